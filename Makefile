@@ -1,0 +1,43 @@
+# The two commands: `make train` and `make test`. Both set up .venv themselves.
+VENV := .venv
+SETUP := tools/setup_venv.sh $(VENV)
+# Metaflow's local @parallel starts `python` from PATH: it must be the environment's.
+RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+
+.PHONY: help train test test-system campaign lint clean
+
+help:
+	@echo "make train        train the default model on this machine, and leave a card"
+	@echo "make test         the tests that need nothing but the package index"
+	@echo "make test-system  the tests that need Debian packages or root (chromium)"
+	@echo "make campaign     the full counts of the slow campaigns"
+	@echo "make lint         ruff, mypy, import-linter"
+
+train: $(VENV)/.runtime
+	$(RUN) python flows/train_flow.py run $(ARGS)
+
+test: $(VENV)/.dev
+	$(RUN) python -m pytest $(ARGS)
+
+test-system: $(VENV)/.dev
+	$(RUN) python -m pytest -m system $(ARGS)
+
+campaign: $(VENV)/.dev
+	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -m "" tests/campaigns $(ARGS)
+
+lint: $(VENV)/.dev
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+
+$(VENV)/.runtime: pyproject.toml constraints.txt tools/setup_venv.sh
+	$(SETUP)
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt tools/setup_venv.sh
+	$(SETUP) "[dev]"
+	@touch $@ $(VENV)/.runtime
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,12 @@
+"""When the training state is saved."""
+
+from pydantic import Field
+
+from convoy.config.base import Frozen
+
+
+class CheckpointConfig(Frozen):
+    """Periodic saves; the last step and every clean stop are always saved."""
+
+    every_steps: int | None = Field(85, ge=1)
+    """Save at each multiple of this many steps; null saves only at the end."""

@@ -1,0 +1,50 @@
+"""Where the gang runs."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from convoy.config.base import Frozen
+
+
+class ClusterConfig(Frozen):
+    """Backend, machines and what a task needs there."""
+
+    backend: Literal["local", "batch", "kubernetes"] = "local"
+    """Processes on this host, an AWS Batch multi-node job, or a Kubernetes JobSet."""
+    nodes: int = Field(2, ge=1)
+    """Tasks of the gang, one per machine (local: processes on this host)."""
+    nproc_per_node: int | None = Field(None, ge=1)
+    """Ranks per node. Default: the instance's GPUs; locally the GPUs of this host divided by the nodes, or 1."""
+    instance_type: str | None = None
+    """Machine of each node, e.g. `p4d.24xlarge`; must be in the catalog. Needed on `batch` and `kubernetes`."""
+    market: Literal["on_demand", "spot", "capacity_block"] = "on_demand"
+    """How the machines are bought; decides the price."""
+    region: str = "us-east-1"
+    """AWS region of the price."""
+    image: str | None = None
+    """Container image with torch, NCCL, the EFA plugin and this package's requirements."""
+    queue: str | None = None
+    """AWS Batch job queue. Default: Metaflow's own setting."""
+    iam_role: str | None = None
+    """AWS Batch job role. Default: Metaflow's own setting."""
+    service_account: str | None = None
+    """Kubernetes service account. Default: Metaflow's own setting."""
+    namespace: str | None = None
+    """Kubernetes namespace. Default: Metaflow's own setting."""
+    node_selector: dict[str, str] = {}
+    """Kubernetes labels that nodes must have, besides the instance type."""
+    tolerations: tuple[dict[str, str], ...] = ()
+    """Kubernetes tolerations, besides the one for `nvidia.com/gpu`."""
+    persistent_volume_claims: dict[str, str] = {}
+    """Kubernetes claims and where each is mounted, e.g. `{fsx: /fsx}`."""
+    host_volumes: tuple[str, ...] = ()
+    """AWS Batch: folders of the host to mount, e.g. `/fsx`."""
+    shared_memory_mib: int | None = Field(None, ge=64)
+    """Size of /dev/shm. Default: by the catalog, an eighth of the instance's memory."""
+    retries: int = Field(0, ge=0, le=4)
+    """Metaflow retries of the gang's step; each resumes from the newest checkpoint."""
+    minutes_between_retries: int = Field(2, ge=0)
+    """Pause before a retry (Metaflow ignores it locally)."""
+    time_limit_hours: float = Field(120, gt=0)
+    """Longest life of one attempt on Batch or Kubernetes."""

@@ -1,0 +1,123 @@
+"""The corpus, the tokenizer, and how documents become sequences."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from convoy.config.base import Frozen
+
+
+class StdlibCorpus(Frozen):
+    """Python source of the running interpreter's own standard library: about 30 MB in 1,700 files."""
+
+    kind: Literal["stdlib"] = "stdlib"
+
+
+class FilesCorpus(Frozen):
+    """Text or JSON-lines files: a folder, a glob, or an `s3://bucket/prefix`."""
+
+    kind: Literal["files"]
+    path: str
+    """A folder (searched recursively), a glob with `*` or `**`, one file, or an s3:// prefix or glob."""
+    format: Literal["text", "jsonl"] = "text"
+    """One document per file, or one per line."""
+    suffixes: tuple[str, ...] = ()
+    """In a folder or prefix, only files ending so. Default: `.txt .md .py` for text, `.jsonl` for JSON lines."""
+    field: str = "text"
+    """Key of the document's text in each JSON line."""
+
+
+class DatasetCorpus(Frozen):
+    """A Hugging Face dataset on disk, as `Dataset.save_to_disk` writes it (extra `datasets`)."""
+
+    kind: Literal["hf"]
+    path: str
+    """The dataset's folder; of a DatasetDict, its `train` split is used."""
+    field: str = "text"
+    """Column with the document's text."""
+
+
+class ShardsCorpus(Frozen):
+    """Token shards made elsewhere: raw little-endian ids in `*.bin`, no header. Needs no tokenizer."""
+
+    kind: Literal["shards"]
+    path: str
+    """Folder or glob of the `.bin` files, read in name order."""
+    dtype: Literal["uint16", "uint32"] = "uint16"
+    """Type of one id."""
+    vocab_size: int = Field(ge=2)
+    """Every id is below this."""
+    eos_id: int | None = Field(None, ge=0)
+    """Id that ends a document; needed for `respect_documents`."""
+
+
+class SyntheticCorpus(Frozen):
+    """Tokens from a seeded Markov chain: learnable, needs no input. For tests and throughput."""
+
+    kind: Literal["synthetic"]
+    tokens: int = Field(1_000_000, ge=1)
+    """How many."""
+    vocab_size: int = Field(256, ge=2)
+    """Ids are below this."""
+    seed: int = Field(0, ge=0)
+    """Of the generator."""
+
+
+Corpus = Annotated[
+    StdlibCorpus | FilesCorpus | DatasetCorpus | ShardsCorpus | SyntheticCorpus, Field(discriminator="kind")
+]
+
+
+class BpeTokenizer(Frozen):
+    """A byte-level BPE trained on the corpus's training documents."""
+
+    kind: Literal["bpe"] = "bpe"
+    vocab_size: int = Field(4096, ge=257)
+    """Size of the vocabulary, the end-of-document id included."""
+    train_bytes: int = Field(50_000_000, ge=1)
+    """Train on at most this many bytes of documents, chosen evenly."""
+
+
+class BytesTokenizer(Frozen):
+    """Raw UTF-8 bytes: ids 0 to 255, and 256 ends a document."""
+
+    kind: Literal["bytes"]
+
+
+class FileTokenizer(Frozen):
+    """A `tokenizer.json` of the `tokenizers` library."""
+
+    kind: Literal["file"]
+    path: str
+    """The file."""
+    eos_token: str | None = None
+    """Token that ends a document. Default: the first of `<|endoftext|>`, `</s>`, `<|end_of_text|>` it has."""
+
+
+Tokenizer = Annotated[BpeTokenizer | BytesTokenizer | FileTokenizer, Field(discriminator="kind")]
+
+
+class DataConfig(Frozen):
+    """From a corpus to fixed-length sequences."""
+
+    corpus: Corpus = StdlibCorpus()
+    """Where documents come from."""
+    tokenizer: Tokenizer = BpeTokenizer()
+    """How text becomes ids. Not used for `shards` and `synthetic`."""
+    sequence_length: int = Field(256, ge=2)
+    """Tokens per training sequence."""
+    respect_documents: bool = False
+    """Attention does not look across document boundaries, and positions start again at each document."""
+    validation_fraction: float = Field(0.05, gt=0, lt=1)
+    """Share of files (documents, where there is one file) held out for evaluation, chosen by a hash of the name."""
+    cache: str | None = None
+    """Local folder for the memory-mapped shards of a remote root. Default: `convoy` in the user's cache folder."""
+
+    @model_validator(mode="after")
+    def _boundaries_known(self) -> "DataConfig":
+        no_end = isinstance(self.corpus, SyntheticCorpus) or (
+            isinstance(self.corpus, ShardsCorpus) and self.corpus.eos_id is None
+        )
+        if self.respect_documents and no_end:
+            raise ValueError(f"respect_documents = true: the {self.corpus.kind} corpus names no eos_id")
+        return self

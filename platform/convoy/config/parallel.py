@@ -1,0 +1,26 @@
+"""How the model is spread over ranks."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from convoy.config.base import Frozen
+
+
+class ParallelConfig(Frozen):
+    """Fully sharded data parallelism (FSDP2), flat or hybrid."""
+
+    strategy: Literal["fsdp", "hsdp"] = "fsdp"
+    """`fsdp` shards over all ranks; `hsdp` shards within groups of `shard_size` and replicates across them."""
+    shard_size: int | None = Field(None, ge=1)
+    """Ranks per sharding group of `hsdp`; must divide the world size. Default: the ranks of one node."""
+    reshard_after_forward: bool = True
+    """Free a block's full parameters after its forward (ZeRO-3); false keeps them for backward (ZeRO-2)."""
+    wrap: Literal["block", "linear"] = "block"
+    """What is gathered at a time: a whole decoder block, or each attention and MLP (less memory, more messages)."""
+
+    @model_validator(mode="after")
+    def _shard_size_is_hsdp(self) -> "ParallelConfig":
+        if self.shard_size is not None and self.strategy != "hsdp":
+            raise ValueError(f"shard_size = {self.shard_size}: only with strategy: hsdp, not {self.strategy}")
+        return self

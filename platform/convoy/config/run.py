@@ -1,0 +1,74 @@
+"""The whole configuration of a job, and what its parts demand of each other."""
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import model_validator
+
+from convoy.config.base import Frozen
+from convoy.config.budget import BudgetConfig
+from convoy.config.checkpoint import CheckpointConfig
+from convoy.config.cluster import ClusterConfig
+from convoy.config.data import BpeTokenizer, BytesTokenizer, DataConfig, ShardsCorpus, SyntheticCorpus
+from convoy.config.evaluation import EvaluationConfig
+from convoy.config.model import ModelConfig, TransformerConfig
+from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.report import ReportConfig
+from convoy.config.train import TrainConfig
+
+BYTES_VOCABULARY = 257
+"""256 bytes and the end of a document."""
+
+
+class RunConfig(Frozen):
+    """Everything a training job needs to know. The defaults are the default job."""
+
+    root: str | None = None
+    """Folder or `s3://bucket/prefix` under which jobs live. Default: $CONVOY_ROOT, or the nearest `.convoy`."""
+    model: ModelConfig = TransformerConfig()
+    """Shape of the model; also the name of a preset of `configs/models/`."""
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    budget: BudgetConfig = BudgetConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    report: ReportConfig = ReportConfig()
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> "RunConfig":
+        length, longest = self.data.sequence_length, self.model.max_sequence_length
+        if length > longest:
+            raise ValueError(f"data.sequence_length = {length}: must be at most model.max_sequence_length, {longest}")
+        needed = tokenizer_vocabulary(self.data)
+        if needed is not None and needed > self.model.vocab_size:
+            raise ValueError(
+                f"model.vocab_size = {self.model.vocab_size}: must be at least the tokenizer's vocabulary, {needed}"
+            )
+        return self
+
+
+def tokenizer_vocabulary(data: DataConfig) -> int | None:
+    """Ids the data can hold, where the config alone tells; None for a `tokenizer.json`."""
+    if isinstance(data.corpus, ShardsCorpus | SyntheticCorpus):
+        return data.corpus.vocab_size
+    if isinstance(data.tokenizer, BpeTokenizer):
+        return data.tokenizer.vocab_size
+    if isinstance(data.tokenizer, BytesTokenizer):
+        return BYTES_VOCABULARY
+    return None
+
+
+def config_hash(config: RunConfig) -> str:
+    """First 16 hex digits of the SHA-256 of the configuration's canonical JSON."""
+    return hashlib.sha256(canonical_json(config.model_dump(mode="json")).encode()).hexdigest()[:16]
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,40 @@
+"""The training loop: batches, precision, memory techniques, guards."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from convoy.config.base import Frozen
+
+
+class TrainConfig(Frozen):
+    """What one step is and how many there are."""
+
+    steps: int = Field(170, ge=1)
+    """Optimizer steps of the whole job; raise it to let a finished job go on."""
+    global_batch: int = Field(16, ge=1)
+    """Sequences per optimizer step over all ranks; fixed for the job, need not be a multiple of the ranks."""
+    micro_batch: int = Field(8, ge=1)
+    """At most this many sequences per forward pass and rank; passes are evened out."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Of the initial weights, the sample order and dropout; fixed for the job."""
+    param_dtype: Literal["bf16", "fp32"] = "bf16"
+    """Type of parameters and activations in forward and backward; master weights are always fp32."""
+    reduce_dtype: Literal["bf16", "fp32"] = "fp32"
+    """Type in which gradients are reduced over ranks."""
+    activation_checkpointing: Literal["none", "selective", "full"] = "none"
+    """Recompute in backward: nothing, all but every second matmul and attention, or whole blocks."""
+    compile: bool = False
+    """`torch.compile` each block."""
+    loss_chunk_tokens: int = Field(1024, ge=0)
+    """Tokens whose logits exist at a time in the loss; 0 keeps all of a micro batch's logits."""
+    clip_norm: float | None = Field(1.0, gt=0)
+    """Largest global gradient norm; null does not clip."""
+    max_nonfinite_steps: int = Field(5, ge=1)
+    """Stop after this many steps in a row whose loss or gradient is not finite (each is skipped)."""
+    log_every_steps: int = Field(1, ge=1)
+    """Append a step event each time this many steps are done."""
+    threads_per_rank: int | None = Field(None, ge=1)
+    """Intra-op CPU threads of a rank. Default: the host's cores divided by its ranks."""
+    matmul_peak_seconds: float = Field(0.3, ge=0)
+    """Time spent at start to measure the machine's matmul peak where the GPU's peak is not known; 0 skips it."""

@@ -1,0 +1,1 @@
+"""The event log: the one account of what a job did. Imports neither torch nor metaflow."""

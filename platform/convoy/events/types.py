@@ -1,0 +1,227 @@
+"""Every kind of event. An event is a fact that was seen; nothing in the log is ever changed.
+
+Common fields: `t` Unix time in seconds, `generation` and `node` of the writer, `rank` of a worker (None: the agent).
+Durations are in seconds, sizes in bytes. Losses are nats per token.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class Event(BaseModel):
+    """What all events carry."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    t: float = 0.0
+    generation: int = 0
+    node: int = 0
+    rank: int | None = None
+
+
+class GenerationStarted(Event):
+    """An agent formed or joined the gang of a generation. Only node 0's carries the run's facts."""
+
+    kind: Literal["generation_started"] = "generation_started"
+    run: str = ""
+    """Metaflow pathspec, e.g. `TrainFlow/123`."""
+    attempt: int = 0
+    nodes: int = 1
+    world_size: int = 1
+    parent_generation: int | None = None
+    parent_step: int | None = None
+    """The commit this generation goes on from; None: from the start."""
+    host: str = ""
+
+
+class WorkerReady(Event):
+    """A rank reached a point of its start-up."""
+
+    kind: Literal["worker_ready"] = "worker_ready"
+    phase: Literal["imported", "connected", "built", "restored", "first_step"]
+    seconds: float
+    """Since the worker's process began."""
+
+
+class Environment(Event):
+    """Versions and hardware of a rank, once per generation."""
+
+    kind: Literal["environment"] = "environment"
+    versions: dict[str, str]
+    device: str
+    """What computes, e.g. `NVIDIA H100 80GB HBM3` or the CPU's model name."""
+    threads: int
+    matmul_tflops: float | None = None
+    """Matmul rate of one rank, all ranks busy at once; measured at start in the compute dtype; None: not measured."""
+    peak_tflops: float | None = None
+    """Dense peak of the GPU in the compute dtype; None: not known, then there is no MFU."""
+
+
+class ModelBuilt(Event):
+    """The model as it trains (rank 0)."""
+
+    kind: Literal["model_built"] = "model_built"
+    name: str
+    parameters: int
+    flops_per_token: float | None
+    """Forward and backward, without recomputation; None for a custom module."""
+    sharded_bytes: int = 0
+    """Parameter bytes of rank 0's shards."""
+
+
+class StepDone(Event):
+    """One optimizer step (rank 0). Seconds are rank 0's wall time."""
+
+    kind: Literal["step"] = "step"
+    step: int
+    """Steps done, this one included."""
+    loss: float
+    """Over all the tokens of the global batch."""
+    grad_norm: float
+    """Before clipping, over all ranks."""
+    lr: float
+    tokens: int
+    """Of the global batch."""
+    seconds: float
+    data_seconds: float = 0.0
+    forward_seconds: float = 0.0
+    backward_seconds: float = 0.0
+    optimizer_seconds: float = 0.0
+    """Clipping and update."""
+    exchange_seconds: float = 0.0
+    """Waiting for the per-step exchange of decisions."""
+    skipped: bool = False
+    """Loss or gradient was not finite; the update was not applied."""
+
+
+class RankThroughput(Event):
+    """What one rank did since its last such event."""
+
+    kind: Literal["rank_throughput"] = "rank_throughput"
+    step: int
+    tokens: int
+    seconds: float
+
+
+class Evaluated(Event):
+    """Loss on the held-out split (rank 0)."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    step: int
+    loss: float
+    bits_per_byte: float | None
+    """None where tokens have no bytes (synthetic tokens, ready-made shards)."""
+    tokens: int
+    seconds: float
+
+
+class SampleText(Event):
+    """Text the model generated (rank 0)."""
+
+    kind: Literal["sample_text"] = "sample_text"
+    step: int
+    prompt: str
+    text: str
+    """The continuation, without the prompt."""
+
+
+class CheckpointSaved(Event):
+    """A commit exists (rank 0)."""
+
+    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
+    step: int
+    attempt: str
+    bytes: int
+    seconds: float
+    """For which training stood still."""
+
+
+class CheckpointFailed(Event):
+    """A save was given up; the commit before it stands and training goes on (rank 0)."""
+
+    kind: Literal["checkpoint_failed"] = "checkpoint_failed"
+    step: int
+    error: str
+
+
+class Restored(Event):
+    """A rank's state came from a commit (rank 0)."""
+
+    kind: Literal["restored"] = "restored"
+    from_generation: int
+    step: int
+    seconds: float
+
+
+class MemoryPeak(Event):
+    """Peak memory of one rank so far: of the GPU where there is one, else resident."""
+
+    kind: Literal["memory_peak"] = "memory_peak"
+    step: int
+    bytes: int
+    device: Literal["cuda", "host"]
+
+
+class WorkerExited(Event):
+    """A worker process ended otherwise than with success (agent)."""
+
+    kind: Literal["worker_exited"] = "worker_exited"
+    worker: int
+    """Its rank."""
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: str = ""
+    """One line: the worker's last error, where it left one."""
+    log_tail: str = ""
+    """Its last lines of output."""
+
+
+class Stopping(Event):
+    """All ranks agreed to end before the last step (rank 0)."""
+
+    kind: Literal["stopping"] = "stopping"
+    step: int
+    reason: Literal["max_hours", "max_cost_usd", "nonfinite", "requested"]
+    detail: str = ""
+
+
+class GenerationEnded(Event):
+    """The agent of a node saw its workers end."""
+
+    kind: Literal["generation_ended"] = "generation_ended"
+    outcome: Literal["finished", "stopped", "failed"]
+    step: int = 0
+    """Steps done; meaningful from node 0."""
+
+
+AnyEvent = Annotated[
+    GenerationStarted
+    | WorkerReady
+    | Environment
+    | ModelBuilt
+    | StepDone
+    | RankThroughput
+    | Evaluated
+    | SampleText
+    | CheckpointSaved
+    | CheckpointFailed
+    | Restored
+    | MemoryPeak
+    | WorkerExited
+    | Stopping
+    | GenerationEnded,
+    Field(discriminator="kind"),
+]
+
+_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+
+def encode(event: Event) -> bytes:
+    """One JSON line, without the newline. Non-finite numbers are written as strings."""
+    return event.model_dump_json().encode()
+
+
+def decode(line: bytes) -> AnyEvent:
+    """The event of one line. Raises pydantic.ValidationError for what no version of Convoy wrote."""
+    return _ADAPTER.validate_json(line)

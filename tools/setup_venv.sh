@@ -1,0 +1,35 @@
+#!/bin/sh
+# Build or bring up to date a virtual environment: tools/setup_venv.sh FOLDER EXTRAS
+# EXTRAS is a pip extras suffix such as [dev], or empty.
+#
+# Without an NVIDIA GPU torch comes from PyTorch's CPU index where that can be reached (about 200 MB instead of
+# several GB of CUDA libraries); TORCH_INDEX names another index, and an empty TORCH_INDEX uses pip's own.
+set -eu
+
+folder=$1
+extras=${2:-}
+python=${PYTHON:-python3}
+torch_index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu}
+torch=$(sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "setup: Python 3.11 or newer is needed, and $python is $("$python" -V)" >&2
+    exit 2
+}
+[ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
+
+reachable() {
+    "$folder/bin/python" - "$1" <<'PY' 2>/dev/null
+import sys, urllib.request
+urllib.request.urlopen(sys.argv[1] + "/torch/", timeout=5)
+PY
+}
+
+if ! "$folder/bin/python" -c 'import torch' 2>/dev/null; then
+    if ! command -v nvidia-smi >/dev/null && [ -n "$torch_index" ] && reachable "$torch_index"; then
+        "$folder/bin/pip" install -q "$torch" --index-url "$torch_index"
+    else
+        "$folder/bin/pip" install -q "$torch"
+    fi
+fi
+"$folder/bin/pip" install -q -c constraints.txt -e ".$extras"
