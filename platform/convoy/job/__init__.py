@@ -1,0 +1,1 @@
+"""What outlives runs: a job's identity, its generations and their lineage. Imports neither torch nor metaflow."""

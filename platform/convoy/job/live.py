@@ -1,0 +1,106 @@
+"""Whether a job is running now, so that a second run of it can refuse.
+
+This is a courtesy to people. What keeps two gangs from harming each other is the generation: only the newest one's
+commits count.
+"""
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from convoy.config.errors import ConfigError
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
+
+LIVE = "LIVE.json"
+BEAT_SECONDS = 5.0
+EXPIRES_SECONDS = 30.0
+"""A mark older than this is of a dead run. Hosts' clocks must agree to within it."""
+
+
+class LiveMark(BaseModel):
+    """Who runs the job, renewed every BEAT_SECONDS by node 0's agent."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    """Metaflow pathspec of the run."""
+    host: str
+    pid: int
+    pid_started: str
+    beat: float
+    """Unix time of the last renewal."""
+
+
+def check_not_live(store: Store, job: str, run: str = "") -> None:
+    """Raises ConfigError if another run than `run` is running the job."""
+    mark = read_mark(store)
+    if mark is not None and mark.run != run and is_live(mark, time.time()):
+        raise ConfigError(f"job = {job}: run {mark.run} on {mark.host} (pid {mark.pid}) is running it now")
+
+
+def read_mark(store: Store) -> LiveMark | None:
+    try:
+        return LiveMark.model_validate_json(store.read(LIVE))
+    except ObjectMissing:
+        return None
+
+
+def is_live(mark: LiveMark, now: float) -> bool:
+    """On the mark's own host its process decides, elsewhere the mark's age."""
+    if mark.host == socket.gethostname():
+        return _pid_started(mark.pid) == mark.pid_started
+    return now - mark.beat < EXPIRES_SECONDS
+
+
+class LiveMarker:
+    """Holds the job's mark while a `with` block runs."""
+
+    def __init__(self, store: Store, run: str) -> None:
+        self._store = store
+        self._run = run
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="live mark", daemon=True)
+
+    def __enter__(self) -> "LiveMarker":
+        self._put()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        mark = read_mark(self._store)
+        if mark is not None and mark.run == self._run:
+            self._store.delete(LIVE)
+
+    def _renew(self) -> None:
+        while not self._done.wait(BEAT_SECONDS):
+            try:
+                self._put()
+            except StoreUnavailable:
+                continue  # the next beat tries again; the mark expires if the store stays away
+
+    def _put(self) -> None:
+        mark = LiveMark(
+            run=self._run,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            pid_started=_pid_started(os.getpid()),
+            beat=time.time(),
+        )
+        self._store.write(LIVE, mark.model_dump_json().encode())
+
+
+def _pid_started(pid: int) -> str:
+    """Start time of a process in clock ticks since boot, so that a reused pid is told apart; empty if none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    zombie = fields[0] == "Z"
+    return "" if zombie else fields[19]

@@ -1,0 +1,89 @@
+"""A job's name, and the facts about it that never change."""
+
+import re
+import time
+
+from pydantic import BaseModel, ConfigDict
+
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
+from convoy.storage import ObjectMissing, Store, open_store
+
+RECORD = "JOB.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class JobRecord(BaseModel):
+    """`JOB.json`: created only if absent, by whoever starts the job first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: str
+    created: float
+    """Unix time."""
+    seed: int
+    global_batch: int
+    fingerprint: str
+    """Of the data: files, tokenizer, sequence length, packing."""
+    model: str
+    """Name of the model, for people."""
+    steps: int
+    """Steps asked for when the job began."""
+
+
+def check_name(job: str) -> str:
+    """The name, if it can be one. Raises ConfigError."""
+    if not _NAME.fullmatch(job):
+        raise ConfigError(f"job = {job}: must begin with a letter or digit and hold only letters, digits, . _ and -")
+    return job
+
+
+def job_uri(root: str, job: str) -> str:
+    """Where the job's state lives."""
+    return f"{root.rstrip('/')}/{check_name(job)}"
+
+
+def job_store(root: str, job: str) -> Store:
+    """The store of one job."""
+    return open_store(job_uri(root, job))
+
+
+def read_record(store: Store) -> JobRecord | None:
+    """The job's record; None if there is no such job yet."""
+    try:
+        return JobRecord.model_validate_json(store.read(RECORD))
+    except ObjectMissing:
+        return None
+
+
+def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -> JobRecord:
+    """The job's record, made if absent. Raises ConfigError if this configuration is another job's."""
+    ours = JobRecord(
+        job=job,
+        created=time.time(),
+        seed=config.train.seed,
+        global_batch=config.train.global_batch,
+        fingerprint=fingerprint,
+        model=config.model.name,
+        steps=config.train.steps,
+    )
+    if store.create(RECORD, ours.model_dump_json(indent=2).encode()):
+        return ours
+    record = read_record(store)
+    if record is None:
+        raise RuntimeError(f"{store.uri}/{RECORD} was there and is gone")
+    check_same_job(record, config, fingerprint)
+    return record
+
+
+def check_same_job(record: JobRecord, config: RunConfig, fingerprint: str | None = None) -> None:
+    """Raises ConfigError if the configuration would change what must stay fixed. fingerprint None: not known yet."""
+    fixed: list[tuple[str, object, object]] = [
+        ("train.seed", config.train.seed, record.seed),
+        ("train.global_batch", config.train.global_batch, record.global_batch),
+    ]
+    if fingerprint is not None:
+        fixed.append(("data fingerprint", fingerprint, record.fingerprint))
+    for key, value, was in fixed:
+        if value != was:
+            raise ConfigError(f"{key} = {value}: job {record.job} was started with {was}; keep that, or name a new job")

@@ -1,0 +1,52 @@
+"""A job's record: what stays fixed."""
+
+from pathlib import Path
+
+import pytest
+
+from convoy.config.errors import ConfigError
+from convoy.config.load import resolve
+from convoy.job.record import check_name, check_same_job, ensure_record, job_store, job_uri, read_record
+from convoy.storage import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return job_store(str(tmp_path), "blue")
+
+
+def test_the_first_to_come_makes_the_record_and_the_next_reads_it(store: Store):
+    assert read_record(store) is None
+    first = ensure_record(store, "blue", resolve({}, {}), "data-1")
+    again = ensure_record(store, "blue", resolve({"train": {"steps": 999}}, {}), "data-1")
+    assert first == again == read_record(store)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"train": {"seed": 7}}, "train.seed = 7: job blue was started with 0"),
+        ({"train": {"global_batch": 32}}, "train.global_batch = 32: job blue was started with 16"),
+    ],
+)
+def test_a_changed_seed_or_global_batch_is_refused(store: Store, change: dict, line: str):
+    ensure_record(store, "blue", resolve({}, {}), "data-1")
+    with pytest.raises(ConfigError, match=line):
+        ensure_record(store, "blue", resolve({}, change), "data-1")
+
+
+def test_changed_data_is_refused_but_only_where_it_is_known(store: Store):
+    record = ensure_record(store, "blue", resolve({}, {}), "data-1")
+    check_same_job(record, resolve({}, {}))
+    with pytest.raises(ConfigError, match="data fingerprint = data-2: job blue was started with data-1"):
+        check_same_job(record, resolve({}, {}), "data-2")
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "a b", "_data", "x" * 129])
+def test_names_that_could_leave_the_folder_or_collide_are_refused(name: str):
+    with pytest.raises(ConfigError, match="must begin with a letter or digit"):
+        check_name(name)
+
+
+def test_a_job_lives_under_its_root_whatever_the_slashes():
+    assert job_uri("s3://b/p/", "blue") == "s3://b/p/blue"
