@@ -36,29 +36,33 @@ class EventReader:
         self._job = job
         self._offsets: dict[str, int] = {}
         self.unknown = 0
-        """Lines of kinds this version does not know."""
+        """Events that this version of Convoy does not know."""
+        self.damaged = 0
+        """Lines that are no event at all, such as half a line that a full disk left behind."""
 
     def poll(self) -> list[AnyEvent]:
-        """New events of all writers, by time."""
+        """New events of all writers, by time. After an outage (StoreUnavailable) the next call gives them all."""
+        sizes = self._job.sizes("events/")
+        seen = {name: self._offsets.get(name, 0) for name in sizes}
+        # All is read before anything counts as read: an outage half way must lose no event.
+        grown = {name: self._job.read(name, seen[name]) for name, size in sizes.items() if size > seen[name]}
         events: list[AnyEvent] = []
-        for name, size in self._job.sizes("events/").items():
-            seen = self._offsets.get(name, 0)
-            if size > seen:
-                data = self._job.read(name, seen)
-                whole = data[: data.rfind(b"\n") + 1]  # a line being written is read next time
-                self._offsets[name] = seen + len(whole)
-                events.extend(self._decode_lines(whole))
+        for name, data in grown.items():
+            whole = data[: data.rfind(b"\n") + 1]  # a line being written is read next time
+            self._offsets[name] = seen[name] + len(whole)
+            events.extend(self._decode_lines(whole))
         return sorted(events, key=lambda e: e.t)
 
     def _decode_lines(self, data: bytes) -> list[AnyEvent]:
         events = []
-        for line in data.splitlines():
+        for line in data.split(b"\n")[:-1]:
             try:
                 events.append(decode(line))
             except ValidationError:
-                if not _is_json_object(line):
-                    raise
-                self.unknown += 1
+                if _is_json_object(line):
+                    self.unknown += 1
+                else:
+                    self.damaged += 1
         return events
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from convoy.storage.base import ObjectMissing, StoreUnavailable
 
 _TEMPORARY = ".tmp-"
+
+# A name below a file, or the name of a folder, is no object's name either.
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class PosixStore:
@@ -34,18 +38,18 @@ class PosixStore:
             _sync_folder((self.folder / name).parent)
 
     def read(self, name: str, start: int = 0) -> bytes:
-        try:
-            with _outages(), open(self.folder / name, "rb") as file:
-                file.seek(start)
-                return file.read()
-        except FileNotFoundError:
-            raise ObjectMissing(name) from None
+        with _outages():
+            try:
+                with open(self.folder / name, "rb") as file:
+                    file.seek(start)
+                    return file.read()
+            except _ABSENT:
+                raise ObjectMissing(name) from None
 
     def sizes(self, prefix: str) -> dict[str, int]:
         found: dict[str, int] = {}
-        top = self.folder / prefix if prefix.endswith("/") else (self.folder / prefix).parent
         with _outages():
-            for path in _files_below(top):
+            for path in _files_below(self.folder / prefix.rpartition("/")[0]):
                 name = path.relative_to(self.folder).as_posix()
                 if name.startswith(prefix) and not path.name.startswith(_TEMPORARY):
                     with contextlib.suppress(FileNotFoundError):
@@ -53,7 +57,7 @@ class PosixStore:
         return dict(sorted(found.items()))
 
     def delete(self, name: str) -> None:
-        with _outages(), contextlib.suppress(FileNotFoundError):
+        with _outages(), contextlib.suppress(*_ABSENT):
             (self.folder / name).unlink()
 
     def appender(self, prefix: str) -> "PosixAppender":
@@ -63,7 +67,7 @@ class PosixStore:
     def _temporary(self, name: str, data: bytes) -> Iterator[Path]:
         """A synced file with `data` beside where `name` goes; gone afterwards unless it was renamed."""
         target = self.folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(target.parent)
         temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
         try:
             with open(temporary, "wb") as file:
@@ -80,24 +84,51 @@ class PosixAppender:
 
     def __init__(self, path: Path) -> None:
         with _outages():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(path.parent)
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._torn = _ends_torn(path)
+        self._open = True
+        self._lock = threading.Lock()
 
     def append(self, line: bytes) -> None:
-        with _outages():
-            os.write(self._fd, line + b"\n")
+        # A full disk can leave half a line behind: it must not swallow the next one.
+        with self._lock, _outages():
+            data = b"\n" * self._torn + line + b"\n"
+            self._torn = True
+            while data:
+                data = data[os.write(self._fd, data) :]
+            self._torn = False
 
     def flush(self) -> None:
-        """Nothing to do: every append is visible at once."""
+        """Every append is visible at once; this makes it durable."""
+        with _outages():
+            os.fsync(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._open:
+            self.flush()
+            self._open = False
+            os.close(self._fd)
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder, onerror=_raise_unless_absent):
         for name in names:
             yield Path(parent) / name
+
+
+def _raise_unless_absent(error: OSError) -> None:
+    # By default os.walk passes over a folder that it cannot read: an outage would look like an empty store.
+    if not isinstance(error, _ABSENT):
+        raise error
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder and its parents so that they outlive a crash."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -108,11 +139,16 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def _ends_torn(path: Path) -> bool:
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        return file.read(1) not in (b"", b"\n")
+
+
 @contextlib.contextmanager
 def _outages() -> Iterator[None]:
     try:
         yield
-    except (FileNotFoundError, FileExistsError):
-        raise
     except OSError as error:
         raise StoreUnavailable(error.errno, error.strerror or str(error), error.filename) from error

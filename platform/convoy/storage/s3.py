@@ -1,9 +1,13 @@
 """Objects in an S3 bucket. Credentials, region and endpoint (`AWS_ENDPOINT_URL`) come from boto's own chain."""
 
 import contextlib
+import os
+import random
 import threading
+import time
+import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -17,30 +21,35 @@ if TYPE_CHECKING:
 SEGMENT_SECONDS = 3.0
 """A segment of a log is put at most this long after its first line."""
 
-_CONFLICT_TRIES = 5
+_ATTEMPTS = 8
+_CONFLICT_TRIES = 8
+_CREATOR = "convoy-creator"
 
 
 class S3Store:
-    """A Store under `s3://bucket/prefix`. Creation only if absent uses S3's `If-None-Match: *`."""
+    """A Store under `s3://bucket/prefix`. Creation only if absent uses S3's `If-None-Match: *`.
+
+    A request is tried `AWS_MAX_ATTEMPTS` times (default 8) with growing pauses before the store counts as out of reach.
+    """
 
     def __init__(self, uri: str) -> None:
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         self.uri = uri.rstrip("/")
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        retries = Config(retries={"max_attempts": 8, "mode": "standard"}, connect_timeout=10, read_timeout=60)
-        self._s3: S3Client = boto3.client("s3", config=retries)
+        with self._outages(""):
+            self._s3 = _client()
 
     def create(self, name: str, data: bytes) -> bool:
-        for _ in range(_CONFLICT_TRIES):
-            try:
-                with self._outages(name):
-                    self._s3.put_object(Bucket=self._bucket, Key=self._key(name), Body=data, IfNoneMatch="*")
-                return True
-            except _Refused as refusal:
-                if refusal.status == 412:
-                    # Also the answer to our own retry after a lost reply: whose bytes are there decides.
-                    return self.read(name) == data
+        creator = uuid.uuid4().hex
+        for tried in range(_CONFLICT_TRIES):
+            with self._outages(name):
+                if self._put_if_absent(name, data, creator):
+                    return True
+                found = self._creator(name)
+            if found is not None:
+                return found == creator  # 412 is also the answer to our own retry after a lost reply
+            time.sleep(random.uniform(0, 0.05 * 2**tried))
         raise StoreUnavailable(f"{self.uri}/{name}: {_CONFLICT_TRIES} conflicts (409) in a row")
 
     def write(self, name: str, data: bytes) -> None:
@@ -48,9 +57,14 @@ class S3Store:
             self._s3.put_object(Bucket=self._bucket, Key=self._key(name), Body=data)
 
     def read(self, name: str, start: int = 0) -> bytes:
-        span = {"Range": f"bytes={start}-"} if start else {}
+        span: Any = {"Range": f"bytes={start}-"} if start else {}
         with self._outages(name):
-            reply = self._s3.get_object(Bucket=self._bucket, Key=self._key(name), **span)  # type: ignore[arg-type]
+            try:
+                reply = self._s3.get_object(Bucket=self._bucket, Key=self._key(name), **span)
+            except ClientError as error:
+                if _code(error) == "InvalidRange":  # nothing there from `start` on
+                    return b""
+                raise
             return reply["Body"].read()
 
     def sizes(self, prefix: str) -> dict[str, int]:
@@ -69,6 +83,26 @@ class S3Store:
     def appender(self, prefix: str) -> "SegmentAppender":
         return SegmentAppender(self, prefix)
 
+    def _put_if_absent(self, name: str, data: bytes, creator: str) -> bool:
+        """False if S3 refused: the object exists (412), or another request for it is under way (409)."""
+        key, mark = self._key(name), {_CREATOR: creator}
+        try:
+            self._s3.put_object(Bucket=self._bucket, Key=key, Body=data, Metadata=mark, IfNoneMatch="*")
+            return True
+        except ClientError as error:
+            if _status(error) in (409, 412):
+                return False
+            raise
+
+    def _creator(self, name: str) -> str | None:
+        """The mark of the call that created the object, empty for another writer's; None: there is no object."""
+        try:
+            return self._s3.head_object(Bucket=self._bucket, Key=self._key(name))["Metadata"].get(_CREATOR, "")
+        except ClientError as error:
+            if _status(error) == 404:
+                return None
+            raise
+
     def _key(self, name: str) -> str:
         return self._prefix + name
 
@@ -77,36 +111,28 @@ class S3Store:
         try:
             yield
         except ClientError as error:
-            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-            code = error.response.get("Error", {}).get("Code", "")
-            if status in (409, 412):
-                raise _Refused(status) from error
-            if code in ("NoSuchKey", "404"):
+            if _code(error) == "NoSuchKey":
                 raise ObjectMissing(name) from None
-            raise StoreUnavailable(f"{self.uri}/{name}: {code}: {error}") from error
+            raise StoreUnavailable(f"{self.uri}/{name}: {error}") from error
         except BotoCoreError as error:
             raise StoreUnavailable(f"{self.uri}/{name}: {error}") from error
 
 
-class _Refused(Exception):
-    """A conditional request was refused: 412 the object exists, 409 another request is under way."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-
-
 class SegmentAppender:
-    """Lines gathered for SEGMENT_SECONDS and put as `<prefix>/<number>.jsonl`, each once and for ever."""
+    """Lines gathered for SEGMENT_SECONDS and put as `<prefix>/<number>.jsonl`, each once and for ever.
+
+    While the store is out of reach the lines are kept in memory and tried again; `flush` and `close` raise then.
+    """
 
     def __init__(self, store: S3Store, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
         self._lines: list[bytes] = []
+        self._segment = b""  # being put; kept as it is until it is known to be there
         self._number = 0
         self._lock = threading.Lock()
         self._putting = threading.Lock()
         self._closed = threading.Event()
-        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._put_regularly, name=f"segments {prefix}", daemon=True)
         self._thread.start()
 
@@ -116,24 +142,48 @@ class SegmentAppender:
 
     def flush(self) -> None:
         with self._putting:
-            with self._lock:
-                lines, self._lines = self._lines, []
-            if not lines:
-                return
-            try:
-                self._store.create(f"{self._prefix}/{self._number:08d}.jsonl", b"\n".join(lines) + b"\n")
-                self._number += 1
-            except StoreUnavailable:
-                with self._lock:
-                    self._lines = lines + self._lines
-                raise
+            while self._segment or self._lines:
+                if not self._segment:
+                    with self._lock:
+                        lines, self._lines = self._lines, []
+                    self._segment = b"\n".join(lines) + b"\n"
+                self._put(self._segment)
+                self._segment = b""
 
     def close(self) -> None:
         self._closed.set()
         self._thread.join()
         self.flush()
 
+    def _put(self, segment: bytes) -> None:
+        # A number is taken where a put that seemed to fail did succeed, or by this writer before it was started again.
+        name = self._name()
+        while not (self._store.create(name, segment) or self._store.read(name) == segment):
+            self._number += 1
+            name = self._name()
+        self._number += 1
+
+    def _name(self) -> str:
+        return f"{self._prefix}/{self._number:08d}.jsonl"
+
     def _put_regularly(self) -> None:
         while not self._closed.wait(SEGMENT_SECONDS):
             with contextlib.suppress(StoreUnavailable):  # kept, and tried again next time
                 self.flush()
+
+
+def _client() -> "S3Client":
+    retries: dict[str, Any] = {"mode": "standard"}
+    if "AWS_MAX_ATTEMPTS" not in os.environ:
+        retries["total_max_attempts"] = _ATTEMPTS
+    config = Config(retries=retries, connect_timeout=10, read_timeout=60)  # type: ignore[arg-type]
+    # A session of its own: boto3's shared one must not be used from two threads at once.
+    return boto3.session.Session().client("s3", config=config)
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

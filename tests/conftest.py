@@ -1,0 +1,90 @@
+"""What tests of several rooms share: a real S3 protocol."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from mypy_boto3_s3 import S3Client
+
+
+@dataclass
+class S3Server:
+    """A moto server of one's own, which can go away and come back with what it held."""
+
+    url: str
+    _server: ThreadedMotoServer
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start_again(self) -> None:
+        """Listen on the same port again; moto keeps its objects in this process."""
+        host, port = self.url.removeprefix("http://").split(":")
+        self._server = ThreadedMotoServer(host, int(port), verbose=False)
+        self._server.start()
+
+
+def _started() -> S3Server:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    return S3Server(f"http://{host}:{port}", server)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """URL of an S3 server that lives as long as the tests."""
+    server = _started()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def s3_environment(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The endpoint, with the environment that leads boto, s3fs and Metaflow to it, child processes included."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "METAFLOW_S3_ENDPOINT_URL": s3_endpoint,
+    }.items():
+        monkeypatch.setenv(name, value)
+    return s3_endpoint
+
+
+@pytest.fixture(scope="session")
+def s3_client(s3_endpoint: str) -> S3Client:
+    """A client of the server, for what a Store cannot do."""
+    return boto3.session.Session("test", "test", region_name="us-east-1").client("s3", endpoint_url=s3_endpoint)
+
+
+@pytest.fixture
+def s3_uri(s3_environment: str, s3_client: S3Client) -> str:
+    """`s3://bucket/prefix` in a bucket of this test's own."""
+    bucket = f"test-{uuid.uuid4().hex}"
+    s3_client.create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/some/prefix"
+
+
+@pytest.fixture
+def s3_server(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """A server that the test may stop; it serves the buckets of `s3_uri` too. Requests are tried only once."""
+    server = _started()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["posix", "s3"])
+def store_uri(request: pytest.FixtureRequest) -> str:
+    """The URI of an empty store: once a folder, once S3."""
+    if request.param == "s3":
+        return str(request.getfixturevalue("s3_uri"))
+    return str(request.getfixturevalue("tmp_path") / "store")

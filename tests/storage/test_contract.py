@@ -1,0 +1,193 @@
+"""What every store promises, asked of a folder and of S3 alike."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from convoy.storage import ObjectMissing, Store, open_store
+from convoy.storage.posix import PosixStore
+from convoy.storage.s3 import S3Store
+
+
+@pytest.fixture
+def store(store_uri: str) -> Store:
+    return open_store(store_uri)
+
+
+def test_the_uri_decides_the_kind_of_store(store: Store, store_uri: str) -> None:
+    assert isinstance(store, S3Store if store_uri.startswith("s3://") else PosixStore)
+    assert store.uri == store_uri
+
+
+def test_what_is_created_is_read(store: Store) -> None:
+    assert store.create("a/b/c.json", b"one\x00two")
+    assert store.read("a/b/c.json") == b"one\x00two"
+
+
+def test_an_empty_object_is_an_object(store: Store) -> None:
+    assert store.create("empty", b"")
+    assert store.read("empty") == b""
+    assert store.sizes("") == {"empty": 0}
+
+
+def test_a_second_creation_is_refused_and_changes_nothing(store: Store) -> None:
+    assert store.create("commit", b"first")
+    assert not store.create("commit", b"second")
+    assert store.read("commit") == b"first"
+
+
+def test_a_second_creation_is_refused_even_with_the_same_bytes(store: Store) -> None:
+    assert store.create("commit", b"same")
+    assert not store.create("commit", b"same")
+
+
+def test_an_object_that_was_written_cannot_be_created(store: Store) -> None:
+    store.write("name", b"written")
+    assert not store.create("name", b"created")
+    assert store.read("name") == b"written"
+
+
+def test_a_deleted_object_can_be_created_again(store: Store) -> None:
+    store.create("name", b"old")
+    store.delete("name")
+    assert store.create("name", b"new")
+    assert store.read("name") == b"new"
+
+
+def test_of_eight_concurrent_creators_exactly_one_wins_and_its_bytes_are_there(store_uri: str) -> None:
+    stores = [open_store(store_uri) for _ in range(8)]
+    for round_number in range(5):
+        name, together = f"generations/{round_number}.json", Barrier(8)
+
+        def create(i: int, name: str = name, together: Barrier = together) -> bool:
+            together.wait(timeout=30)
+            return stores[i].create(name, b"creator %d" % i)
+
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(create, range(8)))
+        assert won.count(True) == 1
+        assert stores[0].read(name) == b"creator %d" % won.index(True)
+
+
+def test_writing_replaces(store: Store) -> None:
+    store.write("state", b"a long first version")
+    store.write("state", b"short")
+    assert store.read("state") == b"short"
+
+
+@pytest.mark.parametrize(("start", "rest"), [(0, b"0123456789"), (4, b"456789"), (9, b"9"), (10, b""), (99, b"")])
+def test_reading_starts_where_it_is_told_to(store: Store, start: int, rest: bytes) -> None:
+    store.write("digits", b"0123456789")
+    assert store.read("digits", start) == rest
+
+
+@pytest.mark.parametrize("name", ["nothing", "no/folder/either", "folder", "file/below", "fil"])
+def test_a_missing_object_is_missing_and_named(store: Store, name: str) -> None:
+    store.write("folder/object", b"x")
+    store.write("file", b"x")
+    with pytest.raises(ObjectMissing) as caught:
+        store.read(name)
+    assert str(caught.value) == f"no object {name}"
+
+
+def test_a_missing_object_is_missing_from_an_offset_too(store: Store) -> None:
+    with pytest.raises(ObjectMissing):
+        store.read("nothing", 5)
+
+
+def test_a_store_in_which_nothing_was_written_is_empty(store: Store) -> None:
+    assert store.sizes("") == {}
+    assert store.sizes("events/") == {}
+    with pytest.raises(ObjectMissing):
+        store.read("JOB.json")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [
+        ("", ["JOB.json", "events/0/a.jsonl", "events/0/b.jsonl", "events/10/a.jsonl", "eventsource"]),
+        ("events/", ["events/0/a.jsonl", "events/0/b.jsonl", "events/10/a.jsonl"]),
+        ("events", ["events/0/a.jsonl", "events/0/b.jsonl", "events/10/a.jsonl", "eventsource"]),
+        ("events/1", ["events/10/a.jsonl"]),
+        ("events/0/a.jsonl", ["events/0/a.jsonl"]),
+        ("eve", ["events/0/a.jsonl", "events/0/b.jsonl", "events/10/a.jsonl", "eventsource"]),
+        ("nowhere/", []),
+        ("JOB.json/below", []),
+    ],
+)
+def test_sizes_lists_every_object_with_the_prefix_in_name_order(store: Store, prefix: str, names: list[str]) -> None:
+    for name in ["eventsource", "events/10/a.jsonl", "events/0/b.jsonl", "JOB.json", "events/0/a.jsonl"]:
+        store.write(name, b"x" * len(name))
+    assert list(store.sizes(prefix).items()) == [(name, len(name)) for name in names]
+
+
+def test_names_are_relative_to_the_store_and_its_neighbours_are_not_listed(store: Store, store_uri: str) -> None:
+    store.write("mine", b"x")
+    open_store(f"{store_uri}-neighbour").write("theirs", b"x")
+    assert store.sizes("") == {"mine": 1}
+
+
+def test_deleting_removes_only_that_object(store: Store) -> None:
+    store.write("a", b"1")
+    store.write("ab", b"2")
+    store.delete("a")
+    assert store.sizes("") == {"ab": 1}
+
+
+@pytest.mark.parametrize("name", ["nothing", "no/folder", "folder", "file/below"])
+def test_deleting_what_is_absent_is_no_error(store: Store, name: str) -> None:
+    store.write("folder/object", b"x")
+    store.write("file", b"x")
+    store.delete(name)
+    assert store.sizes("") == {"file": 1, "folder/object": 1}
+
+
+def appended(store: Store, prefix: str) -> bytes:
+    return b"".join(store.read(name) for name in store.sizes(prefix))
+
+
+def test_appended_lines_are_visible_after_a_flush_in_their_order(store: Store) -> None:
+    log = store.appender("events/0/agent")
+    log.append(b"one")
+    log.append(b"two")
+    log.flush()
+    assert appended(store, "events/0/") == b"one\ntwo\n"
+    log.append(b"three")
+    log.close()
+    assert appended(store, "events/0/") == b"one\ntwo\nthree\n"
+
+
+def test_a_log_is_listed_below_its_prefix_as_json_lines(store: Store) -> None:
+    log = store.appender("events/0/agent")
+    log.append(b"one")
+    log.close()
+    (name,) = store.sizes("events/0/agent")
+    assert name.endswith(".jsonl")
+
+
+def test_flushing_nothing_writes_no_segment_and_closing_twice_is_no_error(store: Store) -> None:
+    log = store.appender("events/0/agent")
+    log.flush()
+    log.close()
+    log.close()
+    assert appended(store, "events/") == b""
+
+
+def test_a_log_opened_again_goes_on_behind_what_is_there(store: Store) -> None:
+    for line in (b"first life", b"second life", b"third life"):
+        log = store.appender("events/0/agent")
+        log.append(line)
+        log.close()
+    assert appended(store, "events/") == b"first life\nsecond life\nthird life\n"
+
+
+def test_lines_of_many_threads_are_all_there_and_whole(store: Store) -> None:
+    log = store.appender("events/0/agent")
+    lines = {b"%d-%d " % (thread, i) + b"x" * 200 for thread in range(8) for i in range(50)}
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(log.append, lines))
+    log.close()
+    written = appended(store, "events/").splitlines()
+    assert len(written) == len(lines)
+    assert set(written) == lines

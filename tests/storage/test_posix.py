@@ -1,0 +1,178 @@
+"""What only a folder can do or suffer: crash leftovers, permissions, full disks."""
+
+import os
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
+from convoy.storage.posix import PosixStore
+
+NOBODY = 65534
+
+
+def in_a_child(check: Callable[[], str], *, as_nobody: bool = False) -> str:
+    """What `check` returns in a forked process, without root's rights if asked."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer = b"crashed"
+        try:
+            if as_nobody and os.geteuid() == 0:
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            answer = check().encode()
+        except BaseException as error:
+            answer = repr(error).encode()
+        finally:
+            os.write(writing, answer)
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return answer.decode()
+
+
+def error_of(call: Callable[[], object]) -> str:
+    try:
+        return f"returned {call()!r}"
+    except (StoreUnavailable, ObjectMissing) as error:
+        return type(error).__name__
+
+
+def test_of_eight_concurrent_processes_exactly_one_creates(tmp_path: Path) -> None:
+    for round_number in range(5):
+        name = f"commits/{round_number}.json"
+        gate_read, gate_write = os.pipe()
+        results_read, results_write = os.pipe()
+        children = []
+        for i in range(8):
+            child = os.fork()
+            if child == 0:
+                os.close(gate_write)
+                os.read(gate_read, 1)  # all start when the parent closes the gate
+                os.write(results_write, b"%d" % PosixStore(tmp_path).create(name, b"creator %d" % i))
+                os._exit(0)
+            children.append(child)
+        for end in (gate_read, gate_write, results_write):
+            os.close(end)
+        statuses = [os.waitpid(child, 0)[1] for child in children]
+        with os.fdopen(results_read, "rb") as pipe:
+            won = pipe.read()
+        assert statuses == [0] * 8
+        assert sorted(won) == sorted(b"00000001")
+        assert PosixStore(tmp_path).read(name).startswith(b"creator ")
+        assert list(PosixStore(tmp_path).sizes("")) == [f"commits/{n}.json" for n in range(round_number + 1)]
+
+
+def test_a_writer_killed_before_its_rename_leaves_nothing_that_is_listed(tmp_path: Path) -> None:
+    store = PosixStore(tmp_path)
+
+    def die_half_way() -> str:
+        with store._temporary("shards/part", b"half a shard"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "survived"
+
+    assert in_a_child(die_half_way) == ""
+    assert len(list(tmp_path.rglob(".tmp-*"))) == 1
+    assert store.sizes("") == {}
+    assert store.sizes("shards/") == {}
+    assert store.create("shards/part", b"whole")
+    assert store.sizes("") == {"shards/part": 5}
+
+
+def test_a_finished_write_leaves_no_temporary_file(tmp_path: Path) -> None:
+    store = PosixStore(tmp_path)
+    store.create("a/one", b"1")
+    store.create("a/one", b"2")
+    store.write("a/one", b"3")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["one"]
+
+
+FORBIDDEN: dict[str, Callable[[Store], object]] = {
+    "create": lambda store: store.create("folder/object", b"x"),
+    "write": lambda store: store.write("folder/object", b"x"),
+    "read": lambda store: store.read("folder/object"),
+    "read what is not there": lambda store: store.read("folder/nothing"),
+    "delete": lambda store: store.delete("folder/object"),
+    "sizes": lambda store: store.sizes("folder/"),
+    "sizes from above": lambda store: store.sizes(""),
+    "appender": lambda store: store.appender("folder/log"),
+}
+
+
+@pytest.mark.parametrize("operation", FORBIDDEN)
+def test_a_folder_without_permission_is_unavailable_and_nothing_is_missing(tmp_path: Path, operation: str) -> None:
+    store = open_store(str(tmp_path / "store"))
+    store.write("folder/object", b"x")
+    for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        parent.chmod(0o755)
+    (tmp_path / "store" / "folder").chmod(0)
+    try:
+        seen = in_a_child(lambda: error_of(lambda: FORBIDDEN[operation](store)), as_nobody=True)
+    finally:
+        (tmp_path / "store" / "folder").chmod(0o755)
+    assert seen == "StoreUnavailable"
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "appender"])
+def test_a_file_where_a_folder_is_needed_is_unavailable(tmp_path: Path, operation: str) -> None:
+    (tmp_path / "folder").write_text("a file")
+    assert error_of(lambda: FORBIDDEN[operation](PosixStore(tmp_path))) == "StoreUnavailable"
+
+
+def test_the_error_says_what_was_refused_and_where(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("a file")
+    with pytest.raises(StoreUnavailable, match=r"File exists: .*/folder"):
+        PosixStore(tmp_path).write("folder/object", b"x")
+
+
+def test_a_line_torn_by_a_full_disk_does_not_swallow_the_next_one(tmp_path: Path) -> None:
+    def fill_up() -> str:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        log = PosixStore(tmp_path).appender("log")
+        log.append(b"before")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12, hard))
+        refused = error_of(lambda: log.append(b"does not fit"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        log.append(b"after")
+        log.close()
+        return refused
+
+    assert in_a_child(fill_up) == "StoreUnavailable"
+    assert PosixStore(tmp_path).read("log.jsonl") == b"before\ndoes \nafter\n"
+
+
+def test_a_line_torn_by_a_crash_does_not_swallow_the_next_life(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b"whole\nhal")
+    log = PosixStore(tmp_path).appender("log")
+    log.append(b"new life")
+    log.close()
+    assert (tmp_path / "log.jsonl").read_bytes() == b"whole\nhal\nnew life\n"
+
+
+def test_a_line_is_in_the_file_as_soon_as_it_is_appended(tmp_path: Path) -> None:
+    log = PosixStore(tmp_path).appender("log")
+    log.append(b"now")
+    assert PosixStore(tmp_path).read("log.jsonl") == b"now\n"
+    log.close()
+
+
+def test_a_file_uri_is_a_folder(tmp_path: Path) -> None:
+    open_store(f"file://{tmp_path}").write("a", b"1")
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_a_relative_folder_stays_where_it_was_when_the_process_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store("jobs")
+    monkeypatch.chdir("/")
+    store.write("a", b"1")
+    assert (tmp_path / "jobs" / "a").read_bytes() == b"1"

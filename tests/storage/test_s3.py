@@ -1,0 +1,191 @@
+"""What only S3 can do or suffer: endpoints that go away, lost replies, segments."""
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from moto.backends import get_backend
+from moto.core import DEFAULT_ACCOUNT_ID
+from mypy_boto3_s3 import S3Client
+
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
+from convoy.storage.s3 import SEGMENT_SECONDS
+from tests.conftest import S3Server
+
+OPERATIONS: dict[str, Callable[[Store], object]] = {
+    "create": lambda store: store.create("object", b"x"),
+    "write": lambda store: store.write("object", b"x"),
+    "read": lambda store: store.read("object"),
+    "delete": lambda store: store.delete("object"),
+    "sizes": lambda store: store.sizes(""),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_server_that_went_away_is_unavailable_and_nothing_is_missing(
+    s3_uri: str, s3_server: S3Server, operation: str
+) -> None:
+    store = open_store(s3_uri)
+    store.write("object", b"x")
+    s3_server.stop()
+    with pytest.raises(StoreUnavailable, match=s3_uri):
+        OPERATIONS[operation](store)
+    s3_server.start_again()
+    assert store.read("object") == b"x"
+
+
+def test_an_endpoint_nobody_listens_on_is_unavailable(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+        with pytest.raises(StoreUnavailable, match="Could not connect"):
+            open_store(s3_uri).read("object")
+
+
+def test_a_missing_bucket_is_unavailable_and_no_object_is_missing(s3_environment: str) -> None:
+    with pytest.raises(StoreUnavailable, match="bucket does not exist"):
+        open_store("s3://no-such-bucket-here/prefix").read("object")
+
+
+def test_without_credentials_the_store_is_unavailable(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    with pytest.raises(StoreUnavailable, match="credentials"):
+        open_store(s3_uri).read("object")
+
+
+def test_an_unknown_profile_is_unavailable(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody-made-this")
+    with pytest.raises(StoreUnavailable, match="nobody-made-this"):
+        open_store(s3_uri)
+
+
+def test_a_bucket_without_a_prefix_is_a_store(s3_uri: str) -> None:
+    bucket = "/".join(s3_uri.split("/")[:3])
+    open_store(bucket).write("top", b"1")
+    open_store(s3_uri).write("below", b"22")
+    assert open_store(f"{bucket}/").sizes("") == {"some/prefix/below": 2, "top": 1}
+
+
+def test_more_objects_than_one_page_holds_are_all_listed(s3_uri: str) -> None:
+    bucket, _, prefix = s3_uri.removeprefix("s3://").partition("/")
+    behind_the_protocol = get_backend("s3")[DEFAULT_ACCOUNT_ID]["aws"]
+    for i in range(1005):
+        behind_the_protocol.put_object(bucket, f"{prefix}/events/{i:06d}", b"x")
+    assert list(open_store(s3_uri).sizes("events/")) == [f"events/{i:06d}" for i in range(1005)]
+
+
+def test_an_object_of_another_program_counts_as_there(s3_uri: str, s3_client: S3Client) -> None:
+    bucket, _, prefix = s3_uri.removeprefix("s3://").partition("/")
+    s3_client.put_object(Bucket=bucket, Key=f"{prefix}/JOB.json", Body=b"theirs")
+    assert not open_store(s3_uri).create("JOB.json", b"theirs")
+
+
+class ReplyLoser:
+    """A proxy before an S3 server that swallows the reply to the first PUT, after the server has done it."""
+
+    def __init__(self, server_url: str) -> None:
+        host, port = server_url.removeprefix("http://").split(":")
+        self._server = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.lost = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            threading.Thread(target=self._relay, args=(client,), daemon=True).start()
+
+    def _relay(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._server) as server:
+            request = b""
+            while True:
+                ready, _, _ = select.select([client, server], [], [])
+                data = ready[0].recv(1 << 16)
+                if not data:
+                    return
+                if ready[0] is client:
+                    request += data
+                    server.sendall(data)
+                elif b"HTTP/1.1 200" in data and request.startswith(b"PUT") and not self.lost:
+                    self.lost += 1
+                    return
+                else:
+                    client.sendall(data)
+
+
+def test_a_creation_whose_reply_is_lost_is_known_to_be_ours(
+    s3_uri: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = ReplyLoser(s3_endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    store = open_store(s3_uri)
+    assert store.create("commit", b"ours")
+    assert proxy.lost == 1
+    assert not store.create("commit", b"ours")
+
+
+def lines(store: Store) -> list[bytes]:
+    return b"".join(store.read(name) for name in store.sizes("log/")).splitlines()
+
+
+def test_a_log_keeps_its_lines_across_an_outage_once_and_in_order(s3_uri: str, s3_server: S3Server) -> None:
+    store = open_store(s3_uri)
+    log = store.appender("log")
+    log.append(b"before")
+    log.flush()
+    s3_server.stop()
+    for line in (b"during 1", b"during 2"):
+        log.append(line)
+        with pytest.raises(StoreUnavailable):
+            log.flush()
+    s3_server.start_again()
+    log.append(b"after")
+    log.close()
+    assert lines(store) == [b"before", b"during 1", b"during 2", b"after"]
+    assert list(store.sizes("log/")) == [f"log/{i:08d}.jsonl" for i in range(len(store.sizes("log/")))]
+
+
+def test_closing_a_log_while_the_store_is_away_says_so(s3_uri: str, s3_server: S3Server) -> None:
+    log = open_store(s3_uri).appender("log")
+    log.append(b"lost unless somebody says so")
+    s3_server.stop()
+    with pytest.raises(StoreUnavailable):
+        log.close()
+
+
+def test_a_segment_whose_put_only_seemed_to_fail_is_not_written_twice(s3_uri: str) -> None:
+    store = open_store(s3_uri)
+    store.write("log/00000000.jsonl", b"one\ntwo\n")  # the put that succeeded, its reply lost
+    log = store.appender("log")
+    log.append(b"one")
+    log.append(b"two")
+    log.flush()
+    log.append(b"three")
+    log.close()
+    assert lines(store) == [b"one", b"two", b"three"]
+
+
+def test_a_line_is_put_without_a_flush_within_the_promised_time(s3_uri: str) -> None:
+    store = open_store(s3_uri)
+    log = store.appender("log")
+    began = time.monotonic()
+    log.append(b"nobody flushes me")
+    deadline = began + SEGMENT_SECONDS + 10
+    while not store.sizes("log/") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert lines(store) == [b"nobody flushes me"]
+    assert time.monotonic() - began < SEGMENT_SECONDS + 2
+    log.close()
+
+
+def test_a_missing_segment_is_missing(s3_uri: str) -> None:
+    with pytest.raises(ObjectMissing):
+        open_store(s3_uri).read("log/00000000.jsonl")
