@@ -1,12 +1,14 @@
 """One line for what is wrong with a configuration: the key, the value, and what is allowed."""
 
 import difflib
-import types
-import typing
-from collections.abc import Iterator
-from typing import Annotated, Any, get_args, get_origin
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from convoy.config.schema import classes_at, field_at, leaves, locate
 
 
 class ConfigError(ValueError):
@@ -16,84 +18,127 @@ class ConfigError(ValueError):
 def one_line(error: ValidationError, model: type[BaseModel]) -> str:
     """The first complaint of `error` in the user's words, and how many more there are."""
     problems = error.errors(include_url=False, include_context=True)
-    first = problems[0]
-    line = _describe(first, model)
-    return line if len(problems) == 1 else f"{line} (and {len(problems) - 1} more)"
+    missing = [problem for problem in problems if problem["type"] == "missing"]
+    # A misspelled key is often why another one is missing, so what was given is told first.
+    others = [problem for problem in problems if problem["type"] != "missing"]
+    if others:
+        line, told = _describe(others[0], model), 1
+    else:
+        names = [".".join(locate(model, problem["loc"])[0]) for problem in missing]
+        line, told = f"{', '.join(names)}: required, and not given", len(missing)
+    return line if len(problems) == told else f"{line} (and {len(problems) - told} more)"
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """`; did you mean X?` when some known name is close, else the list of what is known."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`did you mean X?` when some known name is close, else the list of what is known."""
+    close = _closest(name, known)
+    return f"did you mean {close}?" if close else f"known: {', '.join(sorted(known))}"
 
 
-def _describe(problem: Any, model: type[BaseModel]) -> str:
-    keys = _user_keys(problem["loc"], model)
-    key = ".".join(keys)
-    value = problem["input"]
-    if problem["type"] == "extra_forbidden":
-        hint = nearest(keys[-1], _fields_at(keys[:-1], model))
-        return f"{key} = {_short(value)}: unknown key; {hint}"
-    if problem["type"] == "missing":
-        return f"{key}: required, and not given"
-    if problem["type"] == "value_error":
-        # Our own validators name the key below `loc` and the value themselves.
-        text = str(problem["ctx"]["error"])
-        return f"{key}.{text}" if key else text
-    return f"{key} = {_short(value)}: {_allowed(problem)}"
-
-
-def _allowed(problem: Any) -> str:
-    text: str = problem["msg"].removeprefix("Input ").removeprefix("Value ")
-    return text[0].lower() + text[1:]
-
-
-def _short(value: Any) -> str:
-    text = str(value) if isinstance(value, str | int | float | bool) or value is None else repr(value)
+def shown(value: Any) -> str:
+    """A value as one would write it in YAML, shortened to 60 characters."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _user_keys(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
-    """The location without the union tags pydantic puts into it."""
-    keys: list[str] = []
-    for part in location:
-        here = _fields_at(keys, model)
-        if here and str(part) not in here and _is_tag(str(part), keys, model):
-            continue
-        keys.append(str(part))
-    return keys
+def _describe(problem: Any, model: type[BaseModel]) -> str:
+    keys, _ = locate(model, problem["loc"])
+    key, value = ".".join(keys), shown(problem["input"])
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{key} = {value}: unknown key; {_unknown_key_hint(problem['loc'], model)}"
+        case "value_error":
+            # Our own validators name the key below `loc` and the value themselves.
+            text = str(problem["ctx"]["error"])
+            return f"{key}.{text}" if key else text
+        case "union_tag_invalid":
+            tag, known = str(problem["ctx"]["tag"]), _quoted(problem["ctx"]["expected_tags"])
+            return f"{key}.kind = {tag}: {_one_of(tag, known)}"
+        case "union_tag_not_found":
+            kinds = ", ".join(classes_at(model, keys))
+            return f"{key}.kind: required, and not given; one of {kinds}"
+        case "literal_error":
+            return f"{key} = {value}: {_one_of(value, _quoted(problem['ctx']['expected']))}"
+        case "string_pattern_mismatch":
+            return f"{key} = {value}: must have the form {_form(problem, model)}"
+        case _:
+            return f"{key} = {value}: must be {_allowed(problem)}" if key else f"must be {_allowed(problem)}"
 
 
-def _is_tag(part: str, keys: list[str], model: type[BaseModel]) -> bool:
-    return len(list(_models_at(keys, model))) > 1 and part in _tags_at(keys, model)
+_TYPES = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text; put it in quotes",
+    "dict": "a mapping of keys to values",
+    "model": "a mapping of keys to values",
+    "tuple": "a list",
+    "finite": "a finite number",
+}
+"""By the first word of pydantic's error type, e.g. `int_parsing`."""
 
 
-def _tags_at(keys: list[str], model: type[BaseModel]) -> set[str]:
-    tags = {"transformer", "custom"}
-    for found in _models_at(keys, model):
-        kind = found.model_fields.get("kind")
-        if kind is not None:
-            tags.update(str(v) for v in get_args(kind.annotation))
-    return tags
+def _allowed(problem: Any) -> str:
+    limits = {name: _plain(limit) for name, limit in problem.get("ctx", {}).items()}
+    match problem["type"]:
+        case "greater_than_equal":
+            return f"at least {limits['ge']}"
+        case "greater_than":
+            return f"more than {limits['gt']}"
+        case "less_than_equal":
+            return f"at most {limits['le']}"
+        case "less_than":
+            return f"below {limits['lt']}"
+        case "too_long" | "too_short":
+            return f"a list of {limits.get('max_length') or limits.get('min_length')}, not {limits['actual_length']}"
+        case "invalid_key":
+            return "named by text; put the key in quotes"
+        case kind:
+            text: str = problem["msg"].removeprefix("Input ").removeprefix("Value ").removeprefix("should be ")
+            return _TYPES.get(kind.split("_")[0], text)
 
 
-def _fields_at(keys: list[str], model: type[BaseModel]) -> list[str]:
-    return sorted({name for found in _models_at(keys, model) for name in found.model_fields})
+def _plain(limit: Any) -> Any:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
 
 
-def _models_at(keys: list[str], model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    if not keys:
-        yield model
-        return
-    for parent in _models_at(keys[:-1], model):
-        field = parent.model_fields.get(keys[-1])
-        if field is not None:
-            yield from _models_in(field.annotation)
+def _quoted(text: str) -> list[str]:
+    return re.findall(r"'([^']*)'", text)
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    elif get_origin(annotation) in (Annotated, typing.Union, types.UnionType):
-        for part in get_args(annotation):
-            yield from _models_in(part)
+def _one_of(name: str, known: list[str]) -> str:
+    close = _closest(name, known)
+    return f"must be one of {', '.join(known)}" + (f"; did you mean {close}?" if close else "")
+
+
+def _form(problem: Any, model: type[BaseModel]) -> str:
+    """What the field's docstring says up to its first semicolon: a regular expression helps nobody."""
+    field = field_at(model, problem["loc"])
+    described = field.description if field and field.description else problem["ctx"]["pattern"]
+    return str(described).split(";")[0].replace("`", "")
+
+
+def _unknown_key_hint(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    keys, inside = locate(model, location)
+    *above, name = keys
+    siblings = {field for cls in inside.values() for field in cls.model_fields}
+    others = [tag for tag, cls in classes_at(model, above).items() if tag not in inside and name in cls.model_fields]
+    if others and len(inside) == 1:
+        return f"a key of {', '.join(others)}, not of {next(iter(inside))}"
+    elsewhere = _named(name, model)
+    if elsewhere:
+        return f"did you mean {' or '.join(elsewhere[:3])}?"
+    close = _closest(name, siblings)
+    if close:
+        return f"did you mean {'.'.join([*above, close])}?"
+    far = _closest(name, {keys[-1] for keys in leaves(model)})
+    return f"did you mean {' or '.join(_named(far, model)[:3])}?" if far else nearest(name, siblings)
+
+
+def _named(name: str, model: type[BaseModel]) -> list[str]:
+    """Every full key whose last part is `name`."""
+    return list(dict.fromkeys(".".join(keys) for keys in leaves(model) if keys[-1] == name))
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)

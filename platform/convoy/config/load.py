@@ -5,63 +5,80 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-from convoy.config.errors import ConfigError, nearest, one_line
+from convoy.config.errors import ConfigError, nearest, one_line, shown
+from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
+from convoy.config.schema import Keys, classes_at
+from convoy.config.yaml_text import YamlError, parse_yaml
 
 Tree = dict[str, Any]
 
 
 def read_run(text: str) -> Tree:
     """The base configuration from the text of a YAML file; presets are filled in, nothing is checked yet."""
-    try:
-        tree = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the configuration is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(tree, dict):
-        shown = text.strip()[:60]
-        raise ConfigError(f"the configuration must be a mapping of keys, not {type(tree).__name__}: {shown!r}")
-    return _with_preset(tree)
+    return _with_preset(_mapping("the configuration", text))
 
 
 def read_overrides(text: str) -> Tree:
-    """`"train.steps=200 model=gpt2-124m"` as a tree; values are YAML, and keys may be dotted."""
+    """`"train.steps=200 model=gpt2-124m"` as a tree; values are YAML, and keys may be dotted.
+
+    The last of two equal keys counts; otherwise their order does not matter: a preset lies below its fields.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"overrides {text!r}: {str(error).lower()}") from None
     tree: Tree = {}
-    for word in shlex.split(text):
+    for word in words:
         key, equals, value = word.partition("=")
-        if not equals or not all(key.split(".")):
-            raise ConfigError(f"override {word!r}: must have the form key=value, e.g. train.steps=200")
-        tree = merged(tree, _with_preset(_nested(key.split("."), _parse_value(key, value))))
-    return tree
+        keys = tuple(key.split("."))
+        if not equals or not all(keys):
+            raise ConfigError(
+                f"override {word!r}: must have the form key=value, e.g. train.steps=200; quote values with spaces"
+            )
+        tree = _laid_over(tree, _nested(*_preset_key(keys, _parse_value(key, value))))
+    return _with_preset(tree)
 
 
 def resolve(base: Tree, overrides: Tree) -> RunConfig:
-    """The checked configuration. Raises ConfigError with one line for the user."""
+    """The checked configuration: defaults, then `base`, then `overrides`. Raises ConfigError with one line."""
+    defaults = RunConfig().model_dump(mode="json")
     try:
-        config = RunConfig.model_validate(merged(base, overrides))
+        return RunConfig.model_validate(merged(merged(defaults, base), overrides))
     except ValidationError as error:
         raise ConfigError(one_line(error, RunConfig)) from None
-    return config
 
 
-def merged(base: Tree, over: Tree) -> Tree:
-    """`over` laid on `base`. A mapping that chooses another `kind`, `build` or preset replaces the old one."""
+def merged(base: Tree, over: Tree, at: Keys = ()) -> Tree:
+    """`over` laid on `base`, both at the keys `at` of a RunConfig.
+
+    Where the configuration allows one of several classes (corpus, tokenizer, model), an `over` that chooses another
+    class replaces what was there, and so does a model that is spelled out in full, as presets are.
+    """
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and not _replaces(value, old):
-            result[key] = merged(old, value)
+        if isinstance(old, dict) and isinstance(value, dict) and not _replaces(value, old, (*at, key)):
+            result[key] = merged(old, value, (*at, key))
         else:
             result[key] = value
     return result
 
 
-def _replaces(value: Tree, old: Tree) -> bool:
-    if "kind" in value and value["kind"] != old.get("kind"):
-        return True
-    return "name" in value and "n_layers" in value  # a model preset is a whole model
+def _replaces(value: Tree, old: Tree, at: Keys) -> bool:
+    if len(classes_at(RunConfig, at)) < 2:
+        return False
+    another_kind = "kind" in value and value["kind"] != old.get("kind")
+    custom_model = "build" in value and "build" not in old
+    preset = TransformerConfig.model_fields.keys() <= value.keys()
+    return another_kind or custom_model or preset
+
+
+def _laid_over(base: Tree, over: Tree) -> Tree:
+    both = {key for key in over if isinstance(base.get(key), dict) and isinstance(over[key], dict)}
+    return {**base, **over, **{key: _laid_over(base[key], over[key]) for key in both}}
 
 
 def default_root() -> str:
@@ -83,6 +100,10 @@ def configs_folder() -> Path:
     return repository if repository.is_dir() else Path("configs")
 
 
+def _preset_key(keys: Keys, value: Any) -> tuple[Keys, Any]:
+    return (("model", "preset"), value) if keys == ("model",) and isinstance(value, str) else (keys, value)
+
+
 def _with_preset(tree: Tree) -> Tree:
     """`model: llama-7b` or `model: {preset: llama-7b, n_layers: 2}` with the preset's file filled in."""
     model = tree.get("model")
@@ -99,17 +120,31 @@ def _read_preset(name: str) -> Tree:
     known = sorted(p.stem for p in folder.glob("*.yaml"))
     if name not in known:
         raise ConfigError(f"model = {name}: no such preset in {folder}; {nearest(name, known)}")
-    tree: Tree = yaml.safe_load((folder / f"{name}.yaml").read_text())
-    return {"name": name, **tree}
+    file = folder / f"{name}.yaml"
+    preset = {"name": name, **_mapping(str(file), file.read_text())}
+    # In full, so that nothing of the model it is laid over shines through.
+    return preset if "build" in preset else {**TransformerConfig().model_dump(mode="json"), **preset}
+
+
+def _mapping(what: str, text: str) -> Tree:
+    try:
+        tree = parse_yaml(text)
+    except YamlError as error:
+        raise ConfigError(f"{what} is not YAML: {error}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{what} must be a mapping of keys to values, not: {shown(tree)}")
+    return tree
 
 
 def _parse_value(key: str, text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"{key} = {text}: not a YAML value; quote values with spaces or braces") from None
+        return parse_yaml(text)
+    except YamlError as error:
+        raise ConfigError(f"{key} = {text}: must be a YAML value ({error}); quote text with special signs") from None
 
 
-def _nested(keys: list[str], value: Any) -> Tree:
+def _nested(keys: Keys, value: Any) -> Tree:
     rest = value if len(keys) == 1 else _nested(keys[1:], value)
     return {keys[0]: rest}

@@ -1,0 +1,51 @@
+"""YAML as people mean it: no key twice, 1e-3 is a number, a date is text."""
+
+import json
+import re
+from typing import Any
+
+import yaml
+from yaml.constructor import ConstructorError
+
+_FLOAT = "tag:yaml.org,2002:float"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+class YamlError(ValueError):
+    """Text that is not YAML; says where, and what was expected."""
+
+
+def parse_yaml(text: str) -> Any:
+    """The plain value (of JSON's types) that `text` holds. Raises YamlError."""
+    try:
+        value = yaml.load(text, _Loader)
+        json.dumps(value)
+        return value
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise YamlError(f"{where}{error.problem}") from None
+    except (yaml.YAMLError, ValueError, TypeError) as error:  # the last two: a circle, a set, raw bytes
+        raise YamlError(" ".join(str(error).split())) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader takes the last of two equal keys, and reads YAML 1.1 numbers and dates."""
+
+    # A copy: the resolvers of SafeLoader itself belong to everybody.
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key in seen and key != "<<":
+                raise ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(_FLOAT, re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))

@@ -1,0 +1,158 @@
+"""Every way to get a configuration wrong, and the one line that says so."""
+
+import pytest
+
+from convoy.config.errors import ConfigError, nearest, shown
+from convoy.config.load import read_overrides, read_run, resolve
+
+KINDS = "stdlib, files, hf, shards, synthetic"
+CUSTOM = "model.build=pkg.mod:build model.vocab_size=5000 model.max_sequence_length=512"
+
+COMPLAINTS = {
+    # unknown keys
+    "train.stepz=5": "train.stepz = 5: unknown key; did you mean train.steps?",
+    "trian.steps=5": 'trian = {"steps": 5}: unknown key; did you mean train?',
+    "steps=5": "steps = 5: unknown key; did you mean train.steps?",
+    "stepz=5": "stepz = 5: unknown key; did you mean train.steps?",
+    "train.lr=1": "train.lr = 1: unknown key; did you mean optimizer.lr?",
+    "train.every_steps=1": (
+        "train.every_steps = 1: unknown key; did you mean evaluation.every_steps or checkpoint.every_steps?"
+    ),
+    "report.xyzzy=1": "report.xyzzy = 1: unknown key; known: card_refresh_seconds",
+    "data.corpus.path=/x": ("data.corpus.path = /x: unknown key; a key of files, hf, shards, not of stdlib"),
+    "data.corpus.kind=hf data.corpus.pth=/x": (
+        "data.corpus.pth = /x: unknown key; did you mean data.corpus.path? (and 1 more)"
+    ),
+    f"{CUSTOM} model.n_layers=3": "model.n_layers = 3: unknown key; a key of transformer, not of custom",
+    # types
+    "train.steps=many": "train.steps = many: must be an integer",
+    "train.steps=1.5": "train.steps = 1.5: must be an integer",
+    "train.steps=": "train.steps = null: must be an integer",
+    "train.steps.x=5": 'train.steps = {"x": 5}: must be an integer',
+    "optimizer.lr=fast": "optimizer.lr = fast: must be a number",
+    "train.compile=maybe": "train.compile = maybe: must be true or false",
+    "root=5": "root = 5: must be text; put it in quotes",
+    "train=5": "train = 5: must be a mapping of keys to values",
+    "data.corpus=5": "data.corpus = 5: must be a mapping of keys to values",
+    "cluster.node_selector=5": "cluster.node_selector = 5: must be a mapping of keys to values",
+    "cluster.node_selector.zone=1": "cluster.node_selector.zone = 1: must be text; put it in quotes",
+    "cluster.tolerations='[{key: 5}]'": "cluster.tolerations.0.key = 5: must be text; put it in quotes",
+    "evaluation.prompts=5": "evaluation.prompts = 5: must be a list",
+    "evaluation.prompts=[a,5]": "evaluation.prompts.1 = 5: must be text; put it in quotes",
+    "optimizer.betas=[0.9,a]": "optimizer.betas.1 = a: must be a number",
+    "optimizer.betas=[0.9,0.9,0.9]": "optimizer.betas = [0.9, 0.9, 0.9]: must be a list of 2, not 3",
+    "optimizer.betas=[0.9]": "optimizer.betas.1: required, and not given",
+    # ranges
+    "train.steps=0": "train.steps = 0: must be at least 1",
+    "cluster.retries=9": "cluster.retries = 9: must be at most 4",
+    "optimizer.lr=0": "optimizer.lr = 0: must be more than 0",
+    "data.validation_fraction=1.5": "data.validation_fraction = 1.5: must be below 1",
+    "model.d_model=4": "model.d_model = 4: must be at least 8",
+    "data.tokenizer.vocab_size=100": "data.tokenizer.vocab_size = 100: must be at least 257",
+    # choices
+    "train.param_dtype=fp16": "train.param_dtype = fp16: must be one of bf16, fp32; did you mean bf16?",
+    "cluster.backend=slurm": "cluster.backend = slurm: must be one of local, batch, kubernetes",
+    "schedule.kind=cosin": "schedule.kind = cosin: must be one of cosine, linear, constant; did you mean cosine?",
+    "data.corpus.kind=filez": f"data.corpus.kind = filez: must be one of {KINDS}; did you mean files?",
+    "data.corpus.kind=5": f"data.corpus.kind = 5: must be one of {KINDS}",
+    "data.tokenizer.kind=bytez": ("data.tokenizer.kind = bytez: must be one of bpe, bytes, file; did you mean bytes?"),
+    # what is missing
+    "data.corpus.kind=files": "data.corpus.path: required, and not given",
+    "model.build=pkg.mod:build": "model.vocab_size, model.max_sequence_length: required, and not given",
+    "model.build=pkg.mod:build model.vocab_size=300": "model.max_sequence_length: required, and not given",
+    "model.build=nothing model.vocab_size=5000 model.max_sequence_length=256": (
+        "model.build = nothing: must have the form package.module:function"
+    ),
+    # several at once
+    "train.steps=0 train.seed=-1 optimizer.lr=x": "train.steps = 0: must be at least 1 (and 2 more)",
+    # fields that must agree
+    "model.n_heads=5": "model.n_heads = 5: must divide d_model, 192",
+    "model.n_kv_heads=4": "model.n_kv_heads = 4: must divide n_heads, 6",
+    "model.positions=rotary model.n_heads=64": "model.n_heads = 64: rotary positions need an even d_model / n_heads",
+    "optimizer.betas=[0.9,1.5]": "optimizer.betas = [0.9, 1.5]: each must be at least 0 and below 1",
+    "parallel.shard_size=4": "parallel.shard_size = 4: only with strategy: hsdp, not fsdp",
+    "data.respect_documents=true data.corpus.kind=synthetic": (
+        "data.respect_documents = true: the synthetic corpus names no eos_id"
+    ),
+    "data.sequence_length=512": "data.sequence_length = 512: must be at most model.max_sequence_length, 256",
+    "model.vocab_size=512": "model.vocab_size = 512: must be at least the tokenizer's vocabulary, 4096",
+    # overrides that are none
+    "train.steps": (
+        "override 'train.steps': must have the form key=value, e.g. train.steps=200; quote values with spaces"
+    ),
+    "train..steps=5": (
+        "override 'train..steps=5': must have the form key=value, e.g. train.steps=200; quote values with spaces"
+    ),
+    "=5": "override '=5': must have the form key=value, e.g. train.steps=200; quote values with spaces",
+    "train.steps=[1": (
+        "train.steps = [1: must be a YAML value (line 1, column 3: expected ',' or ']', but got '<stream end>'); "
+        "quote text with special signs"
+    ),
+    "model.name='it": 'overrides "model.name=\'it": no closing quotation',
+}
+
+
+@pytest.mark.parametrize(("overrides", "line"), COMPLAINTS.items())
+def test_a_bad_override_is_told_in_one_line(overrides: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve({}, read_overrides(overrides))
+    assert str(caught.value) == line
+
+
+FILES = {
+    "train: {steps: 0}": "train.steps = 0: must be at least 1",
+    "trane: {steps: 1}": 'trane = {"steps": 1}: unknown key; did you mean train?',
+    "train:": "train = null: must be a mapping of keys to values",
+    "model: [tiny]": 'model = ["tiny"]: must be a mapping of keys to values',
+    "1: x": "1 = 1: must be named by text; put the key in quotes",
+    "- a": 'the configuration must be a mapping of keys to values, not: ["a"]',
+    "just text": "the configuration must be a mapping of keys to values, not: just text",
+    "a: [1": "the configuration is not YAML: line 1, column 6: expected ',' or ']', but got '<stream end>'",
+    "train:\n  steps: 5\n   seed: 1": (
+        "the configuration is not YAML: line 3, column 8: mapping values are not allowed here"
+    ),
+    "train: {steps: 5}\ntrain: {seed: 1}": (
+        "the configuration is not YAML: line 2, column 1: the key 'train' is given twice"
+    ),
+    "a: *nope": "the configuration is not YAML: line 1, column 4: found undefined alias 'nope'",
+    "a: &x [*x]": "the configuration is not YAML: Circular reference detected",
+    "? [a]\n: 5": "the configuration is not YAML: line 1, column 3: found unhashable key",
+}
+
+
+@pytest.mark.parametrize(("text", "line"), FILES.items())
+def test_a_bad_file_is_told_in_one_line(text: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(read_run(text), {})
+    assert str(caught.value) == line
+
+
+def test_a_file_that_would_run_code_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"line 1, column 7: could not determine a constructor"):
+        read_run("root: !!python/object/apply:os.getcwd []")
+
+
+def test_a_long_value_is_shortened() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve({}, {"train": {"steps": "x" * 500}})
+    assert str(caught.value) == f"train.steps = {'x' * 57}...: must be an integer"
+
+
+@pytest.mark.parametrize("overrides", COMPLAINTS)
+def test_a_complaint_is_one_line_without_the_checker_s_own_words(overrides: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve({}, read_overrides(overrides))
+    for word in ("\n", "Input should", "Value error", "pydantic", "validation error", "discriminator"):
+        assert word not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "null"), (True, "true"), (1.5, "1.5"), ("a b", "a b"), ([1, "a"], '[1, "a"]')]
+)
+def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_the_nearest_name_is_suggested_and_without_one_all_are_named() -> None:
+    assert nearest("lama-7b", ["llama-7b", "tiny"]) == "did you mean llama-7b?"
+    assert nearest("zzz", ["tiny", "llama-7b"]) == "known: llama-7b, tiny"
