@@ -1,0 +1,1 @@
+"""Checkpoints: shards under unique names, and the commit object that makes them exist."""

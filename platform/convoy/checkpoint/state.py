@@ -1,0 +1,18 @@
+"""The tensors of a checkpoint: weights and optimizer state under names that do not depend on sharding."""
+
+from typing import Any
+
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.optim import Optimizer
+
+
+def tensors_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """`{"model": ..., "optimizer": ...}`; also right for an optimizer that has not stepped yet."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state}
+
+
+def put_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Any]) -> None:
+    """Put back what `tensors_of` gave and a load has filled."""
+    set_state_dict(model, optimizer, model_state_dict=tensors["model"], optim_state_dict=tensors["optimizer"])

@@ -1,0 +1,85 @@
+"""What makes a flow a Convoy flow: its configuration checked, its steps put on the cluster, before anything starts."""
+
+import json
+import sys
+from typing import Any
+
+from metaflow import FlowMutator
+from metaflow._vendor import click
+
+from convoy.config.errors import ConfigError
+from convoy.config.load import resolve
+from convoy.config.run import RunConfig
+from convoy.launch.cluster import step_decorators
+from convoy.launch.describe import describe
+from convoy.launch.host import local_gpus, name_user, use_this_interpreter
+from convoy.launch.parse import say_and_exit
+from convoy.launch.preflight import named_job, preflight, with_root
+
+GANG_STEP = "train"
+
+_LAUNCHES = ("run", "resume", "create")
+_NEVER_REMOTE = ("start", "end")
+
+
+class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
+    """Class decorator of a flow with Configs `run` and `set` and Parameters `job` and `dry-run`.
+
+    Adds the decorators of `cluster:` to its steps, and on `run` checks what can be checked before the run exists: bad
+    input ends the command with one line and exit code 2, a finished job and a dry run with exit code 0.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Metaflow looks at both before it calls any hook.
+        name_user()
+        use_this_interpreter()
+        super().__init__(*args, **kwargs)
+
+    def mutate(self, mutable_flow: Any) -> None:
+        command = click.get_current_context()
+        launching = command.info_name in _LAUNCHES
+        try:
+            config = flow_config(dict(mutable_flow.configs))
+            if launching:
+                _check(command, config)
+        except ConfigError as error:
+            say_and_exit(error)
+        _add_decorators(mutable_flow, config)
+
+
+def flow_config(configs: dict[str, Any]) -> RunConfig:
+    """The checked configuration of a flow, from the values of its Configs `run` and `set`. Raises ConfigError."""
+    return with_root(resolve(_plain(configs["run"]), _plain(configs["set"])))
+
+
+def _check(command: Any, config: RunConfig) -> None:
+    options = command.params
+    job = named_job(options.get("job"), options.get("tags") or ())
+    finished = preflight(config, job, _datastore(command))
+    if options.get("dry_run"):
+        print(json.dumps(config.model_dump(mode="json"), indent=2))
+        print(describe(config, local_gpus()), file=sys.stderr)
+        raise SystemExit(0)
+    if finished is not None:
+        print(finished)
+        raise SystemExit(0)
+
+
+def _add_decorators(mutable_flow: Any, config: RunConfig) -> None:
+    wanted = step_decorators(config)
+    for name, step in mutable_flow.steps:
+        if name in _NEVER_REMOTE:
+            continue
+        for decorator in wanted.gang if name == GANG_STEP else wanted.ordinary:
+            step.add_decorator(decorator.name, deco_kwargs=decorator.arguments, duplicates=step.IGNORE)
+
+
+def _datastore(command: Any) -> str | None:
+    top = command.find_root().params
+    value = top.get("datastore")
+    return None if value is None else str(value)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    plain = value.to_dict() if hasattr(value, "to_dict") else value
+    return dict(plain or {})

@@ -1,0 +1,51 @@
+"""This host, as far as launching needs to know it. Imports neither torch nor metaflow."""
+
+import getpass
+import os
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+from convoy.config.errors import ConfigError
+
+
+def local_gpus() -> int:
+    """NVIDIA GPUs that a process started here would see."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([d for d in visible.split(",") if d.strip() not in ("", "-1")])
+    return len([d for d in Path("/dev").glob("nvidia[0-9]*") if d.name[6:].isdigit()])
+
+
+def check_interpreter() -> None:
+    """Raise ConfigError unless `python` on PATH is this interpreter: Metaflow starts local @parallel nodes with it."""
+    found = shutil.which("python")
+    here = Path(sys.executable)
+    if found is None or Path(found).absolute() != here.absolute():
+        folder = here.parent
+        raise ConfigError(
+            f"PATH: `python` is {found or 'not found'}, this is {here}; activate its environment, "
+            f"or run with PATH={folder}:$PATH"
+        )
+
+
+def use_this_interpreter() -> None:
+    """Put this interpreter's folder first on PATH, where a `python` in it is this interpreter."""
+    folder = Path(sys.executable).parent
+    if (folder / "python").exists():
+        os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def name_user() -> None:
+    """Give Metaflow a user name where it would find none: it takes `root` for no name (and METAFLOW_USER is read early)."""
+    names = (os.environ.get(key) for key in ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER"))
+    if all(name in (None, "", "root") for name in names):
+        os.environ["USERNAME"] = f"{_login()}@{socket.gethostname()}"
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "user"

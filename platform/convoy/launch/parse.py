@@ -1,0 +1,47 @@
+"""Metaflow Config parsers: what can be said of a configuration before the flow exists is said here, in one line."""
+
+import sys
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from convoy.config.errors import ConfigError, one_line
+from convoy.config.load import merged, read_overrides, read_run
+from convoy.config.run import RunConfig
+
+_MAY_BE_MENDED = ("missing", "value_error")
+"""The other part may give a missing key, or change one of two values that do not agree."""
+
+
+def parse_run(text: str) -> dict[str, Any]:
+    """The base configuration, presets filled in, as plain JSON. Ends the process with exit code 2 if it is bad."""
+    return _checked(read_run, text)
+
+
+def parse_overrides(text: str) -> dict[str, Any]:
+    """`key=value` words as a tree of plain JSON. Ends the process with exit code 2 if it is bad."""
+    return _checked(read_overrides, text)
+
+
+def say_and_exit(error: ConfigError) -> NoReturn:
+    """One line on stderr, exit code 2: nothing has started."""
+    print(f"convoy: {error}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _checked(read: Any, text: str) -> dict[str, Any]:
+    try:
+        tree: dict[str, Any] = read(text)
+        _check_keys(tree)
+    except ConfigError as error:
+        say_and_exit(error)
+    return tree
+
+
+def _check_keys(tree: dict[str, Any]) -> None:
+    """Raise ConfigError for what no other part of the configuration can make right."""
+    try:
+        RunConfig.model_validate(merged(RunConfig().model_dump(mode="json"), tree))
+    except ValidationError as error:
+        if any(problem["type"] not in _MAY_BE_MENDED for problem in error.errors()):
+            raise ConfigError(one_line(error, RunConfig)) from None

@@ -1,0 +1,39 @@
+"""What a run leaves for the Client API, from the event log and the job's store."""
+
+from typing import Any
+
+from convoy.job.lineage import newest_commit, read_history
+from convoy.report.train_report import TrainReport
+from convoy.storage import Store
+
+
+def checkpoint_uri(store: Store) -> str | None:
+    """The newest commit that counts."""
+    newest = newest_commit(read_history(store))
+    return f"{store.uri}/{newest.name}" if newest else None
+
+
+def model_uri(store: Store) -> str | None:
+    """The exported folder of the newest commit; None where the model was not exported."""
+    newest = newest_commit(read_history(store))
+    if newest is None:
+        return None
+    prefix = f"model/{newest.generation:06d}-{newest.step:09d}/"
+    return f"{store.uri}/{prefix}".rstrip("/") if store.sizes(prefix) else None
+
+
+def metrics(report: TrainReport) -> dict[str, Any]:
+    """The headline figures as plain data; None where a figure is not known."""
+    first, last = report.validations[0] if report.validations else None, None
+    last = report.validations[-1] if report.validations else None
+    return {
+        "outcome": report.outcome.state,
+        "step": report.step,
+        "loss": last.loss if last else None,
+        "bits_per_byte": last.bits_per_byte if last else None,
+        "initial_loss": first.loss if first else None,
+        "initial_bits_per_byte": first.bits_per_byte if first else None,
+        "tokens_per_second": report.tokens_per_second.model_dump() if report.tokens_per_second else None,
+        "skipped_steps": report.skipped_steps,
+        "wall_seconds": report.wall_seconds,
+    }

@@ -1,0 +1,126 @@
+"""The bodies of the train flow's steps. Artifacts between them are plain JSON data."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from convoy.config.run import RunConfig
+from convoy.events.log import read_events
+from convoy.gang.agent import Node, Task
+from convoy.job.record import check_same_job, job_store, read_record
+from convoy.launch import results
+from convoy.launch.gang_step import GangFailedError, run_gang_step
+from convoy.launch.host import local_gpus
+from convoy.launch.preflight import JOB_TAG, named_job
+from convoy.launch.support import instance_price, machines, world
+from convoy.report.fold import fold
+from convoy.report.train_page import final_page
+from convoy.storage import open_store
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the join step keeps for the Client API."""
+
+    checkpoint_uri: str | None
+    model_uri: str | None
+    metrics: Json
+
+
+def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any) -> tuple[Json, str]:
+    """The resolved configuration and the job's name; tags the run with the job."""
+    from convoy.launch.flow import flow_config
+
+    config = flow_config({"run": run_config, "set": overrides})
+    job = named_job(job_option, current.tags) or f"{current.flow_name}-{current.run_id}"
+    _tag_run(f"{JOB_TAG}{job}", current)
+    return config.model_dump(mode="json"), job
+
+
+def prepare_data(config_json: Json, job: str) -> Json:
+    """Make or find the token shards. Raises ConfigError, also if the job was started with other data."""
+    from convoy.data.manifest import check_lengths, check_vocabulary, fingerprint
+    from convoy.data.prepare import prepare
+
+    config = RunConfig.model_validate(config_json)
+    assert config.root is not None
+    manifest = prepare(config.data, open_store(config.root))
+    check_vocabulary(manifest, config.model.vocab_size)
+    check_lengths(manifest, config.data.sequence_length)
+    found = fingerprint(manifest, config.data)
+    record = read_record(job_store(config.root, job))
+    if record is not None:
+        check_same_job(record, config, found)
+    return {"id": manifest.id, "fingerprint": found}
+
+
+def train(config_json: Json, job: str, data: Json, current: Any) -> None:
+    """One node's part of the gang; draws the live card. Raises a MetaflowException that tells the first cause."""
+    from metaflow.exception import MetaflowException
+
+    from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
+
+    config = RunConfig.model_validate(config_json)
+    assert config.root is not None
+    ranks = world(config, local_gpus())
+    price = instance_price(config)
+    task = Task(
+        config=config,
+        job=job,
+        root=config.root,
+        data_id=data["id"],
+        fingerprint=data["fingerprint"],
+        usd_per_hour=None if price is None else price.usd_per_hour * machines(config),
+    )
+    node = _node(config, ranks.nproc_per_node, current)
+    try:
+        run_gang_step(task, node, lambda page, force: draw(current.card, page, force))
+    except GangFailedError as failure:
+        raise MetaflowException(str(failure)) from None
+
+
+def report(config_json: Json, job: str, current: Any) -> Result:
+    """Draw the final card, and gather what the Client API gives."""
+    from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
+
+    config = RunConfig.model_validate(config_json)
+    assert config.root is not None
+    store = job_store(config.root, job)
+    folded = fold(read_events(store), config.train.steps)
+    checkpoint, model = results.checkpoint_uri(store), results.model_uri(store)
+    places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
+    draw(current.card, final_page(folded, config_json, places), False)
+    return Result(checkpoint, model, results.metrics(folded))
+
+
+def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) -> str:
+    """The last lines a person sees in the terminal."""
+    lines = [f"job {job}: {metrics['outcome']} at step {metrics['step']}"]
+    before, after = metrics["initial_bits_per_byte"], metrics["bits_per_byte"]
+    if before and after:
+        lines.append(f"bits per byte {before:.3f} -> {after:.3f}, {after / before:.3f} of the start")
+    lines.append(f"checkpoint {checkpoint or 'none'}")
+    lines.append(f"model {model or 'not exported'}")
+    return "\n".join(lines)
+
+
+def _node(config: RunConfig, nproc_per_node: int, current: Any) -> Node:
+    gang = current.parallel
+    return Node(
+        index=gang.node_index,
+        nodes=gang.num_nodes,
+        nproc_per_node=nproc_per_node,
+        main_host=gang.main_ip,
+        run=f"{current.flow_name}/{current.run_id}",
+        formation=f"{current.run_id}/{current.step_name}/{gang.control_task_id}/{current.retry_count}",
+        attempt=current.retry_count,
+        shares_host=config.cluster.backend == "local",
+    )
+
+
+def _tag_run(tag: str, current: Any) -> None:
+    from metaflow import Run, namespace
+
+    namespace(None)
+    Run(f"{current.flow_name}/{current.run_id}").add_tag(tag)

@@ -1,0 +1,1 @@
+"""The training loop of one rank, from its assignment to the last commit."""

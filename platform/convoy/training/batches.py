@@ -1,0 +1,102 @@
+"""Batches of torch tensors from the prepared data: this rank's part of every step, and of the held-out split."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from convoy.config.run import RunConfig
+from convoy.data.local import open_data
+from convoy.data.manifest import PreparedData, check_lengths, check_vocabulary, fingerprint, read_manifest
+from convoy.data.prefetch import Prefetcher
+from convoy.data.sampler import plan_step
+from convoy.data.sequences import IGNORED, TokenBatch, TokenSequences, validation_samples
+from convoy.data.tokenizer import TextTokenizer, load_tokenizer
+from convoy.storage import open_store
+from convoy.training.ranks import Ranks
+from convoy.training.step import Batch
+
+
+class Data:
+    """The prepared data of a job as one rank sees it."""
+
+    def __init__(self, config: RunConfig, root: str, data_id: str, expected_fingerprint: str, ranks: Ranks) -> None:
+        """Raises ConfigError if the data does not fit the model, or is not what the job was started with."""
+        store = open_store(root)
+        manifest = read_manifest(store, data_id)
+        if manifest is None:
+            raise RuntimeError(f"{root}: prepared data {data_id} is gone")
+        found = fingerprint(manifest, config.data)
+        if found != expected_fingerprint:
+            raise RuntimeError(f"{root}: prepared data {data_id} has fingerprint {found}, not {expected_fingerprint}")
+        check_vocabulary(manifest, config.model.vocab_size)
+        check_lengths(manifest, config.data.sequence_length)
+        self.manifest: PreparedData = manifest
+        self.folder: Path = open_data(manifest, store, config.data)
+        self._config = config
+        self._ranks = ranks
+        self._train = self._sequences("train")
+        self._validation = self._sequences("validation")
+
+    def steps_from(self, first_step: int) -> Prefetcher[Sequence[Batch]]:
+        """This rank's micro batches of every step from `first_step` on, made ahead by a thread."""
+        return Prefetcher(self._step, first_step, self._config.train.steps)
+
+    def validation(self) -> list[Batch]:
+        """This rank's part of the held-out sequences, the same each time; equally many batches on all ranks."""
+        place, config = self._ranks.place, self._config
+        passes = validation_samples(
+            self._validation.n_samples,
+            config.evaluation.sequences,
+            place.rank,
+            place.world_size,
+            config.train.micro_batch,
+        )
+        return [self._batch(0, self._validation.batch(ids)) for ids in passes]
+
+    def token_bytes_v(self) -> torch.Tensor | None:
+        """UTF-8 bytes of each id (V,); None where tokens have no exact bytes."""
+        path = self.folder / "token_bytes.npy"
+        return torch.from_numpy(np.load(path).astype(np.int64)) if path.exists() else None
+
+    def tokenizer(self) -> TextTokenizer | None:
+        """The tokenizer; None where tokens have no text."""
+        path = self.folder / "tokenizer.json"
+        if self.manifest.eos_token is None or not path.exists():
+            return None
+        return load_tokenizer(path.read_text(), self.manifest.eos_token, str(path))
+
+    def _sequences(self, split: str) -> TokenSequences:
+        data = self._config.data
+        return TokenSequences(
+            self.manifest,
+            self.folder,
+            "train" if split == "train" else "validation",
+            data.sequence_length,
+            data.respect_documents,
+        )
+
+    def _step(self, step: int) -> Sequence[Batch]:
+        place, train = self._ranks.place, self._config.train
+        plan = plan_step(
+            step, place.rank, place.world_size, train.global_batch, train.micro_batch, self._train.n_samples, train.seed
+        )
+        return [self._batch(micro.index, self._train.batch(micro.samples)) for micro in plan]
+
+    def _batch(self, index: int, arrays: TokenBatch) -> Batch:
+        device = self._ranks.device
+        documents = None if arrays.documents_bs is None else torch.from_numpy(arrays.documents_bs).to(device)
+        return Batch(
+            index=index,
+            tokens_bs=_to(arrays.tokens_bs, device),
+            targets_bs=_to(arrays.targets_bs, device),
+            documents_bs=documents,
+            weight=int((arrays.targets_bs != IGNORED).sum()),
+        )
+
+
+def _to(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """On a GPU through pinned memory, so that the copy does not wait for the stream."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

@@ -1,0 +1,49 @@
+"""Loss on the held-out split, the same sequences each time, on any number of ranks."""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from convoy.events.types import Evaluated
+from convoy.training.step import Batch
+
+
+@torch.no_grad()
+def evaluate(
+    model: FSDPModule,
+    batches: Sequence[Batch],
+    step: int,
+    token_bytes_v: torch.Tensor | None,
+    control: dist.ProcessGroup,
+) -> Evaluated:
+    """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
+
+    token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
+    """
+    began = time.perf_counter()
+    module = cast(nn.Module, model)
+    module.eval()
+    nats, tokens, text_bytes = 0.0, 0, 0
+    for batch in batches:
+        nats += float(module(batch.tokens_bs, batch.targets_bs, batch.documents_bs))
+        tokens += batch.weight
+        if token_bytes_v is not None:
+            counted = batch.targets_bs[batch.targets_bs >= 0].cpu()
+            text_bytes += int(token_bytes_v[counted].sum())
+    module.train()
+    sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
+    dist.all_reduce(sums, group=control)
+    nats, total, total_bytes = sums.tolist()
+    return Evaluated(
+        step=step,
+        loss=nats / max(1.0, total),
+        bits_per_byte=nats / math.log(2) / total_bytes if total_bytes else None,
+        tokens=int(total),
+        seconds=time.perf_counter() - began,
+    )

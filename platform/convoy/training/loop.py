@@ -1,0 +1,160 @@
+"""The training loop."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from convoy.checkpoint.commit import Progress
+from convoy.config.run import RunConfig
+from convoy.events.log import EventWriter
+from convoy.events.types import CheckpointFailed, Evaluated, RankThroughput, StepDone, Stopping
+from convoy.training.clock import Clock
+from convoy.training.exchange import StopReason
+from convoy.training.optimizer import learning_rate
+from convoy.training.saver import Saver
+from convoy.training.step import Batch, Stepper, StepResult
+
+RANK_LOG_STEPS = 10
+"""Each rank logs its own throughput each time this many steps are done."""
+
+
+class TrainingFailedError(RuntimeError):
+    """Training cannot go on, for a reason that one line tells in full."""
+
+
+@dataclass
+class Training:
+    """Everything the loop needs of this rank."""
+
+    config: RunConfig
+    first: bool
+    """This is rank 0, which speaks for the gang in the log."""
+    batches: Iterator[Sequence[Batch]]
+    """The micro batches of one step after the other, from where the state stands."""
+    stepper: Stepper
+    evaluate: Callable[[int], Evaluated]
+    saver: Saver
+    events: EventWriter
+    clock: Clock
+    elapsed: Callable[[], float]
+    """Gang seconds of the job so far, all generations together."""
+    vote: Callable[[float], StopReason | None]
+    """Whether this rank wants to stop, given the gang seconds so far."""
+    after_first_step: Callable[[], None]
+    progress: Progress
+    nonfinite: int = 0
+    """Skipped steps in a row."""
+    own: RankThroughput = field(default_factory=lambda: RankThroughput(step=0, tokens=0, seconds=0.0))
+    """This rank's tokens and seconds since they were last logged."""
+
+
+def train(t: Training) -> Progress:
+    """Train to `train.steps`, or to where all ranks agree to stop; the state at the end is committed.
+
+    Raises TrainingFailedError when too many steps in a row were not finite, or the last save failed.
+    """
+    total = t.config.train.steps
+    if t.progress.step == 0:
+        evaluate(t)
+    committed, begun = t.progress.step, t.progress.step
+    while t.progress.step < total:
+        result, lr = one_step(t)
+        log_step(t, result, lr)
+        check_finite(t, result)
+        if t.progress.step == begun + 1:
+            t.after_first_step()
+        ends = t.progress.step == total or result.stop is not None
+        # A skipped step leaves nothing new to save, and a run of them may be the beginning of the end.
+        if (save_is_due(t, committed) or ends) and t.nonfinite == 0:
+            committed = save(t, committed, last=ends)
+        if t.progress.step == total or t.progress.step % t.config.evaluation.every_steps == 0:
+            evaluate(t)
+        if result.stop is not None and t.progress.step < total:
+            stopping(t, result.stop)
+            break
+    return t.progress
+
+
+def one_step(t: Training) -> tuple[StepResult, float]:
+    """The next optimizer step, and its learning rate."""
+    began = time.perf_counter()
+    t.clock.start()
+    batches = next(t.batches)
+    t.clock.mark("data")
+    lr = learning_rate(t.progress.step, t.config.train.steps, t.config.optimizer, t.config.schedule)
+    result = t.stepper(batches, t.progress.step, lr, t.vote(t.elapsed()))
+    t.nonfinite = t.nonfinite + 1 if result.skipped else 0
+    t.progress = Progress(
+        step=t.progress.step + 1,
+        tokens=t.progress.tokens + result.tokens,
+        skipped=t.progress.skipped + result.skipped,
+        seconds=t.elapsed(),
+    )
+    t.own = RankThroughput(
+        step=t.progress.step,
+        tokens=t.own.tokens + sum(b.weight for b in batches),
+        seconds=t.own.seconds + time.perf_counter() - began,
+    )
+    return result, lr
+
+
+def log_step(t: Training, result: StepResult, lr: float) -> None:
+    """Append what the step did, when it is due."""
+    step, last = t.progress.step, t.config.train.steps
+    if step % RANK_LOG_STEPS == 0 or step == last or result.stop is not None:
+        t.events.append(t.own)
+        t.own = RankThroughput(step=step, tokens=0, seconds=0.0)
+    due = step % t.config.train.log_every_steps == 0 or step == last or result.skipped
+    if not (t.first and due):
+        return
+    seconds = t.clock.read()
+    done = StepDone(
+        step=step,
+        loss=result.loss,
+        grad_norm=result.grad_norm,
+        lr=lr,
+        tokens=result.tokens,
+        seconds=sum(seconds.values()),
+        skipped=result.skipped,
+    )
+    t.events.append(done.model_copy(update={f"{phase}_seconds": value for phase, value in seconds.items()}))
+
+
+def check_finite(t: Training, result: StepResult) -> None:
+    """Raise TrainingFailedError after `train.max_nonfinite_steps` skipped steps in a row."""
+    most = t.config.train.max_nonfinite_steps
+    if t.nonfinite < most:
+        return
+    detail = f"{most} steps in a row had a loss or gradient that is not finite (loss {result.loss})"
+    if t.first:
+        t.events.append(Stopping(step=t.progress.step, reason="nonfinite", detail=detail))
+    raise TrainingFailedError(f"step {t.progress.step}: {detail}; the newest checkpoint is from before them")
+
+
+def save_is_due(t: Training, committed: int) -> bool:
+    """A multiple of `checkpoint.every_steps` was reached since the last commit."""
+    every = t.config.checkpoint.every_steps
+    return every is not None and t.progress.step // every > committed // every
+
+
+def save(t: Training, committed: int, *, last: bool) -> int:
+    """Save; returns the step of the newest commit. Only the last save may not fail."""
+    outcome = t.saver.save(t.progress)
+    if t.first:
+        t.events.append(outcome)
+    if not isinstance(outcome, CheckpointFailed):
+        return outcome.step
+    if last:
+        raise TrainingFailedError(f"the last checkpoint, of step {outcome.step}, was not saved: {outcome.error}")
+    return committed
+
+
+def evaluate(t: Training) -> None:
+    measured = t.evaluate(t.progress.step)
+    if t.first:
+        t.events.append(measured)
+
+
+def stopping(t: Training, reason: StopReason) -> None:
+    if t.first:
+        t.events.append(Stopping(step=t.progress.step, reason=reason))

@@ -1,0 +1,67 @@
+"""The model as it trains: built, spread, filled with weights, with its optimizer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.events.types import ModelBuilt
+from convoy.model.build import build_model
+from convoy.model.counts import flops_per_token
+from convoy.model.hf import read_hf_weights
+from convoy.model.init import initialise, load_full_weights
+from convoy.model.transformer import Transformer
+from convoy.parallel.fsdp import parallelize
+from convoy.training.optimizer import build_optimizer
+from convoy.training.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A sharded model and the optimizer of its shards."""
+
+    fsdp: FSDPModule
+    optimizer: torch.optim.Optimizer
+
+    @property
+    def module(self) -> nn.Module:
+        return cast(nn.Module, self.fsdp)
+
+
+def build_trained(config: RunConfig, ranks: Ranks) -> Trained:
+    """Weights are the same on any number of ranks: keyed by seed and name, or read from a folder.
+
+    Raises ConfigError if `model.init_from` or `model.build` cannot give the model.
+    """
+    train = config.train
+    model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed)
+    fsdp = parallelize(model, ranks.mesh, config.parallel, train)
+    if isinstance(model, Transformer) and isinstance(config.model, TransformerConfig):
+        model.to_empty(device=ranks.device)
+        if config.model.init_from is None:
+            initialise(model, train.seed)
+        else:
+            load_full_weights(model, read_hf_weights(Path(config.model.init_from), config.model))
+    return Trained(fsdp, build_optimizer(model, config.optimizer))
+
+
+def model_built(config: RunConfig, model: nn.Module) -> ModelBuilt:
+    """The event that tells the model's size."""
+    shape, length = config.model, config.data.sequence_length
+    return ModelBuilt(
+        name=shape.name,
+        parameters=sum(p.numel() for p in model.parameters()),
+        flops_per_token=flops_per_token(shape, length) if isinstance(shape, TransformerConfig) else None,
+        sharded_bytes=sum(_own_bytes(p) for p in model.parameters()),
+    )
+
+
+def _own_bytes(parameter: torch.Tensor) -> int:
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    return local.numel() * local.element_size()

@@ -1,0 +1,54 @@
+"""AdamW over sharded master weights, and the learning rate of each step."""
+
+import math
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """AdamW with decay on matrices only. Raises RuntimeError if the model is not sharded yet."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    unsharded = [name for name, p in named if not isinstance(p, DTensor)]
+    if unsharded:
+        raise RuntimeError(f"optimizer built before sharding: it would train nothing ({unsharded[0]} is not a DTensor)")
+    decayed = [p for name, p in named if _decays(name, p, config)]
+    plain = [p for name, p in named if not _decays(name, p, config)]
+    groups = [
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [g for g in groups if g["params"]], lr=config.lr, betas=config.betas, eps=config.eps, fused=config.fused
+    )
+
+
+def learning_rate(step: int, total_steps: int, config: OptimizerConfig, schedule: ScheduleConfig) -> float:
+    """Learning rate of the update that makes `step` steps done into `step + 1`.
+
+    Cosine as in Loshchilov and Hutter, 2017 (arXiv 1608.03983), without restarts, after a linear warm-up.
+    """
+    if step < schedule.warmup_steps:
+        return config.lr * (step + 1) / schedule.warmup_steps
+    end = schedule.decay_steps or total_steps
+    through = min(1.0, (step - schedule.warmup_steps) / max(1, end - schedule.warmup_steps))
+    low = schedule.final_fraction
+    shape = {
+        "constant": 1.0,
+        "linear": 1.0 - (1.0 - low) * through,
+        "cosine": low + (1.0 - low) * 0.5 * (1.0 + math.cos(math.pi * through)),
+    }
+    return config.lr * shape[schedule.kind]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def _decays(name: str, parameter: nn.Parameter, config: OptimizerConfig) -> bool:
+    embedding = name.startswith("embed.")
+    return parameter.ndim >= 2 and (config.decay_embeddings or not embedding)

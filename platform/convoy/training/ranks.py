@@ -1,0 +1,77 @@
+"""Joining the gang: devices and process groups."""
+
+import datetime
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from convoy.gang.assignment import Assignment, Place
+from convoy.parallel.mesh import build_mesh
+
+TIMEOUT = datetime.timedelta(minutes=10)
+
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo/transport")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This rank, and the groups it talks in."""
+
+    place: Place
+    device: torch.device
+    mesh: DeviceMesh
+    control: dist.ProcessGroup
+    """gloo, on the host, over all ranks: for decisions, so that they never wait for or mix with training traffic."""
+
+    @property
+    def first(self) -> bool:
+        return self.place.rank == 0
+
+
+def choose_device(local_rank: int) -> torch.device:
+    """This rank's GPU where the machine has them, else the CPU."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank)
+        return torch.device("cuda", local_rank)
+    return torch.device("cpu")
+
+
+def connect(assignment: Assignment) -> Ranks:
+    """Meet all other ranks of the generation."""
+    place = assignment.place
+    torch.set_num_threads(place.threads)
+    device = choose_device(place.local_rank)
+    loopback = assignment.master_host in ("127.0.0.1", "localhost")
+    if loopback:
+        # The host's own name may resolve to an address that peers on it cannot use.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = dist.TCPStore(
+        assignment.master_host,
+        assignment.master_port,
+        place.world_size,
+        is_master=place.rank == 0,
+        timeout=TIMEOUT,
+        master_listen_fd=assignment.listen_fd,
+        wait_for_workers=False,
+    )
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(f"generation-{assignment.generation}", store),
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=TIMEOUT,
+        device_id=device if device.type == "cuda" else None,
+    )
+    mesh = build_mesh(assignment.config.parallel, device.type, place.world_size, place.nproc_per_node)
+    return Ranks(place, device, mesh, dist.new_group(backend="gloo", timeout=TIMEOUT))
+
+
+def lost_peer(error: BaseException) -> bool:
+    """Whether a collective failed because another rank went away: a consequence, not a cause."""
+    if isinstance(error, dist.DistNetworkError | dist.DistBackendError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _LOST)

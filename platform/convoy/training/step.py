@@ -1,0 +1,120 @@
+"""One optimizer step of one rank."""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from convoy.training.clock import Clock
+from convoy.training.exchange import Exchange, StopReason
+from convoy.training.optimizer import set_learning_rate
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One forward pass of one rank: tokens and targets (b, S), target -100 has no weight; documents or None."""
+
+    index: int
+    """Place among all micro batches of the step, over all ranks."""
+    tokens_bs: torch.Tensor
+    targets_bs: torch.Tensor
+    documents_bs: torch.Tensor | None
+    weight: int
+    """Targets that count."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step did; the same on every rank."""
+
+    loss: float
+    """Nats per token over the global batch."""
+    grad_norm: float
+    """Over all ranks, before clipping."""
+    tokens: int
+    skipped: bool
+    """Loss or gradient was not finite: the update was not applied."""
+    stop: StopReason | None
+
+
+class Stepper:
+    """Forward and backward over the micro batches, one exchange, clipping, one update."""
+
+    def __init__(
+        self,
+        model: FSDPModule,
+        optimizer: torch.optim.Optimizer,
+        exchange: Exchange,
+        clock: Clock,
+        *,
+        clip_norm: float | None,
+        seed: int,
+    ) -> None:
+        self._model = model
+        self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
+        self._optimizer = optimizer
+        self._exchange = exchange
+        self._clock = clock
+        self._clip_norm = clip_norm
+        self._seed = seed
+        self._world_size = dist.get_world_size()
+        self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
+
+    def __call__(self, batches: Sequence[Batch], step: int, lr: float, vote: StopReason | None) -> StepResult:
+        """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
+        self._exchange.begin(sum(b.weight for b in batches), vote)
+        loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
+        for i, batch in enumerate(batches):
+            self._sync_replicas(last=i == len(batches) - 1)
+            seed_randomness(self._seed, step, batch.index)
+            batch_loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+            loss_sum += batch_loss.detach()
+            self._clock.mark("forward")
+            if agreed is None:
+                agreed = self._exchange.finish()
+                self._clock.mark("exchange")
+            # FSDP averages gradients over ranks; the loss is to be the mean over the global batch's tokens.
+            (batch_loss * (self._world_size / max(1, agreed.tokens))).backward()
+            self._clock.mark("backward")
+        assert agreed is not None
+        reduction = dist.all_reduce(loss_sum, async_op=True)
+        norm = self._grad_norm()
+        reduction.wait()
+        loss = float(loss_sum) / max(1, agreed.tokens)
+        skipped = not (math.isfinite(loss) and math.isfinite(norm))
+        if not skipped:
+            self._update(lr, norm)
+        self._optimizer.zero_grad(set_to_none=True)
+        self._clock.mark("optimizer")
+        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop)
+
+    def _sync_replicas(self, *, last: bool) -> None:
+        """With replicas (HSDP), gradients cross between them once per step, not once per micro batch."""
+        self._model.set_requires_all_reduce(last)
+        self._model.set_is_last_backward(last)
+
+    def _grad_norm(self) -> float:
+        """L2 norm over all parameters of all ranks; both loss and norm are all-reduced, so all ranks judge alike."""
+        norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None], foreach=True)
+        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+    def _update(self, lr: float, norm: float) -> None:
+        if self._clip_norm is not None and norm > self._clip_norm:
+            scale = torch.tensor(norm, device=self._parameters[0].device)
+            clip_grads_with_norm_(self._parameters, self._clip_norm, scale, foreach=True)
+        set_learning_rate(self._optimizer, lr)
+        self._optimizer.step()
+
+
+def seed_randomness(seed: int, step: int, micro_batch: int) -> None:
+    """Key torch's generators by (seed, step, global micro batch), so that dropout does not depend on the ranks."""
+    key = hashlib.blake2b(f"{seed}/{step}/{micro_batch}".encode(), digest_size=8).digest()
+    torch.manual_seed(int.from_bytes(key, "big") >> 1)
