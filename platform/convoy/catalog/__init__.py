@@ -1,0 +1,1 @@
+"""Dated facts about rented machines: instance types, GPU peaks, prices. Imports neither torch nor metaflow."""

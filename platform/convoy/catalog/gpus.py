@@ -1,0 +1,45 @@
+"""Peak arithmetic of GPUs, by the name CUDA reports."""
+
+from typing import Literal
+
+from convoy.catalog.table import table
+from convoy.config.base import Frozen
+
+Dtype = Literal["bf16", "tf32", "fp32", "fp8"]
+"""Type of the operands of a matrix product; `fp32` is without tensor cores."""
+
+
+class GpuPeak(Frozen):
+    """One chip and its dense peaks."""
+
+    chip: str
+    """Chip and form factor: the same letters in another form factor can be another peak."""
+    names: tuple[str, ...]
+    """Names CUDA reports for it, without the leading `NVIDIA`."""
+    tflops: dict[Dtype, float]
+    """Dense peak in TFLOP/s, for the types whose peak is known."""
+    source: str
+    """Document of the figures."""
+
+
+def gpu_peak(device_name: str) -> GpuPeak | None:
+    """The entry of `torch.cuda.get_device_name()`, or None where the catalog does not have exactly that name.
+
+    Names are compared whole: `H200` is no A100, `H100 PCIe` has another peak than the SXM module, and
+    a MIG slice (`... MIG 1g.5gb`) is only a part of its chip.
+    """
+    # Drivers before 470 left the vendor out.
+    name = device_name.strip().removeprefix("NVIDIA ").casefold()
+    for entry in table("gpus")["gpus"]:
+        if name in (known.casefold() for known in entry["names"]):
+            return GpuPeak(**entry)
+    return None
+
+
+def peak_tflops(device_name: str, dtype: str) -> float | None:
+    """Dense peak of one GPU in TFLOP/s; None where it is not known, and then there is no MFU.
+
+    dtype: type of the operands, as the keys of `GpuPeak.tflops`.
+    """
+    peak = gpu_peak(device_name)
+    return None if peak is None else {str(known): tflops for known, tflops in peak.tflops.items()}.get(dtype)

@@ -1,0 +1,53 @@
+"""AWS instance types with NVIDIA GPUs."""
+
+from pydantic import Field
+
+from convoy.catalog.table import table
+from convoy.config.base import Frozen
+from convoy.config.errors import ConfigError, nearest
+
+
+class Gpu(Frozen):
+    """The GPUs of one instance, all of one kind."""
+
+    name: str
+    """AWS's short name, e.g. `A100`; not the name CUDA reports."""
+    count: int = Field(ge=1)
+    """How many."""
+    memory_mib: int = Field(ge=1)
+    """Memory of each, in MiB."""
+
+
+class Instance(Frozen):
+    """What one machine of a type has."""
+
+    name: str
+    """E.g. `p4d.24xlarge`."""
+    vcpus: int = Field(ge=1)
+    """Hardware threads."""
+    memory_gib: int = Field(ge=1)
+    """Host memory, in GiB."""
+    gpu: Gpu
+    efa_interfaces: int = Field(ge=0)
+    """Elastic Fabric Adapters at most; 0 where the type has none."""
+    network_gbps: float = Field(gt=0)
+    """Sustained network bandwidth per direction, in Gbit/s, over all cards."""
+    nvme_count: int = Field(ge=0)
+    """Local disks; what is on them is lost with the machine."""
+    nvme_gb: int = Field(ge=0)
+    """Size of each local disk, in GB."""
+    ebs_mbps: int = Field(ge=0)
+    """Sustained bandwidth to EBS, in Mbit/s."""
+
+
+def instance_names() -> list[str]:
+    """Every type of the catalog, sorted."""
+    return sorted(table("instances")["instances"])
+
+
+def instance(name: str) -> Instance:
+    """The facts of one type. Raises ConfigError if the catalog does not have it."""
+    facts = table("instances")["instances"].get(name)
+    if facts is None:
+        raise ConfigError(f"cluster.instance_type = {name}: not in the catalog; {nearest(name, instance_names())}")
+    return Instance(name=name, **facts)

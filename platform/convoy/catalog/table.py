@@ -1,0 +1,13 @@
+"""How the catalog's JSON tables are read."""
+
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+
+@functools.cache
+def table(name: str) -> dict[str, Any]:
+    """The table `<name>.json` beside this file. It is shared: do not change it."""
+    loaded: dict[str, Any] = json.loads((resources.files(__package__) / f"{name}.json").read_text())
+    return loaded

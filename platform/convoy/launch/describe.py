@@ -1,0 +1,81 @@
+"""What a configuration would start, in words, for the dry run. Pure."""
+
+from convoy.catalog.instances import instance
+from convoy.catalog.prices import Price
+from convoy.config.model import CustomModelConfig
+from convoy.config.run import RunConfig
+from convoy.launch.support import TIMES, instance_price, machines, world
+
+
+def describe(config: RunConfig, local_gpus: int = 0) -> str:
+    """Some lines `key: value`, one per thing that would be launched. Raises as `support.world`."""
+    lines = {
+        "backend": _backend(config),
+        "ranks": str(world(config, local_gpus)),
+        "machine": _machine(config),
+        "price": _price(config),
+        "root": config.root or "$CONVOY_ROOT, or the nearest .convoy folder",
+        "model": _model(config),
+        "batch": _batch(config),
+        "budget": _budget(config),
+    }
+    width = max(len(key) for key in lines) + 2
+    return "\n".join(f"{key + ':':<{width}}{text}" for key, text in lines.items())
+
+
+def _backend(config: RunConfig) -> str:
+    nodes = config.cluster.nodes
+    return {
+        "local": f"local, {nodes} processes on this host",
+        "batch": f"AWS Batch, a multi-node job of {nodes}",
+        "kubernetes": f"Kubernetes, a JobSet of {nodes} pods",
+    }[config.cluster.backend]
+
+
+def _machine(config: RunConfig) -> str:
+    if config.cluster.instance_type is None:
+        return "this host"
+    facts = instance(config.cluster.instance_type)
+    gpus = f"{facts.gpu.count} {TIMES} {facts.gpu.name} of {facts.gpu.memory_mib / 1024:.0f} GiB"
+    network = f"{facts.network_gbps:g} Gbit/s, {facts.efa_interfaces or 'no'} EFA"
+    return f"{machines(config)} {TIMES} {facts.name}: {gpus}, {facts.vcpus} vCPU, {facts.memory_gib} GiB, {network}"
+
+
+def _price(config: RunConfig) -> str:
+    found = instance_price(config)
+    if found is None:
+        cluster = config.cluster
+        return "unknown" if cluster.instance_type is None else f"unknown, {cluster.market} in {cluster.region}"
+    total = found.usd_per_hour * machines(config)
+    return (
+        f"{total:.2f} USD/h in all; {_range(found)} a machine and hour, "
+        f"{found.market} in {found.region}, {found.date} ({found.source})"
+    )
+
+
+def _range(found: Price) -> str:
+    if found.low_usd_per_hour == found.high_usd_per_hour:
+        return f"{found.usd_per_hour:.2f}"
+    return f"{found.usd_per_hour:.2f} (median; zones {found.low_usd_per_hour:.2f} to {found.high_usd_per_hour:.2f})"
+
+
+def _model(config: RunConfig) -> str:
+    model = config.model
+    if isinstance(model, CustomModelConfig):
+        return f"{model.name}, built by {model.build}"
+    return f"{model.name}, {model.n_layers} layers of width {model.d_model}"
+
+
+def _batch(config: RunConfig) -> str:
+    train, length = config.train, config.data.sequence_length
+    tokens = train.global_batch * length
+    return f"{train.global_batch} sequences of {length} = {tokens:,} tokens a step, {train.steps:,} steps"
+
+
+def _budget(config: RunConfig) -> str:
+    limits = [
+        f"{limit:g} {unit}"
+        for limit, unit in ((config.budget.max_hours, "h"), (config.budget.max_cost_usd, "USD"))
+        if limit is not None
+    ]
+    return " or ".join(limits) if limits else "no limit"

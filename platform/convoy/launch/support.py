@@ -1,0 +1,216 @@
+"""What works where: refuses, before anything starts, a run that cannot work. Pure."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from convoy.catalog.instances import instance, instance_names
+from convoy.catalog.prices import Price, price
+from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
+
+KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
+BATCH_ONLY = ("queue", "iam_role", "host_volumes")
+SHORTEST_TIME_LIMIT_SECONDS = 60
+"""Metaflow refuses less on AWS Batch and Kubernetes."""
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+
+class World(NamedTuple):
+    """The ranks of a gang: one task per node, `nproc_per_node` ranks each."""
+
+    nodes: int
+    nproc_per_node: int
+
+    @property
+    def size(self) -> int:
+        return self.nodes * self.nproc_per_node
+
+    def __str__(self) -> str:
+        nodes = "node" if self.nodes == 1 else "nodes"
+        return f"{self.size} ({self.nodes} {nodes} {TIMES} {self.nproc_per_node})"
+
+
+def world(config: RunConfig, local_gpus: int = 0) -> World:
+    """The ranks of the run, with the defaults of `cluster.nproc_per_node` filled in.
+
+    local_gpus: GPUs of this host; counts only with the local backend. Raises ConfigError where a remote
+    backend has no instance type or one that the catalog does not have.
+    """
+    cluster = config.cluster
+    if cluster.nproc_per_node is not None:
+        return World(cluster.nodes, cluster.nproc_per_node)
+    if cluster.backend == "local":
+        return World(cluster.nodes, max(1, local_gpus // cluster.nodes))
+    return World(cluster.nodes, instance(_instance_type(config)).gpu.count)
+
+
+def instance_price(config: RunConfig) -> Price | None:
+    """Price of one machine of the run; None where no instance type is named or the catalog has no price."""
+    cluster = config.cluster
+    if cluster.instance_type is None:
+        return None
+    return price(cluster.instance_type, cluster.market, cluster.region)
+
+
+def machines(config: RunConfig) -> int:
+    """Machines that are paid for: the nodes, or one host that runs all local processes."""
+    return 1 if config.cluster.backend == "local" else config.cluster.nodes
+
+
+def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> None:
+    """Raises ConfigError with the reason if the run cannot work.
+
+    datastore: Metaflow's datastore type (`local`, `s3`, ...), None where it is not known.
+    local_gpus: as in `world`.
+    """
+    if config.cluster.backend != "local":
+        for demand in _REMOTE:
+            demand(config)
+        _datastore_is_s3(config, datastore)
+    _locations_are_real(config)
+    _ranks_fit(config, world(config, local_gpus))
+    _budget_has_price(config)
+
+
+def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
+    """Why the run cannot work, in one line; None if nothing speaks against it."""
+    try:
+        check(config, datastore, local_gpus)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _instance_type(config: RunConfig) -> str:
+    name = config.cluster.instance_type
+    if name is None:
+        raise ConfigError(
+            f"cluster.instance_type: required with cluster.backend = {config.cluster.backend}; "
+            f"known: {', '.join(instance_names())}"
+        )
+    return name
+
+
+def _batch_is_not_spot(config: RunConfig) -> None:
+    # AWS Batch user guide, "Compute environments for multi-node parallel jobs". @parallel submits a
+    # multi-node job even for one node, and on a spot queue AWS leaves it RUNNABLE for ever.
+    if config.cluster.backend == "batch" and config.cluster.market == "spot":
+        raise ConfigError(
+            "cluster.market = spot: AWS Batch runs no multi-node jobs on spot instances; "
+            "use on_demand or capacity_block, or cluster.backend = kubernetes"
+        )
+
+
+def _jobset_has_workers(config: RunConfig) -> None:
+    if config.cluster.backend == "kubernetes" and config.cluster.nodes < 2:
+        raise ConfigError(
+            f"cluster.nodes = {config.cluster.nodes}: must be at least 2 with cluster.backend = kubernetes "
+            "(Metaflow's JobSet has a control pod and one or more workers)"
+        )
+
+
+def _ranks_have_gpus(config: RunConfig) -> None:
+    name = _instance_type(config)
+    gpu, ranks = instance(name).gpu, config.cluster.nproc_per_node
+    if ranks is not None and ranks > gpu.count:
+        raise ConfigError(f"cluster.nproc_per_node = {ranks}: must be at most the GPUs of a {name}, {gpu.count}")
+
+
+def _keys_belong_to_backend(config: RunConfig) -> None:
+    backend, other = config.cluster.backend, {"batch": "kubernetes", "kubernetes": "batch"}
+    for key in KUBERNETES_ONLY if backend == "batch" else BATCH_ONLY:
+        value = getattr(config.cluster, key)
+        if value:
+            shown = value if isinstance(value, str) else list(value)
+            raise ConfigError(f"cluster.{key} = {shown}: only with cluster.backend = {other[backend]}, not {backend}")
+
+
+def _root_is_shared(config: RunConfig) -> None:
+    cluster, root = config.cluster, config.root
+    if root is not None and root.startswith("s3://"):
+        return
+    mounts = [folder.rstrip("/") for folder in mounted_folders(config)]
+    if root is not None and any(root == folder or root.startswith(folder + "/") for folder in mounts):
+        return
+    key = "host_volumes" if cluster.backend == "batch" else "persistent_volume_claims"
+    where = f"under {' or '.join(mounts)}" if mounts else f"mounted by cluster.{key}"
+    raise ConfigError(
+        f"root = {root or 'null'}: must be an s3:// prefix or a folder {where} "
+        f"with cluster.backend = {cluster.backend}, whose machines do not see this one's files"
+    )
+
+
+def mounted_folders(config: RunConfig) -> tuple[str, ...]:
+    """Folders that every container of a remote backend sees, e.g. `("/fsx",)`."""
+    cluster = config.cluster
+    if cluster.backend == "batch":
+        # A volume is `/folder` or `/folder_of_the_host:/folder_in_the_container`.
+        return tuple(volume.rpartition(":")[2] for volume in cluster.host_volumes)
+    return tuple(cluster.persistent_volume_claims.values()) if cluster.backend == "kubernetes" else ()
+
+
+def _time_limit_is_long_enough(config: RunConfig) -> None:
+    hours = config.cluster.time_limit_hours
+    if hours * 3600 < SHORTEST_TIME_LIMIT_SECONDS:
+        raise ConfigError(f"cluster.time_limit_hours = {hours}: must be at least {SHORTEST_TIME_LIMIT_SECONDS} seconds")
+
+
+_REMOTE: tuple[Callable[[RunConfig], None], ...] = (
+    _batch_is_not_spot,
+    _jobset_has_workers,
+    _ranks_have_gpus,
+    _keys_belong_to_backend,
+    _root_is_shared,
+    _time_limit_is_long_enough,
+)
+
+
+def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
+    if datastore not in (None, "s3"):
+        raise ConfigError(
+            f"METAFLOW_DEFAULT_DATASTORE = {datastore}: must be s3 with cluster.backend = {config.cluster.backend}"
+        )
+
+
+def _locations_are_real(config: RunConfig) -> None:
+    for key, location in _locations(config):
+        bucket = location.removeprefix("s3://").partition("/")[0]
+        if location.startswith("s3://") and not _BUCKET.fullmatch(bucket):
+            raise ConfigError(
+                f"{key} = {location}: {bucket} is no bucket; put in the name of yours "
+                "(3 to 63 lower-case letters, digits, dots and hyphens)"
+            )
+
+
+def _locations(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if config.root is not None:
+        yield "root", config.root
+    if isinstance(config.data.corpus, FilesCorpus | DatasetCorpus | ShardsCorpus):
+        yield "data.corpus.path", config.data.corpus.path
+
+
+def _ranks_fit(config: RunConfig, ranks: World) -> None:
+    batch, shard = config.train.global_batch, config.parallel.shard_size
+    if batch < ranks.size:
+        raise ConfigError(f"train.global_batch = {batch}: must be at least the number of ranks, {ranks}")
+    if shard is not None and ranks.size % shard:
+        raise ConfigError(f"parallel.shard_size = {shard}: must divide the number of ranks, {ranks}")
+
+
+def _budget_has_price(config: RunConfig) -> None:
+    limit, cluster = config.budget.max_cost_usd, config.cluster
+    if limit is not None and instance_price(config) is None:
+        machine = (
+            "no cluster.instance_type is set"
+            if cluster.instance_type is None
+            else (
+                f"the catalog has no {cluster.market} price of cluster.instance_type = {cluster.instance_type} "
+                f"in {cluster.region}"
+            )
+        )
+        raise ConfigError(f"budget.max_cost_usd = {limit:g}: {machine}; use budget.max_hours instead")

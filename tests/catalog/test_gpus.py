@@ -1,0 +1,103 @@
+"""A GPU's peak is known exactly or not at all."""
+
+import pytest
+
+from convoy.catalog.gpus import GpuPeak, gpu_peak, peak_tflops
+from convoy.catalog.instances import instance, instance_names
+from convoy.catalog.table import table
+
+
+@pytest.mark.parametrize(
+    ("device", "bf16"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100-PCIE-40GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("A100-SXM4-40GB", 312),
+        ("NVIDIA H100 80GB HBM3", 989.4),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835.5),
+        ("NVIDIA H200", 989.4),
+        ("NVIDIA H200 NVL", 835.5),
+        ("NVIDIA B200", 2250),
+        ("NVIDIA A10", 125),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+    ],
+)
+def test_each_chip_has_its_own_peak(device: str, bf16: float) -> None:
+    assert peak_tflops(device, "bf16") == bf16
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",  # a seventh of the chip
+        "NVIDIA A100X",
+        "NVIDIA A800-SXM4-80GB",
+        "NVIDIA H100",  # which form factor?
+        "NVIDIA H800",
+        "NVIDIA H20",
+        "NVIDIA GH200 480GB",
+        "NVIDIA B300",
+        "NVIDIA GB200",
+        "NVIDIA L40",
+        "NVIDIA A40",
+        "NVIDIA A30",
+        "NVIDIA RTX A1000",
+        "NVIDIA GeForce RTX 4090",
+        "Tesla T4",
+        "AMD Instinct MI300X",
+        "cpu",
+        "",
+    ],
+)
+def test_a_look_alike_or_stranger_has_no_peak(device: str) -> None:
+    assert peak_tflops(device, "bf16") is None
+    assert gpu_peak(device) is None
+
+
+def test_letter_case_and_blanks_do_not_matter() -> None:
+    assert peak_tflops(" NVIDIA h200 ", "bf16") == peak_tflops("NVIDIA H200", "bf16")
+
+
+def test_a100_has_no_fp8() -> None:
+    assert peak_tflops("NVIDIA A100-SXM4-40GB", "fp8") is None
+
+
+def test_an_unknown_type_of_operands_has_no_peak() -> None:
+    assert peak_tflops("NVIDIA H200", "fp12") is None
+
+
+def test_fp32_is_without_tensor_cores() -> None:
+    assert peak_tflops("NVIDIA A100-SXM4-80GB", "fp32") == 19.5
+    assert peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
+
+
+def entries() -> list[GpuPeak]:
+    return [GpuPeak(**entry) for entry in table("gpus")["gpus"]]
+
+
+def test_no_name_belongs_to_two_chips() -> None:
+    names = [name.casefold() for entry in entries() for name in entry.names]
+    assert len(names) == len(set(names))
+
+
+def test_halving_the_width_of_operands_doubles_the_peak_of_tensor_cores() -> None:
+    # The rule of the architectures since Ampere; a figure with sparsity among dense ones breaks it.
+    for entry in entries():
+        for narrow, wide in (("fp8", "bf16"), ("bf16", "tf32")):
+            pair = {str(key): value for key, value in entry.tflops.items()}
+            if {narrow, wide} <= pair.keys():
+                assert pair[narrow] == pytest.approx(2 * pair[wide], rel=0.03), entry.chip
+
+
+def test_each_chip_of_the_instance_table_has_an_entry() -> None:
+    chips = {entry.chip.split()[0] for entry in entries()}
+    assert {instance(name).gpu.name for name in instance_names()} <= chips
+
+
+def test_each_entry_names_its_source() -> None:
+    assert all(entry.source.startswith("NVIDIA") for entry in entries())

@@ -1,0 +1,91 @@
+"""The instance table says what AWS says."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from convoy.catalog.instances import Instance, instance, instance_names
+from convoy.config.errors import ConfigError
+
+Description = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[dict[str, Description]]:
+    """AWS's own description of each type of the catalog, as moto carries it."""
+    credentials = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    with mock_aws():
+        client = boto3.client("ec2", region_name="us-east-1", **credentials)
+        found = client.describe_instance_types(InstanceTypes=instance_names())["InstanceTypes"]
+        yield {str(one["InstanceType"]): dict(one) for one in found}
+
+
+@pytest.mark.parametrize("name", instance_names())
+def test_host_is_as_aws_describes_it(name: str, aws: dict[str, Description]) -> None:
+    facts, theirs = instance(name), aws[name]
+    assert facts.vcpus == theirs["VCpuInfo"]["DefaultVCpus"]
+    assert facts.memory_gib * 1024 == theirs["MemoryInfo"]["SizeInMiB"]
+    assert facts.ebs_mbps == theirs["EbsInfo"]["EbsOptimizedInfo"]["BaselineBandwidthInMbps"]
+    (disks,) = theirs["InstanceStorageInfo"]["Disks"]
+    assert (facts.nvme_count, facts.nvme_gb) == (disks["Count"], disks["SizeInGB"])
+
+
+@pytest.mark.parametrize("name", instance_names())
+def test_gpus_are_as_aws_describes_them(name: str, aws: dict[str, Description]) -> None:
+    facts = instance(name).gpu
+    (theirs,) = aws[name]["GpuInfo"]["Gpus"]
+    assert (facts.name, facts.count) == (theirs["Name"], theirs["Count"])
+    assert facts.memory_mib == theirs["MemoryInfo"]["SizeInMiB"]
+    assert facts.memory_mib * facts.count == aws[name]["GpuInfo"]["TotalGpuMemoryInMiB"]
+
+
+@pytest.mark.parametrize("name", instance_names())
+def test_network_is_as_aws_describes_it(name: str, aws: dict[str, Description]) -> None:
+    facts, theirs = instance(name), aws[name]["NetworkInfo"]
+    assert facts.efa_interfaces == theirs.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)
+    assert facts.network_gbps == sustained_gbps(theirs)
+
+
+def sustained_gbps(network: Description) -> float:
+    """AWS's words, e.g. `4x 100 Gigabit`; of types that only burst (`Up to 10 Gigabit`) the base line."""
+    words = re.fullmatch(r"(?:(\d+)x )?(\d+) Gigabit", network["NetworkPerformance"])
+    if words is None:
+        return float(network["NetworkCards"][0]["BaselineBandwidthInGbps"])
+    return int(words[1] or 1) * float(words[2])
+
+
+def test_the_types_of_the_presets_are_there() -> None:
+    assert {"p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge"} <= set(instance_names())
+    assert {"p6-b200.48xlarge", "g5.xlarge", "g5.12xlarge", "g5.48xlarge"} <= set(instance_names())
+
+
+def test_p4d_has_4_adapters_and_p5_has_32() -> None:
+    assert instance("p4d.24xlarge").efa_interfaces == 4
+    assert instance("p5.48xlarge").efa_interfaces == 32
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("p4d.24xlage", "p4d.24xlarge"), ("p5-48xlarge", "p5.48xlarge")])
+def test_a_misspelt_type_is_refused_with_the_nearest_one(wrong: str, right: str) -> None:
+    with pytest.raises(ConfigError, match=rf"cluster\.instance_type = {wrong}: .*did you mean {right}\?"):
+        instance(wrong)
+
+
+def test_a_type_like_no_other_is_refused_with_all_that_are_known() -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.instance_type = m7i: .*known: .*p4d\.24xlarge"):
+        instance("m7i")
+
+
+def test_an_instance_cannot_be_changed() -> None:
+    facts: Any = instance("g5.xlarge")
+    with pytest.raises(ValueError, match="frozen"):
+        facts.vcpus = 8
+
+
+def test_names_are_sorted_and_each_can_be_read() -> None:
+    names = instance_names()
+    assert names == sorted(names)
+    assert all(isinstance(instance(name), Instance) for name in names)

@@ -1,0 +1,97 @@
+"""A price has a date, a region and a source, or there is none."""
+
+from datetime import date
+
+import pytest
+
+from convoy.catalog.instances import instance
+from convoy.catalog.prices import Market, Price, price
+from convoy.catalog.table import table
+
+MARKETS: tuple[Market, ...] = ("on_demand", "spot", "capacity_block")
+
+
+def every_price() -> list[Price]:
+    found = [
+        price(row["instance"], market, region)
+        for market in MARKETS
+        for row in table("prices")[market]
+        for region in row["regions"]
+    ]
+    return [one for one in found if one is not None]
+
+
+@pytest.mark.parametrize(
+    ("name", "usd"),
+    [
+        ("p4d.24xlarge", 21.9576),
+        ("p4de.24xlarge", 27.4471),
+        ("p5.48xlarge", 55.04),
+        ("p5en.48xlarge", 63.296),
+        ("p6-b200.48xlarge", 113.9328),
+    ],
+)
+@pytest.mark.parametrize("region", ["us-east-1", "us-west-2"])
+def test_on_demand_price_is_one_figure(name: str, usd: float, region: str) -> None:
+    found = price(name, "on_demand", region)
+    assert found is not None
+    assert found.low_usd_per_hour == found.usd_per_hour == found.high_usd_per_hour == usd
+
+
+def test_spot_price_is_the_median_of_a_range() -> None:
+    found = price("p4d.24xlarge", "spot", "us-east-1")
+    assert found is not None
+    assert found.low_usd_per_hour == 6.53
+    assert found.usd_per_hour == pytest.approx((8.01 + 11.79) / 2)
+    assert found.high_usd_per_hour == 13.99
+
+
+def test_zones_without_a_discount_count_in_the_spot_range() -> None:
+    found = price("p5.48xlarge", "spot", "us-east-1")
+    on_demand = price("p5.48xlarge", "on_demand", "us-east-1")
+    assert found is not None
+    assert on_demand is not None
+    assert found.high_usd_per_hour == on_demand.usd_per_hour
+    assert found.usd_per_hour == pytest.approx((18.68 + 18.73) / 2)
+
+
+def test_a_capacity_block_price_shows_that_it_is_old() -> None:
+    found = price("p5.48xlarge", "capacity_block", "us-east-1")
+    assert found is not None
+    assert found.date == date(2024, 12, 31)
+    assert "valid to 2025-01-01" in found.source
+
+
+@pytest.mark.parametrize(
+    ("name", "market", "region"),
+    [
+        ("p5e.48xlarge", "on_demand", "us-east-1"),  # sold in capacity blocks only
+        ("p4d.24xlarge", "spot", "eu-west-1"),
+        ("p4d.24xlarge", "capacity_block", "us-east-1"),
+        ("g5.xlarge", "on_demand", "us-east-1"),
+        ("no.such", "spot", "us-east-1"),
+    ],
+)
+def test_what_was_not_observed_has_no_price(name: str, market: Market, region: str) -> None:
+    assert price(name, market, region) is None
+
+
+def test_every_figure_has_a_source_a_past_date_and_a_known_instance() -> None:
+    prices = every_price()
+    assert len(prices) >= 20
+    for found in prices:
+        assert found.source
+        assert date(2024, 1, 1) < found.date <= date(2026, 11, 20)
+        assert instance(found.instance).name == found.instance
+
+
+def test_the_range_holds_the_price() -> None:
+    for found in every_price():
+        assert found.low_usd_per_hour <= found.usd_per_hour <= found.high_usd_per_hour
+
+
+def test_spot_never_costs_more_than_on_demand() -> None:
+    for found in every_price():
+        on_demand = price(found.instance, "on_demand", found.region)
+        if found.market == "spot" and on_demand is not None:
+            assert found.high_usd_per_hour <= on_demand.usd_per_hour
