@@ -1,0 +1,56 @@
+"""docs/configuration.md says what the classes say."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from convoy.config.errors import ConfigError
+from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.run import RunConfig
+from convoy.config.schema import leaves
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TEXT = (REPOSITORY / "docs" / "configuration.md").read_text()
+
+
+def test_the_committed_reference_is_up_to_date() -> None:
+    check = subprocess.run(
+        [sys.executable, REPOSITORY / "tools" / "config_reference.py", "--check"], capture_output=True, text=True
+    )
+    assert (check.returncode, check.stderr) == (0, "")
+
+
+def test_every_key_is_in_the_reference_once_for_each_class_that_has_it() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \|", TEXT[TEXT.index("## Reference") :], re.MULTILINE)
+    assert sorted(rows) == sorted(".".join(keys) for keys in leaves(RunConfig))
+
+
+def test_every_key_is_explained() -> None:
+    unexplained = re.findall(r"^\| `([\w.]+)` \|.*\|\s+\|$", TEXT, re.MULTILINE)
+    assert set(unexplained) <= {"data.corpus.kind", "data.tokenizer.kind"}
+
+
+def test_the_example_file_is_a_valid_configuration() -> None:
+    example = re.search(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    assert example
+    assert resolve(read_run(example[1]), {}).train.steps == 20000
+
+
+OVERRIDES = re.findall(r'--config-value set "([^"]+)"', TEXT)
+
+
+@pytest.mark.parametrize("overrides", [text for text in OVERRIDES if "KEY" not in text])
+def test_every_override_shown_is_valid(overrides: str) -> None:
+    resolve({}, read_overrides(overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"), re.findall(r"^\| `([\w.]+=[\w/.-]+)` \| `(.*)` \|$", TEXT, re.MULTILINE)
+)
+def test_every_error_shown_is_the_line_one_gets(overrides: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve({}, read_overrides(overrides))
+    assert str(caught.value).replace(f"{REPOSITORY}/", "") == line

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Write the reference of every configuration key into docs/configuration.md, from the classes themselves.
+
+tools/config_reference.py           write it
+tools/config_reference.py --check   exit 1 if what is there is out of date
+"""
+
+import json
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from convoy.config.run import RunConfig
+from convoy.config.schema import Keys, classes_at
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
+BEGIN = "<!-- reference: written by tools/config_reference.py, not by hand -->"
+END = "<!-- end of reference -->"
+
+TYPES = {int: "integer", float: "number", bool: "true or false", str: "text", Any: "any value", type(None): "null"}
+SIGNS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
+
+
+def reference(model: type[BaseModel]) -> str:
+    """Markdown: one table for each class of the tree."""
+    return "\n".join(line for keys, tag, cls in classes(model) for line in section(model, keys, tag, cls))
+
+
+def classes(model: type[BaseModel], above: Keys = ()) -> Iterator[tuple[Keys, str, type[BaseModel]]]:
+    """Every class of the tree with its keys, and with its tag where it is one of several."""
+    found = classes_at(model, above)
+    for tag, cls in found.items():
+        yield above, tag if len(found) > 1 else "", cls
+    names = dict.fromkeys(name for cls in found.values() for name in cls.model_fields)
+    for name in names:
+        yield from classes(model, (*above, name))
+
+
+def section(model: type[BaseModel], keys: Keys, tag: str, cls: type[BaseModel]) -> Iterator[str]:
+    plain = {name: field for name, field in cls.model_fields.items() if not classes_at(model, (*keys, name))}
+    title = f"`{'.'.join(keys)}`" if keys else "Top level"
+    yield f"### {title}{f': {tag}' if tag else ''}"
+    yield ""
+    yield first_paragraph(cls.__doc__ or "")
+    yield ""
+    if plain:
+        yield "| key | type | default | |"
+        yield "|---|---|---|---|"
+        for name, field in plain.items():
+            cells = (f"`{'.'.join((*keys, name))}`", type_of(field), default_of(field), field.description or "")
+            yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+        yield ""
+
+
+def first_paragraph(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def type_of(field: FieldInfo) -> str:
+    limits = [
+        f"{sign} {number(getattr(limit, name))}"
+        for limit in field.metadata
+        for kind, (name, sign) in SIGNS.items()
+        if isinstance(limit, kind)
+    ]
+    plain, *null = described(field.annotation).split(" or null")
+    return f"{plain} {', '.join(limits)}".strip() + " or null" * len(null)
+
+
+def described(annotation: Any) -> str:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if origin in (Union, types.UnionType):
+        return " or ".join(described(part) for part in inner)
+    if origin is dict:
+        return f"mapping to {described(inner[1])}"
+    if origin is tuple:
+        return f"list of {described(inner[0])}" if inner[-1] is ... else f"list of {len(inner)} {described(inner[0])}s"
+    return TYPES[annotation]
+
+
+def default_of(field: FieldInfo) -> str:
+    return "required" if field.is_required() else f"`{json.dumps(field.default)}`"
+
+
+def number(value: float) -> str:
+    return "2^63" if value == 2**63 else f"{value:g}"
+
+
+def rewritten(document: str) -> str:
+    """The document with the reference between its two marks brought up to date."""
+    before, _, rest = document.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{reference(RunConfig)}\n{END}{after}"
+
+
+def main(arguments: list[str]) -> int:
+    old = DOCUMENT.read_text()
+    new = rewritten(old)
+    if arguments == ["--check"]:
+        if new != old:
+            print(f"{DOCUMENT.name}: the reference is out of date; run tools/config_reference.py", file=sys.stderr)
+        return int(new != old)
+    DOCUMENT.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
