@@ -55,6 +55,11 @@ def test_a_local_run_is_on_this_host() -> None:
     assert said["ranks"].startswith("8 (2 nodes")
 
 
+def test_a_local_trial_of_a_cluster_preset_is_on_this_host() -> None:
+    said = lines(spot(backend="local"))
+    assert (said["machine"], said["price"]) == ("this host", "unknown")
+
+
 def test_the_work_of_a_step_is_counted_in_tokens() -> None:
     assert lines(spot())["batch"] == "512 sequences of 256 = 131,072 tokens a step, 170 steps"
 

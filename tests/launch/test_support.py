@@ -159,8 +159,14 @@ def test_a_cost_limit_without_a_price_is_refused_with_both_keys() -> None:
     assert "eu-west-1" in reason
 
 
-def test_a_cost_limit_without_a_machine_is_refused() -> None:
-    assert "no cluster.instance_type is set" in str(refuse(run(budget={"max_cost_usd": 100})))
+def test_a_local_run_has_no_cost_limit() -> None:
+    reason = str(refuse(run(budget={"max_cost_usd": 100})))
+    assert reason == "budget.max_cost_usd = 100: cluster.backend = local has no price; use budget.max_hours instead"
+
+
+def test_a_local_trial_of_a_cluster_preset_does_not_cost_what_the_cluster_does() -> None:
+    assert instance_price(on(BATCH)) is not None
+    assert instance_price(on(BATCH, backend="local")) is None
 
 
 def test_a_cost_limit_with_a_price_is_fine() -> None:

@@ -33,7 +33,7 @@ def _backend(config: RunConfig) -> str:
 
 
 def _machine(config: RunConfig) -> str:
-    if config.cluster.instance_type is None:
+    if config.cluster.backend == "local" or config.cluster.instance_type is None:
         return "this host"
     facts = instance(config.cluster.instance_type)
     gpus = f"{facts.gpu.count} {TIMES} {facts.gpu.name} of {facts.gpu.memory_mib / 1024:.0f} GiB"
@@ -45,7 +45,7 @@ def _price(config: RunConfig) -> str:
     found = instance_price(config)
     if found is None:
         cluster = config.cluster
-        return "unknown" if cluster.instance_type is None else f"unknown, {cluster.market} in {cluster.region}"
+        return "unknown" if cluster.backend == "local" else f"unknown, {cluster.market} in {cluster.region}"
     total = found.usd_per_hour * machines(config)
     return (
         f"{total:.2f} USD/h in all; {_range(found)} a machine and hour, "

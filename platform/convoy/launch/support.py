@@ -50,9 +50,9 @@ def world(config: RunConfig, local_gpus: int = 0) -> World:
 
 
 def instance_price(config: RunConfig) -> Price | None:
-    """Price of one machine of the run; None where no instance type is named or the catalog has no price."""
+    """Price of one machine of the run; None where the catalog has none, and locally, where nobody said what runs it."""
     cluster = config.cluster
-    if cluster.instance_type is None:
+    if cluster.backend == "local" or cluster.instance_type is None:
         return None
     return price(cluster.instance_type, cluster.market, cluster.region)
 
@@ -204,13 +204,12 @@ def _ranks_fit(config: RunConfig, ranks: World) -> None:
 
 def _budget_has_price(config: RunConfig) -> None:
     limit, cluster = config.budget.max_cost_usd, config.cluster
-    if limit is not None and instance_price(config) is None:
-        machine = (
-            "no cluster.instance_type is set"
-            if cluster.instance_type is None
-            else (
-                f"the catalog has no {cluster.market} price of cluster.instance_type = {cluster.instance_type} "
-                f"in {cluster.region}"
-            )
+    if limit is None or instance_price(config) is not None:
+        return
+    lacking = "cluster.backend = local has no price"
+    if cluster.backend != "local":
+        lacking = (
+            f"the catalog has no {cluster.market} price of cluster.instance_type = {cluster.instance_type} "
+            f"in cluster.region = {cluster.region}"
         )
-        raise ConfigError(f"budget.max_cost_usd = {limit:g}: {machine}; use budget.max_hours instead")
+    raise ConfigError(f"budget.max_cost_usd = {limit:g}: {lacking}; use budget.max_hours instead")
