@@ -1,0 +1,165 @@
+"""From the event log to the report of a training job. Pure: no clock, no store."""
+
+from collections.abc import Sequence
+
+from convoy.events.types import (
+    AnyEvent,
+    CheckpointFailed,
+    CheckpointSaved,
+    Evaluated,
+    ModelBuilt,
+    Restored,
+    SampleText,
+    StepDone,
+    WorkerReady,
+)
+from convoy.report import throughput
+from convoy.report.lineage import lineage, surviving
+from convoy.report.outcome import generations, outcome_of
+from convoy.report.timeline import timeline
+from convoy.report.train_report import (
+    Checkpoint,
+    Model,
+    Outcome,
+    Phase,
+    Restore,
+    Sample,
+    Step,
+    TrainReport,
+    Validation,
+)
+
+PACE_STEPS = 50
+"""The ETA's pace is taken over at most this many of the newest logged steps."""
+
+_PHASES = ("imported", "connected", "built", "restored", "first_step")
+
+
+def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainReport:
+    """What the log tells, whole or partial, of a job that is to take `target_steps` steps in all.
+
+    events: by time, as `read_events` gives them. Curves, samples and checkpoints are of the living branch only;
+    generations and the timeline are of the whole log.
+    """
+    branch = surviving(events, lineage(events))
+    last = max((e.generation for e in events), default=0)
+    newest = [e for e in events if e.generation == last]
+    steps = [e for e in branch if isinstance(e, StepDone)]
+    outcome = outcome_of(events)
+    formed = generations(events)
+    measured, ranks = throughput.measured_steps(branch)
+    rate = throughput.gang_rate(measured)
+    hardware = throughput.hardware(newest)
+    model = _model(branch)
+    flops = model.flops_per_token if model else None
+    matmul = hardware.matmul_tflops.median if hardware and hardware.matmul_tflops else None
+    rows = throughput.rank_rows(newest)
+    pace, pace_steps = _pace([s for s in steps if s.generation == last])
+    step = _steps_done(branch, formed[-1].parent_step if formed else None)
+    return TrainReport(
+        outcome=outcome,
+        started=min((e.t for e in events), default=None),
+        last_event=max((e.t for e in events), default=None),
+        wall_seconds=sum(g.seconds for g in formed),
+        step=step,
+        target_steps=target_steps,
+        eta_seconds=_eta(outcome, step, target_steps, pace),
+        pace_steps=pace_steps,
+        model=model,
+        hardware=hardware,
+        steps=tuple(_step(s) for s in steps),
+        validations=_validations(branch),
+        warmup_steps=throughput.WARMUP_STEPS,
+        measured_world_size=ranks,
+        tokens_per_second=rate,
+        step_time=throughput.step_time(measured),
+        checkpoint_seconds=sum(e.seconds for e in events if isinstance(e, CheckpointSaved)),
+        evaluation_seconds=sum(e.seconds for e in events if isinstance(e, Evaluated)),
+        matmul_share=throughput.share_of(matmul, flops, rate, ranks),
+        mfu=throughput.share_of(hardware.peak_tflops if hardware else None, flops, rate, ranks),
+        ranks=rows,
+        memory_peak_bytes=max((r.memory_peak_bytes for r in rows if r.memory_peak_bytes is not None), default=None),
+        checkpoints=_checkpoints(branch),
+        failed_checkpoints=sum(isinstance(e, CheckpointFailed) for e in events),
+        restores=_restores(events),
+        generations=formed,
+        skipped_steps=sum(s.skipped for s in steps),
+        samples=_samples(branch),
+        startup=_startup(newest),
+        timeline=timeline(events),
+    )
+
+
+def _step(e: StepDone) -> Step:
+    rate = e.tokens / e.seconds if e.seconds > 0 else float("nan")
+    return Step(
+        step=e.step, loss=e.loss, grad_norm=e.grad_norm, lr=e.lr, tokens_per_second=rate, skipped=e.skipped
+    )  # fmt: skip
+
+
+def _steps_done(branch: Sequence[AnyEvent], parent_step: int | None) -> int:
+    done = (e.step for e in branch if isinstance(e, StepDone | CheckpointSaved | Restored))
+    return max(done, default=parent_step or 0)
+
+
+def _pace(steps: Sequence[StepDone]) -> tuple[float | None, int]:
+    """Mean wall seconds per step over the newest steps, and how many steps that are."""
+    recent = steps[-PACE_STEPS:]
+    if not recent:
+        return None, 0
+    first, last = recent[0], recent[-1]
+    if last.step <= first.step:
+        return last.seconds, 1
+    return (last.t - first.t) / (last.step - first.step), last.step - first.step
+
+
+def _eta(outcome: Outcome, step: int, target: int | None, pace: float | None) -> float | None:
+    if outcome.state != "running" or target is None or pace is None:
+        return None
+    return max(target - step, 0) * pace
+
+
+def _model(branch: Sequence[AnyEvent]) -> Model | None:
+    built = [e for e in branch if isinstance(e, ModelBuilt)]
+    if not built:
+        return None
+    return Model(name=built[-1].name, parameters=built[-1].parameters, flops_per_token=built[-1].flops_per_token)
+
+
+def _validations(branch: Sequence[AnyEvent]) -> tuple[Validation, ...]:
+    found = {e.step: e for e in branch if isinstance(e, Evaluated)}  # a restart evaluates its first step again
+    return tuple(Validation(step=step, loss=e.loss, bits_per_byte=e.bits_per_byte) for step, e in sorted(found.items()))
+
+
+def _checkpoints(branch: Sequence[AnyEvent]) -> tuple[Checkpoint, ...]:
+    return tuple(
+        Checkpoint(step=e.step, generation=e.generation, bytes=e.bytes, seconds=e.seconds)
+        for e in branch
+        if isinstance(e, CheckpointSaved)
+    )
+
+
+def _restores(events: Sequence[AnyEvent]) -> tuple[Restore, ...]:
+    return tuple(
+        Restore(generation=e.generation, from_generation=e.from_generation, step=e.step, seconds=e.seconds)
+        for e in events
+        if isinstance(e, Restored)
+    )
+
+
+def _samples(branch: Sequence[AnyEvent]) -> tuple[Sample, ...]:
+    """Those of the newest step that has any."""
+    found = [e for e in branch if isinstance(e, SampleText)]
+    newest = max((e.step for e in found), default=None)
+    return tuple(Sample(step=e.step, prompt=e.prompt, text=e.text) for e in found if e.step == newest)
+
+
+def _startup(newest: Sequence[AnyEvent]) -> tuple[Phase, ...]:
+    phases: list[Phase] = []
+    before = 0.0
+    for name in _PHASES:
+        reached = [e.seconds for e in newest if isinstance(e, WorkerReady) and e.phase == name]
+        if reached:
+            phases.append(Phase(name=name, at_seconds=max(reached), took_seconds=max(max(reached) - before, 0.0)))
+            before = max(reached)
+    return tuple(phases)

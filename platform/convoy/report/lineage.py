@@ -1,0 +1,44 @@
+"""Which events lie on the branch that the newest generation goes on from."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from convoy.events.types import AnyEvent, GenerationStarted
+
+Branch = Mapping[int, float]
+"""Last step that counts, for each generation of the lineage."""
+
+
+def starts(events: Iterable[AnyEvent]) -> dict[int, GenerationStarted]:
+    """The start of each generation in order: node 0's, or another node's while node 0's is missing."""
+    found: dict[int, GenerationStarted] = {}
+    for event in events:
+        if isinstance(event, GenerationStarted) and (event.generation not in found or event.node == 0):
+            found[event.generation] = event
+    return dict(sorted(found.items()))
+
+
+def lineage(events: Sequence[AnyEvent]) -> Branch:
+    """The newest generation without limit, and its ancestors up to the step where the child branched off."""
+    if not events:
+        return {}
+    known = starts(events)
+    generation: int | None = max(event.generation for event in events)
+    limit = float("inf")
+    branch: dict[int, float] = {}
+    while generation is not None and generation not in branch:
+        branch[generation] = limit
+        start = known.get(generation)
+        if start is None or start.parent_step is None:
+            break
+        generation, limit = start.parent_generation, min(limit, start.parent_step)
+    return branch
+
+
+def surviving(events: Iterable[AnyEvent], branch: Branch) -> list[AnyEvent]:
+    """Events of the branch: those without a step, and those at or below their generation's last step."""
+    kept: list[AnyEvent] = []
+    for event in events:
+        limit = branch.get(event.generation)
+        if limit is not None and getattr(event, "step", 0) <= limit:
+            kept.append(event)
+    return kept

@@ -1,0 +1,117 @@
+"""The same page in a terminal."""
+
+from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.syntax import Syntax
+from rich.table import Table as RichTable
+from rich.text import Text as RichText
+
+from convoy.report import numbers
+from convoy.report.page import (
+    Block,
+    Callout,
+    Chart,
+    Code,
+    Heading,
+    Page,
+    Progress,
+    Table,
+    Text,
+    Timeline,
+    Tone,
+    Values,
+)
+
+_STYLES: dict[Tone, str] = {"plain": "", "good": "green", "warning": "yellow", "bad": "red"}
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDEST_SPARKLINE = 60
+
+
+def show(page: Page, console: Console) -> None:
+    """Print the page: numbers as a table, curves as sparklines."""
+    for block in page.blocks:
+        for part in _draw(block):
+            console.print(part)
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The values as a line of at most `width` bars; each stands for the mean of its share of them."""
+    if not values:
+        return ""
+    n = min(width, len(values))
+    means = []
+    for i in range(n):
+        share = values[i * len(values) // n : (i + 1) * len(values) // n]
+        means.append(sum(share) / len(share))
+    low, high = min(means), max(means)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((m - low) * scale)] for m in means)
+
+
+def _draw(block: Block) -> tuple[RenderableType, ...]:
+    match block:
+        case Heading(text, level):
+            return ("", RichText(text, style="bold underline" if level == 1 else "bold"))
+        case Text(text, quiet):
+            return (RichText(text, style="dim" if quiet else ""),)
+        case Callout(title, text, tone):
+            return (Panel(RichText(text), title=RichText(title), title_align="left", border_style=_STYLES[tone]),)
+        case Values():
+            return ("", _values(block))
+        case Progress():
+            return (_progress(block),)
+        case Table(headers, rows):
+            return (_grid(headers, rows),)
+        case Chart():
+            return _chart(block)
+        case Timeline(entries):
+            return (_timeline(Timeline(entries)),)
+        case Code(text):
+            return (
+                Padding(Syntax(text, "text", theme="ansi_dark", background_color="default", word_wrap=True), (0, 2)),
+            )
+
+
+def _values(block: Values) -> RichTable:
+    table = RichTable.grid(padding=(0, 2))
+    for item in block.items:
+        table.add_row(
+            item.title, RichText(item.value, style=f"bold {_STYLES[item.tone]}"), RichText(item.subtitle, "dim")
+        )
+    return table
+
+
+def _progress(block: Progress) -> RichTable:
+    table = RichTable.grid(padding=(0, 2))
+    bar = ProgressBar(total=max(block.total, 1), completed=block.done, width=40)
+    table.add_row(block.label, bar, f"{block.done:,} of {block.total:,}", RichText(block.detail, "dim"))
+    return table
+
+
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
+    table = RichTable(*headers, box=None, header_style="dim", pad_edge=False)
+    for row in rows:
+        table.add_row(*(RichText(cell) for cell in row))
+    return table
+
+
+def _chart(block: Chart) -> tuple[RenderableType, ...]:
+    lines = RichTable.grid(padding=(0, 2))
+    for name, values in block.series.items():
+        if len(values) == 1:
+            lines.add_row(name, numbers.significant(values[0]))
+        elif values:
+            first, last = numbers.significant(values[0]), numbers.significant(values[-1])
+            lines.add_row(name, f"{first} {sparkline(values, _WIDEST_SPARKLINE)} {last}")
+    return (RichText(block.title, "bold"), lines)
+
+
+def _timeline(block: Timeline) -> RichTable:
+    table = RichTable.grid(padding=(0, 2))
+    for entry in block.entries:
+        table.add_row(RichText(entry.when, "dim"), RichText(entry.text, _STYLES[entry.tone]))
+    return table

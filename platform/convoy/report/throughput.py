@@ -1,0 +1,99 @@
+"""Speed and memory: what the steps took, what each rank did, and what share of the machine that was."""
+
+from collections.abc import Sequence
+
+from convoy.events.types import AnyEvent, Environment, MemoryPeak, RankThroughput, StepDone
+from convoy.report.lineage import starts
+from convoy.report.stats import Spread, spread
+from convoy.report.train_report import Hardware, RankRow, StepTime
+
+WARMUP_STEPS = 5
+"""Steps left out at the start of each generation: allocators, caches and compilers settle in them."""
+
+_PARTS = ("data", "forward", "backward", "optimizer", "exchange")
+
+
+def measured_steps(events: Sequence[AnyEvent]) -> tuple[list[StepDone], int | None]:
+    """Steps after warm-up of all generations with the newest one's ranks, and that number of ranks.
+
+    Steps of another world size say nothing of this one's speed. "Newest" is the last generation with a step.
+    """
+    known = starts(events)
+    by_generation: dict[int, list[StepDone]] = {}
+    for event in events:
+        if isinstance(event, StepDone):
+            by_generation.setdefault(event.generation, []).append(event)
+    if not by_generation:
+        return [], None
+    ranks = {g: known[g].world_size if g in known else 1 for g in by_generation}
+    newest = ranks[max(by_generation)]
+    chosen = [s for g, steps in by_generation.items() if ranks[g] == newest for s in _after_warmup(steps)]
+    return chosen, newest
+
+
+def step_time(steps: Sequence[StepDone]) -> StepTime | None:
+    """Medians of the steps' seconds and of each part."""
+    total = spread(s.seconds for s in steps)
+    if total is None:
+        return None
+    parts = {part: spread(getattr(s, f"{part}_seconds") for s in steps) for part in _PARTS}
+    parts["other"] = spread(max(s.seconds - sum(getattr(s, f"{p}_seconds") for p in _PARTS), 0.0) for s in steps)
+    return StepTime(total=total, parts={name: figure for name, figure in parts.items() if figure is not None})
+
+
+def gang_rate(steps: Sequence[StepDone]) -> Spread | None:
+    """Tokens per second of the whole gang while stepping."""
+    return spread(s.tokens / s.seconds for s in steps if s.seconds > 0)
+
+
+def share_of(
+    tflops: float | None, flops_per_token: float | None, rate: Spread | None, ranks: int | None
+) -> float | None:
+    """Model FLOP/s per rank over `tflops`, by the median rate; None where any of them is not known.
+
+    The numerator counts forward and backward without recomputation (Chowdhery et al. 2022, PaLM, appendix B).
+    """
+    if not tflops or not flops_per_token or rate is None or not ranks:
+        return None
+    return flops_per_token * rate.median / ranks / (tflops * 1e12)
+
+
+def rank_rows(newest: Sequence[AnyEvent]) -> tuple[RankRow, ...]:
+    """One row for each rank that the newest generation heard of."""
+    ranks = {e.rank: e.node for e in newest if e.rank is not None}
+    return tuple(_rank_row(rank, node, newest) for rank, node in sorted(ranks.items()))
+
+
+def hardware(newest: Sequence[AnyEvent]) -> Hardware | None:
+    """Of the lowest rank that reported it; the measured matmul rate over all ranks."""
+    found = sorted((e for e in newest if isinstance(e, Environment)), key=lambda e: e.rank or 0)
+    if not found:
+        return None
+    first = found[0]
+    return Hardware(
+        device=first.device,
+        threads=first.threads,
+        matmul_tflops=spread(e.matmul_tflops for e in found if e.matmul_tflops is not None),
+        peak_tflops=first.peak_tflops,
+        versions=first.versions,
+    )
+
+
+def _after_warmup(steps: Sequence[StepDone]) -> list[StepDone]:
+    first = min(s.step for s in steps)
+    return [s for s in steps if s.step >= first + WARMUP_STEPS and not s.skipped]
+
+
+def _rank_row(rank: int, node: int, newest: Sequence[AnyEvent]) -> RankRow:
+    own = [e for e in newest if e.rank == rank]
+    intervals = [e for e in own if isinstance(e, RankThroughput) and e.seconds > 0]
+    peaks = [e for e in own if isinstance(e, MemoryPeak)]
+    highest = max(peaks, key=lambda e: e.bytes, default=None)
+    return RankRow(
+        rank=rank,
+        node=node,
+        tokens_per_second=spread(e.tokens / e.seconds for e in intervals[1:] or intervals),
+        memory_peak_bytes=highest.bytes if highest else None,
+        memory_device=highest.device if highest else None,
+        matmul_tflops=next((e.matmul_tflops for e in own if isinstance(e, Environment)), None),
+    )

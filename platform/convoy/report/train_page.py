@@ -1,0 +1,171 @@
+"""The pages of a training job: while it runs, and when it has ended, well or not."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from convoy.report import numbers, sections
+from convoy.report.page import Block, Heading, Page, Text, Tone, Value, Values
+from convoy.report.stats import Spread
+from convoy.report.train_report import TrainReport, Validation
+
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
+
+
+def live_page(report: TrainReport, config: Mapping[str, Any]) -> Page:
+    """What a person watching the job wants to see; the failure stands at the top where there is one.
+
+    config: the resolved configuration as plain data.
+    """
+    return Page(
+        _name(report, config),
+        (
+            *_top(report, config),
+            *sections.progress(report),
+            Values((_loss(report), _bits(report), _speed(report), _memory(report))),
+            *sections.curves(report),
+            *sections.step_breakdown(report),
+            *sections.samples(report),
+            *sections.events(report),
+        ),
+    )
+
+
+def final_page(report: TrainReport, config: Mapping[str, Any], places: Mapping[str, str] = _NOWHERE) -> Page:
+    """Everything worth keeping of a job that has ended.
+
+    places: what is kept where, e.g. {"Model": "/jobs/a/model"}.
+    """
+    return Page(
+        _name(report, config),
+        (
+            *_top(report, config),
+            Values(
+                (
+                    _loss(report),
+                    _bits(report),
+                    _speed(report),
+                    _share(report),
+                    _memory(report),
+                    _time(report),
+                    _steps(report),
+                    _checkpoints(report),
+                )
+            ),
+            *sections.curves(report),
+            *sections.optimizer_curves(report),
+            *sections.samples(report),
+            *sections.step_breakdown(report, detailed=True),
+            *sections.ranks(report),
+            *sections.startup(report),
+            *sections.history(report),
+            *sections.events(report),
+            *sections.places(places),
+            *sections.facts(report, config),
+        ),
+    )
+
+
+def _name(report: TrainReport, config: Mapping[str, Any]) -> str:
+    return report.model.name if report.model else str(config.get("model", {}).get("name", "Training"))
+
+
+def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
+    running = "Training" if report.steps else "Starting"
+    facts = [running if report.outcome.state == "running" else report.outcome.state.capitalize()]
+    if report.model:
+        facts.append(f"{numbers.count(report.model.parameters)} parameters")
+    if report.generations:
+        newest = report.generations[-1]
+        facts.append(f"{numbers.plural(newest.world_size, 'rank')} on {numbers.plural(newest.nodes, 'node')}")
+        if newest.number:
+            facts.append(f"generation {newest.number}")
+        if newest.run:
+            facts.append(newest.run)
+    if report.hardware:
+        facts.append(report.hardware.device)
+    return (Heading(_name(report, config), level=1), Text(" · ".join(facts), quiet=True), *sections.verdict(report))
+
+
+def _loss(report: TrainReport) -> Value:
+    last = report.validations[-1] if report.validations else None
+    if last is not None and last.step >= report.step:
+        first = report.validations[0]
+        return Value("Validation loss", numbers.significant(last.loss), _from_first(first, last, first.loss))
+    if report.steps:
+        newest = report.steps[-1]
+        return Value("Training loss", numbers.significant(newest.loss), f"nats per token, step {newest.step:,}")
+    return Value("Training loss", "—", "no step yet")
+
+
+def _bits(report: TrainReport) -> Value:
+    measured = [v for v in report.validations if v.bits_per_byte is not None]
+    if not measured:
+        why = "these tokens have no bytes" if report.validations else "not evaluated yet"
+        return Value("Bits per byte", "—", why)
+    first, last = measured[0], measured[-1]
+    before, after = first.bits_per_byte or 0.0, last.bits_per_byte or 0.0
+    if first is last:
+        return Value("Bits per byte", numbers.significant(after), f"validation, step {last.step:,}")
+    ratio = f", ratio {numbers.significant(after / before, 2)}" if before else ""
+    tone: Tone = "good" if after < before else "warning"
+    return Value("Bits per byte", numbers.significant(after), f"from {numbers.significant(before)}{ratio}", tone)
+
+
+def _speed(report: TrainReport) -> Value:
+    rate = report.tokens_per_second
+    if rate is None:
+        return Value("Throughput", "—", f"measured after {report.warmup_steps} steps of warm-up")
+    return Value("Throughput", numbers.rate(rate.median), numbers.quartiles(rate, numbers.rate))
+
+
+def _share(report: TrainReport) -> Value:
+    if report.mfu is not None:
+        return Value("MFU", numbers.percent(report.mfu), "model FLOP/s over the dense peak")
+    if report.matmul_share is not None and report.hardware:
+        peak = _tflops(report.hardware.matmul_tflops)
+        return Value("Of matmul rate", numbers.percent(report.matmul_share), f"measured {peak} per rank")
+    return Value("MFU", "—", "not shown: this device's peak is not known")
+
+
+def _tflops(figure: Spread | None) -> str:
+    return "" if figure is None else f"{numbers.significant(figure.median)} TFLOP/s"
+
+
+def _memory(report: TrainReport) -> Value:
+    if report.memory_peak_bytes is None:
+        return Value("Memory peak", "—", "not reported yet")
+    measured = [r for r in report.ranks if r.memory_peak_bytes is not None]
+    where = "GPU" if measured[0].memory_device == "cuda" else "resident"
+    return Value(
+        "Memory peak",
+        numbers.size(report.memory_peak_bytes),
+        f"{where}, highest of {numbers.plural(len(measured), 'rank')}",
+    )
+
+
+def _time(report: TrainReport) -> Value:
+    n = len(report.generations)
+    return Value("Wall time", numbers.duration(report.wall_seconds), f"of {numbers.plural(n, 'generation')}")
+
+
+def _steps(report: TrainReport) -> Value:
+    of = "" if report.target_steps is None else f"of {report.target_steps:,}"
+    if report.skipped_steps:
+        return Value("Steps", f"{report.step:,}", f"{of}, {report.skipped_steps:,} skipped: not finite", "warning")
+    return Value("Steps", f"{report.step:,}", f"{of}, none skipped" if of else "none skipped")
+
+
+def _checkpoints(report: TrainReport) -> Value:
+    failed = f", {numbers.plural(report.failed_checkpoints, 'save')} given up" if report.failed_checkpoints else ""
+    if not report.checkpoints:
+        return Value("Checkpoints", "none", f"nothing is durable{failed}", "warning")
+    newest = report.checkpoints[-1]
+    subtitle = f"newest at step {newest.step:,}, {numbers.size(newest.bytes)}{failed}"
+    return Value("Checkpoints", str(len(report.checkpoints)), subtitle, "warning" if failed else "plain")
+
+
+def _from_first(first: Validation, last: Validation, loss: float) -> str:
+    return (
+        f"nats per token, step {last.step:,}" if first is last else f"nats per token, from {numbers.significant(loss)}"
+    )

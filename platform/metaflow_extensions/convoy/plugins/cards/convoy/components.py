@@ -1,0 +1,140 @@
+"""Pages as components of a Metaflow card. Import it inside a step, after metaflow."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from metaflow.cards import Markdown, MetaflowCardComponent, ProgressBar, Table, ValueBox, VegaChart
+
+from convoy.report import page as p
+
+Part = p.Heading | p.Text | p.Callout | p.Value | p.Progress | p.Table | p.Chart | p.Timeline | p.Code
+"""What one component shows: a block, or one value of a `Values` block."""
+
+_THEMES = {"plain": "default", "good": "success", "warning": "warning", "bad": "danger"}
+_MARKS = {"plain": "○", "good": "●", "warning": "▲", "bad": "✕"}
+
+
+class PartComponent(MetaflowCardComponent):  # type: ignore[misc]
+    """Shows one part, and another one of the same kind after `update`: its place on the card stays the same."""
+
+    REALTIME_UPDATABLE = True
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+
+    def update(self, part: Part) -> None:
+        """Show this from the next refresh on."""
+        self.part = part
+
+    def render(self) -> dict[str, Any]:
+        """What Metaflow's page draws, as JSON data."""
+        return {**_DRAWERS[type(self.part)](self.part), "id": self.component_id}
+
+
+def components_of(page: p.Page) -> list[PartComponent]:
+    """Components for all parts of the page, in order."""
+    return [PartComponent(part) for part in parts_of(page)]
+
+
+def draw(card: Any, page: p.Page, force: bool = False) -> None:
+    """Show the page on `card` (`current.card` or `current.card["id"]`) and refresh it.
+
+    Where the page has the same kinds of parts as the one before, only the card's data is written anew. `force` returns
+    when this page is written whole, about two seconds later: use it for the last page of a task that is about to fail.
+    The card needs `@card(type="convoy_card", refresh_interval=0)`: Metaflow drops refreshes within the interval, forced
+    ones too, so the caller decides how often to draw.
+    """
+    parts = list(parts_of(page))
+    shown = list(card.components)
+    if shown and [_kind(c.part) for c in shown] == [_kind(part) for part in parts]:
+        for component, part in zip(shown, parts, strict=True):
+            component.update(part)
+    else:
+        card.clear()
+        card.extend([PartComponent(part) for part in parts])
+    card.refresh(force=force)
+    if force:
+        # Metaflow drops a rendering asked for while another is under way, but then waits for that: ask again.
+        card.refresh(force=True)
+
+
+def parts_of(page: p.Page) -> Iterator[Part]:
+    """The page's blocks, its headline numbers one by one."""
+    for block in page.blocks:
+        if isinstance(block, p.Values):
+            yield from block.items
+        else:
+            yield block
+
+
+def fenced(text: str) -> str:
+    """A fenced block whose fence is longer than any run of backticks in the text."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _kind(part: Part) -> tuple[type, Any]:
+    return type(part), part.level if isinstance(part, p.Heading) else None
+
+
+# Metaflow's Markdown component drops backslash escapes, so text of any origin goes to components that show it as it is.
+# The page knows them, but `metaflow.cards` has no class for them: they are given as the page's own JSON.
+
+
+def _heading(part: p.Heading) -> dict[str, Any]:
+    if part.level == 1:
+        return {"type": "heading", "title": part.text}
+    return {"type": "title", "text": part.text}
+
+
+def _text(part: p.Text) -> dict[str, Any]:
+    return {"type": "subtitle" if part.quiet else "text", "text": part.text}
+
+
+def _callout(part: p.Callout) -> dict[str, Any]:
+    theme = f"callout {_THEMES[part.tone]}"
+    return {"type": "valueBox", "title": " ", "value": part.title, "subtitle": part.text, "theme": theme}
+
+
+def _value(part: p.Value) -> dict[str, Any]:
+    return _rendered(ValueBox(part.title, part.value, part.subtitle or None, _THEMES[part.tone]))
+
+
+def _progress(part: p.Progress) -> dict[str, Any]:
+    return _rendered(ProgressBar(max=part.total, label=part.label, value=part.done, metadata=part.detail or " "))
+
+
+def _table(part: p.Table) -> dict[str, Any]:
+    return _rendered(Table([list(row) for row in part.rows], headers=list(part.headers)))
+
+
+def _chart(part: p.Chart) -> dict[str, Any]:
+    return _rendered(VegaChart(part.spec))
+
+
+def _timeline(part: p.Timeline) -> dict[str, Any]:
+    return _rendered(Table([[e.when, _MARKS[e.tone], e.text] for e in part.entries], headers=["", "", ""]))
+
+
+def _code(part: p.Code) -> dict[str, Any]:
+    return _rendered(Markdown(fenced(part.text)))
+
+
+def _rendered(component: MetaflowCardComponent) -> dict[str, Any]:
+    data: dict[str, Any] = component.render()
+    return data
+
+
+_DRAWERS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    p.Heading: _heading,
+    p.Text: _text,
+    p.Callout: _callout,
+    p.Value: _value,
+    p.Progress: _progress,
+    p.Table: _table,
+    p.Chart: _chart,
+    p.Timeline: _timeline,
+    p.Code: _code,
+}

@@ -1,0 +1,220 @@
+"""The cards of a real run, opened in a real browser."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from convoy.events.types import AnyEvent
+from convoy.storage import open_store
+from tests.report.synthetic import failed_job, resumed_job, running_job, write_log
+
+pytestmark = pytest.mark.system
+
+FLOW = Path(__file__).parent / "fixtures" / "card_flow.py"
+LOGS: dict[str, Callable[[], list[AnyEvent]]] = {
+    "running": running_job,
+    "finished": resumed_job,
+    "failed": failed_job,
+}
+STEPS = {"live": "start", "final": "final", "failed": "end"}
+CURVE = ".vega-embed svg .mark-line path, .vega-embed svg .mark-symbol path"
+
+
+@dataclass(frozen=True)
+class Cards:
+    """What a run of the fixture left: its output, and each page's card and live data."""
+
+    output: str
+    html: dict[str, Path]
+    data: dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> Cards:
+    """Cards of one run of the fixture flow, whose last step fails."""
+    folder = tmp_path_factory.mktemp("cards")
+    for name, job in LOGS.items():
+        write_log(open_store(str(folder / "logs" / name)), job())
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "METAFLOW_USER": "tester",
+        "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(folder),
+    }
+    command = [sys.executable, str(FLOW), "run", "--logs", str(folder / "logs")]
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    output = run.stdout + run.stderr
+    assert "the job failed, as recorded" in output, output
+    run_folder = next(folder.glob(".metaflow/mf.cards/CardFlow/runs/*"))
+    tasks = {page: next(run_folder.glob(f"steps/{step}/tasks/*")) for page, step in STEPS.items()}
+    return Cards(
+        output,
+        {page: next(task.glob("cards/convoy_card-*.html")) for page, task in tasks.items()},
+        {page: next(task.glob("runtime/convoy_card-*.data.json")) for page, task in tasks.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Headless Chromium; it must be installed."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    assert chromium, "chromium: not on PATH (Debian packages chromium and chromium-driver)"
+    assert driver, "chromedriver: not on PATH (Debian packages chromium and chromium-driver)"
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--hide-scrollbars",
+        # The card's own sheet asks for a web font; without a network that must not cost time.
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(flag)
+    chrome = webdriver.Chrome(options=options, service=Service(driver))
+    yield chrome
+    chrome.quit()
+
+
+def _open(browser: webdriver.Chrome, card: Path, scheme: str) -> None:
+    """Show the card in the colour scheme, and wait until its charts have marks."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    metrics = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.get(card.as_uri())
+    WebDriverWait(browser, 30).until(lambda b: b.find_elements(By.CSS_SELECTOR, CURVE))
+
+
+def _screenshot(browser: webdriver.Chrome, folder: Path, name: str) -> Path:
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    clip = {"x": 0, "y": 0, "width": 1200, "height": height, "scale": 1}
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    path = folder / f"{name}.png"
+    path.write_bytes(base64.b64decode(shot["data"]))
+    if keep := os.environ.get("CONVOY_SCREENSHOTS"):
+        Path(keep).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, keep)
+    return path
+
+
+def _text(browser: webdriver.Chrome) -> str:
+    return browser.find_element(By.CSS_SELECTOR, ".mf-card").text
+
+
+def _style(browser: webdriver.Chrome, selector: str, name: str) -> str:
+    script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
+    return str(browser.execute_script(script, selector, name))
+
+
+def _luminance(rgb: str) -> float:
+    """Of `rgb(r, g, b)`, roughly: 0 black, 1 white."""
+    r, g, b = (float(x) / 255 for x in rgb.removeprefix("rgb(").removesuffix(")").split(","))
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", list(STEPS))
+def test_each_card_reads_well_in_each_scheme(
+    page: str, scheme: str, cards: Cards, browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    _open(browser, cards.html[page], scheme)
+    shot = _screenshot(browser, tmp_path, f"{page}-{scheme}")
+    assert shot.stat().st_size > 30_000
+    background = _luminance(_style(browser, ".mf-card", "backgroundColor"))
+    assert (background > 0.9) if scheme == "light" else (background < 0.1)
+    for selector in (".page > header h2", ".page > h2", ".page .value-box-value", ".page td:last-child"):
+        assert abs(_luminance(_style(browser, selector, "color")) - background) > 0.3, selector
+
+
+def test_the_final_card_has_the_loss_chart_the_numbers_and_the_sample_text(
+    cards: Cards, browser: webdriver.Chrome
+) -> None:
+    _open(browser, cards.html["final"], "light")
+    charts = browser.find_elements(By.CSS_SELECTOR, ".vega-embed")
+    assert "Loss" in charts[0].text
+    assert "nats per token" in charts[0].text
+    assert len(charts[0].find_elements(By.CSS_SELECTOR, ".mark-symbol path")) >= 3
+    line = charts[0].find_element(By.CSS_SELECTOR, ".mark-line path").get_attribute("d") or ""
+    assert line.count("L") > 100
+    assert all(chart.size["width"] > 300 for chart in charts)
+    text = _text(browser)
+    for part in ("2.03", "from 3.63, ratio 0.56", "10.2k tok/s", "40.9 %", "813 MB", "3.60 M parameters", "step 85 of"):
+        assert part in text, part
+    codes = [code.get_attribute("textContent") or "" for code in browser.find_elements(By.CSS_SELECTOR, "pre code")]
+    assert (
+        codes[0]
+        == "def main(x) -> None:\n    for item in self._items[1:]:\n        print(`item` * 2)  # <b>not bold</b>"
+    )
+    assert any("global_batch: 16" in code for code in codes)
+
+
+def test_headline_numbers_stand_side_by_side_and_charts_in_pairs(cards: Cards, browser: webdriver.Chrome) -> None:
+    _open(browser, cards.html["live"], "light")
+    boxes = browser.find_elements(By.CSS_SELECTOR, ".value-box")
+    assert len({box.location["y"] for box in boxes}) == 1
+    loss, throughput, parts = browser.find_elements(By.CSS_SELECTOR, ".vega-embed")
+    assert loss.location["y"] == throughput.location["y"]
+    assert parts.size["width"] > 1.8 * loss.size["width"]
+
+
+def test_the_failed_card_starts_with_node_rank_and_last_lines(cards: Cards, browser: webdriver.Chrome) -> None:
+    _open(browser, cards.html["failed"], "dark")
+    callout = browser.find_element(By.CSS_SELECTOR, ".callout")
+    assert "Rank 1 on node 1 failed at step 120" in callout.text
+    assert "Killed by SIGKILL. MemoryError: <no room> for `x`." in callout.text
+    assert "MemoryError: <no room> for `x`" in browser.find_element(By.CSS_SELECTOR, "pre code").text
+    first_chart = browser.find_element(By.CSS_SELECTOR, ".vega-embed")
+    assert callout.location["y"] < first_chart.location["y"]
+
+
+def test_a_page_of_the_same_shape_keeps_its_components(cards: Cards) -> None:
+    assert "same components: True" in cards.output
+
+
+def test_the_browser_follows_new_data_without_a_reload(cards: Cards, browser: webdriver.Chrome) -> None:
+    _open(browser, cards.html["live"], "light")
+    data: dict[str, Any] = json.loads(cards.data["live"].read_text())["data"]
+    for component in data.values():
+        if component["type"] == "progressBar":
+            component |= {"value": 91, "details": "a moment left"}
+        if component.get("title") == "Training loss":
+            component["value"] = "1.23"
+    # A finished card takes no updates; the hook is Metaflow's own and is switched off only by the last script.
+    runtime = cards.html["live"].read_text().replace("window.metaflow_card_update = undefined;", "")
+    live = cards.html["live"].with_name("live.html")
+    live.write_text(runtime)
+    _open(browser, live, "light")
+    browser.execute_script("window.metaflow_card_update(arguments[0])", data)
+    WebDriverWait(browser, 10).until(lambda b: "a moment left" in _text(b))
+    assert "91/170" in _text(browser)
+    assert "1.23" in _text(browser)
+
+
+def test_importing_metaflow_with_the_card_prints_nothing_and_does_not_load_torch() -> None:
+    code = (
+        "import metaflow, sys; from metaflow.plugins import CARDS;"
+        "assert 'convoy_card' in [c.type for c in CARDS]; assert 'torch' not in sys.modules;"
+        "import metaflow_extensions.convoy.plugins.cards.convoy.components"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

@@ -1,0 +1,75 @@
+"""Numbers are written for people."""
+
+import pytest
+
+from convoy.report import numbers
+from convoy.report.stats import Spread, spread
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.00"), (2.0123, "2.01"), (0.0123456, "0.0123"), (123.4, "123"), (4.5e-7, "4.50e-07"), (1e9, "1.00e+09")],
+)
+def test_three_digits_are_significant(value: float, text: str) -> None:
+    assert numbers.significant(value) == text
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_is_said(value: float) -> None:
+    assert numbers.significant(value) == "not finite"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(170, "170"), (9_999, "9,999"), (1_234_567, "1.23 M"), (999_900, "1.00 M"), (6.7e9, "6.70 B")]
+)
+def test_counts_have_units(value: float, text: str) -> None:
+    assert numbers.count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(950, "950 tok/s"), (12_345, "12.3k tok/s"), (999_800, "1.00M tok/s"), (2.5e6, "2.50M tok/s")]
+)
+def test_rates_have_units(value: float, text: str) -> None:
+    assert numbers.rate(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.0123, "12.3 ms"),
+        (0.9999, "1.0 s"),
+        (59.96, "1 m 00 s"),
+        (252, "4 m 12 s"),
+        (3599.7, "1 h 00 m"),
+        (2 * 3600 + 299, "2 h 05 m"),
+        (86_399, "1 d 00 h"),
+        (3 * 86_400 + 4 * 3600, "3 d 04 h"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
+    assert numbers.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"), [(12, "12 B"), (43_213_824, "43.2 MB"), (999_999_999, "1.00 GB"), (2.5e12, "2.50 TB")]
+)
+def test_sizes_are_decimal(n_bytes: float, text: str) -> None:
+    assert numbers.size(n_bytes) == text
+
+
+def test_a_spread_names_its_unit_once_and_how_often_was_measured() -> None:
+    figure = Spread(median=0.4, q1=0.398, q3=0.402, n=1234)
+    assert numbers.quartiles(figure, numbers.duration) == "IQR 398 to 402 ms, n = 1,234"
+    assert numbers.quartiles(Spread(median=1, q1=0.9, q3=1.2, n=3), numbers.duration) == "IQR 900 ms to 1.2 s, n = 3"
+
+
+def test_quartiles_leave_out_what_is_not_finite() -> None:
+    assert spread([1, 2, float("nan"), 3, 4, 5, float("inf")]) == Spread(median=3, q1=2, q3=4, n=5)
+    assert spread([7]) == Spread(median=7, q1=7, q3=7, n=1)
+    assert spread([float("nan")]) is None
+
+
+def test_percentages_and_plurals() -> None:
+    assert numbers.percent(0.4567) == "45.7 %"
+    assert (numbers.plural(1, "rank"), numbers.plural(2000, "rank")) == ("1 rank", "2,000 ranks")
