@@ -1,0 +1,234 @@
+"""What this machine can do and what is wrong with it: `convoy doctor`."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
+
+from packaging.requirements import Requirement
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from convoy.config.load import default_root
+from convoy.storage import StoreUnavailable, open_store
+
+Level = Literal["ok", "note", "warning", "problem"]
+STYLES: dict[Level, str] = {"ok": "green", "note": "dim", "warning": "yellow", "problem": "bold red"}
+
+DEADLINE_SECONDS = 2.5
+"""Longest time one check may take."""
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. A note is about something optional, a problem keeps jobs from running."""
+
+    name: str
+    level: Level
+    seen: str
+    mend: str = ""
+
+
+def check_machine(
+    environ: Mapping[str, str], root: str, dev: Path = Path("/dev"), sysfs: Path = Path("/sys")
+) -> list[Finding]:
+    """All findings, looked for side by side. root: where jobs live, a folder or `s3://bucket/prefix`."""
+    checks: list[Callable[[], Finding]] = [
+        lambda: python_on_path(environ),
+        packages,
+        lambda: extension(environ),
+        lambda: root_folder(root) if not root.startswith("s3://") else root_bucket(root),
+        lambda: shared_memory(dev / "shm"),
+        lambda: gpus(environ),
+        lambda: efa(dev, sysfs),
+        lambda: network_namespaces(environ),
+        lambda: browser(environ),
+    ]
+    with ThreadPoolExecutor(len(checks)) as pool:
+        return list(pool.map(lambda check: check(), checks))
+
+
+def run_doctor(console: Console) -> int:
+    """Print all findings; 1 if one of them is a problem, else 0."""
+    findings = check_machine(os.environ, default_root())
+    console.print(as_table(findings))
+    return int(any(finding.level == "problem" for finding in findings))
+
+
+def as_table(findings: list[Finding]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for finding in findings:
+        advice = f"\n[italic]{escape(finding.mend)}[/italic]" if finding.mend else ""
+        style = STYLES[finding.level]
+        table.add_row(f"[{style}]{finding.level}[/{style}]", finding.name, f"{escape(finding.seen)}{advice}")
+    return table
+
+
+def python_on_path(environ: Mapping[str, str]) -> Finding:
+    """Metaflow's local @parallel starts its other tasks with `python` from PATH, not with the running interpreter."""
+    name = "python on PATH"
+    found = shutil.which("python", path=environ.get("PATH", ""))
+    mend = f'put this environment first: export PATH="{Path(sys.prefix) / "bin"}:$PATH"'
+    if found is None:
+        return Finding(name, "problem", "none", mend)
+    prefix = _output([found, "-c", "import sys; print(sys.prefix)"], environ)
+    if prefix is None or Path(prefix).resolve() != Path(sys.prefix).resolve():
+        return Finding(name, "problem", f"{found}, which is not the running interpreter, {sys.executable}", mend)
+    return Finding(name, "ok", f"{found}, Python {sys.version.split()[0]}")
+
+
+def packages() -> Finding:
+    """Installed versions of what this package requires, extras apart."""
+    needed = [Requirement(line) for line in requires("metaflow-convoy") or []]
+    plain = [requirement for requirement in needed if requirement.marker is None or requirement.marker.evaluate()]
+    unmet = [f"{r} (found {_version(r.name) or 'none'})" for r in plain if not _met(r)]
+    if unmet:
+        return Finding("packages", "problem", f"not met: {', '.join(unmet)}", "pip install metaflow-convoy")
+    main = (f"{name} {_version(name)}" for name in ("metaflow-convoy", "metaflow", "torch"))
+    return Finding("packages", "ok", ", ".join(main))
+
+
+def extension(environ: Mapping[str, str]) -> Finding:
+    """Whether Metaflow, started afresh, finds the card type that comes with Convoy."""
+    name = "Metaflow extension"
+    program = "from metaflow.plugins import CARDS; print('cards', *[card.type for card in CARDS])"
+    output = _output([sys.executable, "-c", program], environ)
+    cards = re.search(r"^cards\b(.*)$", output or "", re.MULTILINE)
+    if cards is None:
+        return Finding(
+            name,
+            "problem",
+            f"Metaflow does not start within {DEADLINE_SECONDS} s",
+            f'see what this says: {sys.executable} -c "import metaflow"',
+        )
+    if "convoy_card" not in cards[1].split():
+        return Finding(
+            name, "problem", "Metaflow does not list the card type convoy_card", "pip install metaflow-convoy"
+        )
+    return Finding(name, "ok", "Metaflow lists the card type convoy_card")
+
+
+def root_folder(root: str) -> Finding:
+    """Whether jobs can be written below a folder, and how much room there is."""
+    folder = Path(root.removeprefix("file://")).absolute()
+    existing = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Finding(
+            "root", "problem", f"{folder}: {existing} cannot be written", "set CONVOY_ROOT or root: elsewhere"
+        )
+    free = shutil.disk_usage(existing).free
+    seen = f"{folder}: {free / GIB:.1f} GiB free"
+    if free < 2 * GIB:
+        return Finding("root", "warning", seen, "checkpoints need room: free some, or set CONVOY_ROOT elsewhere")
+    return Finding("root", "ok", seen)
+
+
+def root_bucket(root: str) -> Finding:
+    """Whether objects can be created in a bucket, and only once: commits depend on it."""
+    mend = "check AWS credentials, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL and the bucket's policy"
+    answer: list[str] = []
+    asking = threading.Thread(target=lambda: answer.append(_probe_bucket(root)), daemon=True)
+    asking.start()
+    asking.join(DEADLINE_SECONDS)
+    seen = answer[0] if answer else f"no answer within {DEADLINE_SECONDS} s"
+    return Finding(
+        "root", "ok" if seen == "" else "problem", f"{root}: {seen or 'creates objects once'}", mend if seen else ""
+    )
+
+
+def shared_memory(folder: Path) -> Finding:
+    """/dev/shm, through which ranks on one machine exchange data; a container's default is 64 MiB."""
+    if not folder.is_dir():
+        return Finding("shared memory", "warning", f"no {folder}", "mount a tmpfs there")
+    size = shutil.disk_usage(folder).total
+    seen = f"{folder}: {size / GIB:.2f} GiB"
+    if size < GIB:
+        return Finding("shared memory", "warning", seen, "docker run --shm-size=8g, or cluster.shared_memory_mib")
+    return Finding("shared memory", "ok", seen)
+
+
+def gpus(environ: Mapping[str, str]) -> Finding:
+    """NVIDIA GPUs, and whether the installed torch can use them."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    if shutil.which(query[0], path=environ.get("PATH", "")) is None:
+        return Finding("GPU", "note", "no nvidia-smi: training runs on the CPU")
+    output = _output(query, environ)
+    if not output:
+        return Finding(
+            "GPU", "problem", "nvidia-smi is here and fails", "see what nvidia-smi says; is the driver loaded?"
+        )
+    seen = "; ".join(line.strip() for line in output.splitlines())
+    torch = _version("torch") or "none"
+    if torch.endswith("+cpu"):
+        return Finding("GPU", "problem", f"{seen}; torch {torch} cannot use it", "install a CUDA build of torch")
+    return Finding("GPU", "ok", seen)
+
+
+def efa(dev: Path, sysfs: Path) -> Finding:
+    """Elastic Fabric Adapters: the kernel's view, and the devices a process needs to open."""
+    adapters = sorted(path.name for path in (sysfs / "class" / "infiniband").glob("*"))
+    opened = sorted(path.name for path in (dev / "infiniband").glob("uverbs*"))
+    if not adapters:
+        return Finding("EFA", "note", "none: nodes talk over TCP")
+    seen = f"{len(adapters)} adapters ({', '.join(adapters)}), {len(opened)} devices in {dev / 'infiniband'}"
+    if len(opened) < len(adapters):
+        return Finding("EFA", "warning", seen, "give the container all of /dev/infiniband")
+    return Finding("EFA", "ok", seen)
+
+
+def network_namespaces(environ: Mapping[str, str]) -> Finding:
+    if _output(["unshare", "-n", "true"], environ) is None:
+        return Finding("network namespaces", "note", "not allowed; only `make test-system` needs them")
+    return Finding("network namespaces", "ok", "unshare -n works")
+
+
+def browser(environ: Mapping[str, str]) -> Finding:
+    found = [shutil.which(name, path=environ.get("PATH", "")) for name in ("chromium", "chromedriver")]
+    missing = [name for name, path in zip(("chromium", "chromedriver"), found, strict=True) if path is None]
+    if missing:
+        return Finding("browser", "note", f"no {' and no '.join(missing)}; only `make test-system` needs it")
+    return Finding("browser", "ok", ", ".join(map(str, found)))
+
+
+def _output(command: list[str], environ: Mapping[str, str]) -> str | None:
+    """What a command prints; None if it cannot be started, fails, or takes too long."""
+    try:
+        done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _probe_bucket(root: str) -> str:
+    """What is wrong with the bucket; empty: nothing."""
+    name = f"doctor/{uuid.uuid4().hex}"
+    try:
+        store = open_store(root)
+        first, second = store.create(name, b"1"), store.create(name, b"2")
+        store.delete(name)
+    except StoreUnavailable as error:
+        return f"not writable: {error}"
+    return "" if first and not second else "the server lets an object be created twice (it ignores If-None-Match)"
+
+
+def _met(requirement: Requirement) -> bool:
+    found = _version(requirement.name)
+    return found is not None and requirement.specifier.contains(found, prereleases=True)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

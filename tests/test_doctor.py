@@ -1,0 +1,213 @@
+"""The doctor sees what is there, names what is wrong, and says how to mend it."""
+
+import io
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from convoy.doctor import (
+    DEADLINE_SECONDS,
+    Finding,
+    as_table,
+    browser,
+    check_machine,
+    efa,
+    extension,
+    gpus,
+    network_namespaces,
+    packages,
+    python_on_path,
+    root_bucket,
+    root_folder,
+    run_doctor,
+    shared_memory,
+)
+from convoy.storage import open_store
+from tests.conftest import S3Server
+
+OWN_BIN = str(Path(sys.prefix) / "bin")
+
+
+def program(folder: Path, name: str, body: str) -> dict[str, str]:
+    """An environment in which `name` is a shell script."""
+    folder.mkdir(exist_ok=True)
+    script = folder / name
+    script.write_text(f"#!/bin/sh\n{body}\n")
+    script.chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def printed(findings: list[Finding]) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(as_table(findings))
+    return console.export_text()
+
+
+def test_a_working_environment_has_no_problem(tmp_path: Path) -> None:
+    environ = {**os.environ, "PATH": f"{OWN_BIN}:{os.environ['PATH']}"}
+    began = time.monotonic()
+    findings = check_machine(environ, str(tmp_path))
+    assert time.monotonic() - began < 2 * DEADLINE_SECONDS
+    assert [finding for finding in findings if finding.level == "problem"] == []
+    assert [finding.name for finding in findings] == [
+        "python on PATH",
+        "packages",
+        "Metaflow extension",
+        "root",
+        "shared memory",
+        "GPU",
+        "EFA",
+        "network namespaces",
+        "browser",
+    ]
+
+
+def test_the_environment_s_own_python_first_on_path_is_fine() -> None:
+    finding = python_on_path({"PATH": f"{OWN_BIN}:/usr/bin"})
+    assert (finding.level, finding.mend) == ("ok", "")
+    assert OWN_BIN in finding.seen
+
+
+def test_another_python_first_on_path_is_a_problem_and_the_line_to_mend_it_is_given(tmp_path: Path) -> None:
+    environ = program(tmp_path, "python", "echo /some/other/prefix")
+    finding = python_on_path(environ)
+    assert finding.level == "problem"
+    assert f"{tmp_path}/python, which is not the running interpreter" in finding.seen
+    assert f'export PATH="{OWN_BIN}:$PATH"' in finding.mend
+
+
+def test_no_python_on_path_is_a_problem(tmp_path: Path) -> None:
+    assert python_on_path({"PATH": str(tmp_path)}).level == "problem"
+
+
+def test_the_installed_packages_are_named() -> None:
+    finding = packages()
+    assert finding.level == "ok"
+    assert "torch 2" in finding.seen
+    assert "metaflow 2" in finding.seen
+
+
+def test_metaflow_is_seen_to_list_the_card() -> None:
+    assert extension(os.environ).level == "ok"
+
+
+def test_an_extension_that_metaflow_does_not_see_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "metaflow").mkdir()
+    (tmp_path / "metaflow" / "__init__.py").write_text("")
+    (tmp_path / "metaflow" / "plugins.py").write_text("CARDS = []\n")
+    finding = extension({**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (finding.level, finding.seen) == ("problem", "Metaflow does not list the card type convoy_card")
+
+
+def test_a_metaflow_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "metaflow.py").write_text("raise ImportError('broken')\n")
+    finding = extension({**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert finding.level == "problem"
+    assert "does not start" in finding.seen
+
+
+def test_looking_at_a_root_that_is_not_there_yet_does_not_make_it(tmp_path: Path) -> None:
+    finding = root_folder(str(tmp_path / "a" / "b"))
+    assert finding.level in ("ok", "warning")
+    assert "GiB free" in finding.seen
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_root_below_a_file_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    finding = root_folder(f"file://{tmp_path}/file/below")
+    assert finding.level == "problem"
+    assert finding.seen == f"{tmp_path}/file/below: {tmp_path}/file cannot be written"
+
+
+def test_a_bucket_that_creates_once_is_fine_and_nothing_is_left_in_it(s3_uri: str) -> None:
+    finding = root_bucket(s3_uri)
+    assert (finding.level, finding.seen) == ("ok", f"{s3_uri}: creates objects once")
+    assert open_store(s3_uri).sizes("") == {}
+
+
+def test_a_missing_bucket_is_a_problem(s3_environment: str) -> None:
+    finding = root_bucket("s3://no-such-bucket-here/jobs")
+    assert finding.level == "problem"
+    assert "bucket does not exist" in finding.seen
+
+
+def test_a_store_that_does_not_answer_is_told_within_the_deadline(
+    s3_uri: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_server.stop()
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "100")
+    began = time.monotonic()
+    finding = root_bucket(s3_uri)
+    assert time.monotonic() - began < DEADLINE_SECONDS + 1
+    assert (finding.level, finding.seen) == ("problem", f"{s3_uri}: no answer within {DEADLINE_SECONDS} s")
+
+
+def test_shared_memory_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
+    assert shared_memory(tmp_path / "shm").level == "warning"
+    assert "GiB" in shared_memory(Path("/dev/shm")).seen
+
+
+def test_without_nvidia_smi_training_is_said_to_run_on_the_cpu(tmp_path: Path) -> None:
+    finding = gpus({"PATH": str(tmp_path)})
+    assert (finding.level, finding.seen) == ("note", "no nvidia-smi: training runs on the CPU")
+
+
+def test_every_gpu_is_named(tmp_path: Path) -> None:
+    card = "NVIDIA H100 80GB HBM3, 81559 MiB, 550.54.15"
+    finding = gpus(program(tmp_path, "nvidia-smi", f"echo '{card}'; echo '{card}'"))
+    assert finding.seen.startswith(f"{card}; {card}")
+
+
+def test_a_driver_that_fails_is_a_problem(tmp_path: Path) -> None:
+    finding = gpus(program(tmp_path, "nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9"))
+    assert (finding.level, finding.seen) == ("problem", "nvidia-smi is here and fails")
+
+
+def adapters(tmp_path: Path, known: int, opened: int) -> Finding:
+    for i in range(known):
+        (tmp_path / "sys" / "class" / "infiniband" / f"efa_{i}").mkdir(parents=True)
+    (tmp_path / "dev" / "infiniband").mkdir(parents=True)
+    for i in range(opened):
+        (tmp_path / "dev" / "infiniband" / f"uverbs{i}").touch()
+    return efa(tmp_path / "dev", tmp_path / "sys")
+
+
+def test_no_adapter_is_a_note(tmp_path: Path) -> None:
+    assert adapters(tmp_path, known=0, opened=0).level == "note"
+
+
+def test_adapters_with_their_devices_are_fine(tmp_path: Path) -> None:
+    finding = adapters(tmp_path, known=4, opened=4)
+    assert finding.level == "ok"
+    assert finding.seen.startswith("4 adapters (efa_0, efa_1, efa_2, efa_3), 4 devices")
+
+
+def test_adapters_that_a_container_does_not_hold_are_a_warning(tmp_path: Path) -> None:
+    assert adapters(tmp_path, known=4, opened=1).level == "warning"
+
+
+def test_what_only_tests_need_is_never_a_problem(tmp_path: Path) -> None:
+    nowhere = {"PATH": str(tmp_path)}
+    assert network_namespaces(nowhere).level == "note"
+    assert browser(nowhere).seen == "no chromium and no chromedriver; only `make test-system` needs it"
+
+
+def test_each_finding_is_printed_with_how_to_mend_it_and_brackets_survive() -> None:
+    text = printed([Finding("root", "problem", "[Errno 13] Permission denied", "use [red]another[/red]")])
+    assert "problem" in text
+    assert "[Errno 13] Permission denied" in text
+    assert "use [red]another[/red]" in text
+
+
+@pytest.mark.parametrize(("path", "code"), [(f"{OWN_BIN}:{os.environ['PATH']}", 0), ("/nonexistent", 1)])
+def test_the_exit_code_is_one_when_there_is_a_problem(
+    path: str, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("CONVOY_ROOT", str(tmp_path))
+    assert run_doctor(Console(file=io.StringIO())) == code

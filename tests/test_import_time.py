@@ -1,0 +1,79 @@
+"""Convoy starts quickly, because what is heavy is imported only where it is used."""
+
+import os
+import pkgutil
+import statistics
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import convoy
+
+HEAVY = {"data", "model", "parallel", "checkpoint", "training", "export"}
+"""Rooms that may import torch; every other module may not, not even indirectly."""
+
+TOP = [module.name for module in pkgutil.iter_modules(convoy.__path__)]
+LIGHT = [name for name in TOP if name not in HEAVY]
+
+NAME_THE_HEAVY = "import sys; print('heavy:', *[name for name in ('torch', 'metaflow') if name in sys.modules])"
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+room = importlib.import_module(sys.argv[1])
+for module in pkgutil.walk_packages(getattr(room, "__path__", []), room.__name__ + "."):
+    importlib.import_module(module.name)
+print(*[name for name in ("torch", "metaflow") if name in sys.modules])
+"""
+
+
+def python(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def median_cpu_seconds(command: list[str], runs: int = 10) -> float:
+    """User and system time of one run. CPU time, because other work on this machine only adds to wall time."""
+    return statistics.median(_cpu_seconds(command) for _ in range(runs))
+
+
+def _cpu_seconds(command: list[str]) -> float:
+    with open(os.devnull, "w") as nowhere:
+        process = subprocess.Popen(command, stdout=nowhere)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def test_importing_convoy_takes_at_most_150_milliseconds() -> None:
+    assert median_cpu_seconds([sys.executable, "-c", "import convoy"]) <= 0.15
+
+
+def test_the_command_s_help_takes_at_most_half_a_second() -> None:
+    command = str(Path(sys.executable).with_name("convoy"))
+    assert median_cpu_seconds([command, "--help"]) <= 0.5
+
+
+def test_importing_convoy_imports_nothing_heavy() -> None:
+    assert python("-c", f"import convoy; {NAME_THE_HEAVY}") == "heavy:"
+
+
+def test_the_command_s_help_imports_neither_torch_nor_metaflow() -> None:
+    (command,) = (script for script in entry_points(group="console_scripts") if script.name == "convoy")
+    assert command.value == "convoy.cli:main"
+    program = f"from convoy.cli import main; main(['--help'], standalone_mode=False); {NAME_THE_HEAVY}"
+    assert python("-c", program).splitlines()[-1] == "heavy:"
+
+
+@pytest.mark.parametrize("room", LIGHT)
+def test_no_module_of_a_light_room_imports_torch_or_metaflow(room: str) -> None:
+    heavy = set(python("-c", IMPORT_ALL, f"convoy.{room}").split())
+    assert heavy <= ({"metaflow"} if room == "launch" else set())  # launch holds Metaflow's mutators
+
+
+def test_the_rooms_that_must_be_light_are_looked_at() -> None:
+    assert {"cli", "config", "doctor", "events", "gang", "job", "launch", "storage"} <= set(LIGHT)
