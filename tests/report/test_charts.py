@@ -78,3 +78,9 @@ def test_a_stacked_bar_keeps_the_order_of_its_parts() -> None:
     assert values[1]["value"] == pytest.approx(250)
     assert chart.series["backward"] == (0.25,)
     assert stacked_bar("Start", {"a": 1.5}, unit="s").spec["data"]["values"][0]["value"] == 1.5
+
+
+def test_the_step_axis_ends_at_the_last_step_of_any_series() -> None:
+    spec = curves("Loss", [Series("training", [(1, 2.0), (170, 1.0)]), Series("validation", [(0, 2.5)])], "nats").spec
+    assert spec["layer"][0]["encoding"]["x"]["scale"] == {"domain": [0, 170]}
+    assert curves("Loss", [], "nats").spec["layer"] == []

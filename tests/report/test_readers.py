@@ -66,6 +66,7 @@ def test_a_second_run_joins_the_same_experiment(mlflow_uri: str) -> None:
     runs = {to_mlflow(resumed_job()[:40], mlflow_uri, "stdlib", name) for name in ("a", "b")}
     client = MlflowClient(tracking_uri=mlflow_uri)
     experiment = client.get_experiment_by_name("stdlib")
+    assert experiment is not None
     assert {r.info.run_id for r in client.search_runs([experiment.experiment_id])} == runs
 
 

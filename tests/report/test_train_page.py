@@ -24,7 +24,8 @@ def _of(page: Page, kind: type) -> list[Any]:
 
 
 def _value(page: Page, title: str) -> Value:
-    return next(v for values in _of(page, Values) for v in values.items if v.title == title)
+    items: list[Value] = [v for values in _of(page, Values) for v in values.items]
+    return next(v for v in items if v.title == title)
 
 
 def _headings(page: Page) -> list[str]:

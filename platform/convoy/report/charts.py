@@ -84,7 +84,15 @@ def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool =
         "axis": {"labelExpr": _LABEL, "tickCount": 6},
         "scale": {"zero": from_zero, "nice": True},
     }
-    layers = [_layer(s, y, colour) for s in series]
+    steps = [x for s in series for x, _ in s.points]
+    x = {
+        "field": "step",
+        "type": "quantitative",
+        "title": "step",
+        "axis": _STEP_AXIS,
+        "scale": {"domain": [min(steps), max(max(steps), min(steps) + 1)]} if steps else {},
+    }
+    layers = [_layer(s, x, y, colour) for s in series]
     lost = [p[0] for s in series for p in s.points if not math.isfinite(p[1])]
     if lost:
         layers.append(_crosses(lost))
@@ -133,21 +141,16 @@ def _spec(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _layer(series: Series, y: dict[str, Any], colour: dict[str, Any]) -> dict[str, Any]:
+def _layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> dict[str, Any]:
     shown = downsample(finite(series.points))
     mark: dict[str, Any] = {"type": "line", "strokeWidth": 1.5}
     if series.dots or len(shown) == 1:
         mark |= {"strokeWidth": 1, "strokeDash": [2, 3], "point": {"size": 50, "filled": True}}
     return {
-        "data": {"values": [{"step": x, "value": v, "series": series.name} for x, v in shown]},
+        "data": {"values": [{"step": step, "value": value, "series": series.name} for step, value in shown]},
         "mark": mark,
         "encoding": {
-            "x": {
-                "field": "step",
-                "type": "quantitative",
-                "title": "step",
-                "axis": {"tickMinStep": 1, "format": "~s", "tickCount": 8},
-            },
+            "x": x,
             "y": y,
             "color": colour,
             "tooltip": [

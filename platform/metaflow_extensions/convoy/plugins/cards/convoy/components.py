@@ -15,7 +15,7 @@ _THEMES = {"plain": "default", "good": "success", "warning": "warning", "bad": "
 _MARKS = {"plain": "○", "good": "●", "warning": "▲", "bad": "✕"}
 
 
-class PartComponent(MetaflowCardComponent):  # type: ignore[misc]
+class PartComponent(MetaflowCardComponent):
     """Shows one part, and another one of the same kind after `update`: its place on the card stays the same."""
 
     REALTIME_UPDATABLE = True
