@@ -1,0 +1,88 @@
+"""A dataset's files on this machine: in place on a shared file system, else copied once from the store."""
+
+import os
+import shutil
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from convoy.config.data import DataConfig
+from convoy.config.errors import ConfigError
+from convoy.data.dataset_writer import content_digest
+from convoy.data.manifest import DataFile, PreparedData
+from convoy.data.sources import is_remote
+from convoy.storage import Store
+
+_THREADS = 4
+_READS = 2
+
+
+class DataDamaged(RuntimeError):
+    """A file of the dataset is missing, or is not what the manifest says; the text is the one line to show."""
+
+
+def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
+    """The folder with the dataset's files. Several processes of one host may do so at once.
+
+    Raises DataDamaged, StoreUnavailable, and ConfigError if the cache has no space.
+    """
+    if not is_remote(store.uri):
+        folder = Path(store.uri) / manifest.prefix
+        _check_present(folder, manifest)
+        return folder
+    folder = cache_folder(config) / f"{manifest.id}-{manifest.attempt}"
+    missing = [file for file in manifest.files if _size(folder / file.name) != file.size]
+    if missing:
+        _check_space(folder, missing)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(lambda file: _download(store, manifest.prefix, file, folder), missing))
+    return folder
+
+
+def cache_folder(config: DataConfig) -> Path:
+    """`data.cache`, else `convoy` in $XDG_CACHE_HOME or ~/.cache."""
+    if config.cache is not None:
+        return Path(config.cache).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "convoy"
+
+
+def _download(store: Store, prefix: str, file: DataFile, folder: Path) -> None:
+    data = b""
+    for _ in range(_READS):  # a second read tells damage in the store from damage on the way
+        data = store.read(prefix + file.name)
+        if content_digest(data) == file.digest:
+            break
+    else:
+        raise DataDamaged(f"{store.uri}/{prefix}{file.name}: {len(data)} bytes that are not what the manifest names")
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".tmp-{uuid.uuid4().hex}"
+    try:
+        temporary.write_bytes(data)
+        temporary.rename(folder / file.name)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _check_present(folder: Path, manifest: PreparedData) -> None:
+    for file in manifest.files:
+        size = _size(folder / file.name)
+        if size != file.size:
+            found = "missing" if size is None else f"{size} bytes long"
+            raise DataDamaged(f"{folder / file.name}: {found}, should have {file.size} bytes; delete {folder.parent}")
+
+
+def _check_space(folder: Path, missing: list[DataFile]) -> None:
+    existing = next(p for p in [folder, *folder.parents] if p.exists())
+    needed, free = sum(file.size for file in missing), shutil.disk_usage(existing).free
+    if needed > free:
+        raise ConfigError(
+            f"data.cache = {folder.parent}: no space for the token shards: they take {needed / 1e9:.2f} GB,"
+            f" {free / 1e9:.2f} GB are free"
+        )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,79 @@
+"""Builds the next steps' batches while the current one trains."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Prefetcher(Generic[T]):
+    """What `build(step)` gives for each step in turn, made by one thread at most `depth` steps ahead.
+
+    Iterate over it; used as a context manager, it has no thread left afterwards. An exception of `build` is raised
+    where its result would have come.
+    """
+
+    def __init__(self, build: Callable[[int], T], first_step: int, end_step: int, depth: int = 2) -> None:
+        self.wait_seconds = 0.0
+        """Time the consumer waited for the result it got last."""
+        self._build = build
+        self._steps = range(first_step, end_step)
+        self._depth = depth
+        self._ready: deque[T] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._done = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "Prefetcher[T]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        began = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._done or self._closed)
+            self.wait_seconds = time.perf_counter() - began
+            if self._ready and not self._closed:
+                self._changed.notify_all()
+                return self._ready.popleft()
+            if self._error is not None:
+                raise self._error
+            raise StopIteration
+
+    def close(self) -> None:
+        """Stop after the step being built, and wait for that. May be called twice."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            for step in self._steps:
+                if not self._put(self._build(step)):
+                    break
+        except BaseException as error:  # handed to the consumer, whatever it is
+            self._error = error
+        finally:
+            with self._changed:
+                self._done = True
+                self._changed.notify_all()
+
+    def _put(self, result: T) -> bool:
+        """False if nobody wants it any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)
+            self._ready.append(result)
+            self._changed.notify_all()
+            return not self._closed

@@ -1,0 +1,230 @@
+"""From a configuration to a tokenised dataset in the store, made once and reused."""
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convoy.config.data import (
+    BpeTokenizer,
+    DataConfig,
+    DatasetCorpus,
+    FilesCorpus,
+    FileTokenizer,
+    ShardsCorpus,
+    StdlibCorpus,
+    SyntheticCorpus,
+)
+from convoy.config.errors import ConfigError
+from convoy.data.dataset_writer import DatasetWriter, Vocabulary, id_dtype
+from convoy.data.documents import Document, Documents
+from convoy.data.manifest import (
+    DATA_PREFIX,
+    FORMAT,
+    PreparedData,
+    check_lengths,
+    digest_of,
+    read_manifest,
+)
+from convoy.data.markov import markov_tokens
+from convoy.data.ready_made import ready_made_shards
+from convoy.data.sources import SourceFile, content_digests, is_remote, list_files
+from convoy.data.tokenizer import (
+    END_OF_DOCUMENT,
+    BytesTokenizer,
+    TextTokenizer,
+    load_tokenizer,
+    sample_evenly,
+    train_bpe,
+)
+from convoy.data.tokenizer_json import TokenizerJson, read_tokenizer_json
+from convoy.storage import ObjectMissing, Store
+
+TOKENIZER_FILE = "tokenizer.json"
+TOKEN_BYTES_FILE = "token_bytes.npy"
+
+_BATCH_CHARACTERS = 1 << 20
+_LEAST_BYTES_PER_TOKEN = 2
+"""Of a BPE, for the estimate of space; English and source text have three or more."""
+
+
+def prepare(config: DataConfig, store: Store) -> PreparedData:
+    """The dataset of `config`, tokenised now unless the store has it.
+
+    Its id is a hash of the files' content and of everything that shapes the tokens. An index by the files' sizes and
+    times finds the id again without reading them. Raises ConfigError for input that cannot be used, StoreUnavailable.
+    """
+    files = list_files(config.corpus)
+    file_tokenizer = _file_tokenizer(config)
+    index = _index_name(config, files, file_tokenizer)
+    manifest = _from_index(store, index)
+    if manifest is None:
+        data_id = _content_id(config, files, file_tokenizer)
+        manifest = read_manifest(store, data_id) or _build(config, files, file_tokenizer, store, data_id)
+        store.write(index, manifest.id.encode())
+    check_lengths(manifest, config.sequence_length)
+    return manifest
+
+
+def _file_tokenizer(config: DataConfig) -> TokenizerJson | None:
+    if isinstance(config.corpus, ShardsCorpus | SyntheticCorpus) or not isinstance(config.tokenizer, FileTokenizer):
+        return None
+    return read_tokenizer_json(config.tokenizer)
+
+
+def _index_name(config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None) -> str:
+    stamps = [[file.location, file.size, file.stamp] for file in files]
+    return f"{DATA_PREFIX}/by-stat/{digest_of([_recipe(config, tokenizer), stamps])}"
+
+
+def _from_index(store: Store, index: str) -> PreparedData | None:
+    try:
+        return read_manifest(store, store.read(index).decode())
+    except ObjectMissing:
+        return None
+
+
+def _content_id(config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None) -> str:
+    remote = is_remote(getattr(config.corpus, "path", ""))
+    digests = content_digests(files, remote)
+    contents = [[file.name, digest] for file, digest in zip(files, digests, strict=True)]
+    if isinstance(config.corpus, ShardsCorpus):
+        contents = [[file.location, digest] for file, digest in zip(files, digests, strict=True)]
+    return digest_of([_recipe(config, tokenizer), contents])
+
+
+def _recipe(config: DataConfig, tokenizer: TokenizerJson | None) -> dict[str, Any]:
+    """All that shapes the tokens but the files' content; paths do not."""
+    recipe: dict[str, Any] = {
+        "format": FORMAT,
+        "corpus": config.corpus.model_dump(mode="json", exclude={"path", "suffixes"}),
+        "validation_fraction": config.validation_fraction,
+    }
+    if tokenizer is not None:
+        recipe["tokenizer"] = [tokenizer.text, tokenizer.eos_token]
+    elif not isinstance(config.corpus, ShardsCorpus | SyntheticCorpus):
+        recipe["tokenizer"] = config.tokenizer.model_dump(mode="json")
+    return recipe
+
+
+def _build(
+    config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None, store: Store, data_id: str
+) -> PreparedData:
+    corpus = config.corpus
+    _check_space(config, files, store)
+    if isinstance(corpus, SyntheticCorpus):
+        return _build_synthetic(config, corpus, store, data_id)
+    if isinstance(corpus, ShardsCorpus):
+        vocabulary = Vocabulary(corpus.vocab_size, corpus.eos_id, None, corpus.dtype)
+        with DatasetWriter(store, data_id, vocabulary) as writer:
+            for shard in ready_made_shards(corpus, files, config.validation_fraction):
+                writer.add_shard(shard)
+            _check_unchanged(config, files)
+            return writer.publish()
+    return _build_text(config, corpus, files, tokenizer, store, data_id)
+
+
+def _build_synthetic(config: DataConfig, corpus: SyntheticCorpus, store: Store, data_id: str) -> PreparedData:
+    held_out = max(1, round(corpus.tokens * config.validation_fraction))
+    vocabulary = Vocabulary(corpus.vocab_size, None, None, id_dtype(corpus.vocab_size))
+    with DatasetWriter(store, data_id, vocabulary) as writer:
+        for block in markov_tokens(corpus.tokens - held_out, corpus.vocab_size, corpus.seed, stream=0):
+            writer.add_tokens("train", block)
+        for block in markov_tokens(held_out, corpus.vocab_size, corpus.seed, stream=1):
+            writer.add_tokens("validation", block)
+        return writer.publish()
+
+
+def _build_text(
+    config: DataConfig,
+    corpus: StdlibCorpus | FilesCorpus | DatasetCorpus,
+    files: list[SourceFile],
+    tokenizer_json: TokenizerJson | None,
+    store: Store,
+    data_id: str,
+) -> PreparedData:
+    documents = Documents(corpus, files, config.validation_fraction)
+    tokenizer = _tokenizer(config, tokenizer_json, documents)
+    eos_token = tokenizer_json.eos_token if tokenizer_json else END_OF_DOCUMENT
+    vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.eos_id, eos_token, id_dtype(tokenizer.vocab_size))
+    with DatasetWriter(store, data_id, vocabulary) as writer:
+        writer.add_file(TOKENIZER_FILE, tokenizer.json().encode())
+        counts = tokenizer.token_bytes()
+        if counts is not None:
+            writer.add_file(TOKEN_BYTES_FILE, _npy(counts))
+        for batch in _batches(documents):
+            encoded = tokenizer.encode_batch([document.text for document in batch])
+            for document, ids in zip(batch, encoded, strict=True):
+                writer.add_document("validation" if document.validation else "train", ids, len(document.text.encode()))
+        if not writer.documents:
+            raise ConfigError(f"data.corpus: its {len(files)} files hold no UTF-8 text")
+        _check_unchanged(config, files)
+        return writer.publish(documents.skipped_files)
+
+
+def _tokenizer(config: DataConfig, tokenizer_json: TokenizerJson | None, documents: Documents) -> TextTokenizer:
+    if tokenizer_json is not None and isinstance(config.tokenizer, FileTokenizer):
+        return load_tokenizer(tokenizer_json.text, tokenizer_json.eos_token, config.tokenizer.path)
+    if not isinstance(config.tokenizer, BpeTokenizer):
+        return BytesTokenizer()
+    training = (document.text for document in documents if not document.validation)
+    total = sum(file.size for file in documents.files)
+    return train_bpe(config.tokenizer, sample_evenly(training, total, config.tokenizer.train_bytes))
+
+
+def _batches(documents: Documents) -> Iterator[list[Document]]:
+    """Documents in groups large enough to keep all cores busy."""
+    batch: list[Document] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _npy(values: np.ndarray[Any, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+def _check_unchanged(config: DataConfig, files: list[SourceFile]) -> None:
+    before = {file.location: file for file in files}
+    for file in list_files(config.corpus):
+        if before.pop(file.location, None) != file:
+            raise ConfigError(f"data.corpus: {file.location} changed while it was being read")
+    for location in before:
+        raise ConfigError(f"data.corpus: {location} disappeared while the corpus was being read")
+
+
+def _check_space(config: DataConfig, files: list[SourceFile], store: Store) -> None:
+    """Raise ConfigError if a local store clearly has no room for the shards."""
+    if is_remote(store.uri):
+        return
+    needed = shard_bytes_estimate(config, sum(file.size for file in files))
+    folder = next(p for p in [Path(store.uri), *Path(store.uri).parents] if p.exists())
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise ConfigError(
+            f"root = {store.uri}: no space for the token shards: they take about {needed / 1e9:.2f} GB,"
+            f" {free / 1e9:.2f} GB are free"
+        )
+
+
+def shard_bytes_estimate(config: DataConfig, corpus_bytes: int) -> int:
+    """Bytes the shards take at most, in all likelihood."""
+    if isinstance(config.corpus, ShardsCorpus):
+        return 0
+    if isinstance(config.corpus, SyntheticCorpus):
+        return config.corpus.tokens * np.dtype(id_dtype(config.corpus.vocab_size)).itemsize
+    if isinstance(config.tokenizer, BpeTokenizer | FileTokenizer):
+        id_bytes = 4 if isinstance(config.tokenizer, FileTokenizer) else 2
+        return corpus_bytes * id_bytes // _LEAST_BYTES_PER_TOKEN
+    return corpus_bytes * 2

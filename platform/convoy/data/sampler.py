@@ -1,0 +1,109 @@
+"""Which samples each rank takes in each step: exact on any number of ranks.
+
+Sample order is f(seed, epoch, position). Global sample k is position k % n of epoch k // n, and step s consumes
+the global samples [s*B, (s+1)*B), whatever the world size.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from convoy.config.errors import ConfigError
+from convoy.data.permutation import epoch_key, permute
+
+PADDING = -1
+"""Sample id of a row that exists only so that all ranks run equal shapes; its weight is zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatch:
+    """The rows of one forward and backward pass of one rank."""
+
+    index: int
+    """Place among all micro batches of the step over all ranks: keys model randomness."""
+    epochs: npt.NDArray[np.int64]
+    """[rows] Epoch of each sample; -1 for padding. With the sample it keys data randomness."""
+    samples: npt.NDArray[np.int64]
+    """[rows] Sample ids in range(n); -1 for padding."""
+
+
+@dataclass(frozen=True)
+class SamplerState:
+    """All that a checkpoint keeps of the sampler: two integers and what they count in."""
+
+    seed: int
+    next_sample: int
+    """Global samples consumed so far."""
+    fingerprint: str
+    """Of the data: see `manifest.fingerprint`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> "SamplerState":
+        """What `to_dict` gave."""
+        return cls(int(value["seed"]), int(value["next_sample"]), str(value["fingerprint"]))
+
+
+def state_after(step: int, global_batch: int, seed: int, fingerprint: str) -> SamplerState:
+    """The state once `step` steps are done."""
+    return SamplerState(seed, step * global_batch, fingerprint)
+
+
+def check_resume(state: SamplerState, step: int, global_batch: int, seed: int, fingerprint: str) -> None:
+    """Raise ConfigError unless a job may go on from `state`, saved when `step` steps were done."""
+    if seed != state.seed:
+        raise ConfigError(f"train.seed = {seed}: the job was started with {state.seed}, and it is fixed for a job")
+    if fingerprint != state.fingerprint:
+        raise ConfigError(
+            f"data: its fingerprint is {fingerprint}, the job was started with {state.fingerprint}; corpus, tokenizer,"
+            " sequence length and packing are fixed for a job"
+        )
+    if step * global_batch != state.next_sample:
+        raise ConfigError(
+            f"train.global_batch = {global_batch}: the job consumed {state.next_sample} samples in {step} steps,"
+            f" so it was {state.next_sample // step if step else 0}, and it is fixed for a job"
+        )
+
+
+def samples_of(first: int, count: int, n_samples: int, seed: int) -> tuple[npt.NDArray[np.int64], ...]:
+    """Epochs and sample ids, both [count], of the global samples from `first` on."""
+    epochs, positions = np.divmod(np.arange(first, first + count, dtype=np.int64), n_samples)
+    samples = np.empty(count, dtype=np.int64)
+    for epoch in np.unique(epochs):
+        here = epochs == epoch
+        samples[here] = permute(n_samples, epoch_key(seed, int(epoch)), positions[here])
+    return epochs, samples
+
+
+def plan_step(
+    step: int, rank: int, world_size: int, global_batch: int, micro_batch: int, n_samples: int, seed: int
+) -> list[MicroBatch]:
+    """The micro batches of `rank` in `step` (counted from 0): as many and as large on every rank.
+
+    Raises ConfigError when there are more ranks than samples in a step.
+    """
+    if world_size > global_batch:
+        raise ConfigError(f"train.global_batch = {global_batch}: must be at least the number of ranks, {world_size}")
+    rows = share(rank, world_size, global_batch, micro_batch)
+    epochs, samples = samples_of(step * global_batch, global_batch, n_samples, seed)
+    epochs, samples = np.append(epochs, PADDING), np.append(samples, PADDING)  # so that row -1 takes padding
+    return [MicroBatch(i * world_size + rank, epochs[row], samples[row]) for i, row in enumerate(rows)]
+
+
+def share(rank: int, world_size: int, count: int, micro_batch: int) -> npt.NDArray[np.int64]:
+    """[passes, rows] Which of `count` (at least 1) items `rank` takes in each pass; -1 where it has none.
+
+    passes = ceil(ceil(count / world_size) / micro_batch), and rows is the least that suffices: both the same on
+    every rank. Items are dealt out in turn, so that the ranks' shares differ by at most one.
+    """
+    most = math.ceil(count / world_size)
+    passes = math.ceil(most / micro_batch)
+    items = rank + world_size * np.arange(passes * math.ceil(most / passes), dtype=np.int64)
+    items[items >= count] = PADDING
+    return items.reshape(passes, -1)

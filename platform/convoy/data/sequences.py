@@ -1,0 +1,99 @@
+"""Fixed-length sequences over the token shards of one split.
+
+Legend of shapes: b sequences of a batch, s tokens of a sequence.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from convoy.data.manifest import PreparedData, Split
+from convoy.data.sampler import PADDING, share
+
+IGNORED = -100
+"""Target of a token that no loss is taken of."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Model input and what it shall predict."""
+
+    tokens_bs: npt.NDArray[np.int64]
+    """0 in rows of padding."""
+    targets_bs: npt.NDArray[np.int64]
+    """The next token; -100 in rows of padding, and where documents are respected after the end of one."""
+    documents_bs: npt.NDArray[np.int32] | None
+    """Which document of its sequence each token belongs to, from 0; None where documents are not respected."""
+
+
+class TokenSequences:
+    """The split's tokens in one row, cut into overlapping windows of S + 1: sequence i starts at token i * S."""
+
+    def __init__(
+        self,
+        manifest: PreparedData,
+        folder: Path,
+        split: Split,
+        sequence_length: int,
+        respect_documents: bool = False,
+    ) -> None:
+        """Map the shards; `folder` is what `open_data` gave. Raises OSError for a file that cannot be mapped."""
+        dtype = np.dtype(manifest.dtype).newbyteorder("<")
+        self._shards: list[npt.NDArray[np.integer]] = []
+        for shard in manifest.shards:
+            if shard.split == split and shard.tokens:
+                mapped = np.memmap(folder / shard.path, dtype=dtype, mode="r")  # an absolute path stays as it is
+                # Slices of a plain array are made several times as fast as those of a memmap.
+                self._shards.append(np.asarray(mapped)[shard.first_token : shard.first_token + shard.tokens])
+        self._ends = np.cumsum([shard.size for shard in self._shards])
+        self.sequence_length = sequence_length
+        self.n_samples = max(0, (manifest.tokens(split) - 1) // sequence_length)
+        self._eos_id = manifest.eos_id
+        self._respect_documents = respect_documents
+        if respect_documents and manifest.eos_id is None:
+            raise ValueError("respect_documents: the data has no end of documents")
+
+    def window(self, sample: int) -> npt.NDArray[np.integer]:
+        """[S + 1] The tokens of one sample. Raises IndexError outside range(n_samples)."""
+        if not 0 <= sample < self.n_samples:
+            raise IndexError(f"sample {sample}: must be in range({self.n_samples})")
+        first, count = sample * self.sequence_length, self.sequence_length + 1
+        i = int(np.searchsorted(self._ends, first, side="right"))
+        parts = []
+        while count:
+            shard = self._shards[i]
+            start = first - (int(self._ends[i]) - shard.size)
+            part = shard[start : start + count]
+            parts.append(part)
+            first, count, i = first + part.size, count - part.size, i + 1
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def batch(self, samples: npt.NDArray[np.int64]) -> TokenBatch:
+        """The sequences of sample ids [b]; -1 gives a row of padding."""
+        windows = np.zeros((samples.size, self.sequence_length + 1), dtype=np.int64)
+        for row, sample in enumerate(samples.tolist()):
+            if sample != PADDING:
+                windows[row] = self.window(sample)
+        tokens_bs, targets_bs = windows[:, :-1].copy(), windows[:, 1:].copy()
+        documents_bs = None
+        if self._respect_documents:
+            ends_bs = tokens_bs == self._eos_id
+            # An end belongs to the document it ends: count the ends before each token.
+            documents_bs = (np.cumsum(ends_bs, axis=1) - ends_bs).astype(np.int32)
+            targets_bs[ends_bs] = IGNORED
+        targets_bs[samples == PADDING] = IGNORED
+        return TokenBatch(tokens_bs, targets_bs, documents_bs)
+
+
+def validation_samples(
+    n_samples: int, count: int, rank: int, world_size: int, micro_batch: int
+) -> list[npt.NDArray[np.int64]]:
+    """Ids of each pass of one rank over the same `count` held-out samples, spread evenly; -1 is padding.
+
+    Equally many passes, equally large, on every rank. All samples where there are fewer than `count`.
+    """
+    chosen = np.arange(min(count, n_samples), dtype=np.int64)
+    samples = np.append(chosen * n_samples // chosen.size, PADDING)
+    return [samples[row] for row in share(rank, world_size, chosen.size, micro_batch)]

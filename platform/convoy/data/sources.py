@@ -1,0 +1,176 @@
+"""The files a corpus consists of, found without reading them."""
+
+import glob
+import hashlib
+import os
+import stat
+import sysconfig
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convoy.config.data import Corpus, DatasetCorpus, FilesCorpus, ShardsCorpus, StdlibCorpus
+from convoy.config.errors import ConfigError
+
+DEFAULT_SUFFIXES = {"text": (".txt", ".md", ".py"), "jsonl": (".jsonl",)}
+
+_NOT_STDLIB = {"site-packages", "dist-packages", "__pycache__"}
+_HASH_CHUNK_BYTES = 1 << 20
+_HASH_THREADS = 8
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a corpus."""
+
+    name: str
+    """Relative to the corpus, with `/`: the same wherever the corpus lies."""
+    location: str
+    """Absolute path, or `bucket/key` on S3."""
+    size: int
+    """Bytes."""
+    stamp: str
+    """Changes when the file does: modification and status change times, or the ETag on S3."""
+
+
+def is_remote(path: str) -> bool:
+    """Whether the path is on S3."""
+    return path.startswith("s3://")
+
+
+def remote_filesystem() -> Any:
+    """S3 through s3fs; credentials and `AWS_ENDPOINT_URL` come from boto's own chain."""
+    import s3fs  # takes 0.5 s to import
+
+    # A listing kept from before would hide a changed file.
+    return s3fs.S3FileSystem(use_listings_cache=False)
+
+
+def list_files(corpus: Corpus) -> list[SourceFile]:
+    """The corpus's files in name order; none for a synthetic corpus. Raises ConfigError when there are none."""
+    files = sorted(iterate_files(corpus), key=lambda file: file.name)
+    if not files and corpus.kind != "synthetic":
+        raise nothing_found(corpus)
+    return files
+
+
+def iterate_files(corpus: Corpus) -> Iterator[SourceFile]:
+    """The corpus's files as they are found. Raises ConfigError for a path that cannot be listed."""
+    if isinstance(corpus, StdlibCorpus):
+        yield from _below(sysconfig.get_path("stdlib"), (".py",), skip=_NOT_STDLIB)
+    elif isinstance(corpus, FilesCorpus):
+        suffixes = corpus.suffixes or DEFAULT_SUFFIXES[corpus.format]
+        yield from _remote(corpus.path, suffixes) if is_remote(corpus.path) else _local(corpus.path, suffixes)
+    elif isinstance(corpus, ShardsCorpus):
+        _refuse_remote(corpus.path)
+        yield from _local(corpus.path, (".bin",))
+    elif isinstance(corpus, DatasetCorpus):
+        _refuse_remote(corpus.path)
+        if not Path(corpus.path).expanduser().is_dir():
+            raise ConfigError(f"data.corpus.path = {corpus.path}: not a folder")
+        yield from _below(corpus.path, ("",))
+
+
+def nothing_found(corpus: Corpus) -> ConfigError:
+    """That a corpus has no file, and what was looked for."""
+    if isinstance(corpus, StdlibCorpus):
+        return ConfigError(f"data.corpus.kind = stdlib: no .py files below {sysconfig.get_path('stdlib')}")
+    path = getattr(corpus, "path", "")
+    if isinstance(corpus, FilesCorpus) and not glob.has_magic(path):
+        suffixes = " ".join(corpus.suffixes or DEFAULT_SUFFIXES[corpus.format])
+        return ConfigError(f"data.corpus.path = {path}: no files match (data.corpus.suffixes: {suffixes})")
+    return ConfigError(f"data.corpus.path = {path}: no files match")
+
+
+def content_digests(files: list[SourceFile], remote: bool) -> list[str]:
+    """A hash of each file's content (on S3: its ETag). Raises ConfigError for a file that cannot be read."""
+    if remote:
+        return [file.stamp for file in files]
+    with ThreadPoolExecutor(_HASH_THREADS) as pool:
+        return list(pool.map(_content_digest, files))
+
+
+def unreadable(location: str, error: OSError) -> ConfigError:
+    """That one file of the corpus cannot be read, and why."""
+    return ConfigError(f"data.corpus: cannot read {location}: {error.strerror or error}")
+
+
+def _content_digest(file: SourceFile) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with open(file.location, "rb") as stream:
+            while chunk := stream.read(_HASH_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise unreadable(file.location, error) from None
+    return digest.hexdigest()
+
+
+def _refuse_remote(path: str) -> None:
+    if is_remote(path):
+        raise ConfigError(f"data.corpus.path = {path}: must be a local path for this kind of corpus")
+
+
+def _local(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
+    expanded = Path(path).expanduser()
+    if expanded.is_dir():
+        yield from _below(str(expanded), suffixes)
+    elif glob.has_magic(path):
+        top = _folder_before_wildcards(str(expanded))
+        for found in glob.iglob(str(expanded), recursive=True):  # noqa: PTH207 - takes absolute patterns
+            if not Path(found).is_dir():
+                yield _stamped(os.path.relpath(found, top), found)
+    elif expanded.exists() or expanded.is_symlink():
+        yield _stamped(expanded.name, str(expanded))
+    else:
+        raise ConfigError(f"data.corpus.path = {path}: does not exist")
+
+
+def _folder_before_wildcards(pattern: str) -> str:
+    parts = Path(pattern).parts
+    first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+    return str(Path(*parts[:first])) if first else "."
+
+
+def _below(top: str, suffixes: tuple[str, ...], skip: set[str] | frozenset[str] = frozenset()) -> Iterator[SourceFile]:
+    for folder, folders, names in os.walk(Path(top).expanduser(), onerror=_raise_unreadable):
+        folders[:] = sorted(name for name in folders if name not in skip)
+        for name in names:
+            if name.endswith(suffixes):
+                location = os.path.join(folder, name)  # noqa: PTH118 - five times as fast as pathlib
+                yield _stamped(os.path.relpath(location, Path(top).expanduser()), location)
+
+
+def _raise_unreadable(error: OSError) -> None:
+    raise unreadable(str(error.filename), error) from None
+
+
+def _stamped(name: str, location: str) -> SourceFile:
+    try:
+        status = os.stat(location)  # noqa: PTH116
+    except OSError as error:
+        raise unreadable(location, error) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"data.corpus: cannot read {location}: not a regular file")
+    # The status change time catches what a restored modification time hides.
+    stamp = f"{status.st_mtime_ns}:{status.st_ctime_ns}"
+    return SourceFile(name.replace(os.sep, "/"), os.path.abspath(location), status.st_size, stamp)  # noqa: PTH100
+
+
+def _remote(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
+    filesystem = remote_filesystem()
+    bare = path.removeprefix("s3://").rstrip("/")
+    magic = glob.has_magic(bare)
+    try:
+        found: dict[str, Any] = (filesystem.glob if magic else filesystem.find)(bare, detail=True)
+    except Exception as error:  # s3fs passes on what botocore raises, which shares no base with OSError
+        raise ConfigError(f"data.corpus.path = {path}: cannot list it: {error}") from None
+    top = _folder_before_wildcards(bare) if magic else bare
+    for location, facts in found.items():
+        single = location == bare
+        if facts.get("type") != "file" or not (magic or single or location.endswith(suffixes)):
+            continue
+        name = location.rsplit("/", 1)[-1] if single else location[len(top) :].lstrip("/")
+        yield SourceFile(name, location, int(facts["size"]), str(facts.get("ETag", "")).strip('"'))

@@ -1,0 +1,171 @@
+"""Text to token ids and back."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from convoy.config.data import BpeTokenizer
+from convoy.config.errors import ConfigError
+from convoy.data.tokenizer_json import byte_characters, token_bytes
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as HfTokenizer
+
+END_OF_DOCUMENT = "<|endoftext|>"
+"""The end of a document in the tokenizers made here."""
+
+BYTES_EOS_ID = 256
+
+_PARALLELISM = "TOKENIZERS_PARALLELISM"
+
+Ids = npt.NDArray[np.uint32]
+
+
+class TextTokenizer(Protocol):
+    """What the rest of the room needs of a tokenizer."""
+
+    vocab_size: int
+    """Every id is below this."""
+    eos_id: int
+    """Ends a document; `encode_batch` does not add it, and no text encodes to it."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, without special tokens."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the ids; special tokens have none, bytes that are not UTF-8 become U+FFFD."""
+
+    def token_bytes(self) -> Ids | None:
+        """[vocab_size] UTF-8 bytes each id stands for, 0 for special tokens; None where text can be lost or changed.
+
+        The sum over the ids of a text is the length of its UTF-8.
+        """
+
+    def json(self) -> str:
+        """As a `tokenizer.json` of the `tokenizers` library."""
+
+
+class JsonTokenizer:
+    """A tokenizer of the `tokenizers` library."""
+
+    def __init__(self, tokenizer: "HfTokenizer", eos_token: str) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True  # a special token's name in a text is text like any other
+        self._tokenizer = tokenizer
+        self.eos_id = tokenizer.get_vocab(with_added_tokens=True)[eos_token]
+        self.vocab_size: int = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        with _all_cores():
+            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.uint32) for encoding in found]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
+
+    def token_bytes(self) -> Ids | None:
+        return token_bytes(json.loads(self.json()))
+
+    def json(self) -> str:
+        return str(self._tokenizer.to_str())
+
+
+class BytesTokenizer:
+    """Raw UTF-8 bytes: ids 0 to 255; 256 ends a document."""
+
+    vocab_size = BYTES_EOS_ID + 1
+    eos_id = BYTES_EOS_ID
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint32) for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(i for i in ids if i < BYTES_EOS_ID).decode(errors="replace")
+
+    def token_bytes(self) -> Ids:
+        counts = np.ones(self.vocab_size, dtype=np.uint32)
+        counts[self.eos_id] = 0
+        return counts
+
+    def json(self) -> str:
+        from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+        vocabulary = {character: byte for byte, character in enumerate(byte_characters())}
+        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_special_tokens([AddedToken(END_OF_DOCUMENT, special=True)])
+        return str(tokenizer.to_str())
+
+
+def train_bpe(config: BpeTokenizer, texts: Iterator[str]) -> JsonTokenizer:
+    """A byte-level BPE of the texts: any text can be encoded, and the same texts give the same tokenizer.
+
+    The vocabulary is smaller than asked for where the texts hold too few distinct pairs.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        special_tokens=[END_OF_DOCUMENT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    with _all_cores():
+        tokenizer.train_from_iterator(texts, trainer)
+    return JsonTokenizer(tokenizer, END_OF_DOCUMENT)
+
+
+def sample_evenly(texts: Iterator[str], total_bytes: int, at_most: int) -> Iterator[str]:
+    """Texts spread evenly over the iterator, of `at_most` bytes together; all of them if `total_bytes` is not more.
+
+    A text that goes beyond the limit is cut.
+    """
+    share = min(1.0, at_most / max(total_bytes, 1))
+    seen = taken = 0
+    for text in texts:
+        content = text.encode()
+        seen += len(content)
+        if taken < seen * share and taken < at_most:
+            kept = content[: at_most - taken]
+            taken += len(kept)
+            yield text if len(kept) == len(content) else kept.decode(errors="ignore")
+
+
+def load_tokenizer(text: str, eos_token: str, path: str) -> JsonTokenizer:
+    """The tokenizer of a `tokenizer.json`'s text; `path` is for messages. Raises ConfigError if it is none."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:  # the library raises bare Exception
+        raise ConfigError(f"data.tokenizer.path = {path}: not a tokenizer.json: {error}") from None
+    if tokenizer.token_to_id(eos_token) is None:
+        raise ConfigError(f"data.tokenizer.eos_token = {eos_token}: not in the vocabulary of {path}")
+    return JsonTokenizer(tokenizer, eos_token)
+
+
+@contextmanager
+def _all_cores() -> Iterator[None]:
+    """Let the library use its thread pool, unless the user decided; leave it switched off.
+
+    The pool's threads do not survive a fork. Left undecided, the library warns in every later fork; left on, a
+    forked child would wait for ever for threads it does not have.
+    """
+    if _PARALLELISM in os.environ:
+        yield
+        return
+    os.environ[_PARALLELISM] = "true"
+    try:
+        yield
+    finally:
+        os.environ[_PARALLELISM] = "false"

@@ -1,0 +1,174 @@
+"""The exact sampler: nothing lost, nothing repeated, on any number of ranks."""
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy.config.errors import ConfigError
+from convoy.data.permutation import epoch_key, permute
+from convoy.data.sampler import (
+    PADDING,
+    MicroBatch,
+    SamplerState,
+    check_resume,
+    plan_step,
+    samples_of,
+    share,
+    state_after,
+)
+
+WORLDS = st.integers(1, 16)
+SEEDS = st.integers(0, 2**63 - 1)
+
+
+def _all_ranks(step: int, world: int, batch: int, micro: int, n: int, seed: int) -> list[list[MicroBatch]]:
+    return [plan_step(step, rank, world, batch, micro, n, seed) for rank in range(world)]
+
+
+def _consumed(plans: list[list[MicroBatch]]) -> list[tuple[int, int]]:
+    return [
+        (int(epoch), int(sample))
+        for plan in plans
+        for micro_batch in plan
+        for epoch, sample in zip(micro_batch.epochs, micro_batch.samples, strict=True)
+        if sample != PADDING
+    ]
+
+
+def _expected(first: int, count: int, n: int, seed: int) -> list[tuple[int, int]]:
+    """The definition, one sample at a time."""
+    order = {}
+    for k in range(first, first + count):
+        epoch = k // n
+        if epoch not in order:
+            order[epoch] = permute(n, epoch_key(seed, epoch), np.arange(n))
+    return [(k // n, int(order[k // n][k % n])) for k in range(first, first + count)]
+
+
+@given(WORLDS, st.integers(0, 40), st.integers(1, 24), st.integers(1, 9), st.integers(1, 500), SEEDS)
+@settings(max_examples=300, deadline=None)
+def test_a_step_consumes_exactly_its_global_samples_on_any_world_size(
+    world: int, step: int, extra: int, micro: int, n: int, seed: int
+) -> None:
+    batch = world + extra - 1
+    consumed = _consumed(_all_ranks(step, world, batch, micro, n, seed))
+    assert Counter(consumed) == Counter(_expected(step * batch, batch, n, seed))
+
+
+@given(WORLDS, st.integers(0, 10**12), st.integers(1, 64), st.integers(1, 9), st.integers(1, 2**40), SEEDS)
+@settings(max_examples=300, deadline=None)
+def test_every_rank_makes_equally_many_passes_of_one_shape(
+    world: int, step: int, extra: int, micro: int, n: int, seed: int
+) -> None:
+    batch = world + extra - 1
+    plans = _all_ranks(step, world, batch, micro, n, seed)
+    local = math.ceil(batch / world)
+    passes = math.ceil(local / micro)
+    assert {len(plan) for plan in plans} == {passes}
+    shapes = {micro_batch.samples.shape for plan in plans for micro_batch in plan}
+    assert shapes == {(math.ceil(local / passes),)}
+    assert all(rows <= micro for (rows,) in shapes)
+    assert all(m.epochs.shape == m.samples.shape for plan in plans for m in plan)
+
+
+@given(
+    st.lists(st.tuples(WORLDS, st.integers(1, 5), st.integers(1, 6)), min_size=1, max_size=6),
+    st.integers(16, 40),
+    st.integers(1, 300),
+    SEEDS,
+)
+@settings(max_examples=80, deadline=None)
+def test_a_job_whose_world_size_changes_at_every_resume_consumes_the_exact_permutation(
+    generations: list[tuple[int, int, int]], batch: int, n: int, seed: int
+) -> None:
+    consumed: list[tuple[int, int]] = []
+    step = 0
+    for world, steps, micro in generations:
+        saved = json.dumps(state_after(step, batch, seed, "f").to_dict())
+        check_resume(SamplerState.from_dict(json.loads(saved)), step, batch, seed, "f")
+        for here in range(step, step + steps):
+            consumed += _consumed(_all_ranks(here, world, batch, micro, n, seed))
+        step += steps
+    assert Counter(consumed) == Counter(_expected(0, step * batch, n, seed))
+
+
+@pytest.mark.parametrize("world", range(1, 17))
+@pytest.mark.parametrize(("n", "batch"), [(97, 16), (96, 16), (50, 23), (7, 17)])
+def test_each_epoch_holds_every_sample_exactly_once(world: int, n: int, batch: int) -> None:
+    epochs = 3
+    steps = math.ceil(epochs * n / batch)
+    consumed = [pair for step in range(steps) for pair in _consumed(_all_ranks(step, world, batch, 4, n, seed=11))]
+    for epoch in range(epochs):
+        assert sorted(sample for e, sample in consumed if e == epoch) == list(range(n))
+
+
+@given(WORLDS, WORLDS, st.integers(0, 30), st.integers(16, 64), st.integers(1, 400))
+@settings(max_examples=150, deadline=None)
+def test_the_set_of_a_step_does_not_depend_on_world_size_or_micro_batch(
+    one: int, other: int, step: int, batch: int, n: int
+) -> None:
+    assert Counter(_consumed(_all_ranks(step, one, batch, 8, n, 5))) == Counter(
+        _consumed(_all_ranks(step, other, batch, 3, n, 5))
+    )
+
+
+@given(WORLDS, st.integers(1, 64), st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_shares_differ_by_at_most_one_and_cover_everything(world: int, count: int, micro: int) -> None:
+    shares = [share(rank, world, count, micro) for rank in range(world)]
+    real = [int((s != PADDING).sum()) for s in shares]
+    assert max(real) - min(real) <= 1
+    assert sorted(int(i) for s in shares for i in s.ravel() if i != PADDING) == list(range(count))
+
+
+def test_micro_batches_are_evened_out() -> None:
+    plan = plan_step(0, rank=0, world_size=2, global_batch=20, micro_batch=8, n_samples=100, seed=0)
+    assert [m.samples.size for m in plan] == [5, 5]
+
+
+@given(WORLDS, st.integers(16, 64), st.integers(1, 9))
+@settings(max_examples=50, deadline=None)
+def test_micro_batch_indices_are_unique_over_all_ranks(world: int, batch: int, micro: int) -> None:
+    indices = [m.index for plan in _all_ranks(3, world, batch, micro, 1000, 0) for m in plan]
+    assert sorted(indices) == list(range(len(indices)))
+
+
+def test_padding_has_neither_epoch_nor_sample() -> None:
+    plans = _all_ranks(0, 4, 5, 2, 100, 0)
+    rows = [(int(e), int(s)) for plan in plans for m in plan for e, s in zip(m.epochs, m.samples, strict=True)]
+    assert len(rows) == 8
+    assert rows.count((PADDING, PADDING)) == 3
+    assert all((e == PADDING) == (s == PADDING) for e, s in rows)
+
+
+def test_seeds_and_epochs_have_different_orders() -> None:
+    n = 200
+    orders = [tuple(samples_of(epoch * n, n, n, seed)[1].tolist()) for seed in range(5) for epoch in range(5)]
+    assert len(set(orders)) == 25
+
+
+def test_more_ranks_than_samples_in_a_step_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^train.global_batch = 4: must be at least the number of ranks, 8$"):
+        plan_step(0, 0, 8, 4, 1, 100, 0)
+
+
+def test_resuming_with_another_seed_fingerprint_or_batch_is_refused() -> None:
+    state = state_after(10, global_batch=16, seed=3, fingerprint="abc")
+    check_resume(state, 10, 16, 3, "abc")
+    with pytest.raises(ConfigError, match=r"^train.seed = 4: .* started with 3"):
+        check_resume(state, 10, 16, 4, "abc")
+    with pytest.raises(ConfigError, match=r"^data: its fingerprint is xyz, .* started with abc"):
+        check_resume(state, 10, 16, 3, "xyz")
+    with pytest.raises(ConfigError, match=r"^train.global_batch = 32: .*it was 16,"):
+        check_resume(state, 10, 32, 3, "abc")
+
+
+def test_the_state_is_plain_json() -> None:
+    state = SamplerState(seed=2**63 - 1, next_sample=2**50, fingerprint="abc")
+    assert SamplerState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
+    assert set(state.to_dict()) == {"seed", "next_sample", "fingerprint"}

@@ -1,0 +1,130 @@
+"""Finding a corpus's files."""
+
+import os
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus, StdlibCorpus, SyntheticCorpus
+from convoy.config.errors import ConfigError
+from convoy.data.sources import content_digests, list_files
+
+
+def _tree(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"text of {name}\n")
+    return folder
+
+
+def _names(path: Path | str, **more: object) -> list[str]:
+    return [file.name for file in list_files(FilesCorpus.model_validate({"kind": "files", "path": str(path), **more}))]
+
+
+def test_the_standard_library_is_found_without_installed_packages() -> None:
+    files = list_files(StdlibCorpus())
+    names = {file.name for file in files}
+    assert len(files) > 1000
+    assert {"json/decoder.py", "os.py"} <= names
+    assert all(name.endswith(".py") for name in names)
+    assert not any("site-packages" in name or "dist-packages" in name for name in names)
+    assert sum(file.size for file in files) > 10_000_000
+    assert all(Path(file.location).is_relative_to(sysconfig.get_path("stdlib")) for file in files)
+
+
+def test_a_folder_is_searched_recursively_in_name_order(tmp_path: Path) -> None:
+    _tree(tmp_path, "z.txt", "a/b/c.md", "a/a.py", "skip.json", "a/skip.txt.gz")
+    assert _names(tmp_path) == ["a/a.py", "a/b/c.md", "z.txt"]
+
+
+def test_suffixes_choose_the_files_of_a_folder(tmp_path: Path) -> None:
+    _tree(tmp_path, "a.txt", "b.rst", "c.jsonl")
+    assert _names(tmp_path, suffixes=[".rst"]) == ["b.rst"]
+    assert _names(tmp_path, format="jsonl") == ["c.jsonl"]
+
+
+def test_a_glob_takes_what_it_matches_whatever_the_suffix(tmp_path: Path) -> None:
+    _tree(tmp_path, "x/a.log", "x/y/b.log", "c.log")
+    assert _names(tmp_path / "x" / "*.log") == ["a.log"]
+    assert _names(tmp_path / "**" / "*.log") == ["c.log", "x/a.log", "x/y/b.log"]
+
+
+def test_one_file_is_a_corpus(tmp_path: Path) -> None:
+    _tree(tmp_path, "book.rst")
+    assert _names(tmp_path / "book.rst") == ["book.rst"]
+
+
+def test_names_do_not_depend_on_where_the_corpus_lies(tmp_path: Path) -> None:
+    one, other = _tree(tmp_path / "one", "a/b.txt"), _tree(tmp_path / "other" / "deep", "a/b.txt")
+    assert _names(one) == _names(other)
+    assert _names(one / "*" / "*.txt") == _names(other / "*" / "*.txt")
+
+
+def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(_tree(tmp_path, "corpus/a.txt")))
+    assert _names("~/corpus") == ["a.txt"]
+
+
+def test_a_changed_file_has_another_stamp(tmp_path: Path) -> None:
+    corpus = FilesCorpus(kind="files", path=str(_tree(tmp_path, "a.txt")))
+    before = list_files(corpus)[0]
+    times = (tmp_path / "a.txt").stat()
+    (tmp_path / "a.txt").write_text("text of b.txt\n")  # as long as before
+    os.utime(tmp_path / "a.txt", ns=(times.st_atime_ns, times.st_mtime_ns))
+    after = list_files(corpus)[0]
+    assert before.size == after.size
+    assert before.stamp != after.stamp
+
+
+def test_content_digests_depend_on_the_content_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("same")
+    (tmp_path / "b.txt").write_text("same")
+    (tmp_path / "c.txt").write_text("other")
+    one, two, three = content_digests(list_files(FilesCorpus(kind="files", path=str(tmp_path))), remote=False)
+    assert one == two != three
+
+
+def test_a_synthetic_corpus_has_no_files() -> None:
+    assert list_files(SyntheticCorpus(kind="synthetic")) == []
+
+
+def _refused(corpus: FilesCorpus | ShardsCorpus | DatasetCorpus) -> str:
+    with pytest.raises(ConfigError) as refusal:
+        list_files(corpus)
+    return str(refusal.value)
+
+
+def test_no_match_names_the_path_and_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("x")
+    line = _refused(FilesCorpus(kind="files", path=str(tmp_path)))
+    assert line == f"data.corpus.path = {tmp_path}: no files match (data.corpus.suffixes: .txt .md .py)"
+    line = _refused(FilesCorpus(kind="files", path=f"{tmp_path}/*.txt"))
+    assert line == f"data.corpus.path = {tmp_path}/*.txt: no files match"
+
+
+def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    line = _refused(FilesCorpus(kind="files", path=f"{tmp_path}/none"))
+    assert line == f"data.corpus.path = {tmp_path}/none: does not exist"
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    line = _refused(FilesCorpus(kind="files", path=str(tmp_path)))
+    assert line == f"data.corpus: cannot read {tmp_path}/gone.txt: No such file or directory"
+
+
+def test_a_pipe_is_not_read_from(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    assert "not a regular file" in _refused(FilesCorpus(kind="files", path=str(tmp_path)))
+
+
+def test_a_dataset_must_be_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert _refused(DatasetCorpus(kind="hf", path=f"{tmp_path}/file")) == (
+        f"data.corpus.path = {tmp_path}/file: not a folder"
+    )
+
+
+def test_ready_made_shards_must_be_local() -> None:
+    assert "must be a local path" in _refused(ShardsCorpus(kind="shards", path="s3://bucket/x", vocab_size=9))
