@@ -111,7 +111,7 @@ def test_a_line_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     assert (reader.unknown, reader.damaged) == (0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cuts=st.lists(st.integers(0, 2000), max_size=12))
 def test_a_log_read_in_any_pieces_is_the_log(cuts: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     store = open_store(str(tmp_path_factory.mktemp("job")))
