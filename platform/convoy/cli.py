@@ -1,8 +1,162 @@
-"""The `convoy` command."""
+"""The `convoy` command. What a subcommand needs is imported when it runs, so that `convoy --help` is quick."""
+
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from convoy.events.types import AnyEvent
+    from convoy.storage import Store
 
-@click.group()
+
+class _PlainErrors(click.Group):
+    """Shows bad input as one line on stderr, exit code 2, and an outage as one line, exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        from convoy.config.errors import ConfigError
+        from convoy.storage import StoreUnavailable
+
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            click.echo(f"convoy: {error}", err=True)
+            sys.exit(2)
+        except StoreUnavailable as error:
+            click.echo(f"convoy: {error}", err=True)
+            sys.exit(1)
+
+
+ROOT = click.option(
+    "--root", default=None, help="Where jobs live. Default: $CONVOY_ROOT, or the nearest .convoy folder."
+)
+
+
+@click.group(cls=_PlainErrors)
+@click.version_option(package_name="metaflow-convoy")
 def main() -> None:
     """Look at, move and check Convoy's jobs."""
+
+
+@main.command()
+def doctor() -> None:
+    """Say what this machine can do and what is wrong; exit code 1 if something is."""
+    from rich.console import Console
+
+    from convoy.doctor import run_doctor
+
+    sys.exit(run_doctor(Console()))
+
+
+@main.command()
+@click.argument("job")
+@ROOT
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def show(job: str, root: str | None, as_json: bool) -> None:
+    """Summarise JOB from its event log."""
+    import json
+
+    from rich.console import Console
+
+    from convoy.report.fold import fold
+    from convoy.report.machine import to_json
+    from convoy.report.terminal import show as show_page
+    from convoy.report.train_page import final_page
+
+    store, events, config = _open(root, job)
+    report = fold(events, config.get("train", {}).get("steps"))
+    if as_json:
+        click.echo(json.dumps(to_json(report), indent=2))
+    else:
+        show_page(final_page(report, config, {"Job": store.uri}), Console())
+
+
+@main.command()
+@click.argument("job")
+@ROOT
+@click.option("--follow/--no-follow", default=True, help="Go on until the job ends.")
+def tail(job: str, root: str | None, follow: bool) -> None:
+    """Print JOB's events as they come."""
+    from convoy.report.tail import follow as follow_log
+
+    store, _, _ = _open(root, job)
+    for line in follow_log(store, follow):
+        click.echo(line)
+
+
+@main.command()
+@click.argument("job")
+@ROOT
+@click.option("--to", "kind", type=click.Choice(["hf"]), required=True, help="Hugging Face folder of safetensors.")
+@click.option("--step", type=int, default=None, help="Of the newest commit that counts at or below this step.")
+@click.argument("folder", type=click.Path(file_okay=False))
+def export(job: str, root: str | None, kind: str, step: int | None, folder: str) -> None:
+    """Write JOB's weights to FOLDER in a form that other software loads."""
+    from pathlib import Path
+
+    from convoy.training.export import export_job
+
+    store, _, config = _open(root, job)
+    ref = export_job(store, _root(root), config, Path(folder), step)
+    click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")
+
+
+@main.command()
+@click.argument("job")
+@ROOT
+@click.option("--to", "to_step", type=int, required=True, help="Go on from the newest commit at or below this step.")
+def rewind(job: str, root: str | None, to_step: int) -> None:
+    """Let JOB go on from an earlier checkpoint; what came after it is kept, and never read again."""
+    from convoy.job.generations import rewind as rewind_job
+    from convoy.job.live import check_not_live
+
+    store, _, _ = _open(root, job)
+    check_not_live(store, job)
+    target = rewind_job(store, to_step)
+    click.echo(f"job {job} goes on from step {target.step} of generation {target.generation}")
+
+
+@main.command()
+@click.argument("job")
+@ROOT
+@click.option("--tensorboard", type=click.Path(file_okay=False), help="Folder for a TensorBoard log.")
+@click.option("--mlflow", metavar="URI", help="MLflow tracking URI.")
+@click.option("--experiment", default="convoy", show_default=True, help="MLflow experiment.")
+def replay(job: str, root: str | None, tensorboard: str | None, mlflow: str | None, experiment: str) -> None:
+    """Give JOB's event log to other tools."""
+    from convoy.config.errors import ConfigError
+    from convoy.report.readers import to_mlflow, to_tensorboard
+
+    if not (tensorboard or mlflow):
+        raise ConfigError("replay: needs --tensorboard FOLDER or --mlflow URI")
+    _, events, config = _open(root, job)
+    if tensorboard:
+        click.echo(f"{to_tensorboard(events, tensorboard)} scalars are in {tensorboard}")
+    if mlflow:
+        click.echo(f"MLflow run {to_mlflow(events, mlflow, experiment, job, config)}")
+
+
+def _root(root: str | None) -> str:
+    from convoy.config.load import default_root
+
+    return root or default_root()
+
+
+def _open(root: str | None, job: str) -> "tuple[Store, list[AnyEvent], dict[str, Any]]":
+    """A job's store, its log, and the configuration it ran with last. Raises ConfigError if there is no such job."""
+    from convoy.events.log import read_events
+    from convoy.job.lineage import newest_config, read_history
+    from convoy.job.record import job_store, known_jobs, read_config, read_record
+
+    where = _root(root)
+    store = job_store(where, job)
+    if read_record(store) is None:
+        from convoy.config.errors import ConfigError, nearest
+
+        raise ConfigError(f"job = {job}: no such job under {where}; {nearest(job, known_jobs(where))}")
+    ran_with = newest_config(read_history(store))
+    return store, read_events(store), read_config(store, ran_with) if ran_with else {}
+
+
+if __name__ == "__main__":
+    main()

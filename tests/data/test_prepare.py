@@ -14,11 +14,10 @@ import pytest
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data import prepare as prepare_module
-from convoy.data.local import open_data
-from convoy.data.manifest import PreparedData, check_vocabulary, fingerprint
-from convoy.data.prepare import TOKEN_BYTES_FILE, TOKENIZER_FILE, prepare, shard_bytes_estimate
+from convoy.data.local import open_data, open_token_bytes, open_tokenizer
+from convoy.data.manifest import TOKENIZER_FILE, PreparedData, check_vocabulary, fingerprint
+from convoy.data.prepare import prepare, shard_bytes_estimate
 from convoy.data.sequences import TokenSequences
-from convoy.data.tokenizer import load_tokenizer
 from convoy.storage import open_store
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs", "away"]
@@ -53,7 +52,8 @@ def _prepare(config: DataConfig, root: Path) -> PreparedData:
 
 def _decoded(manifest: PreparedData, folder: Path, split: str) -> list[str]:
     """The documents as text again."""
-    tokenizer = load_tokenizer((folder / TOKENIZER_FILE).read_text(), manifest.eos_token or "", "x")
+    tokenizer = open_tokenizer(manifest, folder)
+    assert tokenizer is not None
     shards = [s for s in manifest.shards if s.split == split]
     ids = np.concatenate([np.fromfile(folder / s.path, dtype=manifest.dtype) for s in shards])
     documents = np.split(ids, np.flatnonzero(ids == manifest.eos_id) + 1)
@@ -77,7 +77,8 @@ def test_token_bytes_of_a_split_add_up_to_its_text(tmp_path: Path) -> None:
     config = _config(_corpus(tmp_path / "corpus"))
     manifest = _prepare(config, tmp_path / "root")
     folder = open_data(manifest, open_store(str(tmp_path / "root")), config)
-    counts = np.load(folder / TOKEN_BYTES_FILE)
+    counts = open_token_bytes(manifest, folder)
+    assert counts is not None
     ids = np.fromfile(folder / "validation-00000.bin", dtype=manifest.dtype)
     assert counts.dtype == np.uint32
     assert int(counts[ids].sum()) == manifest.text_bytes["validation"]
@@ -253,6 +254,9 @@ def test_synthetic_tokens_are_split_and_reused(tmp_path: Path) -> None:
     manifest = _prepare(config, tmp_path)
     assert (manifest.tokens("train"), manifest.tokens("validation")) == (9_500, 500)
     assert (manifest.dtype, manifest.eos_id, manifest.eos_token) == ("uint32", None, None)
+    folder = open_data(manifest, open_store(str(tmp_path)), config)
+    assert open_tokenizer(manifest, folder) is None
+    assert open_token_bytes(manifest, folder) is None
     assert _prepare(config, tmp_path) == manifest
 
 

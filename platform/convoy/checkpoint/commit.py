@@ -61,7 +61,9 @@ class Commit(BaseModel):
     rng: dict[str, str | int]
     """How randomness is derived; it is keyed, so there is no generator state to carry."""
     fingerprint: str
-    """Of the data."""
+    """Of the data as the job uses it."""
+    data_id: str
+    """Which prepared data, by content."""
     config_hash: str
     versions: dict[str, str]
     created: float

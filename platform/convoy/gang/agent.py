@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
-from convoy.config.run import RunConfig, config_hash
+from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import GenerationEnded, GenerationStarted, WorkerExited
 from convoy.gang.assignment import EXPECTED, PEER_LOST, Assignment, Outcome, Place
@@ -16,7 +16,7 @@ from convoy.gang.workers import Worker, all_done, first_exit, start_worker, stop
 from convoy.job.generations import await_generation, form_generation
 from convoy.job.lineage import Generation
 from convoy.job.live import LiveMarker, check_not_live
-from convoy.job.record import ensure_record, job_uri
+from convoy.job.record import ensure_record, job_uri, keep_config
 from convoy.storage import Store, open_store
 
 JOIN_SECONDS = 600.0
@@ -124,7 +124,7 @@ class Gang:
             formation=node.formation,
             nodes=node.nodes,
             world_size=node.nodes * node.nproc_per_node,
-            config_hash=config_hash(task.config),
+            config_hash=keep_config(self.store, task.config),
             rendezvous=f"{node.main_host}:{self._listener.getsockname()[1]}",
         )
 

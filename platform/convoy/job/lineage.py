@@ -89,6 +89,12 @@ def read_history(store: Store) -> History:
     return History({g.generation: g for g in generations}, frozenset(parse_commits(store.sizes("commits/"))))
 
 
+def newest_config(history: History) -> str | None:
+    """Hash of the configuration that the newest generation with workers ran with."""
+    hashes = [g.config_hash for _, g in sorted(history.generations.items()) if g.config_hash]
+    return hashes[-1] if hashes else None
+
+
 def parse_commits(names: Iterable[str]) -> list[CommitRef]:
     """Commits by their object names; other names are not commits."""
     matches = (re.fullmatch(r"commits/(\d+)-(\d+)\.json", name) for name in names)

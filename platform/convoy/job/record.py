@@ -1,12 +1,15 @@
 """A job's name, and the facts about it that never change."""
 
+import json
 import re
 import time
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from convoy.config.errors import ConfigError
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, config_hash
 from convoy.storage import ObjectMissing, Store, open_store
 
 RECORD = "JOB.json"
@@ -87,3 +90,26 @@ def check_same_job(record: JobRecord, config: RunConfig, fingerprint: str | None
     for key, value, was in fixed:
         if value != was:
             raise ConfigError(f"{key} = {value}: job {record.job} was started with {was}; keep that, or name a new job")
+
+
+def known_jobs(root: str) -> list[str]:
+    """Jobs under a local root, by name; none for S3, where a listing would go through every object of every job."""
+    folder = Path(root)
+    return sorted(path.parent.name for path in folder.glob(f"*/{RECORD}")) if folder.is_dir() else []
+
+
+def keep_config(store: Store, config: RunConfig) -> str:
+    """Keep the configuration a generation runs with, once for all that share it; returns its hash."""
+    digest = config_hash(config)
+    store.create(_config_name(digest), config.model_dump_json(indent=1).encode())
+    return digest
+
+
+def read_config(store: Store, digest: str) -> dict[str, Any]:
+    """The configuration with this hash, as plain data. Raises ObjectMissing."""
+    config: dict[str, Any] = json.loads(store.read(_config_name(digest)))
+    return config
+
+
+def _config_name(digest: str) -> str:
+    return f"configs/{digest}.json"

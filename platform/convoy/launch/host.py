@@ -38,7 +38,7 @@ def use_this_interpreter() -> None:
 
 
 def name_user() -> None:
-    """Give Metaflow a user name where it would find none: it takes `root` for no name (and METAFLOW_USER is read early)."""
+    """Give Metaflow a user name where it would find none: it takes `root` for none, and reads METAFLOW_USER early."""
     names = (os.environ.get(key) for key in ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER"))
     if all(name in (None, "", "root") for name in names):
         os.environ["USERNAME"] = f"{_login()}@{socket.gethostname()}"

@@ -13,6 +13,10 @@ _MAY_BE_MENDED = ("missing", "value_error")
 """The other part may give a missing key, or change one of two values that do not agree."""
 
 
+_CHOICES = (("data", "corpus"), ("data", "tokenizer"), ("model",))
+"""Which keys these have depends on the class that the other part chooses."""
+
+
 def parse_run(text: str) -> dict[str, Any]:
     """The base configuration, presets filled in, as plain JSON. Ends the process with exit code 2 if it is bad."""
     return _checked(read_run, text)
@@ -43,5 +47,9 @@ def _check_keys(tree: dict[str, Any]) -> None:
     try:
         RunConfig.model_validate(merged(RunConfig().model_dump(mode="json"), tree))
     except ValidationError as error:
-        if any(problem["type"] not in _MAY_BE_MENDED for problem in error.errors()):
+        if any(_is_wrong_alone(problem["type"], problem["loc"]) for problem in error.errors()):
             raise ConfigError(one_line(error, RunConfig)) from None
+
+
+def _is_wrong_alone(kind: str, location: tuple[int | str, ...]) -> bool:
+    return kind not in _MAY_BE_MENDED and not any(location[: len(choice)] == choice for choice in _CHOICES)

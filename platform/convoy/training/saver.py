@@ -59,6 +59,7 @@ class Saver:
             sampler=SamplerPosition(seed=config.train.seed, next_sample=progress.step * config.train.global_batch),
             rng={"scheme": "keyed by seed, step and global micro batch", "seed": config.train.seed},
             fingerprint=self._assignment.fingerprint,
+            data_id=self._assignment.data_id,
             config_hash=config_hash(config),
             versions={"torch": torch.__version__},
             created=0.0,

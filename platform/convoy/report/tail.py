@@ -1,0 +1,39 @@
+"""A job's log as lines, as it grows."""
+
+import time
+from collections.abc import Iterator
+
+from convoy.events.log import EventReader
+from convoy.events.types import AnyEvent, GenerationEnded, StepDone
+from convoy.report import numbers
+from convoy.report.timeline import timeline
+from convoy.storage import Store
+
+POLL_SECONDS = 1.0
+
+
+def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> Iterator[str]:
+    """Lines for what the log holds and then, with `follow`, for what comes, until the newest generation has ended."""
+    reader, ended = EventReader(store), False
+    while True:
+        events = reader.poll()
+        yield from lines(events)
+        for event in events:
+            if event.node == 0 and event.rank is None:
+                ended = isinstance(event, GenerationEnded)
+        if ended or not follow:
+            return
+        time.sleep(poll_seconds)
+
+
+def lines(events: list[AnyEvent]) -> list[str]:
+    """One line per step and per moment that a person wants to read, by time."""
+    steps = [(e.t, _step(e)) for e in events if isinstance(e, StepDone)]
+    moments = [(m.t, m.text) for m in timeline(events)]
+    return [f"{time.strftime('%H:%M:%S', time.localtime(t))}  {text}" for t, text in sorted(steps + moments)]
+
+
+def _step(e: StepDone) -> str:
+    rate = numbers.significant(e.tokens / e.seconds) if e.seconds else "?"
+    note = "  skipped: not finite" if e.skipped else ""
+    return f"step {e.step:,}  loss {numbers.significant(e.loss)}  {rate} tok/s  lr {e.lr:.3g}{note}"

@@ -1,0 +1,98 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from convoy.config.load import read_overrides
+from convoy.config.model import TransformerConfig
+from convoy.model.build import build_model
+from convoy.model.counts import (
+    embedding_parameter_count,
+    flops_per_token,
+    forward_flops_per_token,
+    parameter_count,
+)
+from convoy.model.transformer import Transformer
+from tests.model.models import FORMS, GPT2, LLAMA
+
+PUBLISHED = {
+    "gpt2-124m": 124_439_808,
+    "gpt2-xl": 1_557_611_200,
+    "llama-7b": 6_738_415_616,
+    "llama-13b": 13_015_864_320,
+    "llama-70b": 68_976_648_192,
+}
+PRESETS = (*PUBLISHED, "tiny", "gpt-7b", "custom-30b", "gpt-175b")
+
+
+def preset(name: str) -> TransformerConfig:
+    return TransformerConfig.model_validate(read_overrides(f"model={name}")["model"])
+
+
+def counted_on_meta(config: TransformerConfig) -> int:
+    return sum(parameter.numel() for parameter in build_model(config).parameters())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_presets_have_the_published_number_of_parameters(name: str) -> None:
+    assert parameter_count(preset(name)) == PUBLISHED[name]
+    assert counted_on_meta(preset(name)) == PUBLISHED[name]
+
+
+def test_gpt_175b_is_within_a_fifth_of_a_percent_of_its_published_size() -> None:
+    assert parameter_count(preset("gpt-175b")) == pytest.approx(174.6e9, rel=0.002)
+    assert counted_on_meta(preset("gpt-175b")) == pytest.approx(174.6e9, rel=0.002)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_closed_form_counts_what_the_module_holds(name: str) -> None:
+    assert parameter_count(preset(name)) == counted_on_meta(preset(name))
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("mlp", ["gelu", "swiglu"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_closed_form_holds_for_every_mixture(norm: str, positions: str, mlp: str, bias: bool, tied: bool) -> None:
+    changes = {"norm": norm, "positions": positions, "mlp": mlp, "bias": bias, "tied_embeddings": tied}
+    config = TransformerConfig.model_validate({**GPT2.model_dump(), **changes, "n_kv_heads": 2, "d_ff": 40})
+    assert parameter_count(config) == counted_on_meta(config)
+
+
+@pytest.mark.parametrize("config", FORMS.values(), ids=FORMS)
+def test_embedding_parameters_are_those_of_the_embed_module(config: TransformerConfig) -> None:
+    embed = Transformer(config).embed
+    assert embedding_parameter_count(config) == sum(parameter.numel() for parameter in embed.parameters())
+
+
+def test_forward_flops_are_what_pytorch_counts_in_the_matmuls() -> None:
+    config = LLAMA.model_copy(update={"n_kv_heads": 4})
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        Transformer(config)(torch.zeros(3, 20, dtype=torch.long))
+    norms = (2 * config.n_layers + 1) * config.d_model
+    assert forward_flops_per_token(config, 20) * 60 == counter.get_total_flops() + 2 * norms * 60
+
+
+def test_flops_per_token_of_gpt2_small_follow_the_palm_formula() -> None:
+    config = preset("gpt2-124m")
+    without_tables = 124_439_808 - (50257 + 1024) * 768 + 50257 * 768
+    assert flops_per_token(config, 1024) == 6 * without_tables + 12 * 12 * 768 * 1024
+
+
+def test_a_tied_head_costs_as_much_as_an_untied_one() -> None:
+    untied = GPT2.model_copy(update={"tied_embeddings": False})
+    assert flops_per_token(GPT2, 16) == flops_per_token(untied, 16)
+    assert parameter_count(untied) - parameter_count(GPT2) == GPT2.vocab_size * GPT2.d_model
+
+
+def test_longer_sequences_cost_attention_only() -> None:
+    more = flops_per_token(GPT2, 20) - flops_per_token(GPT2, 10)
+    assert more == 12 * GPT2.n_layers * GPT2.d_model * 10
+
+
+def test_counting_and_reading_a_config_do_not_import_torch() -> None:
+    code = "import sys, convoy.model.counts, convoy.model.hf_config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
