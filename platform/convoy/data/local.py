@@ -6,11 +6,15 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data.dataset_writer import content_digest
-from convoy.data.manifest import DataFile, PreparedData
+from convoy.data.manifest import TOKEN_BYTES_FILE, TOKENIZER_FILE, DataFile, PreparedData
 from convoy.data.sources import is_remote
+from convoy.data.tokenizer import TextTokenizer, load_tokenizer
 from convoy.storage import Store
 
 _THREADS = 4
@@ -37,6 +41,22 @@ def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(lambda file: _download(store, manifest.prefix, file, folder), missing))
     return folder
+
+
+def open_tokenizer(manifest: PreparedData, folder: Path) -> TextTokenizer | None:
+    """The dataset's tokenizer; None where its tokens have no text."""
+    if manifest.eos_token is None:
+        return None
+    path = folder / TOKENIZER_FILE
+    return load_tokenizer(path.read_text(encoding="utf-8"), manifest.eos_token, str(path))
+
+
+def open_token_bytes(manifest: PreparedData, folder: Path) -> npt.NDArray[np.uint32] | None:
+    """[vocab_size] UTF-8 bytes each id stands for, 0 for special tokens; None where that is not known exactly."""
+    if all(file.name != TOKEN_BYTES_FILE for file in manifest.files):
+        return None
+    counts: npt.NDArray[np.uint32] = np.load(folder / TOKEN_BYTES_FILE)
+    return counts
 
 
 def cache_folder(config: DataConfig) -> Path:

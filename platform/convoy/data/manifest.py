@@ -14,6 +14,8 @@ FORMAT = 1
 """Of the shards and of this manifest; a part of every dataset's id."""
 
 DATA_PREFIX = "_data"
+TOKENIZER_FILE = "tokenizer.json"
+TOKEN_BYTES_FILE = "token_bytes.npy"
 
 Split = Literal["train", "validation"]
 

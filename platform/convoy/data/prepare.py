@@ -24,6 +24,8 @@ from convoy.data.documents import Document, Documents
 from convoy.data.manifest import (
     DATA_PREFIX,
     FORMAT,
+    TOKEN_BYTES_FILE,
+    TOKENIZER_FILE,
     PreparedData,
     check_lengths,
     digest_of,
@@ -42,9 +44,6 @@ from convoy.data.tokenizer import (
 )
 from convoy.data.tokenizer_json import TokenizerJson, read_tokenizer_json
 from convoy.storage import ObjectMissing, Store
-
-TOKENIZER_FILE = "tokenizer.json"
-TOKEN_BYTES_FILE = "token_bytes.npy"
 
 _BATCH_CHARACTERS = 1 << 20
 _LEAST_BYTES_PER_TOKEN = 2
