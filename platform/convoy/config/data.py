@@ -11,12 +11,14 @@ class StdlibCorpus(Frozen):
     """Python source of the running interpreter's own standard library: about 30 MB in 1,700 files."""
 
     kind: Literal["stdlib"] = "stdlib"
+    """Chooses this corpus."""
 
 
 class FilesCorpus(Frozen):
     """Text or JSON-lines files: a folder, a glob, or an `s3://bucket/prefix`."""
 
     kind: Literal["files"]
+    """Chooses this corpus."""
     path: str
     """A folder (searched recursively), a glob with `*` or `**`, one file, or an s3:// prefix or glob."""
     format: Literal["text", "jsonl"] = "text"
@@ -31,6 +33,7 @@ class DatasetCorpus(Frozen):
     """A Hugging Face dataset on disk, as `Dataset.save_to_disk` writes it (extra `datasets`)."""
 
     kind: Literal["hf"]
+    """Chooses this corpus."""
     path: str
     """The dataset's folder; of a DatasetDict, its `train` split is used."""
     field: str = "text"
@@ -41,6 +44,7 @@ class ShardsCorpus(Frozen):
     """Token shards made elsewhere: raw little-endian ids in `*.bin`, no header. Needs no tokenizer."""
 
     kind: Literal["shards"]
+    """Chooses this corpus."""
     path: str
     """Folder or glob of the `.bin` files, read in name order."""
     dtype: Literal["uint16", "uint32"] = "uint16"
@@ -55,6 +59,7 @@ class SyntheticCorpus(Frozen):
     """Tokens from a seeded Markov chain: learnable, needs no input. For tests and throughput."""
 
     kind: Literal["synthetic"]
+    """Chooses this corpus."""
     tokens: int = Field(1_000_000, ge=1)
     """How many."""
     vocab_size: int = Field(256, ge=2)
@@ -72,6 +77,7 @@ class BpeTokenizer(Frozen):
     """A byte-level BPE trained on the corpus's training documents."""
 
     kind: Literal["bpe"] = "bpe"
+    """Chooses this tokenizer."""
     vocab_size: int = Field(4096, ge=257)
     """Size of the vocabulary, the end-of-document id included."""
     train_bytes: int = Field(50_000_000, ge=1)
@@ -82,12 +88,14 @@ class BytesTokenizer(Frozen):
     """Raw UTF-8 bytes: ids 0 to 255, and 256 ends a document."""
 
     kind: Literal["bytes"]
+    """Chooses this tokenizer."""
 
 
 class FileTokenizer(Frozen):
     """A `tokenizer.json` of the `tokenizers` library."""
 
     kind: Literal["file"]
+    """Chooses this tokenizer."""
     path: str
     """The file."""
     eos_token: str | None = None
