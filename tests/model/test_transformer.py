@@ -4,8 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed.fsdp import fully_shard
 
 from convoy.config.model import TransformerConfig
+from convoy.model.init import initialise
 from convoy.model.loss import IGNORE
 from convoy.model.transformer import Transformer, rotate
 from tests.model.gloo import on_ranks
@@ -201,6 +203,28 @@ def test_sharded_over_two_ranks_loss_and_gradients_are_those_of_one_process(
         for name, gradient in full_gradients(alone).items():
             tolerance = float(gradient.abs().max()) * (2e-2 if bf16 else 1e-5)
             torch.testing.assert_close(gradients[name], gradient.float(), rtol=0, atol=tolerance)
+
+
+def loss_with_other_groups(rank: int, config: TransformerConfig, branches: bool) -> float:
+    with torch.device("meta"):
+        model = Transformer(config, loss_chunk_tokens=5)
+    branch_modules = [branch for block in model.blocks for branch in (block.attention, block.mlp)]
+    for module in branch_modules if branches else ():
+        fully_shard(module)
+    fully_shard(model)
+    model.to_empty(device="cpu")
+    initialise(model, 0)
+    loss = model(random_tokens(config), random_tokens(config, seed=2))
+    loss.backward()
+    return float(loss.detach())
+
+
+@every_form
+@pytest.mark.parametrize("branches", [True, False], ids=["attention-and-mlp", "root-only"])
+def test_it_can_be_sharded_by_attention_and_mlp_or_as_a_whole(config: TransformerConfig, branches: bool) -> None:
+    alone = ready(config)(random_tokens(config), random_tokens(config, seed=2))
+    expected = pytest.approx(float(alone.detach()), rel=1e-6)
+    assert on_ranks(2, loss_with_other_groups, config, branches) == [expected, expected]
 
 
 def losses_of_training(rank: int, config: TransformerConfig) -> list[float]:

@@ -1,0 +1,56 @@
+"""Parameters and floating-point operations of a decoder in closed form, without building it."""
+
+from convoy.config.model import TransformerConfig
+
+
+def parameter_count(config: TransformerConfig) -> int:
+    """Trainable parameters; a tied head counts once, with the token embedding."""
+    head = 0 if config.tied_embeddings else config.vocab_size * config.d_model
+    blocks = config.n_layers * (_attention_parameters(config) + _mlp_parameters(config))
+    return embedding_parameter_count(config) + blocks + _norm_parameters(config) + head
+
+
+def embedding_parameter_count(config: TransformerConfig) -> int:
+    """Rows that are looked up, not multiplied: the token embedding and, where learned, the positions."""
+    positions = config.max_sequence_length if config.positions == "learned" else 0
+    return (config.vocab_size + positions) * config.d_model
+
+
+def flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
+    """Operations of forward and backward per trained token: 6 N + 12 L d S.
+
+    N: all parameters but the input embeddings (token and position rows are looked up), the head's
+    vocab_size * d_model included even when it is tied to the token embedding.
+    12 L d S: the two attention products of L layers at width d over S = sequence_length keys, not
+    halved for causality. Recomputation by activation checkpointing is not counted.
+    Source: PaLM (Chowdhery et al. 2022), appendix B.
+    """
+    return 3.0 * forward_flops_per_token(config, sequence_length)
+
+
+def forward_flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
+    """Operations of the forward pass alone per token, 2 N + 4 L d S; terms as in `flops_per_token`."""
+    attention = 4.0 * config.n_layers * config.d_model * sequence_length
+    return 2.0 * _multiplied_parameters(config) + attention
+
+
+def _multiplied_parameters(config: TransformerConfig) -> int:
+    shared_head = config.vocab_size * config.d_model if config.tied_embeddings else 0
+    return parameter_count(config) - embedding_parameter_count(config) + shared_head
+
+
+def _attention_parameters(config: TransformerConfig) -> int:
+    qkv_rows = (config.n_heads + 2 * config.kv_heads) * config.head_width
+    biases = qkv_rows + config.d_model if config.bias else 0
+    return qkv_rows * config.d_model + config.d_model * config.d_model + biases
+
+
+def _mlp_parameters(config: TransformerConfig) -> int:
+    inner = 2 if config.mlp == "swiglu" else 1
+    biases = inner * config.ff_width + config.d_model if config.bias else 0
+    return (inner + 1) * config.d_model * config.ff_width + biases
+
+
+def _norm_parameters(config: TransformerConfig) -> int:
+    vectors = 2 if config.norm == "layernorm" and config.bias else 1
+    return (2 * config.n_layers + 1) * vectors * config.d_model

@@ -1,0 +1,91 @@
+"""Initial weights that depend on the seed and the parameter's name only, on any number of ranks.
+
+Works on plain tensors and on the DTensors of FSDP2 after `to_empty`. Every rank makes each full
+parameter in turn and keeps its own part, so there is no communication and one full parameter in memory
+at a time. (`reset_parameters` on DTensors gives other values for every world size on CPU:
+pytorch issues 138329 and 168058.)
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from convoy.config.errors import ConfigError
+from convoy.config.model import TransformerConfig
+from convoy.model.transformer import Transformer
+
+_WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
+_RESIDUAL_PROJECTIONS = ("attention.out.weight", "mlp.down.weight")
+
+
+def parameter_names(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Each parameter once, under the name it has without activation checkpointing and compilation."""
+    for name, parameter in model.named_parameters():
+        yield _plain(name), parameter
+
+
+@torch.no_grad()
+def initialise(model: Transformer, seed: int) -> None:
+    """Fill every parameter: weights normal with init_std, norms 1, biases 0.
+
+    Projections into the residual stream have the deviation init_std / sqrt(2 n_layers).
+    Values are equal for every world size and sharding; CPU and GPU generators differ.
+    Source: GPT-2 (Radford et al. 2019), section 2.3.
+    """
+    for name, parameter in parameter_names(model):
+        _keep_own_part(parameter, _initial_values(name, parameter, model.config, seed))
+
+
+@torch.no_grad()
+def load_full_weights(model: nn.Module, named_tensors: Iterator[tuple[str, Tensor]]) -> None:
+    """Fill every parameter from full tensors, which all ranks iterate alike; dtypes are converted.
+
+    Raises ConfigError when a parameter gets no tensor, a tensor has no parameter, or shapes differ.
+    """
+    missing = dict(parameter_names(model))
+    for name, tensor in named_tensors:
+        parameter = missing.pop(_plain(name), None)
+        if parameter is None:
+            raise ConfigError(f"weights: tensor {name} is not a parameter of the model, or is given twice")
+        if parameter.shape != tensor.shape:
+            raise ConfigError(f"weights: {name} has shape {tuple(tensor.shape)}: must be {tuple(parameter.shape)}")
+        _keep_own_part(parameter, tensor)
+    if missing:
+        raise ConfigError(f"weights: no tensor for {', '.join(sorted(missing)[:3])} ({len(missing)} missing)")
+
+
+def _plain(name: str) -> str:
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _initial_values(name: str, parameter: Tensor, config: TransformerConfig, seed: int) -> Tensor:
+    device = parameter.to_local().device if isinstance(parameter, DTensor) else parameter.device
+    full = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+    if name.endswith(".bias"):
+        return full.zero_()
+    if name.endswith("norm.weight"):
+        return full.fill_(1.0)
+    residual = name.endswith(_RESIDUAL_PROJECTIONS)
+    std = config.init_std / math.sqrt(2 * config.n_layers) if residual else config.init_std
+    return full.normal_(0.0, std, generator=torch.Generator(device).manual_seed(_key(seed, name)))
+
+
+def _key(seed: int, name: str) -> int:
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _keep_own_part(parameter: Tensor, full: Tensor) -> None:
+    if not isinstance(parameter, DTensor):
+        parameter.copy_(full)
+        return
+    local = parameter.to_local()
+    full = full.to(device=local.device, dtype=local.dtype)
+    part = distribute_tensor(full, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    local.copy_(part.to_local())

@@ -1,0 +1,214 @@
+"""One decoder transformer for the GPT-2 and LLaMA families.
+
+Shapes: b batch, s sequence, d width of the residual stream, h query heads, g key and value heads,
+k width of a head, f width of the MLP, v vocabulary, p rotary pairs (k / 2).
+
+The modules are cut for FSDP2: `embed`, each of `blocks` (or each `attention` and `mlp` in them, norm
+included) and `head` can be wrapped on their own, and every use of a parameter is inside the forward of
+the module that owns it. Blocks take positions as integers, so that a policy that casts floating-point
+inputs to bf16 cannot blur them.
+"""
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from convoy.config.model import TransformerConfig
+from convoy.model.loss import linear_cross_entropy_sum
+
+
+class Transformer(nn.Module):
+    """Decoder of `config`'s shape; build it under `torch.device("meta")` and fill it with `convoy.model.init`.
+
+    With tied embeddings `head.weight` is `embed.token.weight`, and FSDP2 must gather both in one group:
+    `fully_shard([model.embed, model.head])`, in this order, or the root.
+    """
+
+    def __init__(self, config: TransformerConfig, loss_chunk_tokens: int = 0) -> None:
+        """loss_chunk_tokens: tokens whose logits exist at a time in the loss; 0 takes all of a batch at once."""
+        super().__init__()
+        self.config = config
+        self.loss_chunk_tokens = loss_chunk_tokens
+        self.embed = Embed(config)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.head = Head(config)
+        self._tie()
+
+    def forward(
+        self, tokens_bs: Tensor, targets_bs: Tensor | None = None, documents_bs: Tensor | None = None
+    ) -> Tensor:
+        """Logits (b, s, v); or, with targets, the fp32 sum of the losses of the targets that are not IGNORE.
+
+        documents_bs: index of the document each token belongs to, non-decreasing along s; attention stays
+        within a document and positions restart at each. Raises ValueError beyond max_sequence_length.
+        """
+        length = tokens_bs.shape[1]
+        if length > self.config.max_sequence_length:
+            longest = self.config.max_sequence_length
+            raise ValueError(f"sequence of {length} tokens: model.max_sequence_length = {longest}")
+        positions, mask_b1ss = _positions_and_mask(tokens_bs, documents_bs)
+        hidden_bsd = self.embed(tokens_bs, positions)
+        for block in self.blocks:
+            hidden_bsd = block(hidden_bsd, positions, mask_b1ss)
+        result: Tensor = self.head(hidden_bsd, targets_bs, self.loss_chunk_tokens)
+        return result
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As in nn.Module; `to_empty` from meta makes a new parameter for each owner, which unties the head."""
+        super()._apply(fn, recurse)
+        self._tie()
+        return self
+
+    def _tie(self) -> None:
+        if self.config.tied_embeddings:
+            self.head.weight = self.embed.token.weight
+
+
+class Embed(nn.Module):
+    """Token embedding plus, where they are learned, position embeddings."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.token = nn.Embedding(config.vocab_size, config.d_model)
+        learned = config.positions == "learned"
+        self.position = nn.Embedding(config.max_sequence_length, config.d_model) if learned else None
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, tokens_bs: Tensor, positions: Tensor) -> Tensor:
+        """positions: (s,) or, restarting at documents, (b, s)."""
+        hidden_bsd = self.token(tokens_bs)
+        if self.position is not None:
+            hidden_bsd = hidden_bsd + self.position(positions)
+        dropped: Tensor = self.dropout(hidden_bsd)
+        return dropped
+
+
+class Block(nn.Module):
+    """Pre-norm attention and MLP, each added to the residual stream."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.attention = Attention(config)
+        self.mlp: GeluMLP | SwiGLU = SwiGLU(config) if config.mlp == "swiglu" else GeluMLP(config)
+
+    def forward(self, hidden_bsd: Tensor, positions: Tensor, mask_b1ss: Tensor | None) -> Tensor:
+        hidden_bsd = hidden_bsd + self.attention(hidden_bsd, positions, mask_b1ss)
+        result: Tensor = hidden_bsd + self.mlp(hidden_bsd)
+        return result
+
+
+class Attention(nn.Module):
+    """Norm and causal multi-head or grouped-query attention; rows of `qkv` are all queries, keys, values."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_width = config.n_heads, config.kv_heads, config.head_width
+        self.rope_theta = config.rope_theta if config.positions == "rotary" else None
+        self.norm = make_norm(config)
+        self.qkv = nn.Linear(config.d_model, (self.heads + 2 * self.kv_heads) * self.head_width, bias=config.bias)
+        self.out = nn.Linear(config.d_model, config.d_model, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_bsd: Tensor, positions: Tensor, mask_b1ss: Tensor | None) -> Tensor:
+        heads_bsnk = self.qkv(self.norm(hidden_bsd)).unflatten(-1, (-1, self.head_width))
+        rotated = self.heads + self.kv_heads
+        query_key_bsnk, value_bsgk = heads_bsnk.split((rotated, self.kv_heads), dim=2)
+        if self.rope_theta is not None:
+            query_key_bsnk = rotate(query_key_bsnk, positions, self.rope_theta)
+        query_bshk, key_bsgk = query_key_bsnk.split((self.heads, self.kv_heads), dim=2)
+        mixed_bhsk = F.scaled_dot_product_attention(
+            query_bshk.transpose(1, 2),
+            key_bsgk.transpose(1, 2),
+            value_bsgk.transpose(1, 2),
+            attn_mask=mask_b1ss,
+            is_causal=mask_b1ss is None,
+            enable_gqa=self.kv_heads != self.heads,
+        )
+        result: Tensor = self.dropout(self.out(mixed_bhsk.transpose(1, 2).flatten(2)))
+        return result
+
+
+class GeluMLP(nn.Module):
+    """Norm and two matrices with the tanh-approximated GELU between them."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.norm = make_norm(config)
+        self.up = nn.Linear(config.d_model, config.ff_width, bias=config.bias)
+        self.down = nn.Linear(config.ff_width, config.d_model, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_bsd: Tensor) -> Tensor:
+        inner_bsf = F.gelu(self.up(self.norm(hidden_bsd)), approximate="tanh")
+        result: Tensor = self.dropout(self.down(inner_bsf))
+        return result
+
+
+class SwiGLU(nn.Module):
+    """Norm and three matrices: down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.norm = make_norm(config)
+        self.gate = nn.Linear(config.d_model, config.ff_width, bias=config.bias)
+        self.up = nn.Linear(config.d_model, config.ff_width, bias=config.bias)
+        self.down = nn.Linear(config.ff_width, config.d_model, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_bsd: Tensor) -> Tensor:
+        normed_bsd = self.norm(hidden_bsd)
+        result: Tensor = self.dropout(self.down(F.silu(self.gate(normed_bsd)) * self.up(normed_bsd)))
+        return result
+
+
+class Head(nn.Module):
+    """Final norm, then logits or the summed loss."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.norm = make_norm(config)
+        self.weight: Tensor = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+
+    def forward(self, hidden_bsd: Tensor, targets_bs: Tensor | None, chunk_tokens: int) -> Tensor:
+        normed_bsd = self.norm(hidden_bsd)
+        if targets_bs is None:
+            return F.linear(normed_bsd, self.weight)
+        return linear_cross_entropy_sum(normed_bsd.flatten(0, 1), self.weight, targets_bs.flatten(), chunk_tokens)
+
+
+def make_norm(config: TransformerConfig) -> nn.LayerNorm | nn.RMSNorm:
+    """The norm of the configuration; both compute in fp32 whatever the input's dtype."""
+    if config.norm == "rmsnorm":
+        return nn.RMSNorm(config.d_model, eps=config.norm_eps)
+    return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
+
+
+def rotate(heads_bsnk: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """Rotary embedding of every head, computed in fp32 and returned in the input's dtype.
+
+    positions: (s,) or (b, s). Pair i is the elements i and i + k/2, turned by position * theta^(-2i/k).
+    Source: RoFormer (Su et al. 2021), with the pairing of the LLaMA weights in `transformers`.
+    """
+    width = heads_bsnk.shape[-1]
+    exponents_p = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
+    angles_sp = positions.unsqueeze(-1).float() * theta**-exponents_p
+    cos_s1p, sin_s1p = angles_sp.cos().unsqueeze(-2), angles_sp.sin().unsqueeze(-2)
+    first_bsnp, second_bsnp = heads_bsnk.chunk(2, dim=-1)
+    turned = (first_bsnp * cos_s1p - second_bsnp * sin_s1p, second_bsnp * cos_s1p + first_bsnp * sin_s1p)
+    return torch.cat(turned, dim=-1).to(heads_bsnk.dtype)
+
+
+def _positions_and_mask(tokens_bs: Tensor, documents_bs: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Positions (s,) and no mask; or, with documents, positions (b, s) and a boolean mask (b, 1, s, s)."""
+    order_s = torch.arange(tokens_bs.shape[1], device=tokens_bs.device)
+    if documents_bs is None:
+        return order_s, None
+    starts_bs = torch.zeros_like(documents_bs, dtype=torch.bool)
+    starts_bs[:, 1:] = documents_bs[:, 1:] != documents_bs[:, :-1]
+    start_bs = torch.where(starts_bs, order_s, 0).cummax(dim=1).values
+    same_bss = documents_bs.unsqueeze(2) == documents_bs.unsqueeze(1)
+    causal_ss = order_s.unsqueeze(1) >= order_s
+    return order_s - start_bs, (same_bss & causal_ss).unsqueeze(1)
