@@ -67,7 +67,7 @@ COMPLAINTS = {
     "train.steps=0 train.seed=-1 optimizer.lr=x": "train.steps = 0: must be at least 1 (and 2 more)",
     # fields that must agree
     "model.n_heads=5": "model.n_heads = 5: must divide d_model, 192",
-    "model.n_kv_heads=4": "model.n_kv_heads = 4: must divide n_heads, 6",
+    "model.n_kv_heads=2": "model.n_kv_heads = 2: must divide n_heads, 3",
     "model.positions=rotary model.n_heads=64": "model.n_heads = 64: rotary positions need an even d_model / n_heads",
     "optimizer.betas=[0.9,1.5]": "optimizer.betas = [0.9, 1.5]: each must be at least 0 and below 1",
     "parallel.shard_size=4": "parallel.shard_size = 4: only with strategy: hsdp, not fsdp",

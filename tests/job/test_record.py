@@ -26,7 +26,7 @@ def test_the_first_to_come_makes_the_record_and_the_next_reads_it(store: Store):
     ("change", "line"),
     [
         ({"train": {"seed": 7}}, "train.seed = 7: job blue was started with 0"),
-        ({"train": {"global_batch": 32}}, "train.global_batch = 32: job blue was started with 16"),
+        ({"train": {"global_batch": 32}}, "train.global_batch = 32: job blue was started with 8"),
     ],
 )
 def test_a_changed_seed_or_global_batch_is_refused(store: Store, change: dict, line: str):

@@ -18,7 +18,7 @@ class TransformerConfig(Frozen):
     """Decoder blocks."""
     d_model: int = Field(192, ge=8)
     """Width of the residual stream."""
-    n_heads: int = Field(6, ge=1)
+    n_heads: int = Field(3, ge=1)
     """Query heads; must divide d_model."""
     n_kv_heads: int | None = Field(None, ge=1)
     """Key and value heads (grouped-query attention); must divide n_heads. Default: n_heads."""

@@ -35,7 +35,7 @@ class ScheduleConfig(Frozen):
 
     kind: Literal["cosine", "linear", "constant"] = "cosine"
     """Shape of the decay after warm-up."""
-    warmup_steps: int = Field(10, ge=0)
+    warmup_steps: int = Field(30, ge=0)
     """Steps from zero to the peak."""
     decay_steps: int | None = Field(None, ge=1)
     """Step at which the decay ends, warm-up included. Default: `train.steps`."""

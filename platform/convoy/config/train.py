@@ -10,9 +10,9 @@ from convoy.config.base import Frozen
 class TrainConfig(Frozen):
     """What one step is and how many there are."""
 
-    steps: int = Field(170, ge=1)
+    steps: int = Field(600, ge=1)
     """Optimizer steps of the whole job; raise it to let a finished job go on."""
-    global_batch: int = Field(16, ge=1)
+    global_batch: int = Field(8, ge=1)
     """Sequences per optimizer step over all ranks; fixed for the job, need not be a multiple of the ranks."""
     micro_batch: int = Field(8, ge=1)
     """At most this many sequences per forward pass and rank; passes are evened out."""
@@ -26,7 +26,7 @@ class TrainConfig(Frozen):
     """Recompute in backward: nothing, all but every second matmul and attention, or whole blocks."""
     compile: bool = False
     """`torch.compile` each block."""
-    loss_chunk_tokens: int = Field(1024, ge=0)
+    loss_chunk_tokens: int = Field(512, ge=0)
     """Tokens whose logits exist at a time in the loss; 0 keeps all of a micro batch's logits."""
     clip_norm: float | None = Field(1.0, gt=0)
     """Largest global gradient norm; null does not clip."""
