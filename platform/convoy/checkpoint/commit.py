@@ -1,12 +1,14 @@
 """The commit object: the only thing that makes a checkpoint exist."""
 
 import hashlib
+import json
 
 from pydantic import BaseModel, ConfigDict
 
+from convoy.config.errors import ConfigError
 from convoy.config.run import canonical_json
 from convoy.job.lineage import CommitRef
-from convoy.storage import Store
+from convoy.storage import ObjectMissing, Store
 
 FORMAT_VERSION = 1
 
@@ -97,11 +99,15 @@ def create_commit(store: Store, commit: Commit) -> Commit:
 
 def read_commit(store: Store, ref: CommitRef) -> Commit:
     """The commit. Raises DamagedCommitError if it is not what was written, ConfigError if a newer Convoy wrote it."""
-    raw = store.read(ref.name)
+    try:
+        raw = store.read(ref.name)
+    except ObjectMissing:
+        raise DamagedCommitError(f"{store.uri}/{ref.name}: there is no such commit") from None
+    _check_format(store, ref, raw)
     try:
         commit = Commit.model_validate_json(raw)
-    except ValueError as error:
-        raise DamagedCommitError(f"{store.uri}/{ref.name}: not a commit: {error}") from error
+    except ValueError:
+        raise DamagedCommitError(f"{store.uri}/{ref.name}: {len(raw)} bytes that are not a commit") from None
     if commit.checksum != _checksum(commit):
         raise DamagedCommitError(f"{store.uri}/{ref.name}: its checksum does not match its content")
     return commit
@@ -114,6 +120,18 @@ def check_files(store: Store, commit: Commit) -> None:
         found = there.get(commit.shards + name)
         if found != size:
             raise DamagedCommitError(f"{store.uri}/{commit.shards}{name}: {found} bytes, the commit says {size}")
+
+
+def _check_format(store: Store, ref: CommitRef, raw: bytes) -> None:
+    """Before all else: a newer format may have fields that this version would take for damage."""
+    try:
+        found = json.loads(raw)["format"]
+    except (ValueError, LookupError, TypeError):
+        return  # not a commit at all, which reading it will tell
+    if isinstance(found, int) and found > FORMAT_VERSION:
+        raise ConfigError(
+            f"commit = {store.uri}/{ref.name}: has format {found}; this version of Convoy reads up to {FORMAT_VERSION}"
+        )
 
 
 def _checksum(commit: Commit) -> str:

@@ -13,7 +13,8 @@ from convoy.storage import Store
 def restore(store: Store, ref: CommitRef, tensors: dict[str, Any], group: dist.ProcessGroup | None) -> Commit:
     """Fill `tensors` in place from commit `ref`, chosen when the generation was formed, at any world size.
 
-    All ranks of `group` call it with the same `ref`. Raises DamagedCommitError, StoreUnavailable.
+    All ranks of `group` call it with the same `ref`. Raises DamagedCommitError, ShardsError, StoreUnavailable, and
+    ConfigError if a newer Convoy wrote it.
     """
     commit = read_commit(store, ref)
     check_files(store, commit)

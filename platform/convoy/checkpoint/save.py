@@ -1,5 +1,6 @@
 """Saving: shards under a unique name by all ranks, then one commit by rank 0."""
 
+import contextlib
 import time
 import uuid
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint.commit import Commit, create_commit, shards_prefix
 from convoy.checkpoint.files import write_shards
-from convoy.storage import Store
+from convoy.storage import Store, StoreUnavailable
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,11 @@ def save(store: Store, tensors: dict[str, Any], draft: Commit, group: dist.Proce
         error = _one_line(failure)
     errors = _everyones(error, group)
     total, error = 0, next((e for e in errors if e), None)
-    if error is None and dist.get_rank(group) == 0:
-        total, error = _commit(store, draft, attempt, prefix)
+    if dist.get_rank(group) == 0:
+        if error is None:
+            total, error = _commit(store, draft, attempt, prefix)
+        else:
+            _discard(store, prefix)
     total, error = _from_first((total, error), group)
     return Saved(attempt, total, time.perf_counter() - began, error)
 
@@ -52,6 +56,13 @@ def _commit(store: Store, draft: Commit, attempt: str, prefix: str) -> tuple[int
         return sum(files.values()), None
     except Exception as failure:
         return 0, _one_line(failure)
+
+
+def _discard(store: Store, prefix: str) -> None:
+    """Give back the space of shards that no commit will name: perhaps there was too little."""
+    with contextlib.suppress(StoreUnavailable):
+        for name in store.sizes(prefix):
+            store.delete(name)
 
 
 def _from_first(value: Any, group: dist.ProcessGroup) -> Any:

@@ -1,23 +1,25 @@
 """One node's part of a gang: form or join the generation, run the workers, append what is seen."""
 
+import contextlib
 import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import GenerationEnded, GenerationStarted, WorkerExited
-from convoy.gang.assignment import EXPECTED, PEER_LOST, Assignment, Outcome, Place
+from convoy.gang.assignment import EXPECTED, PEER_LOST, STOPPED, Assignment, Outcome, Place
 from convoy.gang.workers import Worker, all_done, first_exit, start_worker, stop_workers
 from convoy.job.generations import await_generation, form_generation
 from convoy.job.lineage import Generation
 from convoy.job.live import LiveMarker, check_not_live
 from convoy.job.record import ensure_record, job_uri, keep_config
-from convoy.storage import Store, open_store
+from convoy.storage import Store, StoreUnavailable, open_store
 
 JOIN_SECONDS = 600.0
 """A node waits this long for node 0 to form the generation."""
@@ -64,29 +66,30 @@ class Gang:
         self.store: Store = open_store(job_uri(task.root, task.job))
         self._workers: list[Worker] = []
         self._listener: socket.socket | None = None
-        self._marker: LiveMarker | None = None
 
     def __enter__(self) -> "Gang":
-        self.generation = self._form() if self._node.index == 0 else self._join()
-        self._events = EventWriter(self.store, self.generation.generation, self._node.index)
-        self._events.append(self._started())
-        self._workers = [self._start(local_rank) for local_rank in range(self._node.nproc_per_node)]
+        with ExitStack() as stack:  # undone also if a later part of this fails
+            self._folder = Path(stack.enter_context(TemporaryDirectory(prefix="convoy-")))
+            self.generation = self._form(stack) if self._node.index == 0 else self._join()
+            self._events = EventWriter(self.store, self.generation.generation, self._node.index)
+            stack.callback(_unless_out_of_reach, self._events.close)
+            stack.callback(self._stop)
+            self._events.append(self._started())
+            for local_rank in range(self._node.nproc_per_node):
+                self._workers.append(self._start(local_rank))
+            self._leave = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        stop_workers(self._workers)
-        self._events.close()
-        if self._marker is not None:
-            self._marker.__exit__()
-        if self._listener is not None:
-            self._listener.close()
+        self._leave.close()
 
     def wait(self, seconds: float) -> Outcome | None:
         """The outcome if the workers end within `seconds`, else None."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if all_done(self._workers):
-                return self._end(Outcome(outcome="finished"))
+                stopped = any(worker.exit_code() == STOPPED for worker in self._workers)
+                return self._end(Outcome(outcome="stopped" if stopped else "finished"))
             exited = first_exit(self._workers)
             if exited is not None:
                 return self._fail(self._first_cause(exited))
@@ -97,28 +100,44 @@ class Gang:
         deadline = time.monotonic() + PEERS_SECONDS
         while exited.exit_code == PEER_LOST and time.monotonic() < deadline:
             time.sleep(0.05)
-            others = [w for w in self._workers if w.process.poll() != PEER_LOST]
+            others = [w for w in self._workers if w.exit_code() != PEER_LOST]
             exited = first_exit(others) or exited
         return exited
 
     def _fail(self, exited: WorkerExited) -> Outcome:
         stop_workers(self._workers)
-        self._events.append(exited)
-        return self._end(Outcome(outcome="failed", message=failure_message(exited, self._node.index)))
+        failed = Outcome(outcome="failed", message=failure_message(exited, self._node.index))
+        try:
+            self._events.append(exited)
+            return self._end(failed)
+        except StoreUnavailable as error:  # never in place of the cause
+            return failed.model_copy(
+                update={"message": f"{failed.message}\nand the event log is out of reach: {error}"}
+            )
 
     def _end(self, outcome: Outcome) -> Outcome:
         self._events.append(GenerationEnded(outcome=outcome.outcome))
         self._events.flush()
         return outcome
 
-    def _form(self) -> Generation:
+    def _stop(self) -> None:
+        stop_workers(self._workers)
+        if self._remote:
+            _unless_out_of_reach(self._put_logs)
+
+    def _put_logs(self) -> None:
+        """Put the workers' output where it lies from the start on a shared file system."""
+        for worker in self._workers:
+            self.store.write(self._log_name(worker.rank), worker.log.read_bytes())
+
+    def _form(self, stack: ExitStack) -> Generation:
         task, node = self._task, self._node
         check_not_live(self.store, task.job, node.run)
         ensure_record(self.store, task.job, task.config, task.fingerprint)
-        self._marker = LiveMarker(self.store, node.run)
-        self._marker.__enter__()
+        marker = LiveMarker(self.store, node.run).__enter__()
+        stack.callback(_unless_out_of_reach, marker.__exit__)
         # Bound here and handed to rank 0, so that no other process can take the port in between.
-        self._listener = socket.create_server(("", 0), backlog=1024)
+        self._listener = stack.enter_context(socket.create_server(("", 0), backlog=1024))
         return form_generation(
             self.store,
             formation=node.formation,
@@ -129,12 +148,11 @@ class Gang:
         )
 
     def _join(self) -> Generation:
-        remote = self._task.root.startswith("s3://")
         return await_generation(
             self.store,
             self._node.formation,
             deadline_seconds=JOIN_SECONDS,
-            poll_seconds=0.5 if remote else 0.05,
+            poll_seconds=0.5 if self._remote else 0.05,
             sleep=time.sleep,
         )
 
@@ -154,7 +172,6 @@ class Gang:
         node, task = self._node, self._task
         rank = node.index * node.nproc_per_node + local_rank
         host, _, port = self.generation.rendezvous.rpartition(":")
-        folder = Path(mkdtemp(prefix=f"convoy-rank{rank}-"))
         assignment = Assignment(
             config=task.config,
             job=task.job,
@@ -164,35 +181,54 @@ class Gang:
             fingerprint=task.fingerprint,
             generation=self.generation.generation,
             parent=self.generation.parent,
-            place=Place(
-                rank=rank,
-                local_rank=local_rank,
-                node=node.index,
-                nodes=node.nodes,
-                nproc_per_node=node.nproc_per_node,
-                threads=threads_per_rank(task.config, node),
-            ),
+            place=place_of(local_rank, node, threads_per_rank(task.config, node)),
             master_host=host,
             master_port=int(port),
             listen_fd=self._listener.fileno() if rank == 0 and self._listener is not None else None,
-            reason_path=str(folder / "reason"),
+            reason_path=str(self._folder / f"rank{rank:05d}.reason"),
             usd_per_hour=task.usd_per_hour,
         )
-        return start_worker(assignment, self._log_path(rank, folder))
+        return start_worker(assignment, (self._folder if self._remote else Path(self.store.uri)) / self._log_name(rank))
 
-    def _log_path(self, rank: int, folder: Path) -> Path:
-        if self._task.root.startswith("s3://"):
-            return folder / "log"
-        name = f"logs/{self.generation.generation:06d}/{self._node.index:05d}/rank{rank:05d}.log"
-        return Path(self.store.uri) / name
+    def _log_name(self, rank: int) -> str:
+        return f"logs/{self.generation.generation:06d}/{self._node.index:05d}/rank{rank:05d}.log"
+
+    @property
+    def _remote(self) -> bool:
+        return self.store.uri.startswith("s3://")
+
+
+def place_of(local_rank: int, node: Node, threads: int) -> Place:
+    """Where a worker of a node stands in the gang."""
+    rank = node.index * node.nproc_per_node + local_rank
+    return Place(
+        rank=rank,
+        local_rank=local_rank,
+        node=node.index,
+        nodes=node.nodes,
+        nproc_per_node=node.nproc_per_node,
+        host_rank=rank if node.shares_host else local_rank,
+        host_ranks=ranks_on_host(node),
+        threads=threads,
+    )
+
+
+def ranks_on_host(node: Node) -> int:
+    """Ranks that share the cores and GPUs of the node's host."""
+    return node.nproc_per_node * (node.nodes if node.shares_host else 1)
 
 
 def threads_per_rank(config: RunConfig, node: Node, cores: Callable[[], int | None] = os.cpu_count) -> int:
     """Intra-op CPU threads of a rank: the host's cores shared evenly by the ranks on it, unless configured."""
     if config.train.threads_per_rank is not None:
         return config.train.threads_per_rank
-    on_host = node.nproc_per_node * (node.nodes if node.shares_host else 1)
-    return max(1, (cores() or 1) // on_host)
+    return max(1, (cores() or 1) // ranks_on_host(node))
+
+
+def _unless_out_of_reach(tidy: Callable[[], object]) -> None:
+    """What is done last may not hide how the gang ended."""
+    with contextlib.suppress(StoreUnavailable):
+        tidy()
 
 
 def failure_message(exited: WorkerExited, node: int) -> str:

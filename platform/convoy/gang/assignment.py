@@ -10,6 +10,9 @@ from convoy.job.lineage import CommitRef
 PEER_LOST = 70
 """Exit code of a worker that failed because another rank was gone: a consequence, never the first cause."""
 
+STOPPED = 3
+"""Exit code of a worker that ended before the last step because all ranks agreed to, with its state committed."""
+
 EXPECTED = 2
 """Exit code of a worker that failed for a reason that one line tells in full, such as bad input."""
 
@@ -24,6 +27,10 @@ class Place(BaseModel):
     node: int
     nodes: int
     nproc_per_node: int
+    host_rank: int
+    """Place among the ranks on the same host: of several nodes, where they share one."""
+    host_ranks: int
+    """How many ranks there are on the host."""
     threads: int
     """Intra-op CPU threads."""
 

@@ -5,13 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.events.types import WorkerExited
-from convoy.gang.assignment import Assignment
+from convoy.gang.assignment import STOPPED, Assignment
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 16_384
@@ -19,12 +18,24 @@ _TAIL_BYTES = 16_384
 
 @dataclass
 class Worker:
-    """One running rank."""
+    """One rank's process."""
 
     rank: int
     process: subprocess.Popen[bytes]
     log: Path
     reason: Path
+
+    def exit_code(self) -> int | None:
+        """How it ended: minus the signal's number if by one; None while it runs.
+
+        The process is not reaped: until `stop_workers` its number is its own, and so is that of its process group.
+        """
+        if self.process.returncode is not None:
+            return self.process.returncode
+        ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def start_worker(assignment: Assignment, log: Path) -> Worker:
@@ -51,45 +62,43 @@ def start_worker(assignment: Assignment, log: Path) -> Worker:
 
 def first_exit(workers: Sequence[Worker]) -> WorkerExited | None:
     """The event for a worker that ended otherwise than with success, if there is one."""
-    failed = [w for w in workers if w.process.poll() not in (None, 0)]
+    codes = [(code, worker) for worker in workers if (code := worker.exit_code()) not in (None, 0, STOPPED)]
     # A worker killed by a signal did not fail because of its peers; they may have failed because of it.
-    failed.sort(key=lambda w: w.process.returncode >= 0)
-    return _exit_event(failed[0]) if failed else None
+    codes.sort(key=lambda pair: pair[0] is not None and pair[0] >= 0)
+    return _exit_event(codes[0][1]) if codes else None
 
 
 def all_done(workers: Sequence[Worker]) -> bool:
-    return all(w.process.poll() == 0 for w in workers)
+    """Whether all have ended with success, at the last step or where they agreed to stop."""
+    return all(worker.exit_code() in (0, STOPPED) for worker in workers)
 
 
-def stop_workers(workers: Sequence[Worker], grace_seconds: float = 0.0) -> None:
-    """Kill what still runs, with everything it started, and reap it."""
-    if grace_seconds:
-        _signal_all(workers, signal.SIGTERM)
-        deadline = time.monotonic() + grace_seconds
-        while time.monotonic() < deadline and any(w.process.poll() is None for w in workers):
-            time.sleep(0.02)
-    _signal_all(workers, signal.SIGKILL)
+def stop_workers(workers: Sequence[Worker]) -> None:
+    """Kill what still runs, with everything that any of them started, and reap it."""
+    for worker in workers:
+        if worker.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.process.pid, signal.SIGKILL)
     for worker in workers:
         worker.process.wait()
 
 
-def _signal_all(workers: Sequence[Worker], number: signal.Signals) -> None:
-    for worker in workers:
-        if worker.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(worker.process.pid, number)
-
-
 def _exit_event(worker: Worker) -> WorkerExited:
-    code = worker.process.returncode
+    code = worker.exit_code()
+    assert code is not None
     number = -code if code < 0 else None
     return WorkerExited(
         worker=worker.rank,
         exit_code=code if number is None else None,
-        signal=None if number is None else signal.Signals(number).name,
+        signal=None if number is None else _signal_name(number),
         reason=worker.reason.read_text().strip() if worker.reason.exists() else "",
         log_tail=log_tail(worker.log),
     )
+
+
+def _signal_name(number: int) -> str:
+    known = {s.value: s.name for s in signal.Signals}
+    return known.get(number, f"signal {number}")
 
 
 def log_tail(log: Path) -> str:

@@ -1,5 +1,6 @@
 """FSDP2: every parameter sharded over the mesh, gathered block by block."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -20,9 +21,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, tr
     model: has `blocks`, a list of its repeated layers, and may have `embed` and `head`. The optimizer must be built
     from the result: one built before would hold the unsharded parameters and train nothing.
     """
-    policy = MixedPrecisionPolicy(
-        param_dtype=DTYPES[train.param_dtype], reduce_dtype=DTYPES[train.reduce_dtype], cast_forward_inputs=False
-    )
+    policy = MixedPrecisionPolicy(param_dtype=DTYPES[train.param_dtype], reduce_dtype=DTYPES[train.reduce_dtype])
     for block in _blocks(model):
         wrapped = recomputed(block, train.activation_checkpointing)
         if wrapped is not block:
@@ -33,21 +32,31 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, tr
             for part in _parts(block):
                 fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=parallel.reshard_after_forward)
         fully_shard(wrapped, mesh=mesh, mp_policy=policy, reshard_after_forward=parallel.reshard_after_forward)
-    for end in _untied_ends(model):
-        # Gathered for the end of forward and needed again at the start of backward: freeing them between is waste.
-        fully_shard(end, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+    for name, end in _untied_ends(model).items():
+        # The head ends forward and begins backward: freeing it between would be waste.
+        reshard = name != "head" and parallel.reshard_after_forward
+        fully_shard(end, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     return fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:
     blocks: Any = model.blocks
-    return list(blocks)
+    return list(dict.fromkeys(_flat(blocks)))
+
+
+def _flat(blocks: Iterable[nn.Module]) -> Iterator[nn.Module]:
+    """Lists of blocks within lists have no forward of their own to gather for."""
+    for block in blocks:
+        if isinstance(block, nn.ModuleList):
+            yield from _flat(block)
+        else:
+            yield block
 
 
 def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     """Put `new` where `old` stands, in whichever container of the model holds it."""
     for parent in list(model.modules()):
-        for name, child in parent.named_children():
+        for name, child in parent._modules.items():  # named_children would give a shared block only once
             if child is old and parent is not new:
                 setattr(parent, name, new)
 
@@ -57,9 +66,9 @@ def _parts(block: nn.Module) -> list[nn.Module]:
     return [child for child in block.children() if any(p.ndim >= 2 for p in child.parameters())]
 
 
-def _untied_ends(model: nn.Module) -> list[nn.Module]:
+def _untied_ends(model: nn.Module) -> dict[str, nn.Module]:
     """Embedding and head, unless they share weights: then the root gathers them together."""
-    ends = [getattr(model, name) for name in ("embed", "head") if isinstance(getattr(model, name, None), nn.Module)]
-    owned = [{id(p) for p in end.parameters()} for end in ends]
+    ends = {name: end for name, end in model.named_children() if name in ("embed", "head")}
+    owned = [{id(p) for p in end.parameters()} for end in ends.values()]
     shared = set.intersection(*owned) if len(owned) == 2 else set()
-    return [] if shared else ends
+    return {} if shared else ends

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from convoy.config.run import RunConfig
-from convoy.data.local import open_data
+from convoy.data.local import DataDamaged, open_data, open_token_bytes, open_tokenizer
 from convoy.data.manifest import PreparedData, check_lengths, check_vocabulary, fingerprint, read_manifest
 from convoy.data.prefetch import Prefetcher
 from convoy.data.sampler import plan_step
 from convoy.data.sequences import IGNORED, TokenBatch, TokenSequences, validation_samples
-from convoy.data.tokenizer import TextTokenizer, load_tokenizer
+from convoy.data.tokenizer import TextTokenizer
 from convoy.storage import open_store
 from convoy.training.ranks import Ranks
 from convoy.training.step import Batch
@@ -22,14 +22,14 @@ class Data:
     """The prepared data of a job as one rank sees it."""
 
     def __init__(self, config: RunConfig, root: str, data_id: str, expected_fingerprint: str, ranks: Ranks) -> None:
-        """Raises ConfigError if the data does not fit the model, or is not what the job was started with."""
+        """Raises ConfigError if the data does not fit the model, DataDamaged if it is not what was prepared."""
         store = open_store(root)
         manifest = read_manifest(store, data_id)
         if manifest is None:
-            raise RuntimeError(f"{root}: prepared data {data_id} is gone")
+            raise DataDamaged(f"{root}: prepared data {data_id} is gone")
         found = fingerprint(manifest, config.data)
         if found != expected_fingerprint:
-            raise RuntimeError(f"{root}: prepared data {data_id} has fingerprint {found}, not {expected_fingerprint}")
+            raise DataDamaged(f"{root}: prepared data {data_id} has fingerprint {found}, not {expected_fingerprint}")
         check_vocabulary(manifest, config.model.vocab_size)
         check_lengths(manifest, config.data.sequence_length)
         self.manifest: PreparedData = manifest
@@ -57,15 +57,12 @@ class Data:
 
     def token_bytes_v(self) -> torch.Tensor | None:
         """UTF-8 bytes of each id (V,); None where tokens have no exact bytes."""
-        path = self.folder / "token_bytes.npy"
-        return torch.from_numpy(np.load(path).astype(np.int64)) if path.exists() else None
+        counts = open_token_bytes(self.manifest, self.folder)
+        return None if counts is None else torch.from_numpy(counts.astype(np.int64))
 
     def tokenizer(self) -> TextTokenizer | None:
         """The tokenizer; None where tokens have no text."""
-        path = self.folder / "tokenizer.json"
-        if self.manifest.eos_token is None or not path.exists():
-            return None
-        return load_tokenizer(path.read_text(), self.manifest.eos_token, str(path))
+        return open_tokenizer(self.manifest, self.folder)
 
     def _sequences(self, split: str) -> TokenSequences:
         data = self._config.data
@@ -86,12 +83,11 @@ class Data:
 
     def _batch(self, index: int, arrays: TokenBatch) -> Batch:
         device = self._ranks.device
-        documents = None if arrays.documents_bs is None else torch.from_numpy(arrays.documents_bs).to(device)
         return Batch(
             index=index,
             tokens_bs=_to(arrays.tokens_bs, device),
             targets_bs=_to(arrays.targets_bs, device),
-            documents_bs=documents,
+            documents_bs=None if arrays.documents_bs is None else _to(arrays.documents_bs, device),
             weight=int((arrays.targets_bs != IGNORED).sum()),
         )
 
@@ -99,4 +95,7 @@ class Data:
 def _to(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """On a GPU through pinned memory, so that the copy does not wait for the stream."""
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    if device.type != "cuda":
+        return tensor
+    with torch.cuda.device(device):  # the current GPU is a thread's own: without this every rank would also use GPU 0
+        return tensor.pin_memory().to(device, non_blocking=True)

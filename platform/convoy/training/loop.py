@@ -1,5 +1,6 @@
 """The training loop."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from convoy.training.step import Batch, Stepper, StepResult
 
 RANK_LOG_STEPS = 10
 """Each rank logs its own throughput each time this many steps are done."""
+
+RETRY_SHARE = 10
+"""A failed save is tried again after this part of the interval: what failed once may fail slowly, again and again."""
 
 
 class TrainingFailedError(RuntimeError):
@@ -44,6 +48,12 @@ class Training:
     progress: Progress
     nonfinite: int = 0
     """Skipped steps in a row."""
+    committed: int = 0
+    """Step of the newest commit."""
+    tried: int = 0
+    """Step of the newest save, failed ones included."""
+    stopped: StopReason | None = None
+    """Why training ended before the last step."""
     own: RankThroughput = field(default_factory=lambda: RankThroughput(step=0, tokens=0, seconds=0.0))
     """This rank's tokens and seconds since they were last logged."""
 
@@ -56,7 +66,7 @@ def train(t: Training) -> Progress:
     total = t.config.train.steps
     if t.progress.step == 0:
         evaluate(t)
-    committed, begun = t.progress.step, t.progress.step
+    begun = t.committed = t.tried = t.progress.step
     while t.progress.step < total:
         result, lr = one_step(t)
         log_step(t, result, lr)
@@ -64,9 +74,8 @@ def train(t: Training) -> Progress:
         if t.progress.step == begun + 1:
             t.after_first_step()
         ends = t.progress.step == total or result.stop is not None
-        # A skipped step leaves nothing new to save, and a run of them may be the beginning of the end.
-        if (save_is_due(t, committed) or ends) and t.nonfinite == 0:
-            committed = save(t, committed, last=ends)
+        if ends or save_is_due(t):
+            save(t, last=ends)
         if t.progress.step == total or t.progress.step % t.config.evaluation.every_steps == 0:
             evaluate(t)
         if result.stop is not None and t.progress.step < total:
@@ -131,22 +140,38 @@ def check_finite(t: Training, result: StepResult) -> None:
     raise TrainingFailedError(f"step {t.progress.step}: {detail}; the newest checkpoint is from before them")
 
 
-def save_is_due(t: Training, committed: int) -> bool:
-    """A multiple of `checkpoint.every_steps` was reached since the last commit."""
-    every = t.config.checkpoint.every_steps
-    return every is not None and t.progress.step // every > committed // every
+def save_is_due(t: Training) -> bool:
+    """A multiple of `checkpoint.every_steps` was reached since the last commit, and this step was finite."""
+    every, step = t.config.checkpoint.every_steps, t.progress.step
+    # Weights with which a step was skipped may be broken already: the commit before them stands.
+    if every is None or t.nonfinite:
+        return False
+    failed_before = t.tried > t.committed
+    return step // every > t.committed // every and (not failed_before or step - t.tried >= every / RETRY_SHARE)
 
 
-def save(t: Training, committed: int, *, last: bool) -> int:
-    """Save; returns the step of the newest commit. Only the last save may not fail."""
+def save(t: Training, *, last: bool) -> None:
+    """Save. Only the last save may not fail."""
+    if t.nonfinite:
+        check_weights(t)
+    t.tried = t.progress.step
     outcome = t.saver.save(t.progress)
     if t.first:
         t.events.append(outcome)
     if not isinstance(outcome, CheckpointFailed):
-        return outcome.step
-    if last:
+        t.committed = outcome.step
+    elif last:
         raise TrainingFailedError(f"the last checkpoint, of step {outcome.step}, was not saved: {outcome.error}")
-    return committed
+
+
+def check_weights(t: Training) -> None:
+    """Whether the weights are worth keeping though the last step was skipped: raises TrainingFailedError if not."""
+    loss = t.evaluate(t.progress.step).loss
+    if not math.isfinite(loss):
+        raise TrainingFailedError(
+            f"step {t.progress.step}: the last step was not finite, nor is the held-out loss ({loss}); "
+            f"the newest checkpoint, of step {t.committed}, stands"
+        )
 
 
 def evaluate(t: Training) -> None:
@@ -156,5 +181,6 @@ def evaluate(t: Training) -> None:
 
 
 def stopping(t: Training, reason: StopReason) -> None:
+    t.stopped = reason
     if t.first:
         t.events.append(Stopping(step=t.progress.step, reason=reason))

@@ -3,12 +3,12 @@
 import platform
 import resource
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from convoy import __version__
 from convoy.catalog.gpus import peak_tflops
 from convoy.events.types import Environment, MemoryPeak
 from convoy.parallel.fsdp import DTYPES
@@ -22,7 +22,7 @@ def environment(ranks: Ranks, param_dtype: str, matmul_tflops: float | None = No
     name = device_name(ranks.device)
     return Environment(
         versions={
-            "convoy": version("metaflow-convoy"),
+            "convoy": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             **({"cuda": str(torch.version.cuda)} if ranks.device.type == "cuda" else {}),

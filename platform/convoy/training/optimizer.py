@@ -15,8 +15,9 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
     unsharded = [name for name, p in named if not isinstance(p, DTensor)]
     if unsharded:
         raise RuntimeError(f"optimizer built before sharding: it would train nothing ({unsharded[0]} is not a DTensor)")
-    decayed = [p for name, p in named if _decays(name, p, config)]
-    plain = [p for name, p in named if not _decays(name, p, config)]
+    undecayed = set() if config.decay_embeddings else _embeddings(model)
+    decayed = [p for _, p in named if p.ndim >= 2 and p not in undecayed]
+    plain = [p for _, p in named if p.ndim < 2 or p in undecayed]
     groups = [
         {"params": decayed, "weight_decay": config.weight_decay},
         {"params": plain, "weight_decay": 0.0},
@@ -49,6 +50,5 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
-def _decays(name: str, parameter: nn.Parameter, config: OptimizerConfig) -> bool:
-    embedding = name.startswith("embed.")
-    return parameter.ndim >= 2 and (config.decay_embeddings or not embedding)
+def _embeddings(model: nn.Module) -> set[nn.Parameter]:
+    return {p for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}

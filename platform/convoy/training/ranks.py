@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from convoy.config.errors import ConfigError
 from convoy.gang.assignment import Assignment, Place
 from convoy.parallel.mesh import build_mesh
 
@@ -31,19 +32,26 @@ class Ranks:
         return self.place.rank == 0
 
 
-def choose_device(local_rank: int) -> torch.device:
-    """This rank's GPU where the machine has them, else the CPU."""
-    if torch.cuda.is_available():
-        torch.cuda.set_device(local_rank)
-        return torch.device("cuda", local_rank)
-    return torch.device("cpu")
+def choose_device(place: Place, gpus: int) -> torch.device:
+    """This rank's own of the host's GPUs, or the CPU where it has none. Raises ConfigError if there are too few."""
+    if gpus == 0:
+        return torch.device("cpu")
+    # Told by all ranks of the host alike: no rank waits for one that cannot come.
+    if place.host_ranks > gpus:
+        raise ConfigError(
+            f"cluster.nproc_per_node = {place.nproc_per_node}: {place.host_ranks} ranks on this host, which has {gpus} "
+            f"GPUs; use fewer cluster.nodes or ranks, or set CUDA_VISIBLE_DEVICES to nothing to train on the CPU"
+        )
+    return torch.device("cuda", place.host_rank)
 
 
 def connect(assignment: Assignment) -> Ranks:
-    """Meet all other ranks of the generation."""
+    """Meet all other ranks of the generation. Raises ConfigError as `choose_device` and `build_mesh`."""
     place = assignment.place
     torch.set_num_threads(place.threads)
-    device = choose_device(place.local_rank)
+    device = choose_device(place, torch.cuda.device_count())
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     loopback = assignment.master_host in ("127.0.0.1", "localhost")
     if loopback:
         # The host's own name may resolve to an address that peers on it cannot use.
@@ -72,6 +80,6 @@ def connect(assignment: Assignment) -> Ranks:
 
 def lost_peer(error: BaseException) -> bool:
     """Whether a collective failed because another rank went away: a consequence, not a cause."""
-    if isinstance(error, dist.DistNetworkError | dist.DistBackendError):
+    if isinstance(error, dist.DistError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _LOST)

@@ -1,16 +1,18 @@
 """A rank from its assignment to its end: connect, build, restore, train, and leave what remains."""
 
+import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-import torch.distributed as dist
-
+from convoy.checkpoint.commit import Progress
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, WorkerReady
 from convoy.gang.assignment import Assignment
-from convoy.storage import open_store
+from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data
 from convoy.training.clock import clock_for
 from convoy.training.evaluate import evaluate
@@ -21,61 +23,102 @@ from convoy.training.measure import environment, measure_matmul
 from convoy.training.model import Trained, build_trained, model_built
 from convoy.training.ranks import Ranks, connect
 from convoy.training.saver import Saver
-from convoy.training.step import Stepper
+from convoy.training.step import Batch, Stepper
+
+Phase = Literal["imported", "connected", "built", "restored", "first_step"]
 
 
-def run_rank(assignment: Assignment, began: float) -> None:
-    """Do the whole task of one rank. began: when its process started, by `time.perf_counter`."""
-    store, config = open_store(assignment.job_uri), assignment.config
-    place = assignment.place
+def run_rank(assignment: Assignment, began: float) -> bool:
+    """Do the whole task of one rank; True if all ranks agreed to stop before the last step.
+
+    began: when its process started, by `time.perf_counter`. Raises TrainingFailedError, and what a user can mend as
+    ConfigError, DataDamaged, DamagedCommitError, ShardsError or StoreUnavailable.
+    """
+    store, place = open_store(assignment.job_uri), assignment.place
     events = EventWriter(store, assignment.generation, place.node, place.rank)
-
-    def ready(phase: str) -> None:
-        events.append(WorkerReady.model_validate({"phase": phase, "seconds": time.perf_counter() - began}))
-
-    ready("imported")
     try:
-        ranks = connect(assignment)
-        ready("connected")
-        events.append(environment(ranks, config.train.param_dtype))
-        trained = build_trained(config, ranks)
-        if ranks.first:
-            events.append(model_built(config, trained.module))
-        data = Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
-        ready("built")
-        saver = Saver(store, assignment, ranks, trained)
-        progress, restored = saver.restore()
-        if restored is not None and ranks.first:
-            events.append(restored)
-        ready("restored")
-        with data.steps_from(progress.step) as batches:
-            clock, exchange = clock_for(ranks.device), Exchange(ranks.control)
-            training = Training(
-                config=config,
-                first=ranks.first,
-                batches=batches,
-                stepper=Stepper(
-                    trained.fsdp,
-                    trained.optimizer,
-                    exchange,
-                    clock,
-                    clip_norm=config.train.clip_norm,
-                    seed=config.train.seed,
-                ),
-                evaluate=_evaluator(config, trained, data, ranks),
-                saver=saver,
-                events=events,
-                clock=clock,
-                elapsed=lambda: progress.seconds + time.perf_counter() - began,
-                vote=_voter(assignment),
-                after_first_step=lambda: _first_step(ready, events, ranks, config),
-                progress=progress,
-            )
-            ended = train(training)
+        stopped = _run(assignment, store, Log(events, began))
+    except BaseException:
+        with contextlib.suppress(StoreUnavailable):  # never in place of the cause
+            events.close()
+        raise
+    events.close()
+    return stopped is not None
+
+
+@dataclass(frozen=True)
+class Log:
+    """Where a rank tells how far its start-up is."""
+
+    events: EventWriter
+    began: float
+
+    def ready(self, phase: Phase) -> None:
+        self.events.append(WorkerReady(phase=phase, seconds=self.seconds()))
+
+    def seconds(self) -> float:
+        """Since the process began."""
+        return time.perf_counter() - self.began
+
+
+def _run(assignment: Assignment, store: Store, log: Log) -> StopReason | None:
+    config, events = assignment.config, log.events
+    log.ready("imported")
+    ranks = connect(assignment)
+    log.ready("connected")
+    events.append(environment(ranks, config.train.param_dtype))
+    trained = build_trained(config, ranks)
+    if ranks.first:
+        events.append(model_built(config, trained.module))
+    data = Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    log.ready("built")
+    saver = Saver(store, assignment, ranks, trained)
+    progress, restored = saver.restore()
+    if restored is not None and ranks.first:
+        events.append(restored)
+    log.ready("restored")
+    with data.steps_from(progress.step) as batches:
+        training = _training(assignment, ranks, trained, data, saver, log, batches, progress)
+        ended = train(training)
+    # Who asked for the end may not wait for more than the commit.
+    if training.stopped != "requested":
         finish(assignment, ranks, trained, data, events, ended)
-        dist.barrier(group=ranks.control)
-    finally:
-        events.close()
+    return training.stopped
+
+
+def _training(
+    assignment: Assignment,
+    ranks: Ranks,
+    trained: Trained,
+    data: Data,
+    saver: Saver,
+    log: Log,
+    batches: Iterator[Sequence[Batch]],
+    progress: Progress,
+) -> Training:
+    config, clock = assignment.config, clock_for(ranks.device)
+    stepper = Stepper(
+        trained.fsdp,
+        trained.optimizer,
+        Exchange(ranks.control),
+        clock,
+        clip_norm=config.train.clip_norm,
+        seed=config.train.seed,
+    )
+    return Training(
+        config=config,
+        first=ranks.first,
+        batches=batches,
+        stepper=stepper,
+        evaluate=_evaluator(config, trained, data, ranks),
+        saver=saver,
+        events=log.events,
+        clock=clock,
+        elapsed=lambda: progress.seconds + log.seconds(),
+        vote=_voter(assignment),
+        after_first_step=lambda: _first_step(log, ranks, config),
+        progress=progress,
+    )
 
 
 def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks) -> Callable[[int], Evaluated]:
@@ -83,13 +126,13 @@ def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks) ->
     return lambda step: evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control)
 
 
-def _first_step(ready: Callable[[str], None], events: EventWriter, ranks: Ranks, config: RunConfig) -> None:
+def _first_step(log: Log, ranks: Ranks, config: RunConfig) -> None:
     """The machine's matmul rate is measured once it is warm, and after the start-up that people wait for."""
-    ready("first_step")
+    log.ready("first_step")
     seconds = config.train.matmul_peak_seconds
     if seconds:
         rate = measure_matmul(ranks, config.train.param_dtype, seconds)
-        events.append(environment(ranks, config.train.param_dtype, rate))
+        log.events.append(environment(ranks, config.train.param_dtype, rate))
 
 
 def _voter(assignment: Assignment) -> Callable[[float], StopReason | None]:

@@ -9,6 +9,7 @@ from convoy.checkpoint.restore import restore
 from convoy.checkpoint.save import save
 from convoy.checkpoint.state import put_tensors, tensors_of
 from convoy.config.run import config_hash
+from convoy.data.sampler import SamplerState, check_resume
 from convoy.events.types import CheckpointFailed, CheckpointSaved, Restored
 from convoy.gang.assignment import Assignment
 from convoy.storage import Store
@@ -34,16 +35,25 @@ class Saver:
         return CheckpointSaved(step=progress.step, attempt=saved.attempt, bytes=saved.bytes, seconds=saved.seconds)
 
     def restore(self) -> tuple[Progress, Restored | None]:
-        """Where the generation starts: its parent commit's state, or step 0 as built."""
+        """Where the generation starts: its parent commit's state, or step 0 as built.
+
+        Raises as `checkpoint.restore`, and ConfigError if the commit is of other data, seed or global batch.
+        """
         parent = self._assignment.parent
         if parent is None:
             return Progress(), None
         began = time.perf_counter()
         tensors = tensors_of(self._trained.module, self._trained.optimizer)
         commit = restore(self._store, parent, tensors, self._ranks.control)
+        self._check_same_job(commit)
         put_tensors(self._trained.module, self._trained.optimizer, tensors)
         took = time.perf_counter() - began
         return commit.progress, Restored(from_generation=parent.generation, step=parent.step, seconds=took)
+
+    def _check_same_job(self, commit: Commit) -> None:
+        train = self._assignment.config.train
+        position = SamplerState(commit.sampler.seed, commit.sampler.next_sample, commit.fingerprint)
+        check_resume(position, commit.step, train.global_batch, train.seed, self._assignment.fingerprint)
 
     def _draft(self, progress: Progress) -> Commit:
         config, mesh = self._assignment.config, self._ranks.mesh

@@ -9,7 +9,8 @@ import traceback
 from pathlib import Path
 
 from convoy.config.errors import ConfigError
-from convoy.gang.assignment import EXPECTED, PEER_LOST, Assignment
+from convoy.gang.assignment import EXPECTED, PEER_LOST, STOPPED, Assignment
+from convoy.storage import StoreUnavailable
 
 _PR_SET_PDEATHSIG = 1
 
@@ -23,25 +24,40 @@ def main() -> int:
     try:
         from convoy.training.run import run_rank
 
-        run_rank(assignment, began)
+        stopped = run_rank(assignment, began)
+    except ImportError as error:
+        return _fault(error, Path(assignment.reason_path))
     except Exception as error:
         return _tell(error, Path(assignment.reason_path))
-    return 0
+    return STOPPED if stopped else 0
 
 
 def _tell(error: Exception, reason: Path) -> int:
-    """Leave one line for the agent; what a user can mend gets no traceback."""
+    """Leave one line for the agent; a traceback is for bugs only."""
+    from convoy.checkpoint.commit import DamagedCommitError
+    from convoy.checkpoint.files import ShardsError
+    from convoy.data.local import DataDamaged
     from convoy.training.loop import TrainingFailedError
     from convoy.training.ranks import lost_peer
 
-    lines = str(error).strip().splitlines() or [""]
-    if isinstance(error, ConfigError | TrainingFailedError):
-        reason.write_text(lines[0])
-        print(lines[0], file=sys.stderr)
-        return EXPECTED
-    reason.write_text(f"{type(error).__name__}: {lines[0]}")
-    traceback.print_exc()
-    return PEER_LOST if lost_peer(error) else 1
+    plain = ConfigError | TrainingFailedError | DataDamaged | DamagedCommitError | ShardsError
+    if not isinstance(error, plain | StoreUnavailable):
+        return _fault(error, reason, PEER_LOST if lost_peer(error) else 1)
+    outage = isinstance(error, StoreUnavailable)
+    line = f"the store is out of reach: {_first_line(error)}" if outage else _first_line(error)
+    reason.write_text(line)
+    print(line, file=sys.stderr)
+    return EXPECTED
+
+
+def _fault(error: Exception, reason: Path, code: int = 1) -> int:
+    reason.write_text(f"{type(error).__name__}: {_first_line(error)}")
+    traceback.print_exception(error)
+    return code
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "")
 
 
 def _die_with_parent() -> None:

@@ -1,0 +1,79 @@
+"""Faults for ranks: each is called in a rank's own process before it begins, and spoils something in there alone."""
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from convoy.training.step import Batch, Stepper, StepResult
+
+Action = Callable[[Stepper, int, Sequence[Batch]], None]
+
+
+def before_step(action: Action) -> None:
+    """Have `action(stepper, step, batches)` called before each step of this process."""
+    real = Stepper.__call__
+
+    def call(self: Stepper, batches: Sequence[Batch], step: int, *args: Any) -> StepResult:
+        action(self, step, batches)
+        return real(self, batches, step, *args)
+
+    Stepper.__call__ = call  # type: ignore[method-assign,assignment]
+
+
+def die_at(step: int, ranks: Iterable[int]) -> Callable[[int], None]:
+    """These ranks are killed before the update that would make `step` steps done into `step + 1`."""
+
+    def fault(rank: int) -> None:
+        def die(_: Stepper, now: int, __: Sequence[Batch]) -> None:
+            if now == step and rank in ranks:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        before_step(die)
+
+    return fault
+
+
+def spoil_loss(spoil: Callable[[torch.Tensor], torch.Tensor], steps: Iterable[int], rank: int) -> Callable[[int], None]:
+    """The loss of one rank's batches goes through `spoil` in these steps."""
+
+    def fault(own: int) -> None:
+        def act(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
+            module: Any = stepper._model
+            stepper._forward = (lambda *x: spoil(module(*x))) if own == rank and step in steps else module
+
+        before_step(act)
+
+    return fault
+
+
+def note_samples(folder: Path) -> Callable[[int], None]:
+    """Each rank notes in `folder/<step>-<rank>` which sequences it takes: one digest per line."""
+
+    def fault(rank: int) -> None:
+        def note(_: Stepper, step: int, batches: Sequence[Batch]) -> None:
+            rows = [
+                digest(row) for b in batches for row, t in zip(b.tokens_bs, b.targets_bs, strict=True) if t.max() >= 0
+            ]
+            (folder / f"{step}-{rank}").write_text("\n".join(rows))
+
+        folder.mkdir(exist_ok=True)
+        before_step(note)
+
+    return fault
+
+
+def noted_samples(folder: Path) -> dict[int, list[str]]:
+    """By step, the sequences that all ranks noted, sorted."""
+    found: dict[int, list[str]] = {}
+    for path in folder.iterdir():
+        found.setdefault(int(path.name.partition("-")[0]), []).extend(path.read_text().splitlines())
+    return {step: sorted(rows) for step, rows in found.items()}
+
+
+def digest(row: torch.Tensor) -> str:
+    return hashlib.sha256(row.numpy().tobytes()).hexdigest()[:12]

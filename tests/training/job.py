@@ -1,0 +1,199 @@
+"""A real job on tiny synthetic data, whose ranks are forks of the test: everything but the interpreter's start."""
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from convoy.checkpoint.commit import Commit, read_commit
+from convoy.config.run import RunConfig
+from convoy.data.manifest import fingerprint
+from convoy.data.prepare import prepare
+from convoy.events.log import read_events
+from convoy.events.types import AnyEvent, Event, StepDone
+from convoy.gang.assignment import Assignment, Place
+from convoy.job.generations import form_generation
+from convoy.job.lineage import CommitRef, Generation, lineage, newest_commit, read_history
+from convoy.job.record import ensure_record, job_store, keep_config
+from convoy.storage import open_store
+from convoy.training.loop import TrainingFailedError
+from convoy.training.ranks import lost_peer
+from convoy.training.run import run_rank
+from tests.ranks import on_ranks
+
+GPT = {"vocab_size": 257, "n_layers": 2, "d_model": 48, "n_heads": 3, "max_sequence_length": 32, "init_std": 0.1}
+LLAMA = GPT | {
+    "n_heads": 6,
+    "n_kv_heads": 2,
+    "d_ff": 70,
+    "norm": "rmsnorm",
+    "positions": "rotary",
+    "mlp": "swiglu",
+    "bias": False,
+    "tied_embeddings": False,
+}
+
+E = TypeVar("E", bound=Event)
+Fault = Callable[[int], None]
+"""Called on each rank, in its own process, before it begins: spoils something there."""
+
+Outcome = bool | str
+"""Of a rank: whether all agreed to stop early, or the text of the TrainingFailedError, or PEER_LOST."""
+
+PEER_LOST = "peer lost"
+
+
+def tiny(**sections: Any) -> RunConfig:
+    """A configuration of odd sizes that trains in milliseconds, in fp32; sections replace single keys."""
+    base: dict[str, dict[str, Any]] = {
+        "model": dict(GPT),
+        "data": {"corpus": {"kind": "synthetic", "tokens": 6000, "vocab_size": 257}, "sequence_length": 16},
+        "train": {
+            "steps": 20, "global_batch": 8, "micro_batch": 8, "param_dtype": "fp32", "matmul_peak_seconds": 0,
+            "loss_chunk_tokens": 50, "seed": 3,
+        },
+        "optimizer": {"lr": 1e-3},
+        "schedule": {"warmup_steps": 3},
+        "evaluation": {"every_steps": 1000, "sequences": 5, "sample_tokens": 0},
+        "checkpoint": {"every_steps": None, "export_model": False},
+    }  # fmt: skip
+    for name, keys in sections.items():
+        base[name] = base.get(name, {}) | keys
+    return RunConfig.model_validate(base)
+
+
+@dataclass
+class Job:
+    """A job under a folder or bucket of the test's own."""
+
+    root: str
+    config: RunConfig
+    name: str = "job"
+
+    def __post_init__(self) -> None:
+        manifest = prepare(self.config.data, open_store(self.root))
+        self.store = job_store(self.root, self.name)
+        self.data_id = manifest.id
+        self.fingerprint = fingerprint(manifest, self.config.data)
+
+    def run(self, world: int, fault: Fault | None = None, *, may_die: bool = False, **changed: Any) -> list[Outcome]:
+        """Train a new generation on `world` ranks, each section of `changed` merged into the configuration."""
+        config = self.changed(**changed)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            generation = self.form(config, world, listener.getsockname()[1])
+            assignments = [self.assignment(config, generation, rank, world) for rank in range(world)]
+            assignments[0] = assignments[0].model_copy(update={"listen_fd": listener.fileno()})
+            return on_ranks(world, _train_one, assignments, fault, may_die=may_die)
+
+    def changed(self, **sections: Mapping[str, Any]) -> RunConfig:
+        plain = self.config.model_dump(mode="json")
+        return RunConfig.model_validate(plain | {name: plain[name] | dict(keys) for name, keys in sections.items()})
+
+    def form(self, config: RunConfig, world: int, port: int) -> Generation:
+        ensure_record(self.store, self.name, config, self.fingerprint)
+        return form_generation(
+            self.store,
+            formation=f"test {time.time_ns()}",
+            nodes=1,
+            world_size=world,
+            config_hash=keep_config(self.store, config),
+            rendezvous=f"127.0.0.1:{port}",
+        )
+
+    def assignment(self, config: RunConfig, generation: Generation, rank: int, world: int) -> Assignment:
+        return Assignment(
+            config=config,
+            job=self.name,
+            job_uri=self.store.uri,
+            root=self.root,
+            data_id=self.data_id,
+            fingerprint=self.fingerprint,
+            generation=generation.generation,
+            parent=generation.parent,
+            place=place(rank, world),
+            master_host="127.0.0.1",
+            master_port=int(generation.rendezvous.rpartition(":")[2]),
+            reason_path="",
+            usd_per_hour=36.0,
+        )
+
+    def events(self, kind: type[E], generation: int | None = None) -> list[E]:
+        """All events of a kind, of one generation or of all, by time."""
+        found: Sequence[AnyEvent] = read_events(self.store)
+        return [e for e in found if isinstance(e, kind) and generation in (None, e.generation)]
+
+    def losses(self, generation: int | None = None) -> list[float]:
+        return [e.loss for e in self.events(StepDone, generation)]
+
+    def newest(self) -> CommitRef | None:
+        return newest_commit(read_history(self.store))
+
+    def steps_committed(self) -> list[int]:
+        """Steps of the commits that count."""
+        return [ref.step for ref in lineage(read_history(self.store))]
+
+    def commit(self) -> Commit:
+        """The newest commit that counts."""
+        newest = self.newest()
+        assert newest is not None
+        return read_commit(self.store, newest)
+
+    def state(self, commit: Commit | None = None) -> dict[str, Any]:
+        """Everything in a commit's shards, whole and by flat names; the newest commit's by default."""
+        shards = (commit or self.commit()).shards
+        with TemporaryDirectory() as folder:
+            whole = Path(folder) / "whole.pt"
+            dcp_to_torch_save(Path(self.store.uri) / shards, whole)
+            return dict(_flat(torch.load(whole, weights_only=False)))
+
+
+def place(rank: int, world: int, nproc_per_node: int | None = None) -> Place:
+    """A rank of `world` on this host, one thread each."""
+    per_node = nproc_per_node or world
+    return Place(
+        rank=rank,
+        local_rank=rank % per_node,
+        node=rank // per_node,
+        nodes=world // per_node,
+        nproc_per_node=per_node,
+        host_rank=rank,
+        host_ranks=world,
+        threads=1,
+    )
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names whose values are not the same to the last bit."""
+    assert one.keys() == other.keys()
+    return [name for name in one if not _same(one[name], other[name])]
+
+
+def _same(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def _flat(value: Any, name: str = "") -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [pair for key, inner in value.items() for pair in _flat(inner, f"{name}/{key}")]
+    if isinstance(value, list):
+        return [pair for i, inner in enumerate(value) for pair in _flat(inner, f"{name}/{i}")]
+    return [(name, value)]
+
+
+def _train_one(rank: int, assignments: list[Assignment], fault: Fault | None) -> Outcome:
+    if fault is not None:
+        fault(rank)
+    try:
+        return run_rank(assignments[rank], time.perf_counter())
+    except TrainingFailedError as error:
+        return str(error)
+    except RuntimeError as error:
+        if lost_peer(error):
+            return PEER_LOST
+        raise

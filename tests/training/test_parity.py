@@ -1,0 +1,71 @@
+"""Training on several ranks is the same computation as on one, to rounding."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.events.types import StepDone
+from tests.training.job import GPT, LLAMA, Job, tiny
+from tests.training.plain import plain_training
+
+STEPS = 20
+
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "gpt on one rank": (1, {}),
+    "gpt on two": (2, {}),
+    "gpt on three, batch not divisible, accumulating": (3, {"train": {"global_batch": 7, "micro_batch": 2}}),
+    "llama on four, kept for backward": (4, {"model": LLAMA, "parallel": {"reshard_after_forward": False}}),
+    "llama on three, clipped": (3, {"model": LLAMA, "train": {"clip_norm": 0.3}}),
+    "gpt on 2 x 2, accumulating": (
+        4,
+        {"parallel": {"strategy": "hsdp", "shard_size": 2}, "train": {"global_batch": 10, "micro_batch": 1}},
+    ),
+    "llama on 2 x 2": (4, {"model": LLAMA, "parallel": {"strategy": "hsdp", "shard_size": 2}}),
+    "gpt on three as replicas only": (3, {"parallel": {"strategy": "hsdp", "shard_size": 1}}),
+    "gpt by linear, all recomputed": (
+        2,
+        {"parallel": {"wrap": "linear"}, "train": {"activation_checkpointing": "full", "micro_batch": 2}},
+    ),
+    "llama by linear, selectively recomputed": (
+        2,
+        {"model": LLAMA, "parallel": {"wrap": "linear"}, "train": {"activation_checkpointing": "selective"}},
+    ),
+    "llama by block, selectively recomputed": (
+        2,
+        {"model": LLAMA, "train": {"activation_checkpointing": "selective", "clip_norm": None}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_path: Path) -> None:
+    world, changed = CASES[case]
+    job = Job(str(tmp_path), tiny(**changed))
+    expected = plain_training(job, STEPS)
+
+    assert job.run(world) == [False] * world
+
+    steps = job.events(StepDone)
+    assert [e.step for e in steps] == list(range(1, STEPS + 1))
+    assert [e.loss for e in steps] == pytest.approx([loss for loss, _ in expected], abs=1e-5)
+    assert [e.grad_norm for e in steps] == pytest.approx([norm for _, norm in expected], rel=1e-4)
+    assert expected[-1][0] < expected[0][0] - 0.05  # it learned: equal losses of a loop that does nothing prove nothing
+
+
+def test_compiled_blocks_train_as_others_do(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(model=GPT | {"n_layers": 1}, train={"steps": 3, "compile": True}))
+
+    job.run(2)
+
+    assert job.losses() == pytest.approx([loss for loss, _ in plain_training(job, 3)], abs=1e-5)
+
+
+def test_bf16_stays_close_to_fp32(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"param_dtype": "bf16", "reduce_dtype": "bf16"}))
+    expected = [loss for loss, _ in plain_training(job, STEPS)]
+
+    job.run(2)
+
+    assert job.losses() == pytest.approx(expected, rel=5e-3)
+    assert job.losses() != pytest.approx(expected, abs=1e-7)

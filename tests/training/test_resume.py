@@ -1,0 +1,185 @@
+"""A job that is interrupted, moved or rewound goes on as if nothing had been."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.checkpoint.commit import Commit, read_commit
+from convoy.events.types import Evaluated, Restored, StepDone, WorkerReady
+from convoy.job.generations import rewind
+from convoy.job.lineage import CommitRef
+from tests.ranks import KILLED
+from tests.training.faults import die_at, note_samples, noted_samples
+from tests.training.job import GPT, PEER_LOST, Job, differing, tiny
+
+STEPS = 12
+
+
+def a_job(root: Path, **changed: Any) -> Job:
+    """12 steps in bf16 with dropout, saved after 4, 8 and 12; the batch is no multiple of any number of ranks."""
+    return Job(
+        str(root),
+        tiny(
+            model=GPT | {"dropout": 0.2},
+            train={"steps": STEPS, "param_dtype": "bf16", "global_batch": 7, "micro_batch": 2},
+            schedule={"warmup_steps": 3, "decay_steps": STEPS},
+            checkpoint={"every_steps": 4, "export_model": False},
+            **changed,
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Job]:
+    """The same job on 1, 2 and 3 ranks, without any interruption."""
+    jobs = {world: a_job(tmp_path_factory.mktemp("undisturbed")) for world in (1, 2, 3)}
+    for world, job in jobs.items():
+        job.run(world)
+    return jobs
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_an_interrupted_job_ends_with_the_same_bits(world: int, undisturbed: dict[int, Job], tmp_path: Path) -> None:
+    job, reference = a_job(tmp_path), undisturbed[world]
+
+    first = job.run(world, die_at(6, ranks=[world - 1]), may_die=True)
+    job.run(world)
+
+    assert first == [PEER_LOST] * (world - 1) + [KILLED]
+    assert [e.step for e in job.events(Restored)] == [4]
+    assert [e.step for e in job.events(StepDone, generation=2)] == list(range(5, STEPS + 1))
+    assert job.losses(generation=2) == reference.losses()[4:]
+    assert differing(job.state(), reference.state()) == []
+    assert _counters(job.commit()) == _counters(reference.commit())
+
+
+def test_dropout_and_rounding_make_the_comparison_sharp(undisturbed: dict[int, Job]) -> None:
+    assert differing(undisturbed[1].state(), undisturbed[2].state()) != []
+
+
+def test_interrupted_before_the_first_commit_it_starts_from_the_beginning(
+    undisturbed: dict[int, Job], tmp_path: Path
+) -> None:
+    job = a_job(tmp_path)
+
+    job.run(2, die_at(3, ranks=[0, 1]), may_die=True)
+    job.run(2)
+
+    assert job.events(Restored) == []
+    assert [e.step for e in job.events(Evaluated, generation=2)] == [0, STEPS]
+    assert differing(job.state(), undisturbed[2].state()) == []
+
+
+def test_interrupted_again_and_again_it_goes_on_from_each_commit(undisturbed: dict[int, Job], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    for step in (5, 9, 11):
+        job.run(2, die_at(step, ranks=[0, 1]), may_die=True)
+    job.run(2)
+
+    assert [(e.from_generation, e.step) for e in job.events(Restored)] == [(1, 4), (2, 8), (2, 8)]
+    assert job.steps_committed() == [4, 8, 12]
+    assert differing(job.state(), undisturbed[2].state()) == []
+
+
+def test_resumed_with_one_step_left_it_starts_up_and_ends_in_that_step(
+    undisturbed: dict[int, Job], tmp_path: Path
+) -> None:
+    job = a_job(tmp_path)
+    job.run(2, die_at(11, ranks=[0]), may_die=True, checkpoint={"every_steps": 1})
+
+    job.run(2, checkpoint={"every_steps": 1})
+
+    assert [e.step for e in job.events(StepDone, generation=2)] == [12]
+    assert sum(e.phase == "first_step" for e in job.events(WorkerReady, generation=2)) == 2
+    assert differing(job.state(), undisturbed[2].state()) == []
+
+
+def test_a_finished_job_does_nothing_until_steps_are_added(undisturbed: dict[int, Job], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    job.run(2, train={"steps": 6})
+
+    assert job.run(2, train={"steps": 6}) == [False, False]
+    assert job.events(StepDone, generation=2) == []
+    assert job.newest() == CommitRef(generation=1, step=6)
+    job.run(2)
+
+    assert job.newest() == CommitRef(generation=3, step=STEPS)
+    assert differing(job.state(), undisturbed[2].state()) == []
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """The fp32 job on one rank; in `samples` below its root, what each step took."""
+    job = fp32_job(tmp_path_factory.mktemp("still"))
+    job.run(1, note_samples(Path(job.root) / "samples"))
+    return job
+
+
+def test_on_other_numbers_of_ranks_the_samples_of_each_step_are_the_same(still: Job, tmp_path: Path) -> None:
+    moved = fp32_job(tmp_path / "moved")
+    for world, until in ((3, 4), (2, 8), (4, 12)):
+        moved.run(world, note_samples(tmp_path / "moved-samples"), train={"steps": until})
+
+    assert noted_samples(tmp_path / "moved-samples") == noted_samples(Path(still.root) / "samples")
+    assert sorted(noted_samples(tmp_path / "moved-samples")) == list(range(STEPS))
+    assert moved.losses() == pytest.approx(still.losses(), abs=1e-5)
+    assert _counters(moved.commit()) == _counters(still.commit())
+
+
+@pytest.mark.parametrize(
+    ("world", "changed"),
+    [
+        (4, {"parallel": {"strategy": "hsdp", "shard_size": 2}}),
+        (3, {"parallel": {"wrap": "linear", "reshard_after_forward": False}}),
+        (2, {"train": {"activation_checkpointing": "full"}}),
+    ],
+    ids=["hsdp", "by linear", "recomputed"],
+)
+def test_it_may_go_on_with_another_way_of_sharding(
+    world: int, changed: dict[str, Any], still: Job, tmp_path: Path
+) -> None:
+    moved = fp32_job(tmp_path)
+    moved.run(world, **{**changed, "train": {"steps": 6} | changed.get("train", {})})
+
+    moved.run(1)
+
+    assert moved.losses() == pytest.approx(still.losses(), abs=1e-5)
+
+
+def test_a_rewound_job_never_reads_the_branch_it_left(undisturbed: dict[int, Job], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    job.run(2)
+    assert rewind(job.store, 5) == CommitRef(generation=1, step=4)
+    _poison(job, CommitRef(generation=1, step=8), delete=False)
+    _poison(job, CommitRef(generation=1, step=12), delete=True)
+
+    job.run(2)
+
+    assert [(e.from_generation, e.step) for e in job.events(Restored)] == [(1, 4)]
+    assert job.newest() == CommitRef(generation=3, step=12)
+    assert differing(job.state(), undisturbed[2].state()) == []
+
+
+def fp32_job(root: Path) -> Job:
+    """Two runs of it on different ranks agree to rounding: no dropout."""
+    return Job(
+        str(root),
+        tiny(
+            train={"steps": STEPS, "global_batch": 7, "micro_batch": 2},
+            schedule={"warmup_steps": 3, "decay_steps": STEPS},
+            checkpoint={"every_steps": 4, "export_model": False},
+        ),
+    )
+
+
+def _counters(commit: Commit) -> tuple[Any, ...]:
+    return commit.step, commit.progress.tokens, commit.progress.skipped, commit.sampler, commit.fingerprint
+
+
+def _poison(job: Job, ref: CommitRef, *, delete: bool) -> None:
+    """Make a commit's shards useless."""
+    for name in job.store.sizes(read_commit(job.store, ref).shards):
+        path = Path(job.store.uri) / name
+        path.unlink() if delete else path.write_bytes(b"\xff" * path.stat().st_size)
