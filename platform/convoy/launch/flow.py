@@ -4,8 +4,10 @@ import json
 import sys
 from typing import Any
 
-from metaflow import FlowMutator
+from metaflow import FlowMutator, Step, namespace
 from metaflow._vendor import click
+from metaflow.exception import MetaflowNotFound
+from metaflow.util import get_latest_run_id
 
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
@@ -14,11 +16,11 @@ from convoy.launch.cluster import step_decorators
 from convoy.launch.describe import describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
 from convoy.launch.parse import say_and_exit
-from convoy.launch.preflight import named_job, preflight, with_root
+from convoy.launch.preflight import check_job_is_free, named_job, preflight, with_root
 
 GANG_STEP = "train"
 
-_LAUNCHES = ("run", "resume", "create")
+_LAUNCHES = ("run", "create")
 _NEVER_REMOTE = ("start", "end")
 
 
@@ -37,10 +39,11 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
 
     def mutate(self, mutable_flow: Any) -> None:
         command = click.get_current_context()
-        launching = command.info_name in _LAUNCHES
         try:
             config = flow_config(dict(mutable_flow.configs))
-            if launching:
+            if command.info_name == "resume":
+                _check_resume(command, config)
+            elif command.info_name in _LAUNCHES:
                 _check(command, config)
         except ConfigError as error:
             say_and_exit(error)
@@ -58,11 +61,24 @@ def _check(command: Any, config: RunConfig) -> None:
     finished = preflight(config, job, _datastore(command))
     if options.get("dry_run"):
         print(json.dumps(config.model_dump(mode="json"), indent=2))
-        print(describe(config, local_gpus()), file=sys.stderr)
+        print(describe(config, local_gpus()), *([finished] if finished else []), sep="\n", file=sys.stderr)
         raise SystemExit(0)
     if finished is not None:
         print(finished)
         raise SystemExit(0)
+
+
+def _check_resume(command: Any, config: RunConfig) -> None:
+    """Configuration and job are those of the run to resume, if it got as far as naming its job."""
+    flow = command.obj.flow.name
+    run = command.params.get("origin_run_id") or get_latest_run_id(command.obj.echo, flow)
+    namespace(None)
+    try:
+        start = Step(f"{flow}/{run}/start").task
+    except MetaflowNotFound:
+        return
+    if start is not None and "job" in start:
+        check_job_is_free(config, start["job"].data)
 
 
 def _add_decorators(mutable_flow: Any, config: RunConfig) -> None:

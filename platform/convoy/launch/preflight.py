@@ -1,21 +1,22 @@
 """What is checked before a run exists, so that what cannot work never starts."""
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.config.errors import ConfigError
 from convoy.config.load import default_root
-from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.data.precheck import precheck
-from convoy.job.lineage import newest_commit, read_history
+from convoy.job.lineage import newest_commit, newest_config, read_history
 from convoy.job.live import check_not_live
-from convoy.job.record import check_name, check_same_job, job_store, read_record
+from convoy.job.record import check_name, check_same_job, job_store, read_config, read_record
 from convoy.launch import support
 from convoy.launch.host import check_interpreter, local_gpus
-from convoy.model.hf_config import check_same_shape
-from convoy.storage import StoreUnavailable
+from convoy.launch.inputs import check_inputs, existing_folder
+from convoy.launch.same_job import check_same_data, check_same_model
+from convoy.storage import ObjectMissing, StoreUnavailable, open_store
 
 JOB_TAG = "job:"
 
@@ -48,29 +49,70 @@ def named_job(option: str | None, tags: Sequence[str]) -> str | None:
 
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
     """Raise ConfigError for a run that cannot work; tell if the job is finished already."""
-    gpus = local_gpus()
-    support.check(config, datastore, gpus)
+    support.check(config, datastore, local_gpus())
     if config.cluster.backend == "local":
         check_interpreter()
-        precheck(config.data, config.model.vocab_size)
-        if isinstance(config.model, TransformerConfig) and config.model.init_from is not None:
-            check_same_shape(Path(config.model.init_from), config.model)
-    return None if job is None else _check_job(config, job)
+        check_inputs(config)
+    if not _sees_root(config):
+        return None
+    with _outage_of_root(config):
+        if job is not None:
+            return _check_job(config, job)
+        _check_root(config)
+    return None
+
+
+def check_job_is_free(config: RunConfig, job: str) -> None:
+    """Raise ConfigError if another run is running the job."""
+    if _sees_root(config):
+        with _outage_of_root(config):
+            check_not_live(job_store(str(config.root), job), job)
+
+
+@contextlib.contextmanager
+def _outage_of_root(config: RunConfig) -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise ConfigError(f"root = {config.root}: {error}") from None
+
+
+def _sees_root(config: RunConfig) -> bool:
+    """Not where the root is a file system that only the cluster's machines see."""
+    return config.cluster.backend == "local" or str(config.root).startswith("s3://")
+
+
+def _check_root(config: RunConfig) -> None:
+    """Reading an object that is not there tells a bucket that does not exist, or is not ours, from an empty one."""
+    if config.cluster.backend == "local":
+        try:
+            open_store(str(config.root)).read("JOB.json")
+        except ObjectMissing:
+            _check_writable(str(config.root))
+
+
+def _check_writable(root: str) -> None:
+    if root.startswith("s3://"):
+        return
+    there = existing_folder(Path(root).absolute())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(f"root = {root}: {there} is not a folder that can be written to")
 
 
 def _check_job(config: RunConfig, job: str) -> Finished | None:
-    assert config.root is not None
-    if not (config.root.startswith("s3://") or config.cluster.backend == "local"):
-        return None  # the root is a file system that only the cluster's machines see
-    try:
-        store = job_store(config.root, job)
-        record = read_record(store)
-        if record is None:
-            return None
-        check_same_job(record, config)
-        check_not_live(store, job)
-        newest = newest_commit(read_history(store))
-    except StoreUnavailable as error:
-        raise ConfigError(f"root = {config.root}: {error}") from None
+    store = job_store(str(config.root), job)
+    record = read_record(store)
+    if record is None:
+        _check_root(config)
+        return None
+    check_same_job(record, config)
+    history = read_history(store)
+    newest, ran_with = newest_commit(history), newest_config(history)
+    if ran_with is not None:
+        kept = read_config(store, ran_with)
+        check_same_data(job, kept, config)
+        if newest is not None:
+            check_same_model(job, kept, config)
+    check_not_live(store, job)
     step = newest.step if newest else 0
     return Finished(job, step, config.train.steps) if step >= config.train.steps else None

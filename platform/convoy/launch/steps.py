@@ -1,20 +1,22 @@
-"""The bodies of the train flow's steps. Artifacts between them are plain JSON data."""
+"""The bodies of the train flow's steps. Artifacts between them are plain JSON data.
 
+Every task of the flow imports this module, so what only one step needs is imported when that step runs.
+"""
+
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.events.log import read_events
-from convoy.gang.agent import Node, Task
 from convoy.job.record import check_same_job, job_store, read_record
-from convoy.launch import results
-from convoy.launch.gang_step import GangFailedError, run_gang_step
 from convoy.launch.host import local_gpus
 from convoy.launch.preflight import JOB_TAG, named_job
-from convoy.launch.support import instance_price, machines, world
-from convoy.report.fold import fold
-from convoy.report.train_page import final_page
-from convoy.storage import open_store
+from convoy.storage import StoreUnavailable, open_store
+
+if TYPE_CHECKING:
+    from convoy.gang.agent import Node, Task
 
 Json = dict[str, Any]
 
@@ -28,60 +30,70 @@ class Result:
     metrics: Json
 
 
+@contextlib.contextmanager
+def plain_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """What a user can mend, an outage, and these kinds end the task with their message, without a traceback."""
+    from metaflow.exception import MetaflowException
+
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (ConfigError, StoreUnavailable, *kinds)):
+            raise
+        failed = MetaflowException(str(error))
+        failed.headline = "Convoy"
+        raise failed from None
+
+
 def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any) -> tuple[Json, str]:
     """The resolved configuration and the job's name; tags the run with the job."""
     from convoy.launch.flow import flow_config
 
-    config = flow_config({"run": run_config, "set": overrides})
-    job = named_job(job_option, current.tags) or f"{current.flow_name}-{current.run_id}"
-    _tag_run(f"{JOB_TAG}{job}", current)
+    with plain_errors():
+        config = flow_config({"run": run_config, "set": overrides})
+        job = named_job(job_option, current.tags) or f"{current.flow_name}-{current.run_id}"
+    _tag_run(job, current)
     return config.model_dump(mode="json"), job
 
 
 def prepare_data(config_json: Json, job: str) -> Json:
-    """Make or find the token shards. Raises ConfigError, also if the job was started with other data."""
-    from convoy.data.manifest import check_lengths, check_vocabulary, fingerprint
+    """Make or find the token shards. Fails plainly, also if the job was started with other data."""
+    from convoy.data.manifest import check_vocabulary, fingerprint
     from convoy.data.prepare import prepare
 
     config = RunConfig.model_validate(config_json)
     assert config.root is not None
-    manifest = prepare(config.data, open_store(config.root))
-    check_vocabulary(manifest, config.model.vocab_size)
-    check_lengths(manifest, config.data.sequence_length)
-    found = fingerprint(manifest, config.data)
-    record = read_record(job_store(config.root, job))
-    if record is not None:
-        check_same_job(record, config, found)
+    with plain_errors():
+        manifest = prepare(config.data, open_store(config.root))
+        check_vocabulary(manifest, config.model.vocab_size)
+        found = fingerprint(manifest, config.data)
+        record = read_record(job_store(config.root, job))
+        if record is not None:
+            check_same_job(record, config, found)
     return {"id": manifest.id, "fingerprint": found}
 
 
 def train(config_json: Json, job: str, data: Json, current: Any) -> None:
-    """One node's part of the gang; draws the live card. Raises a MetaflowException that tells the first cause."""
-    from metaflow.exception import MetaflowException
-
+    """One node's part of the gang; draws its card. Fails with a message that tells the first cause."""
+    from convoy.job.generations import GenerationLostError
+    from convoy.launch.gang_step import GangFailedError, run_gang_step
     from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
 
     config = RunConfig.model_validate(config_json)
-    assert config.root is not None
-    ranks = world(config, local_gpus())
-    price = instance_price(config)
-    task = Task(
-        config=config,
-        job=job,
-        root=config.root,
-        data_id=data["id"],
-        fingerprint=data["fingerprint"],
-        usd_per_hour=None if price is None else price.usd_per_hour * machines(config),
-    )
-    node = _node(config, ranks.nproc_per_node, current)
-    try:
-        run_gang_step(task, node, lambda page, force: draw(current.card, page, force))
-    except GangFailedError as failure:
-        raise MetaflowException(str(failure)) from None
+    node = _node(config, current)
+    if node.index == 0 and current.origin_run_id is not None:
+        _tag_run(job, current)  # a resumed run does not run its first step again
+    live_task = f"{node.run}/{current.step_name}/{current.parallel.control_task_id}"
+    with plain_errors(GangFailedError, GenerationLostError, TimeoutError):
+        run_gang_step(_task(config, job, data), node, lambda page, force: draw(current.card, page, force), live_task)
 
 
 def report(config_json: Json, job: str, current: Any) -> Result:
     """Draw the final card, and gather what the Client API gives."""
+    from convoy.events.log import read_events
+    from convoy.launch import results
+    from convoy.report.fold import fold
+    from convoy.report.train_page import final_page
     from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
 
     config = RunConfig.model_validate(config_json)
@@ -105,12 +117,31 @@ def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) 
     return "\n".join(lines)
 
 
-def _node(config: RunConfig, nproc_per_node: int, current: Any) -> Node:
+def _task(config: RunConfig, job: str, data: Json) -> "Task":
+    from convoy.gang.agent import Task
+    from convoy.launch.support import instance_price, machines
+
+    assert config.root is not None
+    price = instance_price(config)
+    return Task(
+        config=config,
+        job=job,
+        root=config.root,
+        data_id=data["id"],
+        fingerprint=data["fingerprint"],
+        usd_per_hour=None if price is None else price.usd_per_hour * machines(config),
+    )
+
+
+def _node(config: RunConfig, current: Any) -> "Node":
+    from convoy.gang.agent import Node
+    from convoy.launch.support import world
+
     gang = current.parallel
     return Node(
         index=gang.node_index,
         nodes=gang.num_nodes,
-        nproc_per_node=nproc_per_node,
+        nproc_per_node=world(config, local_gpus()).nproc_per_node,
         main_host=gang.main_ip,
         run=f"{current.flow_name}/{current.run_id}",
         formation=f"{current.run_id}/{current.step_name}/{gang.control_task_id}/{current.retry_count}",
@@ -119,8 +150,8 @@ def _node(config: RunConfig, nproc_per_node: int, current: Any) -> Node:
     )
 
 
-def _tag_run(tag: str, current: Any) -> None:
+def _tag_run(job: str, current: Any) -> None:
     from metaflow import Run, namespace
 
     namespace(None)
-    Run(f"{current.flow_name}/{current.run_id}").add_tag(tag)
+    Run(f"{current.flow_name}/{current.run_id}").add_tag(f"{JOB_TAG}{job}")

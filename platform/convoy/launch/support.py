@@ -74,6 +74,7 @@ def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) 
         _datastore_is_s3(config, datastore)
     _locations_are_real(config)
     _ranks_fit(config, world(config, local_gpus))
+    _ranks_have_local_gpus(config, local_gpus)
     _budget_has_price(config)
 
 
@@ -119,6 +120,17 @@ def _ranks_have_gpus(config: RunConfig) -> None:
     gpu, ranks = instance(name).gpu, config.cluster.nproc_per_node
     if ranks is not None and ranks > gpu.count:
         raise ConfigError(f"cluster.nproc_per_node = {ranks}: must be at most the GPUs of a {name}, {gpu.count}")
+
+
+def _ranks_have_local_gpus(config: RunConfig, local_gpus: int) -> None:
+    # NCCL refuses two ranks on one GPU: "Duplicate GPU detected".
+    ranks = world(config, local_gpus)
+    if config.cluster.backend == "local" and 0 < local_gpus < ranks.size:
+        key = "nproc_per_node" if ranks.nodes <= local_gpus else "nodes"
+        raise ConfigError(
+            f"cluster.{key} = {getattr(ranks, key)}: the ranks, {ranks}, need a GPU each, and this host has "
+            f"{local_gpus}; set cluster.nodes={min(ranks.nodes, local_gpus)}, or CUDA_VISIBLE_DEVICES= for the CPU"
+        )
 
 
 def _keys_belong_to_backend(config: RunConfig) -> None:

@@ -1,0 +1,111 @@
+"""Where flow tests run: a folder of their own for Metaflow's datastore and Convoy's jobs, and commands run there."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FLOW = REPOSITORY / "flows" / "train_flow.py"
+SMOKE = REPOSITORY / "configs" / "train" / "cpu-smoke.yaml"
+CONVOY = Path(sys.executable).with_name("convoy")
+
+_NOT_INHERITED = ("CONVOY_ROOT", "CONVOY_CONFIGS", "METAFLOW_PROFILE", "METAFLOW_RUN_ID")
+_CLIENT = "from metaflow import Flow, Run, Step, Task, namespace\nfrom metaflow.cards import get_cards\nimport json\n"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A working directory whose `.metaflow` and jobs no other test sees."""
+
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """Where the jobs are."""
+        return self.folder / "jobs"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
+        own = {
+            "CONVOY_ROOT": str(self.root),
+            "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(self.folder),
+            "METAFLOW_HOME": str(self.folder / "home"),
+            "METAFLOW_USER": "tester",
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        return {**inherited, **own, **self.variables}
+
+    def start(self, *command: str | Path) -> "subprocess.Popen[str]":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [*map(str, command)], cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe, text=True
+        )
+
+    def run(self, *command: str | Path) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*command)
+        stdout, stderr = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    def flow(self, *words: str, overrides: str = "") -> "subprocess.CompletedProcess[str]":
+        """`python flows/train_flow.py` with the smoke configuration, these overrides and words."""
+        return self.run(*flow_command(*words, overrides=overrides))
+
+    def convoy(self, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+        return self.run(CONVOY, *words)
+
+    def client(self, code: str) -> Any:
+        """What Metaflow's Client API gives: the value of `answer` after `code`, as JSON data."""
+        script = f"{_CLIENT}namespace(None)\n{code}\nprint('ANSWER', json.dumps(answer))"
+        done = self.run(sys.executable, "-c", script)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.rpartition("ANSWER ")[2])
+
+    def runs(self) -> list[str]:
+        """Ids of the runs that Metaflow knows here, oldest first."""
+        folder = self.folder / ".metaflow" / "TrainFlow"
+        found = (path.name for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else ()
+        return sorted(found, key=int)
+
+
+def flow_command(*words: str, overrides: str = "") -> list[str]:
+    laid_on = ["--config-value", "set", overrides] if overrides else []
+    return [sys.executable, str(FLOW), "--config", "run", str(SMOKE), *laid_on, *words]
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
+    """The first true value of `condition`. Fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s")
+
+
+def worker_pid(job: Path, generation: int, node: int) -> int | None:
+    """The process of a node's one worker, known by the log it writes."""
+    log = f"{job}/logs/{generation:06d}/{node:05d}/rank{node:05d}.log"
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and str((process / "fd" / "1").readlink()) == log:
+                return int(process.name)
+        except OSError:
+            continue  # it ended meanwhile, or is not ours to look at
+    return None
+
+
+def own_lines(stderr: str) -> Sequence[str]:
+    """What Convoy printed, without Metaflow's banner."""
+    banner = ("Metaflow ", "Validating", "    The graph", "Running pylint", "    Pylint")
+    return [line for line in stderr.splitlines() if line.strip() and not line.startswith(banner)]

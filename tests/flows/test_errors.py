@@ -1,0 +1,31 @@
+"""Bad input: one line, the right exit code, and no run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.flows.error_cases import CASES, Case
+from tests.flows.error_table import BEGIN, DOCUMENT, END, outcome_of, row
+from tests.flows.runs import Run
+
+TABLE = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.wrong for case in CASES])
+def test_bad_input_is_told_in_the_line_that_the_table_says(case: Case, smoke: Run, tmp_path: Path) -> None:
+    place = smoke.copied(tmp_path)
+    outcome = outcome_of(case, place, smoke.job)
+    assert outcome.code == case.code
+    assert outcome.runs == (0 if case.code == 2 else 1)
+    assert len(outcome.text.splitlines()) == 1
+    assert row(case, outcome) in TABLE
+
+
+def test_the_table_has_one_row_for_each_case() -> None:
+    wrongs = re.findall(r"^\| ([^|]*) \|", TABLE, re.MULTILINE)
+    assert wrongs[1:] == [case.wrong for case in CASES]
+
+
+def test_each_kind_of_bad_input_is_there_once() -> None:
+    assert len({case.wrong for case in CASES}) == len({case.overrides + case.words + case.config for case in CASES})

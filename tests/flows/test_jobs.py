@@ -1,0 +1,62 @@
+"""A job outlives its runs: `--job` and `--tag job:` continue it, and a finished one says so."""
+
+from pathlib import Path
+
+from convoy.events.types import GenerationStarted, Restored, StepDone
+from convoy.job.lineage import CommitRef, read_history
+from tests.flows.places import own_lines
+from tests.flows.runs import Run
+
+
+def test_a_second_run_with_more_steps_goes_on_from_the_commit(continued: Run) -> None:
+    generations = read_history(continued.store).generations
+    assert generations[2].parent == CommitRef(generation=1, step=20)
+    events = [e for e in continued.events() if e.generation == 2]
+    assert [e.step for e in events if isinstance(e, StepDone)] == list(range(21, 31))
+    (restored,) = [e for e in events if isinstance(e, Restored)]
+    assert (restored.from_generation, restored.step) == (1, 20)
+
+
+def test_the_second_run_s_data_are_of_the_whole_job(continued: Run) -> None:
+    data = continued.data("job", "metrics", "checkpoint_uri")
+    assert data["job"] == continued.job != f"TrainFlow-{continued.id}"
+    assert data["metrics"]["step"] == 30
+    assert data["checkpoint_uri"].endswith("commits/000002-000000030.json")
+
+
+def test_the_run_that_continues_a_job_is_tagged_with_it(continued: Run) -> None:
+    assert f"job:{continued.job}" in continued.place.client(f"answer = sorted(Run({continued.pathspec!r}).tags)")
+
+
+def test_a_finished_job_says_so_and_starts_no_run(smoke: Run, tmp_path: Path) -> None:
+    place = smoke.copied(tmp_path)
+    for words in (
+        ("--job", smoke.job),
+        ("--tag", f"job:{smoke.job}"),
+        ("--job", smoke.job, "--tag", f"job:{smoke.job}"),
+    ):
+        done = place.flow("run", *words)
+        assert done.returncode == 0
+        told = f"job {smoke.job} is finished: 20 of 20 steps are done; raise train.steps to go on"
+        assert done.stdout.strip() == told
+        assert own_lines(done.stderr) == []
+    assert place.runs() == []
+
+
+def test_a_job_whose_data_changed_under_the_same_configuration_is_refused_when_they_are_read(
+    smoke: Run, tmp_path: Path
+) -> None:
+    place = smoke.copied(tmp_path)
+    record = place.root / smoke.job / "JOB.json"
+    record.write_text(record.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
+    done = place.flow("run", "--job", smoke.job, overrides="train.steps=30")
+    assert done.returncode == 1
+    assert f"job {smoke.job} was started with 0" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "train/" not in done.stdout
+
+
+def test_both_ranks_of_both_generations_started_from_the_same_run(continued: Run) -> None:
+    started = [e for e in continued.events() if isinstance(e, GenerationStarted) and e.generation == 2]
+    assert {e.run for e in started} == {continued.pathspec}
+    assert {e.parent_step for e in started} == {20}

@@ -1,0 +1,93 @@
+"""A run of the train flow from start to end: its exit, data, tags, cards, log and files."""
+
+import json
+import re
+
+from convoy.events.types import CheckpointSaved, Evaluated, GenerationEnded, GenerationStarted, StepDone, WorkerReady
+from convoy.job.lineage import CommitRef, lineage, read_history
+from convoy.job.record import read_config, read_record
+from tests.flows.places import own_lines
+from tests.flows.runs import Run
+
+
+def test_a_run_ends_with_exit_code_0_and_says_where_its_results_are(smoke: Run) -> None:
+    assert smoke.done.returncode == 0
+    last = [re.sub(r"^.*?\] ", "", line) for line in smoke.done.stdout.splitlines() if "/end/" in line]
+    assert f"job {smoke.job}: finished at step 20" in last
+    assert f"checkpoint {smoke.folder}/commits/000001-000000020.json" in last
+    assert f"model {smoke.folder}/model/000001-000000020" in last
+    assert own_lines(smoke.done.stderr) == []
+
+
+def test_the_run_s_data_give_job_config_checkpoint_model_and_metrics(smoke: Run) -> None:
+    data = smoke.data("job", "checkpoint_uri", "model_uri", "metrics", "config")
+    assert data["job"] == f"TrainFlow-{smoke.id}"
+    assert data["checkpoint_uri"] == f"{smoke.folder}/commits/000001-000000020.json"
+    assert data["model_uri"] == f"{smoke.folder}/model/000001-000000020"
+    assert data["config"]["root"] == str(smoke.place.root)
+    assert data["config"]["train"]["steps"] == 20
+    metrics = data["metrics"]
+    assert (metrics["outcome"], metrics["step"], metrics["skipped_steps"]) == ("finished", 20, 0)
+    assert metrics["loss"] < metrics["initial_loss"]
+    assert metrics["tokens_per_second"]["median"] > 0
+
+
+def test_the_run_is_tagged_with_its_job(smoke: Run) -> None:
+    tags = smoke.place.client(f"answer = sorted(Run({smoke.pathspec!r}).tags)")
+    assert [tag for tag in tags if tag.startswith("job:")] == [f"job:{smoke.job}"]
+
+
+def test_the_final_card_tells_the_outcome(smoke: Run) -> None:
+    ((_, text),) = smoke.cards("join")
+    for words in ("Finished", "parameters", "2 ranks on 2 nodes", "Validation loss", "commits/000001-000000020.json"):
+        assert words in text, words
+
+
+def test_node_0_has_the_live_card_and_the_other_nodes_say_where_it_is(smoke: Run) -> None:
+    cards = dict(smoke.cards("train"))
+    (control,) = [task for task in cards if "node" not in task]
+    (other,) = [task for task in cards if task != control]
+    assert "Step breakdown" in cards[control] or "Loss" in cards[control]
+    assert "Node 1 of 2" in cards[other]
+    assert f"{smoke.pathspec}/train/{control}" in cards[other]
+    assert "Loss" not in cards[other]
+
+
+def test_the_event_log_tells_the_whole_run(smoke: Run) -> None:
+    events = smoke.events()
+    started = [e for e in events if isinstance(e, GenerationStarted)]
+    assert {(e.node, e.run, e.attempt, e.world_size) for e in started} == {(n, smoke.pathspec, 0, 2) for n in (0, 1)}
+    assert [e.step for e in events if isinstance(e, StepDone)] == list(range(1, 21))
+    assert [e.step for e in events if isinstance(e, Evaluated)] == [0, 10, 20]
+    assert [e.step for e in events if isinstance(e, CheckpointSaved)] == [10, 20]
+    ended = [e for e in events if isinstance(e, GenerationEnded)]
+    assert {(e.node, e.outcome) for e in ended} == {(0, "finished"), (1, "finished")}
+    phases = ["imported", "connected", "built", "restored", "first_step"]
+    for rank in (0, 1):
+        assert [e.phase for e in events if isinstance(e, WorkerReady) and e.rank == rank] == phases
+
+
+def test_the_job_s_files_are_where_the_design_puts_them(smoke: Run) -> None:
+    record, history = read_record(smoke.store), read_history(smoke.store)
+    assert record is not None
+    assert (record.job, record.seed, record.global_batch, record.steps) == (smoke.job, 0, 8, 20)
+    assert lineage(history) == [CommitRef(generation=1, step=10), CommitRef(generation=1, step=20)]
+    formed = history.generations[1]
+    assert (formed.parent, formed.nodes, formed.world_size) == (None, 2, 2)
+    assert formed.formation.startswith(f"{smoke.id}/train/")
+    assert read_config(smoke.store, formed.config_hash)["train"]["steps"] == 20
+    names = set(smoke.store.sizes(""))
+    assert "events/000001/00001/rank00001.jsonl" in names
+    assert "LIVE.json" not in names
+    assert any(name.startswith("shards/000001-000000020/") for name in names)
+
+
+def test_another_run_gets_a_job_of_its_own_and_the_same_token_shards(smoke: Run, continued: Run) -> None:
+    before, after = ({p.name for p in (r.place.root / "_data").iterdir()} for r in (smoke, continued))
+    assert before == after
+
+
+def test_the_exported_model_is_a_hugging_face_folder(smoke: Run) -> None:
+    folder = smoke.folder / "model" / "000001-000000020"
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "gpt2"
+    assert (folder / "model.safetensors").stat().st_size > 0

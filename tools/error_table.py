@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Write the table of docs/errors.md: runs every command of tests/flows/error_cases.py and notes what it prints.
+
+tools/error_table.py   takes about a minute
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.flows.error_cases import CASES
+from tests.flows.error_table import BEGIN, DOCUMENT, END, outcome_of, row
+from tests.flows.places import Place
+
+HEADER = "| what is wrong | command | line on stderr | exit code |\n|---|---|---|---|"
+
+
+def rows(folder: Path) -> list[str]:
+    """One line for each case; the jobs live below `folder`."""
+    trained = Place(folder / "trained")
+    trained.flow("run").check_returncode()
+    job = f"TrainFlow-{trained.runs()[0]}"
+    found = []
+    for i, case in enumerate(CASES):
+        place = Place(folder / str(i))
+        shutil.copytree(trained.root, place.root)
+        found.append(row(case, outcome_of(case, place, job)))
+    return found
+
+
+def main() -> None:
+    before, _, rest = DOCUMENT.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    with tempfile.TemporaryDirectory(prefix="convoy-errors-") as folder:
+        table = "\n".join([HEADER, *rows(Path(folder))])
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
