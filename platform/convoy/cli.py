@@ -10,8 +10,24 @@ if TYPE_CHECKING:
     from convoy.storage import Store
 
 
+class _Failed(click.ClickException):
+    """Ends the command with one line on stderr."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"convoy: {self.message}", err=True)
+
+
+class _Refused(_Failed):
+    """The same, for what the user can mend."""
+
+    exit_code = 2
+
+
 class _PlainErrors(click.Group):
-    """Shows bad input as one line on stderr, exit code 2, and an outage as one line, exit code 1."""
+    """Bad input is one line and exit code 2; an outage, or another writer, is one line and exit code 1."""
 
     def invoke(self, ctx: click.Context) -> object:
         from convoy.config.errors import ConfigError
@@ -20,11 +36,9 @@ class _PlainErrors(click.Group):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            click.echo(f"convoy: {error}", err=True)
-            sys.exit(2)
+            raise _Refused(error) from None
         except StoreUnavailable as error:
-            click.echo(f"convoy: {error}", err=True)
-            sys.exit(1)
+            raise _Failed(error) from None
 
 
 ROOT = click.option(
@@ -66,7 +80,7 @@ def show(job: str, root: str | None, as_json: bool) -> None:
     store, events, config = _open(root, job)
     report = fold(events, config.get("train", {}).get("steps"))
     if as_json:
-        click.echo(json.dumps(to_json(report), indent=2))
+        click.echo(json.dumps(to_json(report), indent=2, allow_nan=False))
     else:
         show_page(final_page(report, config, {"Job": store.uri}), Console())
 
@@ -76,7 +90,7 @@ def show(job: str, root: str | None, as_json: bool) -> None:
 @ROOT
 @click.option("--follow/--no-follow", default=True, help="Go on until the job ends.")
 def tail(job: str, root: str | None, follow: bool) -> None:
-    """Print JOB's events as they come."""
+    """Print JOB's steps and events as they come."""
     from convoy.report.tail import follow as follow_log
 
     store, _, _ = _open(root, job)
@@ -94,10 +108,15 @@ def export(job: str, root: str | None, kind: str, step: int | None, folder: str)
     """Write JOB's weights to FOLDER in a form that other software loads."""
     from pathlib import Path
 
+    store, _, config = _open(root, job)  # before torch is imported: a wrong name is told at once
+    from convoy.checkpoint.commit import DamagedCommitError
+    from convoy.data.local import DataDamaged
     from convoy.training.export import export_job
 
-    store, _, config = _open(root, job)
-    ref = export_job(store, _root(root), config, Path(folder), step)
+    try:
+        ref = export_job(store, _root(root), config, Path(folder), step)
+    except (DamagedCommitError, DataDamaged) as error:
+        raise _Failed(error) from None
     click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")
 
 
@@ -107,12 +126,16 @@ def export(job: str, root: str | None, kind: str, step: int | None, folder: str)
 @click.option("--to", "to_step", type=int, required=True, help="Go on from the newest commit at or below this step.")
 def rewind(job: str, root: str | None, to_step: int) -> None:
     """Let JOB go on from an earlier checkpoint; what came after it is kept, and never read again."""
+    from convoy.job.generations import GenerationLostError
     from convoy.job.generations import rewind as rewind_job
     from convoy.job.live import check_not_live
 
     store, _, _ = _open(root, job)
     check_not_live(store, job)
-    target = rewind_job(store, to_step)
+    try:
+        target = rewind_job(store, to_step)
+    except GenerationLostError as error:
+        raise _Failed(error) from None
     click.echo(f"job {job} goes on from step {target.step} of generation {target.generation}")
 
 
@@ -153,7 +176,8 @@ def _open(root: str | None, job: str) -> "tuple[Store, list[AnyEvent], dict[str,
     if read_record(store) is None:
         from convoy.config.errors import ConfigError, nearest
 
-        raise ConfigError(f"job = {job}: no such job under {where}; {nearest(job, known_jobs(where))}")
+        known = known_jobs(where)
+        raise ConfigError(f"job = {job}: no such job under {where}" + (f"; {nearest(job, known)}" if known else ""))
     ran_with = newest_config(read_history(store))
     return store, read_events(store), read_config(store, ran_with) if ran_with else {}
 

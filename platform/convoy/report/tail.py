@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent, GenerationEnded, StepDone
+from convoy.job.live import is_live, read_mark
 from convoy.report import numbers
 from convoy.report.timeline import timeline
 from convoy.storage import Store
@@ -13,9 +14,13 @@ POLL_SECONDS = 1.0
 
 
 def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> Iterator[str]:
-    """Lines for what the log holds and then, with `follow`, for what comes, until the newest generation has ended."""
+    """Lines for what the log holds and then, with `follow`, for what comes.
+
+    It ends when the newest generation has ended, or when no run is working on the job, as after the loss of its host.
+    """
     reader, ended = EventReader(store), False
     while True:
+        running = follow and _runs(store)  # asked first, so that the last events of a run that ends now are printed
         events = reader.poll()
         yield from lines(events)
         for event in events:
@@ -23,7 +28,15 @@ def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> It
                 ended = isinstance(event, GenerationEnded)
         if ended or not follow:
             return
+        if not running:
+            yield "no run is working on this job now"
+            return
         time.sleep(poll_seconds)
+
+
+def _runs(store: Store) -> bool:
+    mark = read_mark(store)
+    return mark is not None and is_live(mark, time.time())
 
 
 def lines(events: list[AnyEvent]) -> list[str]:
