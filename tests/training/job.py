@@ -144,6 +144,10 @@ class Job:
         assert newest is not None
         return read_commit(self.store, newest)
 
+    def commit_of(self, step: int) -> Commit:
+        """The commit of a step."""
+        return next(read_commit(self.store, ref) for ref in lineage(read_history(self.store)) if ref.step == step)
+
     def state(self, commit: Commit | None = None) -> dict[str, Any]:
         """Everything in a commit's shards, whole and by flat names; the newest commit's by default."""
         shards = (commit or self.commit()).shards

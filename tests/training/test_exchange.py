@@ -1,0 +1,60 @@
+"""The per-step exchange."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from convoy.training.exchange import Agreed, Exchange, StopReason
+from tests.ranks import on_ranks
+
+Offer = tuple[int, StopReason | None]
+
+
+def exchanged(offers: list[list[Offer]], folder: Path) -> list[list[Agreed]]:
+    """What each rank is told; offers[step][rank]."""
+    return on_ranks(len(offers[0]), _exchange, offers, str(folder / "store"))
+
+
+def _exchange(rank: int, offers: list[list[Offer]], path: str) -> list[Agreed]:
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=len(offers[0]))
+    group = dist.group.WORLD
+    assert group is not None
+    exchange, told = Exchange(group), []
+    for offer in offers:
+        exchange.begin(*offer[rank])
+        told.append(exchange.finish())
+    return told
+
+
+def test_tokens_are_summed_and_each_step_is_exchanged_anew(tmp_path: Path) -> None:
+    told = exchanged([[(3, None), (4, None), (0, None)], [(1, None), (1, None), (1, None)]], tmp_path)
+
+    assert told == [[Agreed(7, None), Agreed(3, None)]] * 3
+
+
+def test_one_rank_is_enough_to_stop_all(tmp_path: Path) -> None:
+    told = exchanged([[(1, None), (1, None)], [(1, None), (1, "requested")]], tmp_path)
+
+    assert told == [[Agreed(2, None), Agreed(2, "requested")]] * 2
+
+
+def test_all_name_the_same_reason_when_there_are_several(tmp_path: Path) -> None:
+    reasons: tuple[StopReason, ...] = ("max_hours", "max_cost_usd", "requested")
+    pairs = list(itertools.product(reasons, reasons))
+
+    told = exchanged([[(0, one), (0, other)] for one, other in pairs], tmp_path)
+
+    assert told[0] == told[1]
+    assert all(agreed.stop in pair for agreed, pair in zip(told[0], pairs, strict=True))
+
+
+def test_finishing_what_was_not_begun_is_an_error(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert dist.group.WORLD is not None
+        with pytest.raises(RuntimeError, match="before begin"):
+            Exchange(dist.group.WORLD).finish()
+    finally:
+        dist.destroy_process_group()

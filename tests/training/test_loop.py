@@ -1,0 +1,147 @@
+"""What the loop does when: logging, saving, evaluating."""
+
+from pathlib import Path
+
+import pytest
+
+from convoy.events.types import (
+    CheckpointFailed,
+    CheckpointSaved,
+    Environment,
+    Evaluated,
+    MemoryPeak,
+    ModelBuilt,
+    RankThroughput,
+    StepDone,
+    WorkerReady,
+)
+from convoy.training.optimizer import learning_rate
+from convoy.training.step import Batch, Stepper
+from tests.training.faults import before_step
+from tests.training.job import Fault, Job, tiny
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """12 steps on two ranks; saved at 5, 10 and 12, evaluated at 0, 6 and 12, every third step logged."""
+    config = tiny(
+        train={"steps": 12, "global_batch": 5, "micro_batch": 2, "log_every_steps": 3, "matmul_peak_seconds": 0.01},
+        checkpoint={"every_steps": 5},
+        evaluation={"every_steps": 6},
+    )
+    made = Job(str(tmp_path_factory.mktemp("job")), config)
+    made.run(2)
+    return made
+
+
+def test_saves_are_at_multiples_and_at_the_end(job: Job) -> None:
+    assert [e.step for e in job.events(CheckpointSaved)] == [5, 10, 12]
+    assert job.steps_committed() == [5, 10, 12]
+
+
+def test_evaluations_are_at_the_start_at_multiples_and_at_the_end(job: Job) -> None:
+    evaluations = job.events(Evaluated)
+    assert [e.step for e in evaluations] == [0, 6, 12]
+    assert evaluations[-1].loss < evaluations[0].loss
+    assert {e.tokens for e in evaluations} == {5 * 16}
+    assert {e.bits_per_byte for e in evaluations} == {None}  # synthetic tokens have no bytes
+
+
+def test_every_so_many_steps_are_logged(job: Job) -> None:
+    steps = job.events(StepDone)
+    assert [e.step for e in steps] == [3, 6, 9, 12]
+    assert {e.rank for e in steps} == {0}
+    assert {e.tokens for e in steps} == {5 * 16}
+    config = job.config
+    expected = [learning_rate(e.step - 1, 12, config.optimizer, config.schedule) for e in steps]
+    assert [e.lr for e in steps] == expected
+
+
+def test_the_parts_of_a_step_sum_to_its_time(job: Job) -> None:
+    for e in job.events(StepDone):
+        parts = (e.data_seconds, e.exchange_seconds, e.forward_seconds, e.backward_seconds, e.optimizer_seconds)
+        assert min(parts) > 0
+        assert sum(parts) == pytest.approx(e.seconds)
+
+
+def test_each_rank_tells_its_own_throughput_of_all_its_tokens(job: Job) -> None:
+    told = job.events(RankThroughput)
+    assert sorted((e.rank, e.step) for e in told) == [(0, 10), (0, 12), (1, 10), (1, 12)]
+    assert sum(e.tokens for e in told) == 12 * 5 * 16
+    assert {e.rank: e.tokens for e in told if e.step == 12} == {0: 2 * 3 * 16, 1: 2 * 2 * 16}
+
+
+def test_the_start_is_told_by_all_ranks_and_in_order(job: Job) -> None:
+    for rank in (0, 1):
+        told = [e for e in job.events(WorkerReady) if e.rank == rank]
+        assert [e.phase for e in told] == ["imported", "connected", "built", "restored", "first_step"]
+        assert [e.seconds for e in told] == sorted(e.seconds for e in told)
+        first, measured = [e for e in job.events(Environment) if e.rank == rank]
+        assert first.matmul_tflops is None
+        assert measured.matmul_tflops is not None
+        assert measured.matmul_tflops > 0
+        assert measured.peak_tflops is None  # a CPU has no entry in the catalog
+    assert {e.rank for e in job.events(MemoryPeak)} == {0, 1}
+
+
+def test_the_model_is_told_with_its_size(job: Job) -> None:
+    (built,) = job.events(ModelBuilt)
+    parameters = 257 * 48 + 32 * 48 + 2 * (12 * 48**2 + 13 * 48) + 2 * 48
+    assert built.parameters == parameters
+    assert parameters * 4 // 2 <= built.sharded_bytes < parameters * 4 // 2 + 5000  # uneven rows
+
+
+def test_the_counters_of_the_last_commit_are_those_of_all_steps(job: Job) -> None:
+    progress = job.commit().progress
+    assert (progress.step, progress.tokens, progress.skipped) == (12, 12 * 5 * 16, 0)
+    assert job.commit().sampler.next_sample == 12 * 5
+    assert progress.seconds > 0
+
+
+def test_a_failed_save_leaves_the_commit_before_it_and_training_goes_on(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 8}, checkpoint={"every_steps": 2}))
+
+    assert job.run(2, _no_room_between(job, 3, 5)) == [False, False]
+
+    assert [e.step for e in job.events(CheckpointFailed)] == [4, 5]
+    assert all("Error" in e.error and "\n" not in e.error for e in job.events(CheckpointFailed))
+    assert job.steps_committed() == [2, 6, 8]
+
+
+def test_a_failed_save_is_not_tried_again_at_every_step(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 30}, checkpoint={"every_steps": 20}))
+
+    job.run(1, _no_room_between(job, 19, 23))
+
+    assert [e.step for e in job.events(CheckpointFailed)] == [20, 22]
+    assert job.steps_committed() == [24, 30]
+
+
+def test_the_last_save_may_not_fail(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 4}, checkpoint={"every_steps": 2}))
+
+    outcomes = job.run(2, _no_room_between(job, 3, 100))
+
+    assert len(set(outcomes)) == 1
+    assert str(outcomes[0]).startswith("the last checkpoint, of step 4, was not saved: ")
+    assert job.steps_committed() == [2]
+
+
+def _no_room_between(job: Job, first: int, end: int) -> Fault:
+    """From step `first` until `end` a file stands where the shards' folder should be."""
+    shards = Path(job.store.uri) / "shards"
+    aside = shards.with_name("aside")
+
+    def fault(rank: int) -> None:
+        def act(_: Stepper, step: int, __: list[Batch]) -> None:
+            if rank == 0 and step == first:
+                shards.mkdir(exist_ok=True)
+                shards.rename(aside)
+                shards.write_text("in the way")
+            if rank == 0 and step == end:
+                shards.unlink()
+                aside.rename(shards)
+
+        before_step(act)
+
+    return fault

@@ -1,0 +1,118 @@
+"""A loss or gradient that is not finite on one rank is skipped by all."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from convoy.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
+from convoy.training.step import Batch, Stepper
+from tests.training.faults import before_step, spoil_loss
+from tests.training.job import Job, differing, tiny
+
+Spoil = Callable[[torch.Tensor], torch.Tensor]
+
+
+def nan_gradient(loss: torch.Tensor) -> torch.Tensor:
+    """The loss as it is, with a gradient that is not."""
+    if loss.requires_grad:
+        loss.register_hook(lambda grad: grad * torch.nan)
+    return loss
+
+
+SPOILS: dict[str, Spoil] = {
+    "loss and gradient NaN": lambda loss: loss * torch.nan,
+    "loss infinite, gradient finite": lambda loss: loss + torch.inf,
+    "gradient NaN, loss finite": nan_gradient,
+    "gradient infinite": lambda loss: loss * 1e38 * 10,
+}
+
+
+def a_job(root: Path, most: int = 3, steps: int = 8) -> Job:
+    return Job(
+        str(root),
+        tiny(
+            train={"steps": steps, "max_nonfinite_steps": most, "global_batch": 7, "micro_batch": 2},
+            checkpoint={"every_steps": 1},
+        ),
+    )
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_all_ranks_skip_the_step_and_go_on(spoil: str, tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    assert job.run(2, spoil_loss(SPOILS[spoil], steps=[4], rank=1)) == [False, False]
+
+    assert [e.step for e in job.events(StepDone) if e.skipped] == [5]
+    assert job.steps_committed() == [1, 2, 3, 4, 6, 7, 8]
+    assert (job.commit().progress.skipped, job.commit().progress.step) == (1, 8)
+    assert all(torch.isfinite(x).all() for x in job.state().values() if isinstance(x, torch.Tensor))
+
+
+def test_a_skipped_step_leaves_weights_and_optimizer_as_they_were(tmp_path: Path) -> None:
+    job = a_job(tmp_path, steps=5)
+    job.run(2, spoil_loss(SPOILS["loss and gradient NaN"], steps=[4], rank=0))
+
+    before, after = (job.state(job.commit_of(step)) for step in (4, 5))
+
+    assert job.events(StepDone)[-1].skipped
+    assert differing(before, after) == []
+
+
+def test_too_many_in_a_row_fail_on_all_ranks_and_commit_nothing(tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    outcomes = job.run(3, spoil_loss(SPOILS["gradient NaN, loss finite"], steps=range(4, 8), rank=2))
+
+    assert len(set(outcomes)) == 1
+    assert str(outcomes[0]).startswith("step 7: 3 steps in a row had a loss or gradient that is not finite")
+    assert [e.step for e in job.events(CheckpointSaved)] == [1, 2, 3, 4]
+    assert [(e.step, e.reason) for e in job.events(Stopping)] == [(7, "nonfinite")]
+
+
+def test_fewer_in_a_row_start_the_count_again(tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    assert job.run(2, spoil_loss(SPOILS["loss and gradient NaN"], steps=[1, 2, 4, 5, 7], rank=1)) == [False, False]
+
+    assert job.commit().progress.skipped == 5
+
+
+def test_a_save_that_fell_on_a_skipped_step_is_made_after_it(tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    job.run(2, spoil_loss(SPOILS["loss and gradient NaN"], steps=[3, 4], rank=1), checkpoint={"every_steps": 4})
+
+    assert job.steps_committed() == [6, 8]
+
+
+def test_weights_that_are_broken_at_the_end_are_not_committed(tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    def break_weights(rank: int) -> None:
+        def act(stepper: Stepper, step: int, _: list[Batch]) -> None:
+            if step == 7 and rank == 0:
+                stepper._parameters[0].to_local().detach().fill_(torch.nan)
+
+        before_step(act)
+
+    outcomes = job.run(2, break_weights)
+
+    assert [str(x)[:59] for x in outcomes] == ["step 8: the last step was not finite, nor is the held-out l"] * 2
+    assert job.steps_committed() == [1, 2, 3, 4, 5, 6, 7]
+    assert [e.step for e in job.events(Evaluated)] == [0]
+
+
+def test_a_skipped_step_with_replicas_and_accumulation_leaves_no_gradient_behind(tmp_path: Path) -> None:
+    config = tiny(train={"steps": 2, "micro_batch": 1})
+    job, alone = Job(str(tmp_path / "four"), config), Job(str(tmp_path / "one"), config)
+    spoil = SPOILS["gradient NaN, loss finite"]
+    alone.run(1, spoil_loss(spoil, steps=[0], rank=0))
+
+    job.run(4, spoil_loss(spoil, steps=[0], rank=3), parallel={"strategy": "hsdp", "shard_size": 2})
+
+    assert [e.skipped for e in job.events(StepDone)] == [True, False]
+    assert job.losses() == pytest.approx(alone.losses(), abs=1e-5)
+    assert job.events(StepDone)[1].grad_norm == pytest.approx(alone.events(StepDone)[1].grad_norm, rel=1e-4)
