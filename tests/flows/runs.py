@@ -17,6 +17,9 @@ from convoy.job.record import job_store
 from convoy.storage import Store
 from tests.flows.places import Place, flow_command, wait_for, worker_pid
 
+NO_EXPORT = "checkpoint.export_model=false"
+LONG = f"train.steps=160 checkpoint.every_steps=20 evaluation.every_steps=80 report.card_refresh_seconds=1 {NO_EXPORT}"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -82,7 +85,7 @@ def smoke_run(folder: Path) -> Run:
 def continued_run(run: Run, folder: Path, steps: int) -> Run:
     """The job of `run` goes on, in a copy of its place, to that many steps."""
     place = run.copied(folder)
-    done = place.flow("run", "--job", run.job, overrides=f"train.steps={steps}")
+    done = place.flow("run", "--job", run.job, overrides=f"train.steps={steps} {NO_EXPORT}")
     return newest(place, done, run.job)
 
 
@@ -99,9 +102,6 @@ class Interrupted:
     """`convoy show JOB`, meanwhile."""
     live: str
     """The live card, meanwhile."""
-
-
-LONG = "train.steps=160 checkpoint.every_steps=20 evaluation.every_steps=80 report.card_refresh_seconds=1"
 
 
 def interrupted_run(folder: Path) -> Interrupted:

@@ -1,0 +1,67 @@
+"""The multi-node flow compiles for Argo Workflows, offline."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.flows.places import FLOW, REPOSITORY, Place
+
+P4D = REPOSITORY / "configs" / "train" / "gpt-7b-p4d.yaml"
+IMAGE = "registry.example/convoy:1"
+
+
+@pytest.fixture
+def workflow(s3_uri: str, tmp_path: Path) -> dict[str, Any]:
+    bucket = s3_uri.removeprefix("s3://").partition("/")[0]
+    overrides = (
+        f"root=s3://{bucket}/jobs data.corpus.path=s3://{bucket}/corpus cluster.image={IMAGE} "
+        "cluster.service_account=trainer 'cluster.tolerations=[{key: spot, operator: Exists}]'"
+    )
+    place = Place(
+        tmp_path, {"METAFLOW_DEFAULT_DATASTORE": "s3", "METAFLOW_DATASTORE_SYSROOT_S3": f"s3://{bucket}/metaflow"}
+    )
+    done = place.run(
+        sys.executable, FLOW, "--config", "run", P4D, "--config-value", "set", overrides,
+        "argo-workflows", "create", "--only-json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    return found
+
+
+def template(workflow: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [t for t in workflow["spec"]["templates"] if t["name"] == name]
+    return dict(found)
+
+
+def test_the_flow_becomes_a_jobset_of_one_control_and_three_workers(workflow: dict[str, Any]) -> None:
+    manifest = template(workflow, "train")["resource"]["manifest"]
+    assert "replicas: {{=asInt(inputs.parameters.workerCount)}}" in manifest
+    jobset = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "1", manifest))
+    assert jobset["kind"] == "JobSet"
+    jobs = {job["name"]: job for job in jobset["spec"]["replicatedJobs"]}
+    assert set(jobs) == {"control", "worker"}
+    for job in jobs.values():
+        pod = job["template"]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["image"] == IMAGE
+        limits = container["resources"]["limits"]
+        assert limits["nvidia.com/gpu"] == "8"
+        assert limits["vpc.amazonaws.com/efa"] == "4"
+        assert pod["serviceAccountName"] == "trainer"
+        assert {"key": "spot", "operator": "Exists"} in [
+            {k: v for k, v in t.items() if v is not None} for t in pod["tolerations"]
+        ]
+        assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] == "p4d.24xlarge"
+
+
+def test_the_other_steps_are_small_cpu_tasks_of_the_same_image(workflow: dict[str, Any]) -> None:
+    for name in ("prepare-data", "join"):
+        container = template(workflow, name)["container"]
+        assert container["image"] == IMAGE
+        assert "nvidia.com/gpu" not in container["resources"]["requests"]

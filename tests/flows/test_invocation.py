@@ -1,0 +1,91 @@
+"""The ways to start the flow: dry run, from other folders, with a bare environment; what Config words do."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from convoy.config.run import RunConfig
+from tests.flows.places import FLOW, SMOKE, Place, flow_command, own_lines
+
+
+def test_a_dry_run_prints_the_resolved_configuration_as_json_and_starts_nothing(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    done = place.flow("run", "--dry-run", overrides="train.steps=200 model.n_layers=3")
+    assert done.returncode == 0, done.stderr
+    tree = json.loads(done.stdout)
+    assert (tree["train"]["steps"], tree["model"]["n_layers"], tree["root"]) == (200, 3, str(place.root))
+    assert place.runs() == []
+    assert not place.root.exists()
+
+
+def test_a_dry_run_says_on_stderr_what_would_be_launched(tmp_path: Path) -> None:
+    told = own_lines(Place(tmp_path).flow("run", "--dry-run").stderr)
+    assert "backend: local, 2 processes on this host" in told
+    assert "batch:   8 sequences of 64 = 512 tokens a step, 20 steps" in told
+
+
+def test_what_a_dry_run_prints_is_the_same_configuration_when_it_is_run(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    first = place.flow("run", "--dry-run", overrides="train.steps=7 optimizer.lr=1e-4 data.corpus.seed=3").stdout
+    (tmp_path / "resolved.json").write_text(first)
+    command = flow_command("run", "--dry-run")
+    command[command.index(str(SMOKE))] = "resolved.json"
+    again = place.run(*command)
+    assert again.returncode == 0, again.stderr
+    assert RunConfig.model_validate_json(again.stdout) == RunConfig.model_validate_json(first)
+
+
+def test_an_override_that_is_right_only_on_top_of_the_base_file_is_let_through(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("text")
+    (tmp_path / "mine.yaml").write_text(
+        "data: {corpus: {kind: files, path: /nowhere}, tokenizer: {kind: bytes}}\nmodel: {vocab_size: 257}\n"
+    )
+    command = flow_command("run", "--dry-run", overrides=f"data.corpus.path={tmp_path}/corpus data.corpus.format=text")
+    command[command.index(str(SMOKE))] = "mine.yaml"
+    done = Place(tmp_path).run(*command)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["data"]["corpus"]["path"] == f"{tmp_path}/corpus"
+
+
+def test_without_a_configuration_the_default_job_is_run(tmp_path: Path) -> None:
+    done = Place(tmp_path).run(sys.executable, FLOW, "run", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    tree = json.loads(done.stdout)
+    assert RunConfig.model_validate(tree | {"root": None}) == RunConfig()
+
+
+@pytest.mark.parametrize(("folder", "script"), [(".", "flows/train_flow.py"), ("flows", "train_flow.py")])
+def test_it_starts_from_the_repository_and_from_its_own_folder(tmp_path: Path, folder: str, script: str) -> None:
+    command = [sys.executable, script, "run", "--dry-run"]
+    environment = Place(tmp_path).environment
+    working_directory = FLOW.parents[1] / folder
+    done = subprocess.run(command, cwd=working_directory, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_starts_without_the_environment_on_path_and_without_a_user_s_name(tmp_path: Path) -> None:
+    """Metaflow takes no name for root's, and starts the gang's other tasks with the `python` of PATH."""
+    bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CONVOY_ROOT": str(tmp_path / "jobs")}
+    bare |= {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
+    done = subprocess.run([*flow_command("run", "--dry-run")], cwd=tmp_path, env=bare, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["train"]["steps"] == 20
+
+
+def test_help_shows_the_flow_s_own_options_and_configurations(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    of_run = place.run(sys.executable, FLOW, "run", "--help")
+    assert of_run.returncode == 0, of_run.stderr
+    assert "--job" in of_run.stdout
+    assert "--dry-run" in of_run.stdout
+    assert place.run(sys.executable, FLOW, "show").returncode == 0
+
+
+def test_a_bad_configuration_is_told_before_metaflow_s_banner(tmp_path: Path) -> None:
+    done = Place(tmp_path).flow("run", overrides="train.stepz=3")
+    assert done.stderr == "convoy: train.stepz = 3: unknown key; did you mean train.steps?\n"

@@ -1,0 +1,101 @@
+"""What a local run would read is looked at before it starts."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.config.errors import ConfigError
+from convoy.config.load import resolve
+from convoy.config.run import RunConfig
+from convoy.launch.inputs import check_inputs, existing_folder
+
+NOBODY = 65534
+
+
+def config(root: Path, **over: Any) -> RunConfig:
+    synthetic = {
+        "model": {"vocab_size": 257},
+        "data": {"corpus": {"kind": "synthetic"}, "tokenizer": {"kind": "bytes"}},
+    }
+    return resolve({"root": str(root), **synthetic}, over)
+
+
+def files(path: Path) -> dict[str, Any]:
+    return {"corpus": {"kind": "files", "path": str(path)}}
+
+
+def test_a_corpus_that_is_there_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    check_inputs(config(tmp_path / "root", data=files(tmp_path)))
+    assert not (tmp_path / "root").exists()
+
+
+def test_any_file_of_the_corpus_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "b.txt").chmod(0)
+    wanted = config(tmp_path / "root", data=files(tmp_path))
+    told = as_nobody(tmp_path, lambda: check_inputs(wanted))
+    assert told == f"data.corpus: cannot read {tmp_path}/b.txt: Permission denied"
+
+
+def as_nobody(folder: Path, action: Any) -> str:
+    """The ConfigError of `action`, in a child process that is not root, to whom all files are open."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for above in (folder, *folder.parents[:3]):
+                if above.stat().st_uid == os.getuid() and above != Path("/"):
+                    above.chmod(0o755)
+            if os.getuid() == 0:
+                os.setuid(NOBODY)
+            action()
+        except ConfigError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with open(reader, "rb") as told:
+        return told.read().decode()
+
+
+def test_a_root_without_room_for_the_shards_is_refused_with_both_sizes(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(
+        ConfigError, match=r"no space for the token shards: they take about [\d.]+ GB, [\d.]+ GB are free"
+    ):
+        check_inputs(config(tmp_path / "root", data={"corpus": {"tokens": free}}))
+
+
+def test_where_data_were_prepared_before_the_room_is_not_judged_again(tmp_path: Path) -> None:
+    (tmp_path / "_data").mkdir()
+    check_inputs(config(tmp_path, data={"corpus": {"tokens": shutil.disk_usage(tmp_path).free}}))
+
+
+def custom(build: str) -> dict[str, Any]:
+    return {"build": build, "vocab_size": 257, "max_sequence_length": 256}
+
+
+def test_a_model_s_module_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_model_of_this_test.py").write_text("raise AssertionError('imported')")
+    monkeypatch.chdir(tmp_path)
+    check_inputs(config(tmp_path / "root", model=custom("my_model_of_this_test:build")))
+
+
+def test_a_module_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model.build = nowhere.models:build: no module named nowhere on the Python"):
+        check_inputs(config(tmp_path, model=custom("nowhere.models:build")))
+
+
+def test_a_module_of_an_installed_package_is_found_without_importing_it(tmp_path: Path) -> None:
+    check_inputs(config(tmp_path, model=custom("antigravity:build")))  # importing it opens a browser
+
+
+def test_the_nearest_existing_folder_is_the_folder_itself_or_one_above(tmp_path: Path) -> None:
+    assert existing_folder(tmp_path) == tmp_path
+    assert existing_folder(tmp_path / "a" / "b") == tmp_path

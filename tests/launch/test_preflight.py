@@ -1,0 +1,168 @@
+"""Before a run exists: which job it is, whether it can go on, and whether its root can be used."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.config.errors import ConfigError
+from convoy.config.load import resolve
+from convoy.config.run import RunConfig
+from convoy.job.generations import form_generation
+from convoy.job.live import LiveMarker
+from convoy.job.record import ensure_record, job_store, keep_config
+from convoy.launch.host import use_this_interpreter
+from convoy.launch.preflight import Finished, check_job_is_free, named_job, preflight, with_root
+from convoy.storage import Store
+
+SMALL = {
+    "model": {"vocab_size": 256},
+    "data": {"corpus": {"kind": "synthetic", "tokens": 1000}, "tokenizer": {"kind": "bpe", "vocab_size": 257}},
+    "train": {"steps": 20},
+}
+
+
+@pytest.fixture(autouse=True)
+def interpreter_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    use_this_interpreter()
+
+
+def config(root: Path | str, **over: Any) -> RunConfig:
+    return resolve({"root": str(root), **SMALL}, over)
+
+
+def started(root: Path | str, job: str, step: int | None = None) -> Store:
+    """A job that a generation has worked on, up to that step."""
+    store, ran_with = job_store(str(root), job), config(root)
+    ensure_record(store, job, ran_with, "fingerprint")
+    form_generation(
+        store, formation="f", nodes=1, world_size=1, config_hash=keep_config(store, ran_with), rendezvous=""
+    )
+    if step is not None:
+        store.create(f"commits/000001-{step:09d}.json", b"{}")
+    return store
+
+
+def refusal(action: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        action()
+    return str(refused.value)
+
+
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
+
+
+@given(names)
+def test_a_job_is_named_by_the_option_the_tag_or_both(name: str) -> None:
+    assert named_job(name, []) == named_job("", ["x", f"job:{name}"]) == named_job(name, [f"job:{name}"]) == name
+
+
+def test_without_option_or_tag_the_job_has_no_name_yet() -> None:
+    assert named_job(None, []) is named_job("", ["jobs:a", "other"]) is None
+
+
+def test_two_names_are_refused() -> None:
+    assert refusal(lambda: named_job("b", ["job:a"])).startswith("job = a, b: must be one name")
+    assert refusal(lambda: named_job(None, ["job:a", "job:b"])).startswith("job = a, b: must be one name")
+
+
+def test_the_root_is_filled_in_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVOY_ROOT", str(tmp_path))
+    assert with_root(RunConfig()).root == str(tmp_path)
+    assert with_root(config("/elsewhere")).root == "/elsewhere"
+
+
+def test_a_new_job_may_start_and_leaves_no_trace(store_uri: str) -> None:
+    assert preflight(config(store_uri), "new", "local") is None
+    assert job_store(store_uri, "new").sizes("") == {}
+
+
+def test_a_job_with_steps_left_may_go_on(store_uri: str) -> None:
+    started(store_uri, "a", step=10)
+    assert preflight(config(store_uri), "a", "local") is None
+
+
+def test_a_job_with_no_steps_left_is_finished(store_uri: str) -> None:
+    started(store_uri, "a", step=20)
+    finished = preflight(config(store_uri), "a", "local")
+    assert finished == Finished("a", 20, 20)
+    assert preflight(config(store_uri, train={"steps": 21}), "a", "local") is None
+
+
+@pytest.mark.parametrize(
+    ("over", "key"),
+    [
+        ({"train": {"seed": 1}}, "train.seed = 1"),
+        ({"train": {"global_batch": 7}}, "train.global_batch = 7"),
+        ({"data": {"sequence_length": 64}}, "data.sequence_length = 64"),
+        ({"data": {"corpus": {"seed": 2}}}, "data.corpus.seed = 2"),
+        ({"model": {"n_layers": 3}}, "model.n_layers = 3"),
+    ],
+)
+def test_what_must_stay_fixed_is_refused_before_the_run(tmp_path: Path, over: dict[str, Any], key: str) -> None:
+    started(tmp_path, "a", step=10)
+    told = refusal(lambda: preflight(config(tmp_path, **over), "a", "local"))
+    assert told.startswith(f"{key}: job a was started with ")
+
+
+def test_the_model_of_a_job_without_a_checkpoint_may_change(tmp_path: Path) -> None:
+    started(tmp_path, "a")
+    assert preflight(config(tmp_path, model={"n_layers": 3}), "a", "local") is None
+
+
+def test_a_live_job_is_refused(tmp_path: Path) -> None:
+    store = started(tmp_path, "a", step=10)
+    with LiveMarker(store, "TrainFlow/1"):
+        assert "run TrainFlow/1 on" in refusal(lambda: preflight(config(tmp_path), "a", "local"))
+        assert "run TrainFlow/1 on" in refusal(lambda: check_job_is_free(config(tmp_path), "a"))
+    assert preflight(config(tmp_path), "a", "local") is None
+    check_job_is_free(config(tmp_path), "a")
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = refusal(lambda: preflight(config(tmp_path / "file" / "jobs"), None, "local"))
+    assert told == f"root = {tmp_path}/file/jobs: {tmp_path}/file is not a folder that can be written to"
+
+
+def test_a_bucket_out_of_reach_is_refused_with_the_root(s3_environment: str) -> None:
+    told = refusal(lambda: preflight(config("s3://no-such-bucket/jobs"), None, "local"))
+    assert told.startswith("root = s3://no-such-bucket/jobs: ")
+    assert "NoSuchBucket" in told
+
+
+def test_a_root_that_only_the_cluster_sees_is_not_looked_at() -> None:
+    remote = config(
+        "/fsx/jobs",
+        train={"global_batch": 64},
+        cluster={
+            "backend": "kubernetes",
+            "instance_type": "p4d.24xlarge",
+            "persistent_volume_claims": {"fsx": "/fsx"},
+        },
+    )
+    began = time.monotonic()
+    assert preflight(remote, "a", "s3") is None
+    check_job_is_free(remote, "a")
+    assert time.monotonic() - began < 5
+
+
+def test_a_remote_run_does_not_need_its_corpus_on_this_host(s3_uri: str) -> None:
+    remote = config(
+        s3_uri,
+        data={"corpus": {"kind": "files", "path": "/fsx/corpus"}, "tokenizer": {"vocab_size": 256 + 1}},
+        model={"vocab_size": 300},
+        train={"global_batch": 64},
+        cluster={"backend": "kubernetes", "instance_type": "p4d.24xlarge"},
+    )
+    assert preflight(remote, "a", "s3") is None
+
+
+def test_what_the_support_matrix_refuses_is_refused_first(tmp_path: Path) -> None:
+    spot = {"backend": "batch", "instance_type": "p4d.24xlarge", "market": "spot"}
+    assert "no multi-node jobs on spot" in refusal(lambda: preflight(config(tmp_path, cluster=spot), None, "s3"))

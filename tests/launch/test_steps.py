@@ -1,0 +1,52 @@
+"""How a step fails, and what the other nodes' cards say."""
+
+import pytest
+from metaflow.exception import MetaflowException
+
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
+from convoy.gang.agent import Node, Task
+from convoy.launch.gang_step import GangFailedError, pointer_page
+from convoy.launch.steps import plain_errors, summary
+from convoy.report.page import Heading, Text
+from convoy.storage import StoreUnavailable
+
+METRICS = {"outcome": "finished", "step": 20, "initial_bits_per_byte": 4.0, "bits_per_byte": 2.0}
+
+
+@pytest.mark.parametrize("error", [ConfigError("a = 1: no"), StoreUnavailable("no answer"), GangFailedError("rank 1")])
+def test_what_a_person_can_act_on_becomes_metaflow_s_plain_error(error: Exception) -> None:
+    with pytest.raises(MetaflowException) as failed, plain_errors(GangFailedError):
+        raise error
+    assert (str(failed.value.message), failed.value.headline) == (str(error), "Convoy")
+    assert failed.value.__suppress_context__
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), plain_errors():
+        1 / 0  # noqa: B018
+
+
+def test_the_summary_names_the_outcome_and_where_things_are() -> None:
+    lines = summary("a", METRICS, "s3://b/commit", None).splitlines()
+    assert lines == [
+        "job a: finished at step 20",
+        "bits per byte 4.000 -> 2.000, 0.500 of the start",
+        "checkpoint s3://b/commit",
+        "model not exported",
+    ]
+
+
+def test_tokens_without_bytes_have_no_bits_per_byte_in_the_summary() -> None:
+    known = METRICS | {"initial_bits_per_byte": None, "bits_per_byte": None}
+    assert "bits" not in summary("a", known, None, None)
+
+
+@pytest.mark.parametrize(("per_node", "ranks"), [(1, "rank 3"), (8, "ranks 24 to 31")])
+def test_a_node_s_page_names_its_ranks_and_the_task_with_the_live_card(per_node: int, ranks: str) -> None:
+    task = Task(RunConfig(), "a", "/root", "data", "fingerprint", None)
+    node = Node(3, 4, per_node, "host", "TrainFlow/7", "f", 0, False)
+    title, who, where = pointer_page(task, node, "TrainFlow/7/train/3").blocks
+    assert (title, who) == (Heading("Node 3 of 4", level=1), Text(f"Job a, {ranks}", quiet=True))
+    assert isinstance(where, Text)
+    assert where.text.endswith("node 0: TrainFlow/7/train/3")
