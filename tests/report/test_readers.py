@@ -56,7 +56,7 @@ def test_mlflow_holds_the_metrics_parameters_times_and_texts(mlflow_uri: str) ->
     run = client.get_run(run_id)
     assert (run.info.status, run.info.run_name) == ("FINISHED", "TrainFlow/7")
     assert run.info.start_time == int(1000 * events[0].t)
-    assert run.data.params["train.global_batch"] == "16"
+    assert run.data.params["train.global_batch"] == "8"
     assert [m.step for m in client.get_metric_history(run_id, "train/loss")] == list(range(1, 171))
     (text,) = client.list_artifacts(run_id, "samples")
     assert Path(client.download_artifacts(run_id, text.path)).read_text() == f"def main({SAMPLE}"

@@ -18,7 +18,7 @@ def _shown(page: object, width: int = 110) -> str:
 
 def test_a_finished_job_shows_its_numbers_curves_and_text() -> None:
     text = _shown(final_page(fold(finished_job(), 170), CONFIG, {"Model": "/jobs/a/model"}))
-    for part in ("10.2k tok/s", "ratio 0.56", "█", "def main(x) -> None:", "/jobs/a/model", "global_batch: 16"):
+    for part in ("10.2k tok/s", "ratio 0.56", "█", "def main(x) -> None:", "/jobs/a/model", "global_batch: 8"):
         assert part in text
 
 

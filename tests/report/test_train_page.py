@@ -80,7 +80,7 @@ def test_the_final_page_keeps_text_places_configuration_and_versions() -> None:
     page = _final(finished_job())
     codes = [c.text for c in _of(page, Code)]
     assert any(text.startswith("def main(x) -> None:\n    for item") for text in codes)
-    assert any("global_batch: 16" in text for text in codes)
+    assert any("global_batch: 8" in text for text in codes)
     cells = [cell for table in _of(page, Table) for row in table.rows for cell in row]
     assert {"s3://bucket/jobs/a/model", "2.13.0", "AMD EPYC 7R13"} <= set(cells)
     assert "Generations" not in _headings(page)

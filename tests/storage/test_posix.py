@@ -131,21 +131,22 @@ def test_the_error_says_what_was_refused_and_where(tmp_path: Path) -> None:
         PosixStore(tmp_path).write("folder/object", b"x")
 
 
-def test_a_line_torn_by_a_full_disk_does_not_swallow_the_next_one(tmp_path: Path) -> None:
+def test_lines_that_a_full_disk_refuses_wait_until_there_is_room(tmp_path: Path) -> None:
     def fill_up() -> str:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         log = PosixStore(tmp_path).appender("log")
         log.append(b"before")
         resource.setrlimit(resource.RLIMIT_FSIZE, (12, hard))
-        refused = error_of(lambda: log.append(b"does not fit"))
+        log.append(b"does not fit")
+        refused = error_of(log.flush)
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         log.append(b"after")
         log.close()
         return refused
 
     assert in_a_child(fill_up) == "StoreUnavailable"
-    assert PosixStore(tmp_path).read("log.jsonl") == b"before\ndoes \nafter\n"
+    assert PosixStore(tmp_path).read("log.jsonl") == b"before\ndoes \ndoes not fit\nafter\n"
 
 
 def test_a_line_torn_by_a_crash_does_not_swallow_the_next_life(tmp_path: Path) -> None:

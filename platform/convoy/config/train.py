@@ -37,4 +37,4 @@ class TrainConfig(Frozen):
     threads_per_rank: int | None = Field(None, ge=1)
     """Intra-op CPU threads of a rank. Default: the host's cores divided by its ranks."""
     matmul_peak_seconds: float = Field(0.3, ge=0)
-    """Time spent at start to measure the machine's matmul peak where the GPU's peak is not known; 0 skips it."""
+    """Time spent after the first step to measure the rate of a plain matmul on all ranks at once; 0 skips it."""

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from convoy.events.types import AnyEvent, GenerationEnded, GenerationStarted, StepDone, Stopping, WorkerExited
+from convoy.events.types import (
+    PEER_LOST,
+    AnyEvent,
+    GenerationEnded,
+    GenerationStarted,
+    StepDone,
+    Stopping,
+    WorkerExited,
+)
 from convoy.report.lineage import starts
 from convoy.report.train_report import FirstCause, Generation, Outcome
 
@@ -63,7 +71,8 @@ def _outcome(own: Sequence[AnyEvent]) -> Outcome:
 def _first_cause(exits: Sequence[WorkerExited]) -> FirstCause | None:
     if not exits:
         return None
-    first = min(exits, key=lambda e: e.t)
+    # A worker that lost a peer is a consequence, even where its host's clock is ahead of the cause's.
+    first = min(exits, key=lambda e: (e.exit_code == PEER_LOST, e.t))
     return FirstCause(
         t=first.t, generation=first.generation, node=first.node, rank=first.worker, exit_code=first.exit_code,
         signal=first.signal, reason=first.reason, log_tail=first.log_tail,

@@ -95,5 +95,7 @@ def _rank_row(rank: int, node: int, newest: Sequence[AnyEvent]) -> RankRow:
         tokens_per_second=spread(e.tokens / e.seconds for e in intervals[1:] or intervals),
         memory_peak_bytes=highest.bytes if highest else None,
         memory_device=highest.device if highest else None,
-        matmul_tflops=next((e.matmul_tflops for e in own if isinstance(e, Environment)), None),
+        matmul_tflops=next(
+            (e.matmul_tflops for e in reversed(own) if isinstance(e, Environment) and e.matmul_tflops), None
+        ),
     )

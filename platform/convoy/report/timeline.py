@@ -76,7 +76,7 @@ def _ended(e: GenerationEnded) -> Moment | None:
     if e.node != 0:
         return None
     tone = {"finished": "good", "stopped": "warning", "failed": "bad"}[e.outcome]
-    return Moment(t=e.t, text=f"Generation {e.generation} {e.outcome} at step {e.step:,}", tone=tone)
+    return Moment(t=e.t, text=f"Generation {e.generation} {e.outcome}", tone=tone)
 
 
 def _took(e: Restored | CheckpointSaved) -> str:

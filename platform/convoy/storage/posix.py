@@ -1,5 +1,6 @@
 """Objects as files below a folder: a local disk or FSx for Lustre."""
 
+import collections
 import contextlib
 import os
 import threading
@@ -79,8 +80,15 @@ class PosixStore:
             temporary.unlink(missing_ok=True)
 
 
+_MOST_PENDING = 100_000
+
+
 class PosixAppender:
-    """Lines in one file; each append is one write, so a reader never sees half of two lines mixed."""
+    """Lines in one file; each is written whole, so a reader never sees half of two lines mixed.
+
+    Where a line cannot be written (a full disk), it and the next ones wait for a later append: only `flush` and
+    `close` raise.
+    """
 
     def __init__(self, path: Path) -> None:
         with _outages():
@@ -89,20 +97,28 @@ class PosixAppender:
             self._torn = _ends_torn(path)
         self._open = True
         self._lock = threading.Lock()
+        self._pending: collections.deque[bytes] = collections.deque(maxlen=_MOST_PENDING)
 
     def append(self, line: bytes) -> None:
-        # A full disk can leave half a line behind: it must not swallow the next one.
+        with self._lock, contextlib.suppress(OSError):
+            self._pending.append(line)
+            self._write_pending()
+
+    def flush(self) -> None:
+        """Every append is visible at once; this makes it durable. Raises StoreUnavailable if lines still wait."""
         with self._lock, _outages():
-            data = b"\n" * self._torn + line + b"\n"
+            self._write_pending()
+            os.fsync(self._fd)
+
+    def _write_pending(self) -> None:
+        while self._pending:
+            # A full disk can leave half a line behind: it must not swallow the next one.
+            data = b"\n" * self._torn + self._pending[0] + b"\n"
             self._torn = True
             while data:
                 data = data[os.write(self._fd, data) :]
             self._torn = False
-
-    def flush(self) -> None:
-        """Every append is visible at once; this makes it durable."""
-        with _outages():
-            os.fsync(self._fd)
+            self._pending.popleft()
 
     def close(self) -> None:
         if self._open:
