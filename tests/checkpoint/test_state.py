@@ -1,6 +1,5 @@
 """The tensors of a checkpoint have the same names however the model is spread."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest

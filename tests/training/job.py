@@ -50,7 +50,7 @@ PEER_LOST = "peer lost"
 
 
 def tiny(**sections: Any) -> RunConfig:
-    """A configuration of odd sizes that trains in milliseconds, in fp32; sections replace single keys."""
+    """A configuration of odd sizes that trains in milliseconds, in fp32; sections replace keys, a custom model all."""
     base: dict[str, dict[str, Any]] = {
         "model": dict(GPT),
         "data": {"corpus": {"kind": "synthetic", "tokens": 6000, "vocab_size": 257}, "sequence_length": 16},
@@ -64,7 +64,7 @@ def tiny(**sections: Any) -> RunConfig:
         "checkpoint": {"every_steps": None, "export_model": False},
     }  # fmt: skip
     for name, keys in sections.items():
-        base[name] = base.get(name, {}) | keys
+        base[name] = keys if "build" in keys else base.get(name, {}) | keys
     return RunConfig.model_validate(base)
 
 

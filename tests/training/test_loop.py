@@ -1,5 +1,6 @@
 """What the loop does when: logging, saving, evaluating."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,7 @@ def _no_room_between(job: Job, first: int, end: int) -> Fault:
     aside = shards.with_name("aside")
 
     def fault(rank: int) -> None:
-        def act(_: Stepper, step: int, __: list[Batch]) -> None:
+        def act(_: Stepper, step: int, __: Sequence[Batch]) -> None:
             if rank == 0 and step == first:
                 shards.mkdir(exist_ok=True)
                 shards.rename(aside)

@@ -1,10 +1,11 @@
 """A loss or gradient that is not finite on one rank is skipped by all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 from convoy.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
 from convoy.training.step import Batch, Stepper
@@ -17,7 +18,7 @@ Spoil = Callable[[torch.Tensor], torch.Tensor]
 def nan_gradient(loss: torch.Tensor) -> torch.Tensor:
     """The loss as it is, with a gradient that is not."""
     if loss.requires_grad:
-        loss.register_hook(lambda grad: grad * torch.nan)
+        loss.register_hook(lambda grad: grad * torch.nan)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -92,9 +93,11 @@ def test_weights_that_are_broken_at_the_end_are_not_committed(tmp_path: Path) ->
     job = a_job(tmp_path)
 
     def break_weights(rank: int) -> None:
-        def act(stepper: Stepper, step: int, _: list[Batch]) -> None:
+        def act(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
             if step == 7 and rank == 0:
-                stepper._parameters[0].to_local().detach().fill_(torch.nan)
+                weight = stepper._parameters[0]
+                assert isinstance(weight, DTensor)
+                weight.to_local().detach().fill_(torch.nan)
 
         before_step(act)
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def asked_at(step: int, rank: int) -> Any:
     """One rank is sent SIGTERM before this step."""
 
     def fault(own: int) -> None:
-        def act(_: Stepper, now: int, __: list[Batch]) -> None:
+        def act(_: Stepper, now: int, __: Sequence[Batch]) -> None:
             if now == step and own == rank:
                 os.kill(os.getpid(), signal.SIGTERM)
 

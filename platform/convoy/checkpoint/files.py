@@ -3,6 +3,7 @@
 torch's writer does not detect damage on load; a commit records sizes, which catches missing and cut files only.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +26,8 @@ def write_shards(state: dict[str, Any], uri: str, group: dist.ProcessGroup | Non
 
 def read_shards(state: dict[str, Any], uri: str, group: dist.ProcessGroup | None) -> None:
     """Fill `state`'s tensors in place from below `uri`. All ranks of `group` call it. Raises ShardsError."""
-    with _failures():
+    with _failures(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # without a group that is meant
         dcp.load(state, storage_reader=_reader(uri), process_group=group, no_dist=group is None)
 
 

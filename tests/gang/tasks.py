@@ -1,0 +1,96 @@
+"""Gangs of real worker processes on tiny data."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.config.run import RunConfig
+from convoy.data.manifest import fingerprint
+from convoy.data.prepare import prepare
+from convoy.events.log import read_events
+from convoy.events.types import AnyEvent
+from convoy.gang.agent import Gang, Node, Task
+from convoy.gang.assignment import Outcome
+from convoy.job.record import job_store
+from convoy.storage import open_store
+from tests.training.job import tiny
+
+DEADLINE_SECONDS = 60.0
+
+
+def a_task(root: str, **sections: Any) -> Task:
+    """A job of 20 tiny steps; sections as in `tiny`."""
+    config: RunConfig = tiny(**{"train": {"threads_per_rank": 1}, **sections})
+    manifest = prepare(config.data, open_store(root))
+    return Task(config, "job", root, manifest.id, fingerprint(manifest, config.data), None)
+
+
+def a_node(nproc: int = 2, index: int = 0, nodes: int = 1, run: str = "Flow/1", attempt: int = 0) -> Node:
+    return Node(
+        index=index,
+        nodes=nodes,
+        nproc_per_node=nproc,
+        main_host="127.0.0.1",
+        run=run,
+        formation=f"{run}/train/1/{attempt}",
+        attempt=attempt,
+        shares_host=True,
+    )
+
+
+def outcome_of(gang: Gang) -> Outcome:
+    """How the gang ends. Fails the test if it does not end in time."""
+    outcome = gang.wait(DEADLINE_SECONDS)
+    assert outcome is not None, "the gang did not end in time"
+    return outcome
+
+
+def run_gang(task: Task, node: Node) -> Outcome:
+    with Gang(task, node) as gang:
+        return outcome_of(gang)
+
+
+def events_of(task: Task) -> list[AnyEvent]:
+    return read_events(job_store(task.root, task.job))
+
+
+def wait_for(what: str, happened: Callable[[], Any]) -> Any:
+    """The first true value of `happened()`. Fails the test if there is none in time."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        value = happened()
+        if value:
+            return value
+        time.sleep(0.01)
+    pytest.fail(f"{what}: did not happen in {DEADLINE_SECONDS:.0f} s")
+
+
+def wait_for_step(task: Task, step: int) -> None:
+    """Until rank 0 has logged this step."""
+    wait_for(f"step {step}", lambda: any(e.kind == "step" and e.step >= step for e in events_of(task)))
+
+
+def descendants(pid: int) -> set[int]:
+    """Living processes below `pid`, whole tree."""
+    children = [child for child, parent in _parents().items() if parent == pid]
+    return {*children}.union(*(descendants(child) for child in children))
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Those that run; zombies do not."""
+    return pids & _parents().keys()
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            found[int(folder.name)] = int(fields[1])
+    return found

@@ -1,0 +1,124 @@
+"""What is gathered together, and that nothing is left out."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from convoy.parallel.fsdp import parallelize
+from convoy.parallel.mesh import build_mesh
+from tests.training.job import GPT, LLAMA, tiny
+from tests.training.sharded import alone, sharded_model
+
+
+def groups(model: nn.Module) -> dict[str, int]:
+    """Modules that gather parameters of their own, and how many."""
+    wrapped = [name for name, module in model.named_modules() if isinstance(module, FSDPModule)]
+    held = {name: {id(p) for p in model.get_submodule(name).parameters()} for name in wrapped}
+    within = {name: [inner for inner in wrapped if inner != name and f"{inner}.".startswith(f"{name}.".lstrip("."))]
+              for name in wrapped}  # fmt: skip
+    return {name: len(held[name].difference(*(held[inner] for inner in within[name]))) for name in wrapped}
+
+
+@alone
+def test_a_tied_model_gathers_each_block_and_its_two_ends_together() -> None:
+    assert groups(sharded_model(tiny(model=GPT))) == {"": 4, "blocks.0": 12, "blocks.1": 12}
+
+
+@alone
+def test_an_untied_model_gathers_its_ends_apart() -> None:
+    found = groups(sharded_model(tiny(model=LLAMA)))
+    assert found == {"": 0, "embed": 1, "blocks.0": 7, "blocks.1": 7, "head": 2}
+
+
+@alone
+def test_by_linear_gathers_attention_and_mlp_apart() -> None:
+    found = groups(sharded_model(tiny(model=LLAMA, parallel={"wrap": "linear"})))
+    assert {name for name, count in found.items() if count and "blocks.0" in name} == {
+        "blocks.0.attention",
+        "blocks.0.mlp",
+    }
+
+
+@alone
+@pytest.mark.parametrize("reshard", [True, False])
+def test_only_the_head_is_always_kept_for_backward(reshard: bool) -> None:
+    model = sharded_model(tiny(model=LLAMA, parallel={"reshard_after_forward": reshard}))
+    kept = {}
+    for name in ("embed", "blocks.0", "blocks.1", "head"):
+        module = model.get_submodule(name)
+        assert isinstance(module, FSDPModule)
+        (group,) = module._get_fsdp_state()._fsdp_param_groups
+        kept[name] = not group._reshard_after_forward
+    assert kept == {"embed": not reshard, "blocks.0": not reshard, "blocks.1": not reshard, "head": True}
+
+
+@alone
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_every_parameter_is_sharded_in_fp32(recompute: str) -> None:
+    model = sharded_model(tiny(train={"activation_checkpointing": recompute, "param_dtype": "bf16"}))
+    parameters = dict(model.named_parameters())
+    assert all(isinstance(p, DTensor) and p.dtype == torch.float32 for p in parameters.values())
+    assert any("_checkpoint_wrapped_module" in name for name in parameters) == (recompute != "none")
+
+
+class Shared(nn.Module):
+    """Lists of blocks in lists, and one block in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        block = nn.Linear(4, 4)
+        self.lists = nn.ModuleList([nn.ModuleList([block, nn.Linear(4, 4)]), block])
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return list(self.lists)
+
+    def forward(self, x_bd: torch.Tensor) -> torch.Tensor:
+        pair: Any = self.lists[0]
+        result: torch.Tensor = self.lists[1](pair[1](pair[0](x_bd)))
+        return result
+
+
+@alone
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_nested_and_shared_blocks_are_each_wrapped_once(recompute: str) -> None:
+    config = tiny(train={"activation_checkpointing": recompute})
+    torch.manual_seed(0)
+    model = Shared()
+    x_bd = torch.randn(3, 4)
+    expected = model(x_bd)
+
+    parallelize(model, build_mesh(config.parallel, "cpu", 1, 1), config.parallel, config.train)
+
+    outer: Any = model.lists[0]
+    assert outer[0] is model.lists[1]
+    assert not isinstance(outer, FSDPModule)
+    assert sum(isinstance(module, FSDPModule) for module in model.modules()) == 3
+    assert torch.allclose(model(x_bd), expected)
+
+
+class HalfPositions(nn.Module):
+    """Adds fp32 positions, which a bf16 block must not choke on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(9, 8)
+        self.blocks = nn.ModuleList([nn.Linear(8, 8)])
+
+    def forward(self, tokens_bs: torch.Tensor) -> torch.Tensor:
+        positions_s1 = torch.arange(tokens_bs.shape[1]).float().unsqueeze(1)
+        result: torch.Tensor = self.blocks[0](self.embed_tokens(tokens_bs) + positions_s1.sin())
+        return result
+
+
+@alone
+def test_blocks_take_activations_of_any_type() -> None:
+    config = tiny(train={"param_dtype": "bf16"})
+    model = HalfPositions()
+    parallelize(model, build_mesh(config.parallel, "cpu", 1, 1), config.parallel, config.train)
+
+    assert model(torch.zeros(2, 3, dtype=torch.long)).dtype == torch.bfloat16

@@ -1,0 +1,106 @@
+"""A user's own module, and weights from a Hugging Face folder, train in the same loop."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from convoy.config.errors import ConfigError
+from convoy.config.model import TransformerConfig
+from convoy.events.types import Evaluated, ModelBuilt
+from convoy.model.hf import write_hf
+from convoy.model.init import initialise
+from convoy.model.transformer import Transformer
+from tests.ranks import RankFailedError
+from tests.training.faults import die_at
+from tests.training.job import GPT, Job, differing, tiny
+
+CUSTOM = {
+    "build": "tests.model.user_module:build",
+    "args": {"vocabulary": 257, "width": 24},
+    "vocab_size": 257,
+    "max_sequence_length": 32,
+}
+
+
+def a_job(root: Path, model: dict[str, Any], **train: Any) -> Job:
+    return Job(str(root), tiny(model=model, train={"steps": 8} | train, checkpoint={"every_steps": 3}))
+
+
+def test_a_users_module_trains_on_any_number_of_ranks_alike(tmp_path: Path) -> None:
+    alone, several = a_job(tmp_path / "alone", CUSTOM), a_job(tmp_path / "several", CUSTOM)
+
+    alone.run(1)
+    several.run(3)
+
+    assert several.losses() == pytest.approx(alone.losses(), abs=1e-5)
+    before, after = [e.loss for e in alone.events(Evaluated)]
+    assert after < before
+    assert alone.events(ModelBuilt)[0].flops_per_token is None
+
+
+def test_a_users_module_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    whole, broken = a_job(tmp_path / "whole", CUSTOM), a_job(tmp_path / "broken", CUSTOM)
+    whole.run(2)
+
+    broken.run(2, die_at(5, ranks=[0, 1]), may_die=True)
+    broken.run(2)
+
+    assert broken.steps_committed() == [3, 6, 8]
+    assert differing(broken.state(), whole.state()) == []
+
+
+@pytest.mark.parametrize("recompute", ["selective", "full"])
+def test_a_users_module_trains_in_bf16_with_recomputation(recompute: str, tmp_path: Path) -> None:
+    plain = a_job(tmp_path / "plain", CUSTOM, param_dtype="bf16")
+    again = a_job(tmp_path / "again", CUSTOM, param_dtype="bf16", activation_checkpointing=recompute)
+
+    plain.run(2)
+    again.run(2)
+
+    assert again.losses() == plain.losses()
+
+
+def test_training_goes_on_from_a_hugging_face_folder(tmp_path: Path) -> None:
+    config = TransformerConfig(**GPT)
+    trained = Transformer(config)
+    initialise(trained, seed=11)
+    write_hf(tmp_path / "hf", config, trained.state_dict())
+    given = a_job(tmp_path / "given", GPT | {"init_from": str(tmp_path / "hf")})
+    seeded = a_job(tmp_path / "seeded", GPT)
+
+    given.run(2, optimizer={"lr": 1e-12})
+    seeded.run(2, optimizer={"lr": 1e-12})
+
+    weights = load_file(tmp_path / "hf" / "model.safetensors")
+    saved = given.state()["/model/embed.token.weight"]
+    assert torch.allclose(saved, weights["transformer.wte.weight"], atol=1e-6)
+    assert given.events(Evaluated)[0].loss != pytest.approx(seeded.events(Evaluated)[0].loss, abs=1e-3)
+
+
+def test_a_resumed_job_takes_its_own_weights_not_the_folders(tmp_path: Path) -> None:
+    config = TransformerConfig(**GPT)
+    trained = Transformer(config)
+    initialise(trained, seed=11)
+    write_hf(tmp_path / "hf", config, trained.state_dict())
+    model = GPT | {"init_from": str(tmp_path / "hf")}
+    whole, broken = a_job(tmp_path / "whole", model), a_job(tmp_path / "broken", model)
+    whole.run(2)
+
+    broken.run(2, die_at(4, ranks=[0, 1]), may_die=True)
+    broken.run(2)
+
+    assert differing(broken.state(), whole.state()) == []
+
+
+def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
+    other = TransformerConfig(**(GPT | {"d_model": 24}))
+    model = Transformer(other)
+    initialise(model, seed=1)
+    write_hf(tmp_path / "hf", other, model.state_dict())
+    job = a_job(tmp_path / "job", GPT | {"init_from": str(tmp_path / "hf")})
+
+    with pytest.raises(RankFailedError, match=ConfigError.__name__):
+        job.run(2)

@@ -1,0 +1,76 @@
+"""Clocks, and what is told of the machine."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import convoy
+from convoy.training.clock import HostClock, clock_for
+from convoy.training.measure import device_name, environment, measure_matmul, memory_peak
+from convoy.training.ranks import Ranks
+from tests.training.job import place
+from tests.training.sharded import alone
+
+
+def test_each_moment_belongs_to_the_phase_marked_after_it() -> None:
+    clock = clock_for(torch.device("cpu"))
+    assert isinstance(clock, HostClock)
+    clock.start()
+    began = time.perf_counter()
+    time.sleep(0.01)
+    clock.mark("data")
+    clock.mark("forward")
+    time.sleep(0.01)
+    clock.mark("backward")
+    clock.mark("forward")
+    total = time.perf_counter() - began
+
+    seconds = clock.read()
+
+    assert set(seconds) == {"data", "forward", "backward"}
+    assert min(seconds["data"], seconds["backward"]) >= 0.01
+    assert sum(seconds.values()) == pytest.approx(total, abs=1e-3)
+
+
+def test_a_clock_that_is_started_again_has_forgotten_the_step_before() -> None:
+    clock = HostClock()
+    clock.start()
+    clock.mark("data")
+    before = clock.read()
+    clock.start()
+
+    assert clock.read() == {}
+    assert set(before) == {"data"}
+
+
+@alone
+def test_the_machine_is_told_by_name_and_versions() -> None:
+    told = environment(_ranks(), "bf16", 0.5)
+    assert told.versions["convoy"] == convoy.__version__
+    assert told.versions["torch"] == torch.__version__
+    assert told.device == device_name(torch.device("cpu")) != ""
+    assert (told.threads, told.matmul_tflops, told.peak_tflops) == (torch.get_num_threads(), 0.5, None)
+
+
+@alone
+def test_the_matmul_rate_is_one_that_a_core_can_have() -> None:
+    assert 1e-4 < measure_matmul(_ranks(), "fp32", 0.01) < 100
+
+
+@alone
+def test_the_memory_peak_holds_what_was_allocated() -> None:
+    size = 50_000_000
+    block = torch.ones(size // 4)
+    peak = memory_peak(_ranks(), 3)
+    assert block.nbytes == size
+    assert (peak.step, peak.device) == (3, "host")
+    assert size < peak.bytes < 64 * 1024**3
+
+
+def _ranks() -> Ranks:
+    mesh = torch.distributed.init_device_mesh("cpu", (1,), mesh_dim_names=("shard",))
+    group = dist.group.WORLD
+    assert group is not None
+    return Ranks(place(0, 1), torch.device("cpu"), mesh, group)

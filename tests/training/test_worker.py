@@ -1,0 +1,86 @@
+"""How a worker tells what went wrong."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from convoy.checkpoint.commit import DamagedCommitError
+from convoy.checkpoint.files import ShardsError
+from convoy.config.errors import ConfigError
+from convoy.data.local import DataDamaged
+from convoy.gang.assignment import EXPECTED, PEER_LOST
+from convoy.storage import StoreUnavailable
+from convoy.training.loop import TrainingFailedError
+from convoy.training.worker import _fault, _tell
+
+PLAIN = (ConfigError, TrainingFailedError, DamagedCommitError, DataDamaged, ShardsError)
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
+def test_what_a_line_tells_in_full_gets_no_traceback(
+    kind: type[Exception], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = _raise_and(_tell, kind("a = 1: must be 2\nmore"), tmp_path)
+
+    assert code == EXPECTED
+    assert (tmp_path / "reason").read_text() == "a = 1: must be 2"
+    assert capfd.readouterr().err == "a = 1: must be 2\n"
+
+
+def test_an_outage_is_told_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code = _raise_and(_tell, StoreUnavailable(28, "No space left on device", "/fsx/job"), tmp_path)
+
+    assert code == EXPECTED
+    told = "the store is out of reach: [Errno 28] No space left on device: '/fsx/job'"
+    assert (tmp_path / "reason").read_text() == told
+    assert capfd.readouterr().err == f"{told}\n"
+
+
+def test_a_bug_gets_a_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert _raise_and(_tell, KeyError("x"), tmp_path) == 1
+    assert (tmp_path / "reason").read_text() == "KeyError: 'x'"
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_an_error_without_words_is_told_by_its_kind(tmp_path: Path) -> None:
+    assert _raise_and(_tell, AssertionError(), tmp_path) == 1
+    assert (tmp_path / "reason").read_text() == "AssertionError: "
+
+
+@pytest.mark.parametrize(
+    "error",
+    [dist.DistNetworkError("gone"), dist.DistStoreError("late"), RuntimeError("Connection closed by peer")],
+)
+def test_a_lost_peer_has_its_own_exit_code(error: Exception, tmp_path: Path) -> None:
+    assert _raise_and(_tell, error, tmp_path) == PEER_LOST
+
+
+def test_a_broken_installation_is_told_too(tmp_path: Path) -> None:
+    assert _raise_and(_fault, ImportError("libtorch.so: cannot open shared object file"), tmp_path) == 1
+    assert (tmp_path / "reason").read_text().startswith("ImportError: libtorch.so")
+
+
+def test_an_assignment_that_is_none_ends_the_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "convoy.training.worker"],
+        input=json.dumps({}),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "validation errors for Assignment" in done.stderr
+
+
+def _raise_and(tell: object, error: Exception, folder: Path) -> int:
+    assert callable(tell)
+    try:
+        raise error
+    except Exception as caught:
+        code = tell(caught, folder / "reason")
+    assert isinstance(code, int)
+    return code
