@@ -28,4 +28,4 @@ def test_the_table_has_one_row_for_each_case() -> None:
 
 
 def test_each_kind_of_bad_input_is_there_once() -> None:
-    assert len({case.wrong for case in CASES}) == len({case.overrides + case.words + case.config for case in CASES})
+    assert len({case.wrong for case in CASES}) == len(CASES)

@@ -40,6 +40,9 @@ def test_this_interpreter_is_put_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     use_this_interpreter()
     check_interpreter()
+    once = os.environ["PATH"]
+    use_this_interpreter()
+    assert os.environ["PATH"] == once
 
 
 @pytest.mark.parametrize("user", [None, "", "root"])

@@ -32,9 +32,9 @@ def check_interpreter() -> None:
 
 def use_this_interpreter() -> None:
     """Put this interpreter's folder first on PATH, where a `python` in it is this interpreter."""
-    folder = Path(sys.executable).parent
-    if (folder / "python").exists():
-        os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"
+    folder, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")
+    if path.split(os.pathsep)[0] != folder and Path(folder, "python").exists():
+        os.environ["PATH"] = f"{folder}{os.pathsep}{path}"
 
 
 def name_user() -> None:

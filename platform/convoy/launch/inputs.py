@@ -45,13 +45,17 @@ def _check_readable(config: RunConfig) -> None:
 
 
 def _check_space(config: RunConfig) -> None:
-    """Where no data was ever prepared; else what is there may be the dataset, and preparing it tells."""
+    """Where no data were ever prepared; else what is there may be the dataset, and preparing it tells.
+
+    A remote corpus is not listed only for this.
+    """
     from convoy.data.manifest import DATA_PREFIX
     from convoy.data.prepare import shard_bytes_estimate
     from convoy.data.sources import is_remote, iterate_files
 
     root = Path(str(config.root)).absolute()
-    if is_remote(str(config.root)) or (root / DATA_PREFIX).exists():
+    remote = is_remote(str(config.root)) or is_remote(getattr(config.data.corpus, "path", ""))
+    if remote or (root / DATA_PREFIX).exists():
         return
     needed = shard_bytes_estimate(config.data, sum(file.size for file in iterate_files(config.data.corpus)))
     free = shutil.disk_usage(existing_folder(root)).free
