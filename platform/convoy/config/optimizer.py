@@ -38,6 +38,6 @@ class ScheduleConfig(Frozen):
     warmup_steps: int = Field(30, ge=0)
     """Steps from zero to the peak."""
     decay_steps: int | None = Field(None, ge=1)
-    """Step at which the decay ends, warm-up included. Default: `train.steps`, so that raising it raises the rate again."""
+    """Step at which the decay ends, warm-up included. Default: `train.steps`; raising that raises the rate again."""
     final_fraction: float = Field(0.1, ge=0, le=1)
     """Learning rate after the decay, as a share of the peak."""

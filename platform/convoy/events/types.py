@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-
 PEER_LOST = 70
 """Exit code of a worker that failed because another rank was gone: a consequence, never the first cause."""
 
