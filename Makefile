@@ -23,7 +23,7 @@ test-system: $(VENV)/.dev
 	$(RUN) python -m pytest -m system $(ARGS)
 
 campaign: $(VENV)/.dev
-	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -m "" tests/campaigns $(ARGS)
+	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data tests/events tests/job $(ARGS)
 
 lint: $(VENV)/.dev
 	$(RUN) ruff check .

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.data.permutation import MAX_LENGTH, epoch_key, permute
+from tests.campaign import examples
 
 KEYS = st.integers(0, 2**64 - 1)
 
@@ -15,7 +16,7 @@ def _whole(n: int, key: int) -> np.ndarray:
 
 
 @given(st.integers(1, 5000), KEYS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_every_length_and_key_gives_a_bijection(n: int, key: int) -> None:
     assert np.array_equal(np.sort(_whole(n, key)), np.arange(n))
 
@@ -26,7 +27,7 @@ def test_lengths_around_powers_of_four_are_bijections(n: int) -> None:
 
 
 @given(st.integers(1, MAX_LENGTH), KEYS, st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_results_stay_in_range_and_distinct_for_huge_lengths(n: int, key: int, data: st.DataObject) -> None:
     some = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=40, unique=True))
     sent = permute(n, key, np.array(some, dtype=np.int64))
@@ -36,7 +37,7 @@ def test_results_stay_in_range_and_distinct_for_huge_lengths(n: int, key: int, d
 
 
 @given(st.integers(2, 3000), KEYS, st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_an_index_is_sent_to_one_place_whatever_it_is_asked_with(n: int, key: int, data: st.DataObject) -> None:
     some = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=20)), dtype=np.int64)
     assert np.array_equal(permute(n, key, some), _whole(n, key)[some])

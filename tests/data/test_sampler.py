@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
@@ -21,6 +21,7 @@ from convoy.data.sampler import (
     share,
     state_after,
 )
+from tests.campaign import examples
 
 WORLDS = st.integers(1, 16)
 SEEDS = st.integers(0, 2**63 - 1)
@@ -51,7 +52,7 @@ def _expected(first: int, count: int, n: int, seed: int) -> list[tuple[int, int]
 
 
 @given(WORLDS, st.integers(0, 40), st.integers(1, 24), st.integers(1, 9), st.integers(1, 500), SEEDS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_step_consumes_exactly_its_global_samples_on_any_world_size(
     world: int, step: int, extra: int, micro: int, n: int, seed: int
 ) -> None:
@@ -61,7 +62,7 @@ def test_a_step_consumes_exactly_its_global_samples_on_any_world_size(
 
 
 @given(WORLDS, st.integers(0, 10**12), st.integers(1, 64), st.integers(1, 9), st.integers(1, 2**40), SEEDS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_every_rank_makes_equally_many_passes_of_one_shape(
     world: int, step: int, extra: int, micro: int, n: int, seed: int
 ) -> None:
@@ -82,7 +83,7 @@ def test_every_rank_makes_equally_many_passes_of_one_shape(
     st.integers(1, 300),
     SEEDS,
 )
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_job_whose_world_size_changes_at_every_resume_consumes_the_exact_permutation(
     generations: list[tuple[int, int, int]], batch: int, n: int, seed: int
 ) -> None:
@@ -108,7 +109,7 @@ def test_each_epoch_holds_every_sample_exactly_once(world: int, n: int, batch: i
 
 
 @given(WORLDS, WORLDS, st.integers(0, 30), st.integers(16, 64), st.integers(1, 400))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_set_of_a_step_does_not_depend_on_world_size_or_micro_batch(
     one: int, other: int, step: int, batch: int, n: int
 ) -> None:
@@ -118,7 +119,7 @@ def test_the_set_of_a_step_does_not_depend_on_world_size_or_micro_batch(
 
 
 @given(WORLDS, st.integers(1, 64), st.integers(1, 9))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_shares_differ_by_at_most_one_and_cover_everything(world: int, count: int, micro: int) -> None:
     shares = [share(rank, world, count, micro) for rank in range(world)]
     real = [int((s != PADDING).sum()) for s in shares]
@@ -132,7 +133,7 @@ def test_micro_batches_are_evened_out() -> None:
 
 
 @given(WORLDS, st.integers(16, 64), st.integers(1, 9))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_micro_batch_indices_are_unique_over_all_ranks(world: int, batch: int, micro: int) -> None:
     indices = [m.index for plan in _all_ranks(3, world, batch, micro, 1000, 0) for m in plan]
     assert sorted(indices) == list(range(len(indices)))

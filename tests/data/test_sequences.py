@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.data.manifest import PreparedData, Shard, Split
 from convoy.data.sequences import IGNORED, TokenSequences, validation_samples
+from tests.campaign import examples
 
 EOS = 0
 
@@ -43,7 +44,7 @@ def _sequences(
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(1, 30), st.sampled_from(["uint16", "uint32"]))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_windows_are_those_of_all_shards_in_one_row(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], length: int, dtype: str
 ) -> None:
@@ -92,7 +93,7 @@ def test_documents_are_numbered_within_a_sequence_and_not_predicted_across(tmp_p
 
 
 @given(st.lists(st.integers(0, 3), min_size=12, max_size=60))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_tokens_share_a_document_number_exactly_if_no_end_lies_between(
     tmp_path_factory: pytest.TempPathFactory, ids: list[int]
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_sample_that_does_not_exist_is_an_error(tmp_path: Path, sample: int) -
 
 
 @given(st.integers(1, 500), st.integers(1, 100), st.integers(1, 16), st.integers(1, 9))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_validation_uses_the_same_samples_once_on_any_world_size(n: int, count: int, world: int, micro: int) -> None:
     passes = [validation_samples(n, count, rank, world, micro) for rank in range(world)]
     assert len({tuple(ids.size for ids in rank) for rank in passes}) == 1

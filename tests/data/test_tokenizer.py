@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
@@ -24,6 +24,7 @@ from convoy.data.tokenizer import (
     train_bpe,
 )
 from convoy.data.tokenizer_json import byte_characters, read_tokenizer_json, token_bytes
+from tests.campaign import examples
 
 TEXTS = ["def main(argument):\n    return argument + 1\n", "größer als π — 😀\n", "class Test:\n    pass\n"] * 5
 UTF_8 = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
@@ -39,7 +40,7 @@ TOKENIZERS = {"bpe": train_bpe(BpeTokenizer(vocab_size=300), iter(TEXTS)), "byte
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(text=UTF_8)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_token_bytes_of_any_text_add_up_to_its_utf_8(name: str, text: str) -> None:
     tokenizer: TextTokenizer = TOKENIZERS[name]
     (ids,) = tokenizer.encode_batch([text])
@@ -51,7 +52,7 @@ def test_token_bytes_of_any_text_add_up_to_its_utf_8(name: str, text: str) -> No
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(text=UTF_8)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_decoding_gives_back_any_text(name: str, text: str) -> None:
     tokenizer: TextTokenizer = TOKENIZERS[name]
     (ids,) = tokenizer.encode_batch([text])
@@ -105,7 +106,7 @@ def test_a_saved_tokenizer_encodes_as_before(bpe: JsonTokenizer) -> None:
 
 
 @given(text=UTF_8)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_the_tokenizer_json_of_raw_bytes_gives_raw_bytes(text: str) -> None:
     loaded = load_tokenizer(BytesTokenizer().json(), END_OF_DOCUMENT, "x")
     assert (loaded.vocab_size, loaded.eos_id) == (257, 256)
@@ -141,7 +142,7 @@ def test_forks_after_encoding_neither_warn_nor_hang() -> None:
 
 
 @given(st.lists(UTF_8, max_size=40), st.integers(1, 2000))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_an_even_sample_never_exceeds_its_limit(texts: list[str], at_most: int) -> None:
     total = sum(len(text.encode()) for text in texts)
     sample = list(sample_evenly(iter(texts), total, at_most))

@@ -5,13 +5,14 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.events.log import EventReader, EventWriter, read_events
 from convoy.events.types import AnyEvent, CheckpointSaved, Event, RankThroughput, SampleText, StepDone, encode
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.posix import PosixStore
+from tests.campaign import examples
 from tests.conftest import S3Server
 
 LOG = "events/000000/00000/rank00000.jsonl"
@@ -111,7 +112,7 @@ def test_a_line_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     assert (reader.unknown, reader.damaged) == (0, 0)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(cuts=st.lists(st.integers(0, 2000), max_size=12))
 def test_a_log_read_in_any_pieces_is_the_log(cuts: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     store = open_store(str(tmp_path_factory.mktemp("job")))

@@ -4,11 +4,12 @@ import json
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from convoy.events.types import AnyEvent, Event, RankThroughput, StepDone, WorkerExited, decode, encode
+from tests.campaign import examples
 
 KINDS: tuple[type[Event], ...] = get_args(get_args(AnyEvent)[0])
 
@@ -25,14 +26,14 @@ def same(one: Event, other: Event) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_every_event_is_read_as_it_was_written(kind: type[Event], data: st.DataObject) -> None:
     event = data.draw(any_of(kind))
     assert same(decode(encode(event)), event)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_an_event_is_one_line_of_plain_json(data: st.DataObject) -> None:
     line = encode(data.draw(st.one_of([any_of(kind) for kind in KINDS])))

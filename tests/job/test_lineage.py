@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.job.lineage import CommitRef, Generation, History, lineage, newest_commit, parse_commits
+from tests.campaign import examples
 
 
 def generation(number: int, parent: tuple[int, int] | None) -> Generation:
@@ -86,6 +87,7 @@ def histories(draw: st.DrawFn) -> History:
     return h
 
 
+@examples(200)
 @given(histories())
 def test_the_commits_that_count_have_rising_steps_and_each_came_from_the_one_before(h: History):
     counted = lineage(h)
@@ -93,6 +95,7 @@ def test_the_commits_that_count_have_rising_steps_and_each_came_from_the_one_bef
     assert all(a.generation <= b.generation for a, b in itertools.pairwise(counted))
 
 
+@examples(200)
 @given(histories(), st.integers(1, 60))
 def test_a_superseded_generation_can_write_what_it_likes(h: History, step: int):
     old = [g for g in h.generations if g != h.newest]
