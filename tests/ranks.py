@@ -13,6 +13,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
+import torch._dynamo  # what torch imports late is imported once here, not by every fork
 
 TIMEOUT_SECONDS = 60.0
 AFTER_FAILURE_SECONDS = 5.0

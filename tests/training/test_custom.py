@@ -87,10 +87,10 @@ def test_a_resumed_job_takes_its_own_weights_not_the_folders(tmp_path: Path) -> 
     write_hf(tmp_path / "hf", config, trained.state_dict())
     model = GPT | {"init_from": str(tmp_path / "hf")}
     whole, broken = a_job(tmp_path / "whole", model), a_job(tmp_path / "broken", model)
-    whole.run(2)
+    whole.run(1)
 
-    broken.run(2, die_at(4, ranks=[0, 1]), may_die=True)
-    broken.run(2)
+    broken.run(1, die_at(4, ranks=[0]), may_die=True)
+    broken.run(1)
 
     assert differing(broken.state(), whole.state()) == []
 
