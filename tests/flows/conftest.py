@@ -23,11 +23,11 @@ def continued(smoke: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-    """A run of 160 steps, killed after step 20."""
+    """A run of 120 steps, killed after step 20."""
     return interrupted_run(tmp_path_factory.mktemp("interrupted"))
 
 
 @pytest.fixture(scope="session")
 def resumed(interrupted: Interrupted) -> Run:
-    """That run resumed, killed again after step 60, tried again, and finished."""
+    """That run resumed, killed again after step 40, tried again, and finished."""
     return resumed_run(interrupted.run)

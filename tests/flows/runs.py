@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from convoy.events.log import read_events
 from convoy.events.types import AnyEvent
 from convoy.job.record import job_store
 from convoy.storage import Store
-from tests.flows.places import Place, flow_command, wait_for, worker_pid
+from tests.flows.places import FLOW, SMOKE, Place, flow_command, wait_for, worker_pid
 
 NO_EXPORT = "checkpoint.export_model=false"
-LONG = f"train.steps=160 checkpoint.every_steps=20 evaluation.every_steps=80 report.card_refresh_seconds=1 {NO_EXPORT}"
+LONG = f"train.steps=120 checkpoint.every_steps=20 evaluation.every_steps=60 report.card_refresh_seconds=1 {NO_EXPORT}"
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,15 @@ def smoke_run(folder: Path) -> Run:
 
 
 def continued_run(run: Run, folder: Path, steps: int) -> Run:
-    """The job of `run` goes on, in a copy of its place, to that many steps."""
-    place = run.copied(folder)
-    done = place.flow("run", "--job", run.job, overrides=f"train.steps={steps} {NO_EXPORT}")
-    return newest(place, done, run.job)
+    """The job of `run` goes on, in a copy of its place, to that many steps: started by Metaflow's Runner."""
+    place, overrides = run.copied(folder), {"train.steps": steps, "checkpoint.export_model": False}
+    configured = f"config=[('run', '{SMOKE}')], config_value=[('set', {overrides})]"
+    script = (
+        f"from metaflow import Runner\n"
+        f"with Runner('{FLOW}', show_output=False, {configured}).run(job='{run.job}') as running:\n"
+        f"    print(running.status, running.run.pathspec)"
+    )
+    return newest(place, place.run(sys.executable, "-c", script), run.job)
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ def resumed_run(interrupted: Run) -> Run:
     """`resume train` of a failed run, whose second node is killed once more, with one retry."""
     place, job = interrupted.place, interrupted.job
     process = place.start(*flow_command("resume")[:2], "resume", "train", "--with", "retry:times=1")
-    os.kill(stop_worker(place.root / job, generation=2, step=60), signal.SIGKILL)
+    os.kill(stop_worker(place.root / job, generation=2, step=40), signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=120)
     done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
     return newest(place, done, job)

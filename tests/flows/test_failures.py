@@ -48,7 +48,7 @@ def test_a_live_job_can_be_shown(interrupted: Interrupted) -> None:
 
 
 def test_the_live_card_shows_progress_while_the_job_runs(interrupted: Interrupted) -> None:
-    assert "160" in interrupted.live
+    assert "120" in interrupted.live
     assert "Training" in interrupted.live
 
 
@@ -58,7 +58,7 @@ def test_resume_goes_on_with_the_failed_run_s_job(resumed: Run) -> None:
     assert generation.parent is not None
     assert (generation.parent.generation, generation.formation.split("/")[0]) == (1, resumed.id)
     data = resumed.data("job", "metrics")
-    assert (data["job"], data["metrics"]["step"], data["metrics"]["outcome"]) == ("bumpy", 160, "finished")
+    assert (data["job"], data["metrics"]["step"], data["metrics"]["outcome"]) == ("bumpy", 120, "finished")
 
 
 def test_a_resumed_run_is_tagged_with_its_job(resumed: Run) -> None:
@@ -69,7 +69,7 @@ def test_a_retry_goes_on_from_the_newest_commit(resumed: Run) -> None:
     generations = read_history(resumed.store).generations
     parent = generations[3].parent
     assert parent is not None
-    assert (parent.generation, parent.step >= 60) == (2, True)
+    assert (parent.generation, parent.step >= 40) == (2, True)
     started = [e for e in resumed.events() if isinstance(e, GenerationStarted) and e.generation == 3]
     assert {(e.attempt, e.run) for e in started} == {(1, resumed.pathspec)}
 

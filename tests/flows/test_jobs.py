@@ -17,6 +17,10 @@ def test_a_second_run_with_more_steps_goes_on_from_the_commit(continued: Run) ->
     assert (restored.from_generation, restored.step) == (1, 20)
 
 
+def test_metaflow_s_runner_runs_the_flow_with_overrides_as_a_dictionary(continued: Run) -> None:
+    assert continued.done.stdout.split() == ["successful", continued.pathspec]
+
+
 def test_the_second_run_s_data_are_of_the_whole_job(continued: Run) -> None:
     data = continued.data("job", "metrics", "checkpoint_uri")
     assert data["job"] == continued.job != f"TrainFlow-{continued.id}"

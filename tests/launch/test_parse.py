@@ -21,6 +21,17 @@ def test_both_parsers_give_plain_json() -> None:
     assert parse_overrides("") == parse_run("") == {}
 
 
+def test_overrides_may_be_a_json_object_with_dotted_or_nested_keys() -> None:
+    words = parse_overrides("train.steps=3 model.name='a b' data.corpus.kind=stdlib")
+    dotted = {"train.steps": 3, "model.name": "a b", "data.corpus": {"kind": "stdlib"}}
+    assert parse_overrides(json.dumps(dotted)) == words
+    assert parse_overrides(json.dumps({"train": {"steps": 3}})) == {"train": {"steps": 3}}
+
+
+def test_half_a_json_object_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(parse_overrides, '{"train.steps": ', capsys).startswith("convoy: override")
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

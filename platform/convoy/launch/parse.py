@@ -1,5 +1,7 @@
 """Metaflow Config parsers: what can be said of a configuration before the flow exists is said here, in one line."""
 
+import json
+import shlex
 import sys
 from typing import Any, NoReturn
 
@@ -23,8 +25,19 @@ def parse_run(text: str) -> dict[str, Any]:
 
 
 def parse_overrides(text: str) -> dict[str, Any]:
-    """`key=value` words as a tree of plain JSON. Ends the process with exit code 2 if it is bad."""
-    return _checked(read_overrides, text)
+    """`key=value` words as a tree of plain JSON. Ends the process with exit code 2 if it is bad.
+
+    A JSON object, with dotted or nested keys, does as well: Metaflow's Runner takes nothing else as a Config's value.
+    """
+    return _checked(read_overrides, _words(text) if text.lstrip().startswith("{") else text)
+
+
+def _words(text: str) -> str:
+    try:
+        pairs = json.loads(text).items()
+    except json.JSONDecodeError:
+        return text
+    return " ".join(shlex.quote(f"{key}={json.dumps(value)}") for key, value in pairs)
 
 
 def say_and_exit(error: ConfigError) -> NoReturn:
