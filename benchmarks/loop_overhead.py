@@ -48,6 +48,7 @@ from convoy.training.batches import Data
 from convoy.training.clock import clock_for
 from convoy.training.exchange import Exchange
 from convoy.training.loop import Training, log_step, one_step
+from convoy.training.measure import memory_peak
 from convoy.training.model import Trained, build_trained
 from convoy.training.optimizer import learning_rate, set_learning_rate
 from convoy.training.ranks import Ranks, connect
@@ -160,7 +161,16 @@ def _gang(blocks: Sequence[Block]) -> Block:
 def _rank(
     rank: int, config: RunConfig, data_id: str, data_print: str, port: int, pairs: int, steps: int, results: Any
 ) -> None:
-    place = Place(rank=rank, local_rank=rank, node=0, nodes=1, nproc_per_node=RANKS, threads=1)
+    place = Place(
+        rank=rank,
+        local_rank=rank,
+        node=0,
+        nodes=1,
+        nproc_per_node=RANKS,
+        host_rank=rank,
+        host_ranks=RANKS,
+        threads=1,
+    )
     assignment = Assignment(
         config=config,
         job="overhead",
@@ -173,6 +183,7 @@ def _rank(
         place=place,
         master_host="127.0.0.1",
         master_port=port,
+        agent_pid=os.getppid(),
         reason_path="/dev/null",
     )
     ranks = connect(assignment)
@@ -212,6 +223,7 @@ def ours_loop(assignment: Assignment, ranks: Ranks, batches: Any) -> Callable[[]
         elapsed=lambda: time.perf_counter() - began,
         vote=lambda _: None,
         after_first_step=lambda: None,
+        memory=lambda step: memory_peak(ranks, step),
         progress=Progress(),
     )
 

@@ -30,6 +30,7 @@ def commit(**changed: Any) -> Commit:
         attempt="first",
         parent=CommitRef(generation=1, step=30),
         files={"a": 3, "b": 5},
+        parameters={"w": [11, 1000]},
         world_size=4,
         mesh={"replicate": 2, "shard": 2},
         progress=Progress(step=40, tokens=1000, skipped=1, seconds=12.345678901234567),

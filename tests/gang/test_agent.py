@@ -177,7 +177,6 @@ def test_cores_are_shared_by_the_ranks_of_a_host(tmp_path: Path) -> None:
     assert threads_per_rank(config, a_node(nproc=4, nodes=2), cores=lambda: 64) == 8
     assert threads_per_rank(config, apart, cores=lambda: 64) == 16
     assert threads_per_rank(config, a_node(nproc=4), cores=lambda: 2) == 1
-    assert threads_per_rank(config, a_node(nproc=4), cores=lambda: None) == 1
     five = a_task(str(tmp_path), train={"threads_per_rank": 5}).config
     assert threads_per_rank(five, a_node(nproc=4), cores=lambda: 64) == 5
 

@@ -15,7 +15,7 @@ from convoy.job.generations import form_generation
 from convoy.job.live import LiveMarker
 from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.launch.host import use_this_interpreter
-from convoy.launch.preflight import Finished, check_job_is_free, named_job, preflight, with_root
+from convoy.launch.preflight import Finished, check_job_is_free, named_job, on_this_host, preflight
 from convoy.storage import Store
 
 SMALL = {
@@ -73,8 +73,8 @@ def test_two_names_are_refused() -> None:
 
 def test_the_root_is_filled_in_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVOY_ROOT", str(tmp_path))
-    assert with_root(RunConfig()).root == str(tmp_path)
-    assert with_root(config("/elsewhere")).root == "/elsewhere"
+    assert on_this_host(RunConfig(), 0).root == str(tmp_path)
+    assert on_this_host(config("/elsewhere"), 0).root == "/elsewhere"
 
 
 def test_a_new_job_may_start_and_leaves_no_trace(store_uri: str) -> None:
@@ -166,3 +166,10 @@ def test_a_remote_run_does_not_need_its_corpus_on_this_host(s3_uri: str) -> None
 def test_what_the_support_matrix_refuses_is_refused_first(tmp_path: Path) -> None:
     spot = {"backend": "batch", "instance_type": "p4d.24xlarge", "market": "spot"}
     assert "no multi-node jobs on spot" in refusal(lambda: preflight(config(tmp_path, cluster=spot), None, "s3"))
+
+
+def test_the_default_gang_fits_a_host_with_one_gpu_and_a_chosen_one_is_left_alone() -> None:
+    assert on_this_host(RunConfig(), 1).cluster.nodes == 1
+    assert [on_this_host(RunConfig(), gpus).cluster.nodes for gpus in (0, 2, 8)] == [2, 2, 2]
+    chosen = resolve({"cluster": {"nodes": 3}}, {})
+    assert on_this_host(chosen, 1).cluster.nodes == 3

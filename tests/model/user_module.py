@@ -29,3 +29,10 @@ def build(vocabulary: int = 11, width: int = 8) -> nn.Module:
 
 def build_nothing() -> None:
     return None
+
+
+def build_with_a_spare(vocabulary: int = 257, width: int = 8) -> nn.Module:
+    """With a parameter that takes no part in the loss."""
+    module = Bigrams(vocabulary, width)
+    module.spare = nn.Linear(width, width)
+    return module

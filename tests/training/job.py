@@ -1,5 +1,6 @@
 """A real job on tiny synthetic data, whose ranks are forks of the test: everything but the interpreter's start."""
 
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -119,6 +120,7 @@ class Job:
             place=place(rank, world),
             master_host="127.0.0.1",
             master_port=int(generation.rendezvous.rpartition(":")[2]),
+            agent_pid=os.getppid(),
             reason_path="",
             usd_per_hour=36.0,
         )

@@ -9,6 +9,8 @@ from transformers import AutoModelForCausalLM
 from convoy.checkpoint.commit import DamagedCommitError
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig, TransformerConfig
+from convoy.events.types import ExportFailed
+from convoy.job.exports import MODEL_MARKER, is_exported, model_prefix
 from convoy.job.lineage import CommitRef
 from convoy.model.transformer import Transformer
 from convoy.storage import open_store
@@ -108,4 +110,19 @@ def test_failing_to_export_fails_nothing(tmp_path: Path) -> None:
 
     assert job.run(2) == [False, False]
 
+    assert job.steps_committed() == [2]
+    assert [e.step for e in job.events(ExportFailed)] == [2]
+
+
+def test_a_half_written_model_is_none_and_the_next_generation_makes_up_for_it(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 2}, checkpoint={"export_model": True}))
+    job.run(1)
+    ref = job.commit().ref
+    assert is_exported(job.store, ref)
+    job.store.delete(model_prefix(ref) + MODEL_MARKER)
+    assert not is_exported(job.store, ref)
+
+    job.run(1)  # nothing is left to train
+
+    assert is_exported(job.store, ref)
     assert job.steps_committed() == [2]

@@ -73,4 +73,4 @@ def _ranks() -> Ranks:
     mesh = torch.distributed.init_device_mesh("cpu", (1,), mesh_dim_names=("shard",))
     group = dist.group.WORLD
     assert group is not None
-    return Ranks(place(0, 1), torch.device("cpu"), mesh, group)
+    return Ranks(place(0, 1), torch.device("cpu"), mesh, group, group)

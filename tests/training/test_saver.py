@@ -1,15 +1,21 @@
 """What a commit says of the job, and that a job refuses a commit of another."""
 
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from convoy.config.run import config_hash
 from convoy.data.local import DataDamaged
+from convoy.gang.assignment import Assignment
+from convoy.job.lineage import parse_commits
 from convoy.job.record import RECORD
-from tests.ranks import RankFailedError
-from tests.training.job import Job, tiny
+from convoy.training.run import run_rank
+from tests.ranks import RankFailedError, on_ranks
+from tests.training.job import GPT, Job, tiny
 
 
 @pytest.fixture
@@ -59,3 +65,46 @@ def test_data_that_was_swapped_is_told(job: Job) -> None:
 
     with pytest.raises(RankFailedError, match=r"has fingerprint .*, not other"):
         job.run(1, train={"steps": 4})
+
+
+def test_on_resume_the_optimizers_values_are_the_configurations(tmp_path: Path) -> None:
+    """At lr 0 only decay could move weights; with what the checkpoint was saved with it would."""
+    decaying = tiny(train={"steps": 4}, optimizer={"weight_decay": 0.5})
+    job = Job(str(tmp_path), decaying)
+    job.run(1)
+    kept = dict(job.state())
+
+    job.run(1, train={"steps": 8}, optimizer={"weight_decay": 0.0, "lr": 1e-12, "decay_embeddings": False})
+
+    after = job.state()
+    assert job.commit().step == 8
+    for name in [n for n in kept if n.startswith("/model/")]:
+        torch.testing.assert_close(after[name], kept[name], rtol=0, atol=1e-9)
+
+
+def test_a_checkpoint_of_a_deeper_model_is_refused_and_not_cut_to_fit(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 2}, model={**GPT, "n_layers": 2}))
+    job.run(1)
+
+    with pytest.raises(RankFailedError, match=r"model: blocks\.1\..* is absent in this configuration, and \("):
+        job.run(1, train={"steps": 4}, model={"n_layers": 1})
+
+
+def test_a_superseded_gang_stops_at_its_next_save_and_commits_nothing(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 4}, checkpoint={"every_steps": 2}))
+    job.run(1)
+    config = job.changed(train={"steps": 6})
+    old = job.form(config, 1, 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assignment = job.assignment(config, old, 0, 1).model_copy(
+            update={"master_port": listener.getsockname()[1], "listen_fd": listener.fileno()}
+        )
+        job.form(config, 1, 1)  # another run takes the job over
+        with pytest.raises(RankFailedError, match="generation 2 is superseded"):
+            on_ranks(1, _run, assignment)
+
+    assert [ref.generation for ref in parse_commits(job.store.sizes("commits/"))] == [1, 1]
+
+
+def _run(rank: int, assignment: Assignment) -> bool:
+    return run_rank(assignment, time.perf_counter())

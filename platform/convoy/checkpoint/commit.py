@@ -55,6 +55,8 @@ class Commit(BaseModel):
     """The commit that the generation started from."""
     files: dict[str, int]
     """Objects below `shards/<g>-<step>/<attempt>/`, and their bytes."""
+    parameters: dict[str, list[int]]
+    """Global shape of every tensor of the model."""
     world_size: int
     mesh: dict[str, int]
     """Names and sizes of the mesh's dimensions."""
@@ -132,6 +134,24 @@ def _check_format(store: Store, ref: CommitRef, raw: bytes) -> None:
         raise ConfigError(
             f"commit = {store.uri}/{ref.name}: has format {found}; this version of Convoy reads up to {FORMAT_VERSION}"
         )
+
+
+def check_parameters(commit: Commit, wanted: dict[str, list[int]]) -> None:
+    """Raises ConfigError unless the model that is to be filled has the tensors that were saved, no more, no fewer.
+
+    A load takes what it finds by name: a model with fewer layers would silently drop the others.
+    """
+    for name in sorted(commit.parameters.keys() | wanted.keys()):
+        saved, own = commit.parameters.get(name), wanted.get(name)
+        if saved != own:
+            raise ConfigError(
+                f"model: {name} is {_shape(own)} in this configuration, and {_shape(saved)} in the checkpoint of step "
+                f"{commit.step}; keep the model of the job, or name a new job"
+            )
+
+
+def _shape(shape: list[int] | None) -> str:
+    return "absent" if shape is None else str(tuple(shape))
 
 
 def _checksum(commit: Commit) -> str:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint.commit import Commit, create_commit, shards_prefix
 from convoy.checkpoint.files import write_shards
+from convoy.job.lineage import generation_name
 from convoy.storage import Store, StoreUnavailable
 
 
@@ -22,6 +23,8 @@ class Saved:
     seconds: float
     error: str | None
     """Why there is no commit; None: there is."""
+    superseded: bool = False
+    """Another gang has formed a newer generation of the job: nothing this one commits would count."""
 
 
 def save(store: Store, tensors: dict[str, Any], draft: Commit, group: dist.ProcessGroup) -> Saved:
@@ -45,17 +48,28 @@ def save(store: Store, tensors: dict[str, Any], draft: Commit, group: dist.Proce
             total, error = _commit(store, draft, attempt, prefix)
         else:
             _discard(store, prefix)
-    total, error = _from_first((total, error), group)
-    return Saved(attempt, total, time.perf_counter() - began, error)
+    superseded = dist.get_rank(group) == 0 and error is not None and _is_superseded(store, draft.generation)
+    total, error, superseded = _from_first((total, error, superseded), group)
+    return Saved(attempt, total, time.perf_counter() - began, error, superseded)
 
 
 def _commit(store: Store, draft: Commit, attempt: str, prefix: str) -> tuple[int, str | None]:
     try:
+        if _is_superseded(store, draft.generation):
+            return 0, f"generation {draft.generation} is superseded: another run of the job formed a newer one"
         files = {name.removeprefix(prefix): size for name, size in store.sizes(prefix).items()}
         create_commit(store, draft.model_copy(update={"attempt": attempt, "files": files, "created": time.time()}))
         return sum(files.values()), None
     except Exception as failure:
         return 0, _one_line(failure)
+
+
+def _is_superseded(store: Store, generation: int) -> bool:
+    try:
+        newest = max(store.sizes("generations/"), default="")
+    except StoreUnavailable:
+        return False
+    return newest > generation_name(generation)
 
 
 def _discard(store: Store, prefix: str) -> None:

@@ -157,6 +157,14 @@ class Restored(Event):
     seconds: float
 
 
+class ExportFailed(Event):
+    """The last commit was not exported as a model; the job is trained and committed all the same (rank 0)."""
+
+    kind: Literal["export_failed"] = "export_failed"
+    step: int
+    error: str
+
+
 class MemoryPeak(Event):
     """Peak memory of one rank so far: of the GPU where there is one, else resident."""
 
@@ -210,6 +218,7 @@ AnyEvent = Annotated[
     | CheckpointSaved
     | CheckpointFailed
     | Restored
+    | ExportFailed
     | MemoryPeak
     | WorkerExited
     | Stopping

@@ -21,8 +21,8 @@ from convoy.job.live import LiveMarker, check_not_live
 from convoy.job.record import ensure_record, job_uri, keep_config
 from convoy.storage import Store, StoreUnavailable, open_store
 
-JOIN_SECONDS = 600.0
-"""A node waits this long for node 0 to form the generation."""
+JOIN_SECONDS = 3600.0
+"""A node waits this long for node 0 to form the generation: it may still be copying data, or have no machine yet."""
 
 PEERS_SECONDS = 2.0
 """When a worker failed for want of a peer, the others of this node get this long to show an earlier cause."""
@@ -55,6 +55,8 @@ class Task:
     data_id: str
     fingerprint: str
     usd_per_hour: float | None
+    spent_seconds: float = 0.0
+    """Gang seconds of all earlier generations."""
 
 
 class Gang:
@@ -185,8 +187,10 @@ class Gang:
             master_host=host,
             master_port=int(port),
             listen_fd=self._listener.fileno() if rank == 0 and self._listener is not None else None,
+            agent_pid=os.getpid(),
             reason_path=str(self._folder / f"rank{rank:05d}.reason"),
             usd_per_hour=task.usd_per_hour,
+            spent_seconds=task.spent_seconds,
         )
         return start_worker(assignment, (self._folder if self._remote else Path(self.store.uri)) / self._log_name(rank))
 
@@ -218,11 +222,16 @@ def ranks_on_host(node: Node) -> int:
     return node.nproc_per_node * (node.nodes if node.shares_host else 1)
 
 
-def threads_per_rank(config: RunConfig, node: Node, cores: Callable[[], int | None] = os.cpu_count) -> int:
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def threads_per_rank(config: RunConfig, node: Node, cores: Callable[[], int] = usable_cores) -> int:
     """Intra-op CPU threads of a rank: the host's cores shared evenly by the ranks on it, unless configured."""
     if config.train.threads_per_rank is not None:
         return config.train.threads_per_rank
-    return max(1, (cores() or 1) // ranks_on_host(node))
+    return max(1, cores() // ranks_on_host(node))
 
 
 def _unless_out_of_reach(tidy: Callable[[], object]) -> None:

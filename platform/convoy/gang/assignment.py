@@ -59,10 +59,14 @@ class Assignment(BaseModel):
     master_port: int
     listen_fd: int | None = None
     """Rank 0's listening socket, already bound to master_port."""
+    agent_pid: int
+    """The process that started the worker, and without which it may not live."""
     reason_path: str
     """Where the worker leaves one line on why it failed."""
     usd_per_hour: float | None = None
     """Price of the whole gang; None: not known."""
+    spent_seconds: float = 0.0
+    """Gang seconds of all earlier generations, failed ones too: what budgets count from."""
 
 
 class Outcome(BaseModel):

@@ -16,7 +16,7 @@ from convoy.launch.cluster import step_decorators
 from convoy.launch.describe import describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
 from convoy.launch.parse import say_and_exit
-from convoy.launch.preflight import check_job_is_free, named_job, preflight, with_root
+from convoy.launch.preflight import check_job_is_free, named_job, on_this_host, preflight
 
 GANG_STEP = "train"
 
@@ -52,7 +52,7 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
 
 def flow_config(configs: dict[str, Any]) -> RunConfig:
     """The checked configuration of a flow, from the values of its Configs `run` and `set`. Raises ConfigError."""
-    return with_root(resolve(_plain(configs["run"]), _plain(configs["set"])))
+    return on_this_host(resolve(_plain(configs["run"]), _plain(configs["set"])), local_gpus())
 
 
 def _check(command: Any, config: RunConfig) -> None:

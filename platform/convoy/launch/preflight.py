@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from convoy.config.cluster import ClusterConfig
 from convoy.config.errors import ConfigError
 from convoy.config.load import default_root
 from convoy.config.run import RunConfig
@@ -16,7 +17,7 @@ from convoy.launch import support
 from convoy.launch.host import check_interpreter, local_gpus
 from convoy.launch.inputs import check_inputs, existing_folder
 from convoy.launch.same_job import check_same_data, check_same_model
-from convoy.storage import ObjectMissing, StoreUnavailable, open_store
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 JOB_TAG = "job:"
 
@@ -33,9 +34,24 @@ class Finished:
         return f"job {self.job} is finished: {self.step} of {self.steps} steps are done; raise train.steps to go on"
 
 
-def with_root(config: RunConfig) -> RunConfig:
-    """The configuration with its root filled in: only where it is launched is the default root known."""
-    return config if config.root is not None else config.model_copy(update={"root": default_root()})
+def on_this_host(config: RunConfig, gpus: int) -> RunConfig:
+    """The configuration with what only the launching host tells: the default root, and a default gang that fits.
+
+    The default gang of two processes becomes one on a host with one GPU, which two ranks cannot share.
+    """
+    if config.root is None:
+        config = config.model_copy(update={"root": default_root()})
+    if gpus == 1 and config.cluster == ClusterConfig():
+        config = config.model_copy(update={"cluster": ClusterConfig(nodes=1)})
+    return config
+
+
+def spent_seconds(store: Store) -> float:
+    """Gang seconds of all generations so far, from the event log."""
+    from convoy.events.log import read_events  # every task imports this module, and few ask for this
+    from convoy.report.fold import fold
+
+    return sum(generation.seconds for generation in fold(read_events(store)).generations)
 
 
 def named_job(option: str | None, tags: Sequence[str]) -> str | None:
@@ -115,4 +131,20 @@ def _check_job(config: RunConfig, job: str) -> Finished | None:
             check_same_model(job, kept, config)
     check_not_live(store, job)
     step = newest.step if newest else 0
-    return Finished(job, step, config.train.steps) if step >= config.train.steps else None
+    if step >= config.train.steps:
+        return Finished(job, step, config.train.steps)
+    _check_budget(config, job, store)
+    return None
+
+
+def _check_budget(config: RunConfig, job: str, store: Store) -> None:
+    limits, price = config.budget, support.gang_price(config)
+    if limits.max_hours is None and limits.max_cost_usd is None:
+        return
+    hours = spent_seconds(store) / 3600
+    if limits.max_hours is not None and hours >= limits.max_hours:
+        raise ConfigError(f"budget.max_hours = {limits.max_hours:g}: job {job} has used {hours:.3g} hours; raise it")
+    if limits.max_cost_usd is not None and price is not None and hours * price >= limits.max_cost_usd:
+        raise ConfigError(
+            f"budget.max_cost_usd = {limits.max_cost_usd:g}: job {job} has used {hours * price:.2f} USD; raise it"
+        )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from convoy.job.exports import is_exported, model_prefix
 from convoy.job.lineage import newest_commit, read_history
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store
@@ -18,8 +19,7 @@ def model_uri(store: Store) -> str | None:
     newest = newest_commit(read_history(store))
     if newest is None:
         return None
-    prefix = f"model/{newest.generation:06d}-{newest.step:09d}/"
-    return f"{store.uri}/{prefix}".rstrip("/") if store.sizes(prefix) else None
+    return f"{store.uri}/{model_prefix(newest)}".rstrip("/") if is_exported(store, newest) else None
 
 
 def metrics(report: TrainReport) -> dict[str, Any]:

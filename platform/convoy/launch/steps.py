@@ -75,6 +75,7 @@ def prepare_data(config_json: Json, job: str) -> Json:
 
 def train(config_json: Json, job: str, data: Json, current: Any) -> None:
     """One node's part of the gang; draws its card. Fails with a message that tells the first cause."""
+    from convoy.data.local import DataDamaged
     from convoy.job.generations import GenerationLostError
     from convoy.launch.gang_step import GangFailedError, run_gang_step
     from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
@@ -84,7 +85,8 @@ def train(config_json: Json, job: str, data: Json, current: Any) -> None:
     if node.index == 0 and current.origin_run_id is not None:
         _tag_run(job, current)  # a resumed run does not run its first step again
     live_task = f"{node.run}/{current.step_name}/{current.parallel.control_task_id}"
-    with plain_errors(GangFailedError, GenerationLostError, TimeoutError):
+    with plain_errors(GangFailedError, GenerationLostError, TimeoutError, DataDamaged):
+        _fetch_data(config, data)
         run_gang_step(_task(config, job, data), node, lambda page, force: draw(current.card, page, force), live_task)
 
 
@@ -117,19 +119,33 @@ def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) 
     return "\n".join(lines)
 
 
+def _fetch_data(config: RunConfig, data: Json) -> None:
+    """Bring a remote root's shards to this node, once for all its ranks, and before any of them waits for others."""
+    from convoy.data.local import open_data
+    from convoy.data.manifest import read_manifest
+
+    store = open_store(str(config.root))
+    if store.uri.startswith("s3://"):
+        manifest = read_manifest(store, data["id"])
+        if manifest is not None:
+            open_data(manifest, store, config.data)
+
+
 def _task(config: RunConfig, job: str, data: Json) -> "Task":
     from convoy.gang.agent import Task
-    from convoy.launch.support import instance_price, machines
+    from convoy.launch.preflight import spent_seconds
+    from convoy.launch.support import gang_price
 
     assert config.root is not None
-    price = instance_price(config)
+    limited = config.budget.max_hours is not None or config.budget.max_cost_usd is not None
     return Task(
         config=config,
         job=job,
         root=config.root,
         data_id=data["id"],
         fingerprint=data["fingerprint"],
-        usd_per_hour=None if price is None else price.usd_per_hour * machines(config),
+        usd_per_hour=gang_price(config),
+        spent_seconds=spent_seconds(job_store(config.root, job)) if limited else 0.0,
     )
 
 

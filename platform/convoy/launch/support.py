@@ -57,6 +57,12 @@ def instance_price(config: RunConfig) -> Price | None:
     return price(cluster.instance_type, cluster.market, cluster.region)
 
 
+def gang_price(config: RunConfig) -> float | None:
+    """US dollars of one hour of all machines of the run; None where the price is not known."""
+    found = instance_price(config)
+    return None if found is None else found.usd_per_hour * machines(config)
+
+
 def machines(config: RunConfig) -> int:
     """Machines that are paid for: the nodes, or one host that runs all local processes."""
     return 1 if config.cluster.backend == "local" else config.cluster.nodes

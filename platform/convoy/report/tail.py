@@ -8,6 +8,7 @@ from convoy.events.types import AnyEvent, GenerationEnded, StepDone
 from convoy.job.live import is_live, read_mark
 from convoy.report import numbers
 from convoy.report.timeline import timeline
+from convoy.report.train_report import TrainReport
 from convoy.storage import Store
 
 POLL_SECONDS = 1.0
@@ -50,3 +51,16 @@ def _step(e: StepDone) -> str:
     rate = numbers.significant(e.tokens / e.seconds) if e.seconds else "?"
     note = "  skipped: not finite" if e.skipped else ""
     return f"step {e.step:,}  loss {numbers.significant(e.loss)}  {rate} tok/s  lr {e.lr:.3g}{note}"
+
+
+def progress_line(report: TrainReport) -> str:
+    """Where a job stands, in one line."""
+    of = "" if report.target_steps is None else f" of {report.target_steps:,}"
+    parts = [f"step {report.step:,}{of}"]
+    if report.steps:
+        parts.append(f"loss {numbers.significant(report.steps[-1].loss)}")
+    if report.tokens_per_second is not None:
+        parts.append(numbers.rate(report.tokens_per_second.median))
+    if report.eta_seconds is not None:
+        parts.append(f"{numbers.duration(report.eta_seconds)} left")
+    return ", ".join(parts) if report.steps else "starting"

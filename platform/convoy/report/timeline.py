@@ -9,6 +9,7 @@ from convoy.events.types import (
     CheckpointSaved,
     Evaluated,
     Event,
+    ExportFailed,
     GenerationEnded,
     GenerationStarted,
     Restored,
@@ -54,6 +55,10 @@ def _save_failed(e: CheckpointFailed) -> Moment:
     return Moment(t=e.t, text=f"Checkpoint at step {e.step:,} given up: {e.error}", tone="warning")
 
 
+def _not_exported(e: ExportFailed) -> Moment:
+    return Moment(t=e.t, text=f"The model of step {e.step:,} was not exported: {e.error}", tone="warning")
+
+
 def _evaluated(e: Evaluated) -> Moment:
     bits = "" if e.bits_per_byte is None else f", {numbers.significant(e.bits_per_byte)} bits per byte"
     return Moment(t=e.t, text=f"Evaluated at step {e.step:,}: loss {numbers.significant(e.loss)}{bits}")
@@ -89,6 +94,7 @@ _WRITERS: dict[type[Event], Callable[[Any], Moment | None]] = {
     Restored: _restored,
     CheckpointSaved: _saved,
     CheckpointFailed: _save_failed,
+    ExportFailed: _not_exported,
     Evaluated: _evaluated,
     StepDone: _skipped,
     WorkerExited: _exited,

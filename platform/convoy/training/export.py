@@ -32,7 +32,8 @@ def exportable(model: TransformerConfig | CustomModelConfig) -> bool:
 
 def commit_weights(store: Store, ref: CommitRef, model: TransformerConfig) -> dict[str, torch.Tensor]:
     """The fp32 weights of a commit by our names, on the host. Raises DamagedCommitError, StoreUnavailable."""
-    weights = dict(build_model(model, device="cpu").state_dict())
+    empty = build_model(model).to_empty(device="cpu")  # made on meta: to draw initial weights would take minutes
+    weights = dict(empty.state_dict())
     restore(store, ref, {"model": weights}, None)
     return weights
 

@@ -2,15 +2,15 @@
 
 import tempfile
 from pathlib import Path
-from typing import cast
 
 import torch.distributed as dist
 
 from convoy.checkpoint.commit import Progress
 from convoy.data.manifest import TOKENIZER_FILE
 from convoy.events.log import EventWriter
-from convoy.events.types import SampleText
+from convoy.events.types import ExportFailed, SampleText
 from convoy.gang.assignment import Assignment
+from convoy.job.exports import MODEL_MARKER, is_exported, model_prefix
 from convoy.job.lineage import CommitRef
 from convoy.model.generate import generate
 from convoy.model.transformer import Transformer
@@ -29,13 +29,15 @@ GATHERED_BYTES = 4 * 1024**3
 def finish(
     assignment: Assignment, ranks: Ranks, trained: Trained, data: Data, events: EventWriter, progress: Progress
 ) -> None:
-    """All ranks call it after the last commit. Failing to export is told on standard output, and fails nothing."""
+    """All ranks call it after the last commit. Failing to export is told in the log, and fails nothing."""
     events.append(memory_peak(ranks, progress.step))
     write_samples(assignment, ranks, trained, data, events, progress.step)
     # From here on rank 0 is alone. Nobody waits for it: to export a large model takes longer than a barrier may.
     dist.barrier(group=ranks.control)
     if ranks.first and assignment.config.checkpoint.export_model and exportable(assignment.config.model):
-        export_last(assignment, data, progress.step)
+        failure = export_last(assignment, data, progress.step)
+        if failure is not None:
+            events.append(ExportFailed(step=progress.step, error=failure))
 
 
 def write_samples(
@@ -43,15 +45,17 @@ def write_samples(
 ) -> None:
     """Continue each prompt of the configuration; all ranks run the same forward passes."""
     wanted, tokenizer = assignment.config.evaluation, data.tokenizer()
+    model = trained.module
     if tokenizer is None or wanted.sample_tokens == 0:
         return
+    if not isinstance(model, Transformer):
+        return  # a module of the user's may take no input that is shorter than it was trained on
     if gathered_bytes(trained, assignment.config.train.param_dtype) <= GATHERED_BYTES:
         # Kept gathered: token by token, the gathers would cost more than the passes.
         trained.fsdp.set_reshard_after_forward(False)
     for i, prompt in enumerate(wanted.prompts):
         ids = [int(x) for x in tokenizer.encode_batch([prompt])[0]] or [tokenizer.eos_id]
         seed = assignment.config.train.seed + i
-        model = cast(Transformer, trained.module)
         drawn = generate(model, ids, wanted.sample_tokens, wanted.temperature, seed, tokenizer.eos_id)
         if ranks.first:
             events.append(SampleText(step=step, prompt=prompt, text=tokenizer.decode(drawn)))
@@ -62,15 +66,19 @@ def gathered_bytes(trained: Trained, param_dtype: str) -> int:
     return sum(p.numel() for p in trained.module.parameters()) * DTYPES[param_dtype].itemsize
 
 
-def export_last(assignment: Assignment, data: Data, step: int) -> None:
-    """Export this generation's commit of `step`. The job is trained and committed, whatever goes wrong here."""
+def export_last(assignment: Assignment, data: Data, step: int) -> str | None:
+    """Export the newest commit unless it is; why that failed, in one line. The job is committed all the same."""
     ref = CommitRef(generation=assignment.generation, step=step)
     try:
         store = open_store(assignment.job_uri)
-        if ref.name in store.sizes(ref.name):  # a job that had nothing left to do made no commit
+        # A generation that had nothing left to do made no commit; one before it may have died while it exported.
+        if ref.name not in store.sizes(ref.name) and assignment.parent is not None:
+            ref = assignment.parent
+        if not is_exported(store, ref):
             put_model(store, ref, assignment, data)
     except Exception as error:
-        print(f"the model was not exported: {type(error).__name__}: {error}")
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return None
 
 
 def put_model(store: Store, ref: CommitRef, assignment: Assignment, data: Data) -> None:
@@ -78,10 +86,6 @@ def put_model(store: Store, ref: CommitRef, assignment: Assignment, data: Data) 
     with tempfile.TemporaryDirectory(prefix="convoy-model-") as folder:
         tokenizer = data.folder / TOKENIZER_FILE
         export_commit(store, ref, assignment.config.model, Path(folder), tokenizer, data.manifest.eos_id)
-        for path in sorted(Path(folder).iterdir()):
+        # The marker last: a folder without it is not a model.
+        for path in sorted(Path(folder).iterdir(), key=lambda path: path.name == MODEL_MARKER):
             store.write(f"{model_prefix(ref)}{path.name}", path.read_bytes())
-
-
-def model_prefix(ref: CommitRef) -> str:
-    """Where the exported model of a commit lies."""
-    return f"model/{ref.generation:06d}-{ref.step:09d}/"

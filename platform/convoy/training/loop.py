@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from convoy.checkpoint.commit import Progress
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
-from convoy.events.types import CheckpointFailed, Evaluated, RankThroughput, StepDone, Stopping
+from convoy.events.types import CheckpointFailed, Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.clock import Clock
 from convoy.training.exchange import StopReason
 from convoy.training.optimizer import learning_rate
@@ -16,7 +16,7 @@ from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
 
 RANK_LOG_STEPS = 10
-"""Each rank logs its own throughput each time this many steps are done."""
+"""Each rank logs its own throughput and memory each time this many steps are done."""
 
 RETRY_SHARE = 10
 """A failed save is tried again after this part of the interval: what failed once may fail slowly, again and again."""
@@ -45,7 +45,11 @@ class Training:
     vote: Callable[[float], StopReason | None]
     """Whether this rank wants to stop, given the gang seconds so far."""
     after_first_step: Callable[[], None]
+    memory: Callable[[int], MemoryPeak]
+    """This rank's peak so far."""
     progress: Progress
+    updated: bool = False
+    """This generation has applied an update."""
     nonfinite: int = 0
     """Skipped steps in a row."""
     committed: int = 0
@@ -66,12 +70,13 @@ def train(t: Training) -> Progress:
     total = t.config.train.steps
     if t.progress.step == 0:
         evaluate(t)
-    begun = t.committed = t.tried = t.progress.step
+    t.committed = t.tried = t.progress.step
     while t.progress.step < total:
         result, lr = one_step(t)
         log_step(t, result, lr)
         check_finite(t, result)
-        if t.progress.step == begun + 1:
+        if not (t.updated or result.skipped):
+            t.updated = True
             t.after_first_step()
         ends = t.progress.step == total or result.stop is not None
         if ends or save_is_due(t):
@@ -112,6 +117,7 @@ def log_step(t: Training, result: StepResult, lr: float) -> None:
     step, last = t.progress.step, t.config.train.steps
     if step % RANK_LOG_STEPS == 0 or step == last or result.stop is not None:
         t.events.append(t.own)
+        t.events.append(t.memory(step))
         t.own = RankThroughput(step=step, tokens=0, seconds=0.0)
     due = step % t.config.train.log_every_steps == 0 or step == last or result.skipped
     if not (t.first and due):

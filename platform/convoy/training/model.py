@@ -34,19 +34,20 @@ class Trained:
         return cast(nn.Module, self.fsdp)
 
 
-def build_trained(config: RunConfig, ranks: Ranks) -> Trained:
+def build_trained(config: RunConfig, ranks: Ranks, *, filled: bool = True) -> Trained:
     """Weights are the same on any number of ranks: keyed by seed and name, or read from a folder.
 
-    Raises ConfigError if `model.init_from` or `model.build` cannot give the model.
+    filled: False leaves a transformer's weights undefined, for a checkpoint to fill. Raises ConfigError if
+    `model.init_from` or `model.build` cannot give the model.
     """
     train = config.train
     model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed)
     fsdp = parallelize(model, ranks.mesh, config.parallel, train)
     if isinstance(model, Transformer) and isinstance(config.model, TransformerConfig):
         model.to_empty(device=ranks.device)
-        if config.model.init_from is None:
+        if filled and config.model.init_from is None:
             initialise(model, train.seed)
-        else:
+        elif filled and config.model.init_from is not None:
             load_full_weights(model, read_hf_weights(Path(config.model.init_from), config.model))
     return Trained(fsdp, build_optimizer(model, config.optimizer))
 

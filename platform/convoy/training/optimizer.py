@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from convoy.config.errors import ConfigError
 from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
 
 
@@ -25,6 +26,16 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
     return torch.optim.AdamW(
         [g for g in groups if g["params"]], lr=config.lr, betas=config.betas, eps=config.eps, fused=config.fused
     )
+
+
+def check_all_trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raises ConfigError if the first update left a parameter out: its checkpoints could not be restored."""
+    left_out = [name for name, p in model.named_parameters() if p.requires_grad and p not in optimizer.state]
+    if left_out:
+        raise ConfigError(
+            f"model: parameter {left_out[0]} got no gradient in the first step ({len(left_out)} in all): "
+            "it must take part in the loss, or be frozen with requires_grad_(False)"
+        )
 
 
 def learning_rate(step: int, total_steps: int, config: OptimizerConfig, schedule: ScheduleConfig) -> float:

@@ -14,6 +14,9 @@ from convoy.parallel.mesh import build_mesh
 
 TIMEOUT = datetime.timedelta(minutes=10)
 
+SAVE_TIMEOUT = datetime.timedelta(hours=2)
+"""Of the exchanges within a save or a restore: a store that is slow on one node is not a lost peer."""
+
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo/transport")
 
 
@@ -26,6 +29,9 @@ class Ranks:
     mesh: DeviceMesh
     control: dist.ProcessGroup
     """gloo, on the host, over all ranks: for decisions, so that they never wait for or mix with training traffic."""
+
+    saving: dist.ProcessGroup
+    """gloo, over all ranks: for saves and restores, whose ranks may wait long for one with a slow store."""
 
     @property
     def first(self) -> bool:
@@ -52,7 +58,7 @@ def connect(assignment: Assignment) -> Ranks:
     device = choose_device(place, torch.cuda.device_count())
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    loopback = assignment.master_host in ("127.0.0.1", "localhost")
+    loopback = assignment.master_host.startswith("127.") or assignment.master_host == "localhost"
     if loopback:
         # The host's own name may resolve to an address that peers on it cannot use.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -75,7 +81,8 @@ def connect(assignment: Assignment) -> Ranks:
         device_id=device if device.type == "cuda" else None,
     )
     mesh = build_mesh(assignment.config.parallel, device.type, place.world_size, place.nproc_per_node)
-    return Ranks(place, device, mesh, dist.new_group(backend="gloo", timeout=TIMEOUT))
+    control = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    return Ranks(place, device, mesh, control, dist.new_group(backend="gloo", timeout=SAVE_TIMEOUT))
 
 
 def lost_peer(error: BaseException) -> bool:

@@ -19,8 +19,9 @@ from convoy.training.evaluate import evaluate
 from convoy.training.exchange import Exchange, StopReason
 from convoy.training.finish import finish
 from convoy.training.loop import Training, train
-from convoy.training.measure import environment, measure_matmul
+from convoy.training.measure import environment, measure_matmul, memory_peak
 from convoy.training.model import Trained, build_trained, model_built
+from convoy.training.optimizer import check_all_trained
 from convoy.training.ranks import Ranks, connect
 from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper
@@ -67,7 +68,7 @@ def _run(assignment: Assignment, store: Store, log: Log) -> StopReason | None:
     ranks = connect(assignment)
     log.ready("connected")
     events.append(environment(ranks, config.train.param_dtype))
-    trained = build_trained(config, ranks)
+    trained = build_trained(config, ranks, filled=assignment.parent is None)
     if ranks.first:
         events.append(model_built(config, trained.module))
     data = Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
@@ -114,9 +115,10 @@ def _training(
         saver=saver,
         events=log.events,
         clock=clock,
-        elapsed=lambda: progress.seconds + log.seconds(),
+        elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.seconds(),
         vote=_voter(assignment),
-        after_first_step=lambda: _first_step(log, ranks, config),
+        after_first_step=lambda: _first_step(log, ranks, trained, config),
+        memory=lambda step: memory_peak(ranks, step),
         progress=progress,
     )
 
@@ -126,9 +128,10 @@ def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks) ->
     return lambda step: evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control)
 
 
-def _first_step(log: Log, ranks: Ranks, config: RunConfig) -> None:
+def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig) -> None:
     """The machine's matmul rate is measured once it is warm, and after the start-up that people wait for."""
     log.ready("first_step")
+    check_all_trained(trained.module, trained.optimizer)
     seconds = config.train.matmul_peak_seconds
     if seconds:
         rate = measure_matmul(ranks, config.train.param_dtype, seconds)

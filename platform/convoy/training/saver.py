@@ -7,7 +7,7 @@ import torch
 from convoy.checkpoint.commit import Commit, Progress, SamplerPosition
 from convoy.checkpoint.restore import restore
 from convoy.checkpoint.save import save
-from convoy.checkpoint.state import put_tensors, tensors_of
+from convoy.checkpoint.state import parameter_shapes, put_tensors, tensors_of
 from convoy.config.run import config_hash
 from convoy.data.sampler import SamplerState, check_resume
 from convoy.events.types import CheckpointFailed, CheckpointSaved, Restored
@@ -15,6 +15,10 @@ from convoy.gang.assignment import Assignment
 from convoy.storage import Store
 from convoy.training.model import Trained
 from convoy.training.ranks import Ranks
+
+
+class SupersededError(RuntimeError):
+    """Another run has taken the job over; the text is one line."""
 
 
 class Saver:
@@ -27,9 +31,14 @@ class Saver:
         self._trained = trained
 
     def save(self, progress: Progress) -> CheckpointSaved | CheckpointFailed:
-        """Save the state after `progress.step` steps. All ranks call it and get the same answer."""
+        """Save the state after `progress.step` steps. All ranks call it and get the same answer.
+
+        Raises SupersededError, on all ranks, if the job is another gang's now.
+        """
         tensors = tensors_of(self._trained.module, self._trained.optimizer)
-        saved = save(self._store, tensors, self._draft(progress), self._ranks.control)
+        saved = save(self._store, tensors, self._draft(progress, parameter_shapes(tensors)), self._ranks.saving)
+        if saved.superseded:
+            raise SupersededError(f"step {progress.step}: {saved.error}; its checkpoints count, this gang's do not")
         if saved.error is not None:
             return CheckpointFailed(step=progress.step, error=saved.error)
         return CheckpointSaved(step=progress.step, attempt=saved.attempt, bytes=saved.bytes, seconds=saved.seconds)
@@ -44,7 +53,7 @@ class Saver:
             return Progress(), None
         began = time.perf_counter()
         tensors = tensors_of(self._trained.module, self._trained.optimizer)
-        commit = restore(self._store, parent, tensors, self._ranks.control)
+        commit = restore(self._store, parent, tensors, self._ranks.saving)
         self._check_same_job(commit)
         put_tensors(self._trained.module, self._trained.optimizer, tensors)
         took = time.perf_counter() - began
@@ -55,7 +64,7 @@ class Saver:
         position = SamplerState(commit.sampler.seed, commit.sampler.next_sample, commit.fingerprint)
         check_resume(position, commit.step, train.global_batch, train.seed, self._assignment.fingerprint)
 
-    def _draft(self, progress: Progress) -> Commit:
+    def _draft(self, progress: Progress, parameters: dict[str, list[int]]) -> Commit:
         config, mesh = self._assignment.config, self._ranks.mesh
         return Commit(
             generation=self._assignment.generation,
@@ -63,6 +72,7 @@ class Saver:
             attempt="",
             parent=self._assignment.parent,
             files={},
+            parameters=parameters,
             world_size=self._ranks.place.world_size,
             mesh=dict(zip(mesh.mesh_dim_names or (), mesh.shape, strict=True)),
             progress=progress,

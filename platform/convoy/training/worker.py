@@ -20,6 +20,8 @@ def main() -> int:
     began = time.perf_counter()
     _die_with_parent()
     assignment = Assignment.model_validate_json(sys.stdin.buffer.read())
+    if os.getppid() != assignment.agent_pid:  # it died before the kernel knew that we go with it
+        return EXPECTED
     # Imported only now: whatever goes wrong from here on can be told to the agent.
     try:
         from convoy.training.run import run_rank
@@ -39,8 +41,9 @@ def _tell(error: Exception, reason: Path) -> int:
     from convoy.data.local import DataDamaged
     from convoy.training.loop import TrainingFailedError
     from convoy.training.ranks import lost_peer
+    from convoy.training.saver import SupersededError
 
-    plain = ConfigError | TrainingFailedError | DataDamaged | DamagedCommitError | ShardsError
+    plain = ConfigError | TrainingFailedError | SupersededError | DataDamaged | DamagedCommitError | ShardsError
     if not isinstance(error, plain | StoreUnavailable):
         return _fault(error, reason, PEER_LOST if lost_peer(error) else 1)
     outage = isinstance(error, StoreUnavailable)
@@ -62,10 +65,7 @@ def _first_line(error: Exception) -> str:
 
 def _die_with_parent() -> None:
     """Have the kernel kill this process when its agent dies, so that no worker outlives it."""
-    parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the kernel knew
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""The live card, drawn from the event log in a thread of its own.
+
+Whoever watches the workers must never wait for a store, a chart or a bug in either: a dead worker is seen at once, and
+a card that cannot be drawn costs a line of output, not the gang.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from convoy.config.run import RunConfig
+from convoy.events.log import EventReader
+from convoy.events.types import AnyEvent
+from convoy.report.fold import fold
+from convoy.report.page import Page
+from convoy.report.tail import progress_line
+from convoy.report.train_page import live_page
+from convoy.storage import Store
+
+Draw = Callable[[Page, bool], None]
+"""draw(page, force): show a page; force returns when it is written whole."""
+
+PATIENCE_SECONDS = 20.0
+"""At the end, a drawing that is under way gets this long."""
+
+
+@dataclass
+class Watch:
+    """The job's log, read as it grows. Used by several threads, one at a time."""
+
+    reader: EventReader
+    config: RunConfig
+    events: list[AnyEvent] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, store: Store, config: RunConfig) -> "Watch":
+        return cls(EventReader(store), config)
+
+    def poll(self) -> list[AnyEvent]:
+        """Everything known now, by time. Raises StoreUnavailable."""
+        with self._lock:
+            new = self.reader.poll()
+            if new:
+                self.events = sorted([*self.events, *new], key=lambda e: e.t)
+            return self.events
+
+
+class LiveCard:
+    """Draws every `seconds` while a `with` block runs; `finish` draws the last time."""
+
+    def __init__(self, watch: Watch, draw: Draw, seconds: float) -> None:
+        self._watch = watch
+        self._draw = draw
+        self._seconds = seconds
+        self._config: dict[str, Any] = watch.config.model_dump(mode="json")
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name="live card", daemon=True)
+
+    def __enter__(self) -> "LiveCard":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join(PATIENCE_SECONDS)
+
+    def finish(self, *, force: bool) -> None:
+        """The last drawing; call it after the `with` block."""
+        self._safely(force)
+
+    def _go_on(self) -> None:
+        while not self._done.wait(self._seconds):
+            self._safely(force=False)
+
+    def _safely(self, force: bool) -> None:
+        try:
+            report = fold(self._watch.poll(), self._watch.config.train.steps)
+            print(progress_line(report), flush=True)
+            self._draw(live_page(report, self._config), force)
+        except Exception as error:
+            print(f"the card was not drawn: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -1,0 +1,60 @@
+"""The live card must never harm the gang that it shows."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from convoy.config.run import RunConfig
+from convoy.events.log import EventWriter
+from convoy.events.types import StepDone
+from convoy.launch.live_card import LiveCard, Watch
+from convoy.report.page import Page
+from convoy.storage.posix import PosixStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    made = PosixStore(tmp_path)
+    log = EventWriter(made, 1, 0, 0)
+    log.append(StepDone(step=7, loss=3.5, grad_norm=1.0, lr=0.1, tokens=100, seconds=0.5))
+    log.close()
+    return made
+
+
+def test_it_draws_again_and_again_and_says_where_the_job_stands(
+    store: PosixStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages: list[Page] = []
+    thrice = threading.Event()
+
+    def draw(page: Page, force: bool) -> None:
+        assert not force
+        pages.append(page)
+        if len(pages) == 3:
+            thrice.set()
+
+    with LiveCard(Watch.of(store, RunConfig()), draw, seconds=0.01):
+        assert thrice.wait(20)
+    assert "step 7 of 600, loss 3.50" in capsys.readouterr().out
+
+
+def test_a_card_that_cannot_be_drawn_is_a_line_of_output(store: PosixStore, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = threading.Event()
+
+    def draw(page: Page, force: bool) -> None:
+        failed.set()
+        raise ValueError("no chart today")
+
+    with LiveCard(Watch.of(store, RunConfig()), draw, seconds=0.01) as card:
+        assert failed.wait(20)
+    card.finish(force=True)
+    assert "the card was not drawn: ValueError: no chart today" in capsys.readouterr().err
+
+
+def test_the_last_drawing_is_forced_when_the_task_is_about_to_fail(store: PosixStore) -> None:
+    drawn: list[bool] = []
+    with LiveCard(Watch.of(store, RunConfig()), lambda page, force: drawn.append(force), seconds=1000) as card:
+        assert drawn == []
+    card.finish(force=True)
+    assert drawn == [True]
