@@ -36,7 +36,7 @@ def test_it_draws_again_and_again_and_says_where_the_job_stands(
 
     with LiveCard(Watch.of(store, RunConfig()), draw, seconds=0.01):
         assert thrice.wait(20)
-    assert "step 7 of 600, loss 3.50" in capsys.readouterr().out
+    assert "step 7 of 500, loss 3.50" in capsys.readouterr().out
 
 
 def test_a_card_that_cannot_be_drawn_is_a_line_of_output(store: PosixStore, capsys: pytest.CaptureFixture[str]) -> None:

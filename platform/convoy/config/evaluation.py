@@ -8,7 +8,7 @@ from convoy.config.base import Frozen
 class EvaluationConfig(Frozen):
     """When and on how much."""
 
-    every_steps: int = Field(150, ge=1)
+    every_steps: int = Field(125, ge=1)
     """Evaluate at each multiple of this many steps; always at step 0 and at the last."""
     sequences: int = Field(64, ge=1)
     """Held-out sequences per evaluation, the same ones each time."""

@@ -10,7 +10,7 @@ from convoy.config.base import Frozen
 class TrainConfig(Frozen):
     """What one step is and how many there are."""
 
-    steps: int = Field(600, ge=1)
+    steps: int = Field(500, ge=1)
     """Optimizer steps of the whole job; raise it to let a finished job go on."""
     global_batch: int = Field(8, ge=1)
     """Sequences per optimizer step over all ranks; fixed for the job, need not be a multiple of the ranks."""
