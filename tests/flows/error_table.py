@@ -96,4 +96,4 @@ def _told(text: str, place: Place, job: str) -> str:
 
 
 def _example(text: str) -> str:
-    return text.replace("{here}", "/work").replace("{job}", "my-job")
+    return text.replace("{here}", "/home/me").replace("{job}", "my-job")

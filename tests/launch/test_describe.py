@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.config.load import resolve
+from convoy.config.load import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.launch.describe import describe
 
@@ -80,3 +80,10 @@ def test_limits_are_listed(budget: dict[str, float], said: str) -> None:
 def test_a_users_own_model_is_named_with_its_builder() -> None:
     own = {"build": "my.models:make", "name": "mine", "vocab_size": 5000, "max_sequence_length": 512}
     assert lines(resolve({"model": own}, {}))["model"] == "mine, built by my.models:make"
+
+
+def test_the_space_that_checkpoints_will_take_is_said_beforehand() -> None:
+    config = resolve(read_run("model: gpt2-124m"), read_overrides("train.steps=1000 checkpoint.every_steps=300"))
+    text = lines(config)["checkpoints"]
+    # 124,439,808 parameters x 12 bytes = 1.493 GB, at steps 300, 600, 900 and 1,000
+    assert text == "every 300 steps, 4 in all, 1.49 GB each; they are kept: 5.97 GB"

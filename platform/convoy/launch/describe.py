@@ -5,6 +5,10 @@ from convoy.catalog.prices import Price
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.launch.support import TIMES, instance_price, machines, world
+from convoy.model.counts import parameter_count
+
+STATE_BYTES = 12
+"""Per parameter in a checkpoint: fp32 weight and two AdamW moments."""
 
 
 def describe(config: RunConfig, local_gpus: int = 0) -> str:
@@ -17,6 +21,7 @@ def describe(config: RunConfig, local_gpus: int = 0) -> str:
         "root": config.root or "$CONVOY_ROOT, or the nearest .convoy folder",
         "model": _model(config),
         "batch": _batch(config),
+        "checkpoints": _checkpoints(config),
         "budget": _budget(config),
     }
     width = max(len(key) for key in lines) + 2
@@ -70,6 +75,20 @@ def _batch(config: RunConfig) -> str:
     train, length = config.train, config.data.sequence_length
     tokens = train.global_batch * length
     return f"{train.global_batch} sequences of {length} = {tokens:,} tokens a step, {train.steps:,} steps"
+
+
+def _checkpoints(config: RunConfig) -> str:
+    every, steps = config.checkpoint.every_steps, config.train.steps
+    count = 1 if every is None else -(-steps // every)
+    text = "one, at the end" if every is None else f"every {every:,} steps, {count:,} in all"
+    if isinstance(config.model, CustomModelConfig):
+        return text
+    size = parameter_count(config.model) * STATE_BYTES
+    return f"{text}, {_size(size)} each; they are kept: {_size(size * count)}"
+
+
+def _size(n_bytes: float) -> str:
+    return f"{n_bytes / 1e12:.3g} TB" if n_bytes >= 1e12 else f"{n_bytes / 1e9:.3g} GB"
 
 
 def _budget(config: RunConfig) -> str:
