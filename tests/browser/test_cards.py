@@ -18,7 +18,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from convoy.events.types import AnyEvent
+from convoy.report.numbers import rate, significant
 from convoy.storage import open_store
+from tests.flows.places import REPOSITORY, Place
+from tests.flows.runs import newest
 from tests.report.synthetic import failed_job, resumed_job, running_job, write_log
 
 pytestmark = pytest.mark.system
@@ -165,7 +168,28 @@ def test_the_final_card_has_the_loss_chart_the_numbers_and_the_sample_text(
         codes[0]
         == "def main(x) -> None:\n    for item in self._items[1:]:\n        print(`item` * 2)  # <b>not bold</b>"
     )
-    assert any("global_batch: 16" in code for code in codes)
+    assert any("global_batch: 8" in code for code in codes)
+
+
+def test_the_final_card_of_a_training_run_shows_that_runs_own_numbers(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    docs = f"data.corpus.kind=files data.corpus.path={REPOSITORY / 'docs'} data.tokenizer.kind=bytes"
+    place = Place(tmp_path)
+    run = newest(place, place.flow("run", overrides=f"{docs} model.vocab_size=257 evaluation.sample_tokens=12"))
+    assert run.done.returncode == 0, run.done.stdout + run.done.stderr
+    (card,) = tmp_path.glob(f".metaflow/mf.cards/TrainFlow/runs/{run.id}/steps/join/tasks/*/cards/*.html")
+
+    _open(browser, card, "light")
+
+    text, measured = _text(browser), run.data("metrics")["metrics"]
+    assert significant(measured["bits_per_byte"]) in text
+    assert f"from {significant(measured['initial_bits_per_byte'])}" in text
+    assert rate(measured["tokens_per_second"]["median"]) in text
+    assert "Loss" in browser.find_elements(By.CSS_SELECTOR, ".vega-embed")[0].text
+    codes = [code.get_attribute("textContent") or "" for code in browser.find_elements(By.CSS_SELECTOR, "pre code")]
+    assert codes[0].startswith("def main(")
+    assert len(codes[0]) > len("def main(")
 
 
 def test_headline_numbers_stand_side_by_side_and_charts_in_pairs(cards: Cards, browser: webdriver.Chrome) -> None:
