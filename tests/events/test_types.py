@@ -55,7 +55,7 @@ def test_a_number_that_is_not_finite_comes_back_as_that_number(value: float) -> 
 
 def test_each_kind_has_a_name_of_its_own() -> None:
     names = [kind.model_fields["kind"].default for kind in KINDS]
-    assert len(set(names)) == len(names) == 15
+    assert len(set(names)) == len(names) >= 15
 
 
 def test_a_log_line_names_its_kind_its_time_and_its_writer() -> None:

@@ -12,7 +12,8 @@ from convoy.checkpoint.commit import DamagedCommitError
 from convoy.checkpoint.files import ShardsError
 from convoy.config.errors import ConfigError
 from convoy.data.local import DataDamaged
-from convoy.gang.assignment import EXPECTED, PEER_LOST
+from convoy.events.types import PEER_LOST
+from convoy.gang.assignment import EXPECTED
 from convoy.storage import StoreUnavailable
 from convoy.training.loop import TrainingFailedError
 from convoy.training.worker import _fault, _tell

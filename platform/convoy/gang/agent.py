@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
-from convoy.events.types import GenerationEnded, GenerationStarted, WorkerExited
-from convoy.gang.assignment import EXPECTED, PEER_LOST, STOPPED, Assignment, Outcome, Place
+from convoy.events.types import PEER_LOST, GenerationEnded, GenerationStarted, WorkerExited
+from convoy.gang.assignment import EXPECTED, STOPPED, Assignment, Outcome, Place
 from convoy.gang.workers import Worker, all_done, first_exit, start_worker, stop_workers
 from convoy.job.generations import await_generation, form_generation
 from convoy.job.lineage import Generation

@@ -7,9 +7,6 @@ from pydantic import BaseModel, ConfigDict
 from convoy.config.run import RunConfig
 from convoy.job.lineage import CommitRef
 
-PEER_LOST = 70
-"""Exit code of a worker that failed because another rank was gone: a consequence, never the first cause."""
-
 STOPPED = 3
 """Exit code of a worker that ended before the last step because all ranks agreed to, with its state committed."""
 

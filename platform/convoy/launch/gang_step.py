@@ -5,9 +5,9 @@ Node 0's card is the live one, drawn from the event log; the other nodes' cards 
 
 import time
 
-from convoy.events.types import WorkerExited
+from convoy.events.types import PEER_LOST, WorkerExited
 from convoy.gang.agent import Gang, Node, Task, failure_message
-from convoy.gang.assignment import PEER_LOST, Outcome
+from convoy.gang.assignment import Outcome
 from convoy.launch.live_card import Draw, LiveCard, Watch
 from convoy.report.page import Callout, Heading, Page, Text
 from convoy.storage import StoreUnavailable

@@ -49,14 +49,3 @@ class Store(Protocol):
 
     def appender(self, prefix: str) -> Appender:
         """A log at `prefix`.jsonl, or on object stores in numbered immutable segments below `prefix`/."""
-
-
-def open_store(uri: str) -> Store:
-    """The store for a local path, a `file://` URI or `s3://bucket/prefix`."""
-    if uri.startswith("s3://"):
-        from convoy.storage.s3 import S3Store  # boto3 takes 0.3 s to import
-
-        return S3Store(uri)
-    from convoy.storage.posix import PosixStore
-
-    return PosixStore(uri.removeprefix("file://"))

@@ -9,7 +9,8 @@ import traceback
 from pathlib import Path
 
 from convoy.config.errors import ConfigError
-from convoy.gang.assignment import EXPECTED, PEER_LOST, STOPPED, Assignment
+from convoy.events.types import PEER_LOST
+from convoy.gang.assignment import EXPECTED, STOPPED, Assignment
 from convoy.storage import StoreUnavailable
 
 _PR_SET_PDEATHSIG = 1
