@@ -4,7 +4,7 @@ from pathlib import Path
 
 from convoy.events.types import GenerationStarted, Restored, StepDone
 from convoy.job.lineage import CommitRef, read_history
-from tests.flows.places import own_lines
+from tests.flows.places import Place, flow_command, own_lines
 from tests.flows.runs import Run
 
 
@@ -41,7 +41,7 @@ def test_a_finished_job_says_so_and_starts_no_run(smoke: Run, tmp_path: Path) ->
     ):
         done = place.flow("run", *words)
         assert done.returncode == 0
-        told = f"job {smoke.job} is finished: 20 of 20 steps are done; raise train.steps to go on"
+        told = f"job {smoke.job} is finished: 20 steps are done; set train.steps above 20 to go on"
         assert done.stdout.strip() == told
         assert own_lines(done.stderr) == []
     assert place.runs() == []
@@ -64,3 +64,18 @@ def test_both_ranks_of_both_generations_started_from_the_same_run(continued: Run
     started = [e for e in continued.events() if isinstance(e, GenerationStarted) and e.generation == 2]
     assert {e.run for e in started} == {continued.pathspec}
     assert {e.parent_step for e in started} == {20}
+
+
+def test_of_two_runs_of_a_job_started_at_once_one_trains_and_the_other_ends_with_the_reason(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    both = [place.start(*flow_command("run", "--job", "race", overrides="checkpoint.export_model=false")) for _ in "ab"]
+    ended = []
+    for process in both:
+        stdout, stderr = process.communicate(timeout=120)
+        ended.append((process.returncode, stdout + stderr))
+    (won,) = [output for code, output in ended if code == 0]
+    (lost,) = [output for code, output in ended if code != 0]
+    assert "job race: finished at step 20" in won
+    # Which of the checks met the other run is a matter of milliseconds.
+    assert "is running it now" in lost or "was formed by another run" in lost
+    assert "Traceback" not in lost

@@ -50,7 +50,7 @@ def test_a_job_on_s3_trains_continues_and_can_be_looked_at(place: Place, s3_uri:
     assert steps(store, 2) == [21, 22, 23, 24, 25]
 
     again = run(place, JOB, overrides="train.steps=25")
-    assert again.stdout.startswith(f"job {JOB} is finished: 25 of 25 steps are done")
+    assert again.stdout.startswith(f"job {JOB} is finished: 25 steps are done")
 
     shown = place.convoy("show", JOB, "--json")
     assert (shown.returncode, json.loads(shown.stdout)["step"]) == (0, 25)

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.job.generations import GenerationLostError, await_generation, form_generation, rewind
+from convoy.job.generations import (
+    FormationRefusedError,
+    GenerationLostError,
+    await_generation,
+    form_generation,
+    refuse_formation,
+    rewind,
+)
 from convoy.job.lineage import CommitRef, Generation, newest_commit, read_history
 from convoy.storage import Store, open_store
 
@@ -85,3 +92,15 @@ def test_a_rewind_before_the_first_commit_is_refused_and_says_what_there_is(stor
     commit(store, 1, 10)
     with pytest.raises(ConfigError, match=r"--to 5: .*commits: 10"):
         rewind(store, 5)
+
+
+def test_nodes_that_wait_learn_at_once_why_their_generation_will_not_come(store: Store):
+    refuse_formation(store, "run/1/attempt-0", "job = blue: run TrainFlow/7 is running it now")
+    with pytest.raises(FormationRefusedError, match="run TrainFlow/7 is running it now"):
+        await_generation(store, "run/1/attempt-0", deadline_seconds=60, poll_seconds=1, sleep=pytest.fail)
+
+
+def test_the_refusal_of_another_attempt_is_not_ours(store: Store):
+    refuse_formation(store, "run/1/attempt-0", "no")
+    with pytest.raises(TimeoutError):
+        await_generation(store, "run/1/attempt-1", deadline_seconds=1, poll_seconds=0.5, sleep=lambda _: None)

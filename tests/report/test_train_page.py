@@ -115,7 +115,7 @@ def test_a_stop_is_a_warning_with_its_reason() -> None:
     log.add(GenerationEnded(outcome="stopped", step=10), node=0)
     (callout,) = _of(_live(log.events), Callout)
     assert (callout.title, callout.tone) == ("Stopped at step 10", "warning")
-    assert callout.text == "The limit budget.max_cost_usd was reached. Start the job again to go on."
+    assert callout.text.startswith("The limit budget.max_cost_usd was reached. Its state is saved: start the job again")
 
 
 def test_a_resumed_job_lists_its_generations_and_why_each_began() -> None:

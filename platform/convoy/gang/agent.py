@@ -21,7 +21,7 @@ from convoy.job.live import LiveMarker, check_not_live
 from convoy.job.record import ensure_record, job_uri, keep_config
 from convoy.storage import Store, StoreUnavailable, open_store
 
-JOIN_SECONDS = 3600.0
+JOIN_SECONDS = {"local": 600.0, "remote": 3600.0}
 """A node waits this long for node 0 to form the generation: it may still be copying data, or have no machine yet."""
 
 PEERS_SECONDS = 2.0
@@ -153,7 +153,7 @@ class Gang:
         return await_generation(
             self.store,
             self._node.formation,
-            deadline_seconds=JOIN_SECONDS,
+            deadline_seconds=JOIN_SECONDS["remote" if self._remote else "local"],
             poll_seconds=0.5 if self._remote else 0.05,
             sleep=time.sleep,
         )

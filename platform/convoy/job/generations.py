@@ -1,11 +1,16 @@
 """Forming a generation: one creates its object, the others find it."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
 from convoy.config.errors import ConfigError
 from convoy.job.lineage import CommitRef, Generation, History, generation_name, lineage, newest_commit, read_history
 from convoy.storage import ObjectMissing, Store
+
+
+class FormationRefusedError(RuntimeError):
+    """Node 0 of this formation will form no generation; the text is its reason."""
 
 
 class GenerationLostError(RuntimeError):
@@ -34,15 +39,26 @@ def form_generation(
 def await_generation(
     store: Store, formation: str, *, deadline_seconds: float, poll_seconds: float, sleep: Callable[[float], None]
 ) -> Generation:
-    """The generation that node 0 of the same formation made. Raises TimeoutError."""
+    """The generation that node 0 of the same formation made. Raises FormationRefusedError, TimeoutError."""
     waited = 0.0
     while waited < deadline_seconds:
         found = _newest_of(store, formation)
         if found is not None:
             return found
+        with contextlib.suppress(ObjectMissing):
+            raise FormationRefusedError(store.read(_refusal(formation)).decode())
         sleep(poll_seconds)
         waited += poll_seconds
     raise TimeoutError(f"node 0 formed no generation of {formation} within {deadline_seconds:.0f} s")
+
+
+def refuse_formation(store: Store, formation: str, reason: str) -> None:
+    """Tell the other nodes of a formation that its generation will not come. No harm if it is there already."""
+    store.write(_refusal(formation), reason.encode())
+
+
+def _refusal(formation: str) -> str:
+    return f"refused/{formation}.txt"
 
 
 def rewind(store: Store, to_step: int) -> CommitRef:
@@ -89,4 +105,12 @@ def _newest_of(store: Store, formation: str) -> Generation | None:
     return newest if newest.formation == formation else None
 
 
-__all__ = ["GenerationLostError", "await_generation", "form_generation", "generation_name", "rewind"]
+__all__ = [
+    "FormationRefusedError",
+    "GenerationLostError",
+    "await_generation",
+    "form_generation",
+    "generation_name",
+    "refuse_formation",
+    "rewind",
+]

@@ -56,6 +56,7 @@ class LiveCard:
         self._draw = draw
         self._seconds = seconds
         self._config: dict[str, Any] = watch.config.model_dump(mode="json")
+        self._said = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="live card", daemon=True)
 
@@ -78,7 +79,12 @@ class LiveCard:
     def _safely(self, force: bool) -> None:
         try:
             report = fold(self._watch.poll(), self._watch.config.train.steps)
-            print(progress_line(report), flush=True)
+            self._say(progress_line(report))
             self._draw(live_page(report, self._config), force)
         except Exception as error:
             print(f"the card was not drawn: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+    def _say(self, line: str) -> None:
+        if line != self._said:
+            print(line, flush=True)
+        self._said = line

@@ -1,6 +1,7 @@
 """What is checked before a run exists, so that what cannot work never starts."""
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Finished:
     steps: int
 
     def __str__(self) -> str:
-        return f"job {self.job} is finished: {self.step} of {self.steps} steps are done; raise train.steps to go on"
+        return f"job {self.job} is finished: {self.step} steps are done; set train.steps above {self.step} to go on"
 
 
 def on_this_host(config: RunConfig, gpus: int) -> RunConfig:
@@ -66,6 +67,8 @@ def named_job(option: str | None, tags: Sequence[str]) -> str | None:
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
     """Raise ConfigError for a run that cannot work; tell if the job is finished already."""
     support.check(config, datastore, local_gpus())
+    if config.cluster.backend == "kubernetes" and importlib.util.find_spec("kubernetes") is None:
+        raise ConfigError("cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'")
     if config.cluster.backend == "local":
         check_interpreter()
         check_inputs(config)

@@ -28,6 +28,7 @@ def metrics(report: TrainReport) -> dict[str, Any]:
     last = report.validations[-1] if report.validations else None
     return {
         "outcome": report.outcome.state,
+        "reason": report.outcome.reason,
         "step": report.step,
         "loss": last.loss if last else None,
         "bits_per_byte": last.bits_per_byte if last else None,

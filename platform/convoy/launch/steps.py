@@ -16,6 +16,7 @@ from convoy.launch.preflight import JOB_TAG, named_job
 from convoy.storage import StoreUnavailable, open_store
 
 if TYPE_CHECKING:
+    from convoy.data.manifest import PreparedData
     from convoy.gang.agent import Node, Task
 
 Json = dict[str, Any]
@@ -70,13 +71,26 @@ def prepare_data(config_json: Json, job: str) -> Json:
         record = read_record(job_store(config.root, job))
         if record is not None:
             check_same_job(record, config, found)
+    print(_told(manifest))
     return {"id": manifest.id, "fingerprint": found}
+
+
+def _told(manifest: "PreparedData") -> str:
+    """What was prepared, and what was left out, in one line."""
+    documents, text_bytes = sum(manifest.documents.values()), sum(manifest.text_bytes.values())
+    train, held_out = manifest.tokens("train"), manifest.tokens("validation")
+    parts = [f"data {manifest.id}: {train:,} tokens to train on, {held_out:,} held out"]
+    if text_bytes:
+        parts.append(f"{documents:,} documents of {text_bytes / 1e6:,.1f} MB")
+    if manifest.skipped_files:
+        parts.append(f"{manifest.skipped_files:,} files left out: not UTF-8")
+    return ", ".join(parts)
 
 
 def train(config_json: Json, job: str, data: Json, current: Any) -> None:
     """One node's part of the gang; draws its card. Fails with a message that tells the first cause."""
     from convoy.data.local import DataDamaged
-    from convoy.job.generations import GenerationLostError
+    from convoy.job.generations import FormationRefusedError, GenerationLostError
     from convoy.launch.gang_step import GangFailedError, run_gang_step
     from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
 
@@ -85,9 +99,27 @@ def train(config_json: Json, job: str, data: Json, current: Any) -> None:
     if node.index == 0 and current.origin_run_id is not None:
         _tag_run(job, current)  # a resumed run does not run its first step again
     live_task = f"{node.run}/{current.step_name}/{current.parallel.control_task_id}"
-    with plain_errors(GangFailedError, GenerationLostError, TimeoutError, DataDamaged):
-        _fetch_data(config, data)
-        run_gang_step(_task(config, job, data), node, lambda page, force: draw(current.card, page, force), live_task)
+    with plain_errors(GangFailedError, GenerationLostError, FormationRefusedError, TimeoutError, DataDamaged):
+        with _others_are_told(config, job, node):
+            _fetch_data(config, data)
+            if node.index == 0:
+                print(f"live card: card view {live_task.partition('/')[2]}", flush=True)
+            task = _task(config, job, data)
+            run_gang_step(task, node, lambda page, force: draw(current.card, page, force), live_task)
+
+
+@contextlib.contextmanager
+def _others_are_told(config: RunConfig, job: str, node: "Node") -> Iterator[None]:
+    """Whatever keeps node 0 from forming the generation ends the other nodes too, which wait for it."""
+    from convoy.job.generations import refuse_formation
+
+    try:
+        yield
+    except Exception as error:
+        if node.index == 0:
+            with contextlib.suppress(StoreUnavailable):
+                refuse_formation(job_store(str(config.root), job), node.formation, str(error))
+        raise
 
 
 def report(config_json: Json, job: str, current: Any) -> Result:
@@ -110,7 +142,8 @@ def report(config_json: Json, job: str, current: Any) -> Result:
 
 def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) -> str:
     """The last lines a person sees in the terminal."""
-    lines = [f"job {job}: {metrics['outcome']} at step {metrics['step']}"]
+    why = f": {metrics['reason']}" if metrics.get("reason") else ""
+    lines = [f"job {job}: {metrics['outcome']} at step {metrics['step']}{why}"]
     before, after = metrics["initial_bits_per_byte"], metrics["bits_per_byte"]
     if before and after:
         lines.append(f"bits per byte {before:.3f} -> {after:.3f}, {after / before:.3f} of the start")

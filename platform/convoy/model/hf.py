@@ -164,6 +164,7 @@ def _write_weights(
     for name, group in zip(names, groups, strict=True):
         tensors = {their: part for pair in group for their, part in _split(pair, state_dict[pair.ours].cpu())}
         save_file(tensors, folder / name, metadata={"format": "pt"})
+        (folder / name).chmod((folder / "config.json").stat().st_mode)  # safetensors makes it readable by us alone
         weight_map.update(dict.fromkeys(tensors, name))
     if len(groups) > 1:
         total = sum(_bytes(state_dict[pair.ours]) for pair in pairs)

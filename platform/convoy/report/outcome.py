@@ -94,7 +94,7 @@ def _generation(
         world_size=start.world_size,
         parent_generation=start.parent_generation,
         parent_step=start.parent_step,
-        why=_why(previous, events),
+        why=_why(start, previous, events),
         started=min(e.t for e in own),
         seconds=max(e.t for e in own) - min(e.t for e in own),
         last_step=max((e.step for e in own if isinstance(e, StepDone)), default=start.parent_step or 0),
@@ -102,9 +102,12 @@ def _generation(
     )
 
 
-def _why(previous: Generation | None, events: Sequence[AnyEvent]) -> str:
+def _why(start: GenerationStarted, previous: Generation | None, events: Sequence[AnyEvent]) -> str:
     if previous is None:
         return "first start"
+    if start.generation > previous.number + 1 and start.parent_step is not None:
+        # Every gang logs its generation; the one between, which logged nothing, was made by a rewind.
+        return f"rewound to step {start.parent_step:,}"
     before = _outcome([e for e in events if e.generation == previous.number])
     if before.state == "failed" and before.cause:
         return f"rank {before.cause.rank} on node {before.cause.node} failed ({exit_words(before.cause)})"

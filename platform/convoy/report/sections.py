@@ -12,13 +12,14 @@ from convoy.report.train_report import TrainReport
 
 _TIMELINE_ENTRIES = 40
 _CHECKPOINT_ROWS = 10
+_GO_ON = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
 
 
 def verdict(report: TrainReport) -> tuple[Block, ...]:
     """What went wrong, or why it stopped early; nothing for a job that runs or has finished."""
     outcome, at = report.outcome, f"at step {report.step:,}"
     if outcome.state == "stopped":
-        return (Callout(f"Stopped {at}", f"{_sentence(outcome.reason)} Start the job again to go on.", "warning"),)
+        return (Callout(f"Stopped {at}", f"{_sentence(outcome.reason)} {_GO_ON}", "warning"),)
     if outcome.state != "failed":
         return ()
     cause = outcome.cause

@@ -61,6 +61,6 @@ def progress_line(report: TrainReport) -> str:
         parts.append(f"loss {numbers.significant(report.steps[-1].loss)}")
     if report.tokens_per_second is not None:
         parts.append(numbers.rate(report.tokens_per_second.median))
-    if report.eta_seconds is not None:
+    if report.eta_seconds and report.pace_steps >= report.warmup_steps:
         parts.append(f"{numbers.duration(report.eta_seconds)} left")
     return ", ".join(parts) if report.steps else "starting"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from convoy.events.types import (
+    PEER_LOST,
     AnyEvent,
     CheckpointFailed,
     CheckpointSaved,
@@ -69,6 +70,8 @@ def _skipped(e: StepDone) -> Moment | None:
 
 
 def _exited(e: WorkerExited) -> Moment:
+    if e.exit_code == PEER_LOST:
+        return Moment(t=e.t, text=f"Rank {e.worker} on node {e.node} lost its peers", tone="warning")
     reason = f": {e.reason}" if e.reason else ""
     return Moment(t=e.t, text=f"Rank {e.worker} on node {e.node} ended, {exit_words(e)}{reason}", tone="bad")
 
