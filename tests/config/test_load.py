@@ -274,3 +274,9 @@ def test_presets_come_from_the_repository_unless_the_environment_names_a_folder(
     assert configs_folder() == presets.parent
     monkeypatch.delenv("CONVOY_CONFIGS")
     assert configs_folder() == Path(__file__).resolve().parents[2] / "configs"
+
+
+@pytest.mark.parametrize("key", ["train.micro_batch", "train.clip_norm", "optimizer.lr", "cluster.nproc_per_node"])
+def test_true_is_not_taken_for_the_number_one(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key} = true: must be a number$"):
+        resolve({}, read_overrides(f"{key}=true"))

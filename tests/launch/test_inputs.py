@@ -82,7 +82,7 @@ def custom(build: str) -> dict[str, Any]:
 
 
 def test_a_model_s_module_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_model_of_this_test.py").write_text("raise AssertionError('imported')")
+    (tmp_path / "my_model_of_this_test.py").write_text("raise AssertionError('imported')\ndef build(): ...\n")
     monkeypatch.chdir(tmp_path)
     check_inputs(config(tmp_path / "root", model=custom("my_model_of_this_test:build")))
 
@@ -93,9 +93,23 @@ def test_a_module_that_is_nowhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_module_of_an_installed_package_is_found_without_importing_it(tmp_path: Path) -> None:
-    check_inputs(config(tmp_path, model=custom("antigravity:build")))  # importing it opens a browser
+    check_inputs(config(tmp_path, model=custom("antigravity:geohash")))  # importing it opens a browser
 
 
 def test_the_nearest_existing_folder_is_the_folder_itself_or_one_above(tmp_path: Path) -> None:
     assert existing_folder(tmp_path) == tmp_path
     assert existing_folder(tmp_path / "a" / "b") == tmp_path
+
+
+def test_a_function_that_its_module_does_not_have_is_told_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "models.py").write_text("raise SystemExit('imported')\ndef build():\n    pass\n")
+
+    check_inputs(config(tmp_path, model=custom("own.models:build")))
+    with pytest.raises(ConfigError, match=r"no function buidl in .*own/models\.py"):
+        check_inputs(config(tmp_path, model=custom("own.models:buidl")))
+    with pytest.raises(ConfigError, match="no module named modles on the Python path"):
+        check_inputs(config(tmp_path, model=custom("own.modles:build")))

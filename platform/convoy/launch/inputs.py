@@ -7,8 +7,10 @@ import errno
 import importlib.machinery
 import itertools
 import os
+import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from convoy.config.errors import ConfigError
@@ -72,8 +74,18 @@ def existing_folder(folder: Path) -> Path:
 
 
 def _check_importable(model: CustomModelConfig) -> None:
-    """Look for the top package only: importing more of it could import torch."""
-    package = model.build.partition(":")[0].partition(".")[0]
+    """Look for the module's file and the function's name in it: importing it could import torch."""
+    module, _, function = model.build.partition(":")
     # Workers run as `python -m`, so they find modules in the working directory, not beside the flow's file.
-    if importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd()), *sys.path[1:]]) is None:
-        raise ConfigError(f"model.build = {model.build}: no module named {package} on the Python path")
+    where: Sequence[str] | None = [str(Path.cwd()), *sys.path[1:]]
+    spec = None
+    for name in module.split("."):
+        spec = importlib.machinery.PathFinder.find_spec(name, where)
+        if spec is None:
+            raise ConfigError(f"model.build = {model.build}: no module named {name} on the Python path")
+        where = spec.submodule_search_locations
+    if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+        source = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
+        # By its name alone: it may be defined, assigned or imported there.
+        if not re.search(rf"\b{re.escape(function)}\b", source):
+            raise ConfigError(f"model.build = {model.build}: no function {function} in {spec.origin}")
