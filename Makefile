@@ -23,7 +23,8 @@ test-system: $(VENV)/.dev
 	$(RUN) python -m pytest -m system $(ARGS)
 
 campaign: $(VENV)/.dev
-	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data tests/events tests/job $(ARGS)
+	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data/test_sampler.py tests/data/test_permutation.py \
+		tests/data/test_sequences.py tests/job/test_lineage.py tests/events/test_types.py $(ARGS)
 
 lint: $(VENV)/.dev
 	$(RUN) ruff check .

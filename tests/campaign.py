@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-FULL = 50
+FULL = 10
 """Times as many examples as in CI."""
 
 
