@@ -1,6 +1,7 @@
 """Runs a function on several forked ranks, for tests: what each returns, or the traceback of the one that failed."""
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import pickle
@@ -54,6 +55,8 @@ def on_ranks(world_size: int, function: Callable[..., Any], *args: Any, may_die:
 
 
 def _rank(rank: int, send: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    # A process group that the parent left as garbage would, collected here, wait for threads that did not fork along.
+    gc.freeze()
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
     torch.set_num_threads(1)
     try:

@@ -1,5 +1,6 @@
 """Runs a function on several forked ranks of a gloo group, for tests."""
 
+import gc
 import multiprocessing
 import time
 import traceback
@@ -34,6 +35,7 @@ def on_ranks(world_size: int, function: Callable[..., Any], *args: Any) -> list[
 
 
 def _rank(rank: int, world_size: int, folder: Path, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    gc.freeze()  # nothing inherited, such as another test's process group, may be collected here
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=world_size)

@@ -1,5 +1,6 @@
 """Sharded models in a group of one rank, in the test's own process."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -26,6 +27,7 @@ def group_of_one() -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+        gc.collect()  # meshes and groups hold each other: later tests fork, and may not inherit them
 
 
 def alone(test: F) -> F:
