@@ -1,5 +1,6 @@
 """Gangs of real worker processes on tiny data."""
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,8 @@ def outcome_of(gang: Gang) -> Outcome:
 
 
 def run_gang(task: Task, node: Node) -> Outcome:
+    """In a fork of the test process: what that left as garbage is not to be collected here."""
+    gc.freeze()
     with Gang(task, node) as gang:
         return outcome_of(gang)
 
