@@ -99,7 +99,7 @@ def test_tail_prints_every_step_and_ends_with_the_job(trained: Run) -> None:
 def test_tail_without_follow_prints_what_there_is_of_a_live_job(trained: Run, own: str) -> None:
     store = job_store(own, trained.job)
     (Path(store.uri) / "events" / "000001" / "00000" / "agent.jsonl").unlink()
-    with LiveMarker(store, "TrainFlow/1"):
+    with LiveMarker(store, "blue", "TrainFlow/1"):
         done = convoy("tail", trained.job, "--root", own, "--no-follow")
     assert (done.exit_code, "step 20" in done.stdout) == (0, True)
 
@@ -210,7 +210,7 @@ def test_rewind_before_the_first_commit_names_the_commits(trained: Run, own: str
 
 
 def test_a_live_job_cannot_be_rewound(trained: Run, own: str) -> None:
-    with LiveMarker(job_store(own, trained.job), "TrainFlow/1"):
+    with LiveMarker(job_store(own, trained.job), "blue", "TrainFlow/1"):
         done = convoy("rewind", trained.job, "--to", 15, "--root", own)
     assert done.exit_code == 2
     assert "run TrainFlow/1 on " in done.stderr

@@ -83,7 +83,7 @@ def make_file(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _running(place: Place, job: str) -> Iterator[None]:
-    with LiveMarker(job_store(str(place.root), job), "TrainFlow/7"):
+    with LiveMarker(job_store(str(place.root), job), "blue", "TrainFlow/7"):
         yield
 
 

@@ -104,3 +104,10 @@ def test_the_refusal_of_another_attempt_is_not_ours(store: Store):
     refuse_formation(store, "run/1/attempt-0", "no")
     with pytest.raises(TimeoutError):
         await_generation(store, "run/1/attempt-1", deadline_seconds=1, poll_seconds=0.5, sleep=lambda _: None)
+
+
+def test_a_node_whose_formation_was_overtaken_learns_it_at_once(store: Store):
+    form(store, "run/1/attempt-0")
+    form(store, "run/2/attempt-0")
+    with pytest.raises(GenerationLostError, match="formed a newer generation"):
+        await_generation(store, "run/1/attempt-0", deadline_seconds=60, poll_seconds=1, sleep=pytest.fail)

@@ -117,7 +117,7 @@ def test_the_model_of_a_job_without_a_checkpoint_may_change(tmp_path: Path) -> N
 
 def test_a_live_job_is_refused(tmp_path: Path) -> None:
     store = started(tmp_path, "a", step=10)
-    with LiveMarker(store, "TrainFlow/1"):
+    with LiveMarker(store, "blue", "TrainFlow/1"):
         assert "run TrainFlow/1 on" in refusal(lambda: preflight(config(tmp_path), "a", "local"))
         assert "run TrainFlow/1 on" in refusal(lambda: check_job_is_free(config(tmp_path), "a"))
     assert preflight(config(tmp_path), "a", "local") is None

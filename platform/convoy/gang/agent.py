@@ -136,7 +136,7 @@ class Gang:
         task, node = self._task, self._node
         check_not_live(self.store, task.job, node.run)
         ensure_record(self.store, task.job, task.config, task.fingerprint)
-        marker = LiveMarker(self.store, node.run).__enter__()
+        marker = LiveMarker(self.store, task.job, node.run).__enter__()
         stack.callback(_unless_out_of_reach, marker.__exit__)
         # Bound here and handed to rank 0, so that no other process can take the port in between.
         self._listener = stack.enter_context(socket.create_server(("", 0), backlog=1024))

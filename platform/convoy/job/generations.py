@@ -39,10 +39,13 @@ def form_generation(
 def await_generation(
     store: Store, formation: str, *, deadline_seconds: float, poll_seconds: float, sleep: Callable[[float], None]
 ) -> Generation:
-    """The generation that node 0 of the same formation made. Raises FormationRefusedError, TimeoutError."""
-    waited = 0.0
+    """The generation that node 0 of the same formation made.
+
+    Raises FormationRefusedError, GenerationLostError if another formation has made a newer one since, TimeoutError.
+    """
+    waited, others = 0.0, set[str]()
     while waited < deadline_seconds:
-        found = _newest_of(store, formation)
+        found = _newest_of(store, formation, others)
         if found is not None:
             return found
         with contextlib.suppress(ObjectMissing):
@@ -94,15 +97,21 @@ def _create(store: Store, generation: Generation) -> None:
         raise GenerationLostError(f"generation {generation.generation} of {store.uri} was formed by another run")
 
 
-def _newest_of(store: Store, formation: str) -> Generation | None:
-    names = sorted(store.sizes("generations/"), reverse=True)
-    if not names:
-        return None
-    try:
-        newest = Generation.model_validate_json(store.read(names[0]))
-    except ObjectMissing:
-        return None
-    return newest if newest.formation == formation else None
+def _newest_of(store: Store, formation: str, others: set[str]) -> Generation | None:
+    """The newest generation that this formation made. Raises GenerationLostError if it is not the job's newest.
+
+    others: names known to be other formations', which grow with each call: a generation's object never changes.
+    """
+    newer: str | None = None
+    for name in sorted(store.sizes("generations/").keys() - others, reverse=True):
+        found = Generation.model_validate_json(store.read(name))
+        if found.formation == formation:
+            if newer is not None:
+                raise GenerationLostError(f"{store.uri}/{newer}: another run of the job formed a newer generation")
+            return found
+        newer = newer or name
+        others.add(name)
+    return None
 
 
 __all__ = [

@@ -57,16 +57,20 @@ def is_live(mark: LiveMark, now: float) -> bool:
 
 
 class LiveMarker:
-    """Holds the job's mark while a `with` block runs."""
+    """Holds the job's mark while a `with` block runs. Raises ConfigError on entry if another run holds it."""
 
-    def __init__(self, store: Store, run: str) -> None:
+    def __init__(self, store: Store, job: str, run: str) -> None:
         self._store = store
+        self._job = job
         self._run = run
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="live mark", daemon=True)
 
     def __enter__(self) -> "LiveMarker":
-        self._put()
+        # Of two runs started at once both may have seen no mark: only one creates it.
+        if not self._store.create(LIVE, self._mark()):
+            check_not_live(self._store, self._job, self._run)
+            self._put()
         self._thread.start()
         return self
 
@@ -85,6 +89,9 @@ class LiveMarker:
                 continue  # the next beat tries again; the mark expires if the store stays away
 
     def _put(self) -> None:
+        self._store.write(LIVE, self._mark())
+
+    def _mark(self) -> bytes:
         mark = LiveMark(
             run=self._run,
             host=socket.gethostname(),
@@ -92,7 +99,7 @@ class LiveMarker:
             pid_started=_pid_started(os.getpid()),
             beat=time.time(),
         )
-        self._store.write(LIVE, mark.model_dump_json().encode())
+        return mark.model_dump_json().encode()
 
 
 def _pid_started(pid: int) -> str:
