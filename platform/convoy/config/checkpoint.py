@@ -1,8 +1,32 @@
-"""When the training state is saved."""
+"""When and where the training state is saved, and how long it is kept."""
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, field_validator
 
 from convoy.config.base import Frozen
+
+
+class StoreConfig(Frozen):
+    """How objects are put to S3. Credentials and region come from boto's own chain."""
+
+    endpoint_url: str | None = None
+    """Of an S3-compatible store; null: AWS, or $AWS_ENDPOINT_URL."""
+    sse_kms_key_id: str | None = None
+    """Encrypt objects with this KMS key (ARN or id); null: as the bucket is set up."""
+    storage_class: Literal["STANDARD", "INTELLIGENT_TIERING", "STANDARD_IA", "ONEZONE_IA", "EXPRESS_ONEZONE"] = (
+        "STANDARD"
+    )
+    """Of the shards; commits and records are always STANDARD, or EXPRESS_ONEZONE."""
+
+
+class RetentionConfig(Frozen):
+    """Which checkpoints are kept. The newest ones that were read back and found whole are never deleted."""
+
+    keep_last: int = Field(3, ge=1)
+    """Newest verified checkpoints that are never deleted."""
+    keep_every_steps: int | None = Field(None, ge=1)
+    """Also keep one checkpoint for each multiple of this many steps, for ever."""
 
 
 class CheckpointConfig(Frozen):
@@ -10,5 +34,25 @@ class CheckpointConfig(Frozen):
 
     every_steps: int | None = Field(200, ge=1)
     """Save at each multiple of this many steps; null saves only at the end."""
+    tiers: tuple[str, ...] = ()
+    """Further shared places, in order, such as `s3://bucket/prefix`. Each commit under `root` is copied to all of
+    them, and while `root` takes no writes a save goes to the next one."""
+    root_is_shared: bool = False
+    """`root` is a path that every machine of a remote cluster has mounted, such as FSx for Lustre."""
+    deadline_seconds: float = Field(900.0, gt=0)
+    """A save that is not committed by then is given up; training has gone on meanwhile."""
+    alert_after_failures: int = Field(3, ge=1)
+    """So many saves in a row without a commit are shown as an alert."""
+    verify: bool = True
+    """Read every commit back, each part by another node than wrote it. Only such commits count for retention."""
+    retention: RetentionConfig = RetentionConfig()
+    store: StoreConfig = StoreConfig()
     export_model: bool = True
     """At the end, rank 0 also writes a Hugging Face folder; needs the whole model in the memory of one host."""
+
+    @field_validator("tiers")
+    @classmethod
+    def _tiers_differ(cls, tiers: tuple[str, ...]) -> tuple[str, ...]:
+        if len({tier.rstrip("/") for tier in tiers}) < len(tiers):
+            raise ValueError("each tier may be named once")
+        return tiers

@@ -1,0 +1,239 @@
+"""What the objects of a checkpoint say: the part record of each writer, and the commit. Imports neither torch nor boto.
+
+`docs/checkpoint-format.md` specifies the same for someone who writes another reader.
+"""
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from convoy.config.errors import ConfigError
+from convoy.config.run import canonical_json
+from convoy.job.lineage import CommitRef
+
+FORMAT_VERSION = 2
+"""1 was torch's own files, of Convoy 0.1."""
+
+CHUNK_BYTES = 8 * 2**20
+"""Unit of checksums, of ranged reads and of S3's multipart parts."""
+
+FILE_BYTES = 8192 * CHUNK_BYTES
+"""A writer begins a new file after this many bytes (64 GiB): S3 takes at most 10,000 parts an object."""
+
+ALIGNMENT = 64
+"""Every shard of a tensor begins at a multiple of this in its file; the bytes between are zero."""
+
+
+class DamagedCommitError(RuntimeError):
+    """A commit, or what it names, is not what was written."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class DataFile(_Frozen):
+    """An immutable file of raw tensor bytes, as its part record describes it."""
+
+    name: str
+    """Below the attempt's prefix, such as `00003.000.bin`."""
+    bytes: int
+    crc32c: list[int]
+    """Of each chunk of `chunk_bytes`, in order; the last one may be shorter."""
+
+
+class TensorShard(_Frozen):
+    """A box of a tensor: where it lies in the whole, and where its bytes (C order, little endian) are."""
+
+    name: str
+    """Path of the tensor in the state, keys joined with `.`."""
+    dtype: str
+    """As torch names it, without `torch.`: `float32`, `bfloat16`, `int64`, `float8_e4m3fn`, ..."""
+    shape: list[int]
+    """Of the whole tensor; empty for a scalar."""
+    offset: list[int]
+    """Of the box's first element in the whole, one number per dimension."""
+    size: list[int]
+    """Of the box, one number per dimension; may hold a zero."""
+    file: int
+    """Index into the part's files."""
+    start: int
+    """First byte in that file."""
+    bytes: int
+
+
+class PlainValue(_Frozen):
+    """What is no tensor, as JSON; see `convoy.checkpoint.values` for the tags of what JSON does not know."""
+
+    name: str
+    value: Any
+
+
+class PartRecord(_Frozen):
+    """`part-<writer>.json`: all that one writer wrote, put after its files are durable."""
+
+    format: int = FORMAT_VERSION
+    generation: int
+    step: int
+    attempt: str
+    writer: int
+    """Rank that wrote it."""
+    writers: int
+    """How many part records the attempt has."""
+    chunk_bytes: int = CHUNK_BYTES
+    files: list[DataFile]
+    shards: list[TensorShard]
+    values: list[PlainValue] = Field(default_factory=list)
+    """Only in the part of writer 0."""
+
+
+class Digest(_Frozen):
+    """Length and checksum of an object that a commit names."""
+
+    bytes: int
+    crc32c: int
+    """Of a part record: of its bytes. Of a data file: of its chunks' checksums, each as 4 bytes, big endian."""
+
+
+class SamplerPosition(_Frozen):
+    """Where the data stands: the next global sample of the keyed order, and its seed."""
+
+    seed: int
+    next_sample: int
+
+
+class Progress(_Frozen):
+    """Counters of the job that go on over generations."""
+
+    step: int = 0
+    """Optimizer steps done, skipped ones included."""
+    tokens: int = 0
+    """Consumed by those steps."""
+    skipped: int = 0
+    """Steps whose update was not applied."""
+    seconds: float = 0.0
+    """Gang time: wall time of the workers of all generations up to here."""
+
+
+class TensorInfo(_Frozen):
+    """A whole tensor."""
+
+    dtype: str
+    shape: list[int]
+
+
+class Commit(_Frozen):
+    """What a checkpoint holds and where its bytes are. Its object's existence makes the checkpoint exist."""
+
+    format: int = FORMAT_VERSION
+    job: str = ""
+    """Name of the job; empty outside a flow."""
+    generation: int
+    step: int
+    attempt: str
+    """Unique name of the save that wrote the files."""
+    parent: CommitRef | None
+    """The commit that the generation started from."""
+    world_size: int
+    mesh: dict[str, int] = Field(default_factory=dict)
+    """Names and sizes of the mesh's dimensions."""
+    parts: dict[str, Digest] = Field(default_factory=dict)
+    """Part records, by name below `shards`; one per writer."""
+    files: dict[str, Digest] = Field(default_factory=dict)
+    """Data files of all parts, by name below `shards`."""
+    tensors: dict[str, TensorInfo] = Field(default_factory=dict)
+    """Every tensor of the state, by its path."""
+    progress: Progress = Progress()
+    sampler: SamplerPosition | None = None
+    """None outside a flow."""
+    rng: dict[str, str | int] = Field(default_factory=dict)
+    """How randomness is derived; in a flow it is keyed, so there is no generator state to carry."""
+    fingerprint: str = ""
+    """Of the data as the job uses it."""
+    data_id: str = ""
+    """Which prepared data, by content."""
+    config_hash: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    created: float = 0.0
+    """Unix time of the coordinator."""
+    checksum: str = ""
+    """SHA-256 of the canonical JSON of all other fields."""
+
+    @property
+    def ref(self) -> CommitRef:
+        return CommitRef(generation=self.generation, step=self.step)
+
+    @property
+    def shards(self) -> str:
+        """Prefix of the object names of its parts and files."""
+        return shards_prefix(self.generation, self.step, self.attempt)
+
+    @property
+    def bytes(self) -> int:
+        """Of all data files."""
+        return sum(file.bytes for file in self.files.values())
+
+
+def shards_prefix(generation: int, step: int, attempt: str) -> str:
+    return f"shards/{generation:06d}-{step:09d}/{attempt}/"
+
+
+def part_name(writer: int) -> str:
+    return f"part-{writer:05d}.json"
+
+
+def failed_name(writer: int) -> str:
+    """The object by which a writer that can still reach the store aborts the attempt for all: one line of text."""
+    return f"failed-{writer:05d}.txt"
+
+
+def file_name(writer: int, index: int) -> str:
+    return f"{writer:05d}.{index:03d}.bin"
+
+
+def sealed(commit: Commit) -> bytes:
+    """The commit's object, with its checksum."""
+    return commit.model_copy(update={"checksum": checksum(commit)}).model_dump_json(indent=1).encode()
+
+
+def parsed(raw: bytes, where: str) -> Commit:
+    """The commit of these bytes. Raises DamagedCommitError if it is not what was written, ConfigError for a format
+    this version does not read.
+
+    where: what to call the object in an error.
+    """
+    _check_format(raw, where)
+    try:
+        commit = Commit.model_validate_json(raw)
+    except ValueError:
+        raise DamagedCommitError(f"{where}: {len(raw)} bytes that are not a commit") from None
+    if commit.checksum != checksum(commit):
+        raise DamagedCommitError(f"{where}: its checksum does not match its content")
+    return commit
+
+
+def checksum(commit: Commit) -> str:
+    content = commit.model_dump(mode="json", exclude={"checksum"})
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def _check_format(raw: bytes, where: str) -> None:
+    """Before all else: another format may have fields that this version would take for damage."""
+    try:
+        content = json.loads(raw)
+        found: Any = content["format"]
+        whole = isinstance(found, int) and len(content["checksum"]) == 64
+    except (ValueError, LookupError, TypeError):
+        return  # not a commit at all, which reading it will tell
+    if whole and found > FORMAT_VERSION:
+        raise ConfigError(f"commit = {where}: has format {found}; this version of Convoy reads format {FORMAT_VERSION}")
+    if whole and found == 1 and "parameters" in content:
+        raise ConfigError(
+            f"commit = {where}: has format 1, of Convoy 0.1, which this version does not read; "
+            "export its model with that version, or name a new job"
+        )
+
+
+Problem = Literal["damaged", "unavailable"]

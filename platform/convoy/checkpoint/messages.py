@@ -1,0 +1,169 @@
+"""What a rank's training process and its writer process tell each other: one JSON line each. No torch here."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from convoy.checkpoint.format import Commit, PlainValue, TensorShard
+from convoy.config.checkpoint import StoreConfig
+from convoy.job.lineage import CommitRef
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class SetLayout(_Message):
+    """What the buffers hold from now on; it changes only when the state's structure does."""
+
+    op: Literal["layout"] = "layout"
+    shards: list[TensorShard]
+    file_bytes: list[int]
+    """Length of each file of the part; the files lie one after the other in a buffer."""
+
+
+class WritePart(_Message):
+    """Write a staged buffer as this rank's part of an attempt; the coordinator also commits."""
+
+    op: Literal["write"] = "write"
+    tier: str
+    """URI of the job on the tier to write to."""
+    buffer: str
+    """Path of the staged bytes, a file under /dev/shm that holds the layout's files one after the other."""
+    generation: int
+    step: int
+    attempt: str
+    writer: int
+    writers: int
+    values: list[PlainValue]
+    draft: Commit | None
+    """Coordinator only: the commit but for its parts, files and time."""
+    deadline_seconds: float
+    """From the receipt of this message to the end of the part; for the coordinator, of the commit."""
+
+
+class AfterCommit(_Message):
+    """What is done between saves, when a commit exists: read back, copied to other tiers, and old ones pruned.
+
+    A later one replaces an earlier one that has not begun.
+    """
+
+    op: Literal["after_commit"] = "after_commit"
+    ref: CommitRef
+    tier: str
+    """Where the commit is."""
+    writer: int
+    """This rank."""
+    verify_part: int | None = None
+    """Read this part back and check every byte; None: not now."""
+    drop_cache: bool = False
+    """Have the page cache forget the part first: its writer is on this node."""
+    copy_to: list[str] = Field(default_factory=list)
+    """Copy this rank's own part there; writer 0 also makes the commit there when all parts have come."""
+    prune: bool = False
+    """Writer 0 alone: apply retention on `tier` and `copy_to`."""
+    generation: int
+    """The gang's own generation: only the newest one prunes."""
+
+
+class Close(_Message):
+    """End when what is under way has ended."""
+
+    op: Literal["close"] = "close"
+
+
+Request = Annotated[SetLayout | WritePart | AfterCommit | Close, Field(discriminator="op")]
+
+
+class Ready(_Message):
+    """The process runs, and its stores have proven themselves."""
+
+    kind: Literal["ready"] = "ready"
+    unfit: dict[str, str] = Field(default_factory=dict)
+    """Tiers that have not, and why."""
+
+
+class PartWritten(_Message):
+    """This rank's files and part record are durable."""
+
+    kind: Literal["part_written"] = "part_written"
+    attempt: str
+    bytes: int
+    seconds: float
+
+
+class Committed(_Message):
+    """Coordinator: the commit exists."""
+
+    kind: Literal["committed"] = "committed"
+    attempt: str
+    commit: Commit
+    seconds: float
+    """Since the request came."""
+
+
+class SaveFailed(_Message):
+    """This rank's part, or the commit, was given up."""
+
+    kind: Literal["save_failed"] = "save_failed"
+    attempt: str
+    error: str
+    """One line."""
+    superseded: bool = False
+    """Another gang has formed a newer generation: nothing this one commits would count."""
+
+
+class PartVerified(_Message):
+    """A part was read back: every byte is as written, or `error` says what is not."""
+
+    kind: Literal["part_verified"] = "part_verified"
+    ref: CommitRef
+    tier: str
+    part: int
+    seconds: float
+    error: str | None = None
+    damaged: bool = False
+    """The error is damage, not an outage."""
+
+
+class Copied(_Message):
+    """Writer 0: the commit exists on another tier too, or `error` says why not."""
+
+    kind: Literal["copied"] = "copied"
+    ref: CommitRef
+    to: str
+    bytes: int = 0
+    seconds: float
+    error: str | None = None
+
+
+class Pruned(_Message):
+    """Writer 0: what retention removed on one tier."""
+
+    kind: Literal["pruned"] = "pruned"
+    tier: str
+    commits: list[CommitRef]
+    attempts: int = 0
+    """Prefixes of shards without a commit that were removed."""
+    bytes: int = 0
+    error: str | None = None
+
+
+Report = Annotated[
+    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | Pruned, Field(discriminator="kind")
+]
+
+REQUESTS: TypeAdapter[Request] = TypeAdapter(Request)
+REPORTS: TypeAdapter[Report] = TypeAdapter(Report)
+
+
+class WriterSetup(_Message):
+    """The first line a writer process reads."""
+
+    tiers: list[str]
+    """URIs of the job on each shared tier, in order."""
+    store: StoreConfig
+    keep_last: int
+    keep_every_steps: int | None
+    threads: int = 4
+    """Chunks that are written or sent at once."""

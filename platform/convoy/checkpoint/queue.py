@@ -1,0 +1,121 @@
+"""Which saves are under way, the same on every rank: a pure function of what the ranks told each other.
+
+At most two: the first is being written, the second waits, staged. Every rank makes the same calls in the same order:
+`add` when the gang saves, `settle` with the sum of all ranks' `Standing`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import count
+
+MOST = 2
+"""One being written, one staged."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What one rank knows of the first save under way; the sums over all ranks are what `settle` is given."""
+
+    failed: int = 0
+    """1: this rank's part, or the commit, was given up."""
+    committed: int = 0
+    """1, from the coordinator alone: the commit exists."""
+    superseded: int = 0
+    """1: another gang has formed a newer generation."""
+
+    def values(self) -> list[int]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    @classmethod
+    def width(cls) -> int:
+        return len(fields(cls))
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try to write a staged state to one tier."""
+
+    step: int
+    slot: int
+    """Index of the staging buffer, 0 or 1."""
+    tier: int
+    """Index into the shared tiers."""
+    name: str
+    """Unique in the job: no two attempts share a file."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the ranks' standing means, the same on every rank."""
+
+    committed: Attempt | None = None
+    given_up: Attempt | None = None
+    """Failed on every tier: its buffer is free again."""
+    moved: Attempt | None = None
+    """Failed on its tier, and begun anew on the next one: `start` holds that."""
+    start: Attempt | None = None
+    """Every rank now hands this to its writer."""
+    superseded: bool = False
+
+
+class SaveQueue:
+    """The saves of one generation of the gang."""
+
+    def __init__(self, tiers: int, session: str) -> None:
+        """session: random, and the same on every rank: makes the attempts' names unique."""
+        self._tiers = tiers
+        self._session = session
+        self._numbers: Iterator[int] = count()
+        self._attempts: list[Attempt] = []
+        self.failures = 0
+        """Saves in a row that were given up."""
+
+    @property
+    def under_way(self) -> Attempt | None:
+        """The attempt that is being written."""
+        return self._attempts[0] if self._attempts else None
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps whose state is being written or waits for it."""
+        return [attempt.step for attempt in self._attempts]
+
+    def may_add(self) -> bool:
+        """Whether there is a free buffer."""
+        return len(self._attempts) < MOST
+
+    def free_slot(self) -> int:
+        """Index of a buffer that nothing is read from. Raises ValueError if there is none."""
+        taken = {attempt.slot for attempt in self._attempts}
+        return next(slot for slot in range(MOST) if slot not in taken) if self.may_add() else _none()
+
+    def add(self, step: int) -> Attempt | None:
+        """The state of `step` is being staged into `free_slot()`: what to hand to the writer now; None: it waits."""
+        attempt = Attempt(step, self.free_slot(), 0, self._name())
+        self._attempts.append(attempt)
+        return attempt if len(self._attempts) == 1 else None
+
+    def settle(self, sums: Standing) -> Settled:
+        """sums: of all ranks' standing of `under_way`. A commit counts even if a rank failed after its part."""
+        head = self.under_way
+        if head is None:
+            return Settled()
+        if sums.superseded:
+            return Settled(superseded=True)
+        if sums.committed:
+            self.failures = 0
+            return Settled(committed=self._attempts.pop(0), start=self.under_way)
+        if not sums.failed:
+            return Settled()
+        if head.tier + 1 < self._tiers:
+            self._attempts[0] = Attempt(head.step, head.slot, head.tier + 1, self._name())
+            return Settled(moved=head, start=self._attempts[0])
+        self.failures += 1
+        return Settled(given_up=self._attempts.pop(0), start=self.under_way)
+
+    def _name(self) -> str:
+        return f"{self._session}-{next(self._numbers):04d}"
+
+
+def _none() -> int:
+    raise ValueError("both buffers are in use")
