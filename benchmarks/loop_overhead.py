@@ -16,11 +16,8 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
-import random
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.distributed as dist
+from measured import provenance, ratio
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
@@ -56,7 +54,6 @@ from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper
 
 RANKS = 2
-BOOTSTRAPS = 10_000
 WARMUP_BLOCKS = 2
 
 
@@ -108,31 +105,6 @@ def summarise(pairs: Sequence[tuple[Block, Block]]) -> dict[str, Any]:
         "cpu_ratio": cpu,
         "wall_ratio": wall,
         "raw": [{"ours": asdict(ours), "bare": asdict(bare)} for ours, bare in pairs],
-    }
-
-
-def ratio(values: Sequence[tuple[float, float]], seed: int = 0) -> dict[str, float]:
-    """Ratio of the sums of first and second values, and its 95 % percentile-bootstrap interval over the pairs."""
-    generator = random.Random(seed)
-    drawn = []
-    for _ in range(BOOTSTRAPS):
-        sample = generator.choices(values, k=len(values))
-        drawn.append(sum(a for a, _ in sample) / sum(b for _, b in sample))
-    drawn.sort()
-    exact = sum(a for a, _ in values) / sum(b for _, b in values)
-    return {"ratio": exact, "low": drawn[int(0.025 * BOOTSTRAPS)], "high": drawn[int(0.975 * BOOTSTRAPS)]}
-
-
-def provenance() -> dict[str, Any]:
-    """Where, when and with what this was measured."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    dirty = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=False).stdout.strip()
-    cpu = next((x.partition(":")[2].strip() for x in _lines("/proc/cpuinfo") if x.startswith("model name")), "unknown")
-    return {
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit + ("+changes" if dirty else ""),
-        "hardware": {"cpu": cpu, "cores": os.cpu_count()},
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
     }
 
 
@@ -276,10 +248,6 @@ def _block(step: Callable[[], None], steps: int, ranks: Ranks) -> Block:
     if ranks.device.type == "cuda":
         torch.cuda.synchronize()
     return Block((time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps)
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
 def _options() -> argparse.Namespace:

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from measured import provenance, spread
 
 from convoy.events.log import read_events
 from convoy.events.types import GenerationStarted, WorkerReady
@@ -48,8 +49,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="convoy-startup-") as folder:
         one_run(Path(folder), "warm-up")
         runs = [one_run(Path(folder), f"run-{i}") for i in range(options.runs)]
-    from loop_overhead import provenance  # imports torch and sets thread counts, which the runs must not inherit
-
     result = summarise(runs)
     record = {**provenance(), "command": " ".join(sys.argv), "overrides": OVERRIDES, "n": len(runs), **result}
     for line in table(result):
@@ -98,12 +97,6 @@ def summarise(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
         "to_first_step": spread([run["first_step"] for run in runs]),
         "phases": {point: spread(seconds) for point, seconds in steps.items()},
     }
-
-
-def spread(seconds: Sequence[float]) -> dict[str, float]:
-    """Median and quartiles, in seconds."""
-    low, _, high = statistics.quantiles(seconds, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
-    return {"median": statistics.median(seconds), "q1": low, "q3": high}
 
 
 def table(result: dict[str, Any]) -> list[str]:
