@@ -243,7 +243,7 @@ def test_failed_saves_are_counted_and_told() -> None:
     log.start()
     log.add(CheckpointFailed(step=4, error="no space left"), rank=0)
     report = fold(log.events)
-    assert report.failed_checkpoints == 1
+    assert report.saves.given_up == 1
     assert report.timeline[-1].text == "Checkpoint at step 4 given up: no space left"
 
 

@@ -68,7 +68,7 @@ def test_the_final_page_has_every_headline_number_with_its_spread() -> None:
     assert _value(page, "Of matmul rate") == Value("Of matmul rate", "40.9 %", "measured 0.250 TFLOP/s per rank")
     assert _value(page, "Memory peak") == Value("Memory peak", "813 MB", "resident, highest of 2 ranks")
     assert _value(page, "Steps") == Value("Steps", "170", "of 170, none skipped")
-    assert _value(page, "Checkpoints").subtitle == "newest at step 170, 43.2 MB"
+    assert _value(page, "Durable step") == Value("Durable step", "170", "43.2 MB, not read back yet, 1 older one kept")
 
 
 def test_an_unknown_peak_is_said_and_no_stand_in_is_shown() -> None:
@@ -104,7 +104,7 @@ def test_a_failure_without_a_checkpoint_says_so() -> None:
     log.fail(0)
     (callout,) = _of(_live(log.events), Callout)
     assert callout.text.endswith("No checkpoint exists yet.")
-    assert _value(_final(log.events), "Checkpoints") == Value("Checkpoints", "none", "nothing is durable", "warning")
+    assert _value(_final(log.events), "Durable step") == Value("Durable step", "none", "nothing is durable", "warning")
 
 
 def test_a_stop_is_a_warning_with_its_reason() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from convoy.events.types import (
     AnyEvent,
-    CheckpointFailed,
     CheckpointSaved,
     Evaluated,
     ModelBuilt,
@@ -13,12 +12,11 @@ from convoy.events.types import (
     StepDone,
     WorkerReady,
 )
-from convoy.report import throughput
+from convoy.report import checkpoints, throughput
 from convoy.report.lineage import lineage, surviving
 from convoy.report.outcome import generations, outcome_of
 from convoy.report.timeline import timeline
 from convoy.report.train_report import (
-    Checkpoint,
     Model,
     Outcome,
     Phase,
@@ -55,6 +53,7 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
     matmul = hardware.matmul_tflops.median if hardware and hardware.matmul_tflops else None
     rows = throughput.rank_rows(newest)
     pace, pace_steps = _pace([s for s in steps if s.generation == last])
+    kept = checkpoints.checkpoints(events, branch)
     step = _steps_done(branch, formed[-1].parent_step if formed else None)
     return TrainReport(
         outcome=outcome,
@@ -79,8 +78,10 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
         mfu=throughput.share_of(hardware.peak_tflops if hardware else None, flops, rate, ranks),
         ranks=rows,
         memory_peak_bytes=max((r.memory_peak_bytes for r in rows if r.memory_peak_bytes is not None), default=None),
-        checkpoints=_checkpoints(branch),
-        failed_checkpoints=sum(isinstance(e, CheckpointFailed) for e in events),
+        checkpoints=kept,
+        tiers=checkpoints.tiers(events, kept),
+        saves=checkpoints.counts(events),
+        alert=checkpoints.alert(events),
         restores=_restores(events),
         generations=formed,
         skipped_steps=sum(s.skipped for s in steps),
@@ -129,14 +130,6 @@ def _model(branch: Sequence[AnyEvent]) -> Model | None:
 def _validations(branch: Sequence[AnyEvent]) -> tuple[Validation, ...]:
     found = {e.step: e for e in branch if isinstance(e, Evaluated)}  # a restart evaluates its first step again
     return tuple(Validation(step=step, loss=e.loss, bits_per_byte=e.bits_per_byte) for step, e in sorted(found.items()))
-
-
-def _checkpoints(branch: Sequence[AnyEvent]) -> tuple[Checkpoint, ...]:
-    return tuple(
-        Checkpoint(step=e.step, generation=e.generation, bytes=e.bytes, seconds=e.seconds)
-        for e in branch
-        if isinstance(e, CheckpointSaved)
-    )
 
 
 def _restores(events: Sequence[AnyEvent]) -> tuple[Restore, ...]:

@@ -2,19 +2,31 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from convoy.events.types import AnyEvent, GenerationStarted
+from convoy.events.types import AnyEvent, GenerationStarted, Restored
 
 Branch = Mapping[int, float]
 """Last step that counts, for each generation of the lineage."""
 
 
 def starts(events: Iterable[AnyEvent]) -> dict[int, GenerationStarted]:
-    """The start of each generation in order: node 0's, or another node's while node 0's is missing."""
+    """The start of each generation in order: node 0's, or another node's while node 0's is missing.
+
+    Its parent is the commit that was restored: an older one than it was formed to go on from, where that was damaged.
+    """
     found: dict[int, GenerationStarted] = {}
+    restored: dict[int, Restored] = {}
     for event in events:
         if isinstance(event, GenerationStarted) and (event.generation not in found or event.node == 0):
             found[event.generation] = event
-    return dict(sorted(found.items()))
+        elif isinstance(event, Restored):
+            restored[event.generation] = event
+    return {generation: _from(start, restored.get(generation)) for generation, start in sorted(found.items())}
+
+
+def _from(start: GenerationStarted, restored: Restored | None) -> GenerationStarted:
+    if restored is None:
+        return start
+    return start.model_copy(update={"parent_generation": restored.from_generation, "parent_step": restored.step})
 
 
 def lineage(events: Sequence[AnyEvent]) -> Branch:

@@ -114,7 +114,11 @@ def _numbers(event: AnyEvent) -> dict[str, float]:
         case MemoryPeak(rank=rank) if rank is not None:
             found = {f"memory/peak_bytes_rank{rank}": float(event.bytes)}
         case CheckpointSaved():
-            found = {"checkpoint/bytes": float(event.bytes), "checkpoint/seconds": event.seconds}
+            found = {
+                "checkpoint/bytes": float(event.bytes),
+                "checkpoint/seconds": event.seconds,
+                "checkpoint/committed_seconds": event.committed_seconds,
+            }
         case _:
             found = {}
     return {name: value for name, value in found.items() if math.isfinite(value)}

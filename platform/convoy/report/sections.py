@@ -5,13 +5,12 @@ from typing import Any
 
 import yaml
 
-from convoy.report import charts, numbers
+from convoy.report import charts, checkpoint_sections, numbers
 from convoy.report.outcome import exit_words
 from convoy.report.page import Block, Callout, Code, Entry, Heading, Progress, Table, Text, Timeline
 from convoy.report.train_report import TrainReport
 
 _TIMELINE_ENTRIES = 40
-_CHECKPOINT_ROWS = 10
 _GO_ON = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
 
 
@@ -155,13 +154,7 @@ def history(report: TrainReport) -> tuple[Block, ...]:
             for g in report.generations
         )
         blocks += [Heading("Generations"), Table(("", "Ranks", "From", "Why", "Outcome", "Time"), rows)]
-    if report.checkpoints:
-        saved = tuple(
-            (f"{c.step:,}", str(c.generation), numbers.size(c.bytes), numbers.duration(c.seconds))
-            for c in reversed(report.checkpoints[-_CHECKPOINT_ROWS:])
-        )
-        blocks += [Heading("Checkpoints"), Table(("Step", "Generation", "Size", "Training stood still"), saved)]
-    return tuple(blocks)
+    return (*blocks, *checkpoint_sections.table(report))
 
 
 def places(uris: Mapping[str, str]) -> tuple[Block, ...]:

@@ -6,8 +6,14 @@ from typing import Any
 from convoy.events.types import (
     PEER_LOST,
     AnyEvent,
+    CheckpointAlert,
+    CheckpointCopied,
+    CheckpointDamaged,
     CheckpointFailed,
     CheckpointSaved,
+    CheckpointSkipped,
+    CheckpointsPruned,
+    CheckpointVerified,
     Evaluated,
     Event,
     ExportFailed,
@@ -49,11 +55,56 @@ def _restored(e: Restored) -> Moment:
 
 
 def _saved(e: CheckpointSaved) -> Moment:
-    return Moment(t=e.t, text=f"Checkpoint at step {e.step:,}: {numbers.size(e.bytes)} in {_took(e)}", tone="good")
+    took = numbers.duration(e.committed_seconds or e.seconds)
+    return Moment(t=e.t, text=f"Checkpoint at step {e.step:,}: {numbers.size(e.bytes)} in {took}", tone="good")
+
+
+def _save_skipped(e: CheckpointSkipped) -> Moment:
+    steps = " and ".join(f"{step:,}" for step in e.under_way)
+    text = f"Checkpoint at step {e.step:,} skipped: those of steps {steps} were not done"
+    return Moment(t=e.t, text=text, tone="warning")
 
 
 def _save_failed(e: CheckpointFailed) -> Moment:
-    return Moment(t=e.t, text=f"Checkpoint at step {e.step:,} given up: {e.error}", tone="warning")
+    on = f" on {e.tier}" if e.tier and e.retried_on else ""
+    then = f"; it goes to {e.retried_on}" if e.retried_on else ""
+    how = "failed" if e.retried_on else "given up"
+    return Moment(t=e.t, text=f"Checkpoint at step {e.step:,} {how}{on}: {e.error}{then}", tone="warning")
+
+
+def _save_alert(e: CheckpointAlert) -> Moment:
+    kept = "no checkpoint exists" if e.newest is None else f"the newest checkpoint is of step {e.newest:,}"
+    return Moment(t=e.t, text=f"{numbers.plural(e.failures, 'save')} failed in a row; {kept}", tone="bad")
+
+
+def _damaged(e: CheckpointDamaged) -> Moment:
+    text = f"Checkpoint at step {e.step:,} of generation {e.from_generation} is damaged on {e.tier}: {e.error}"
+    return Moment(t=e.t, text=text, tone="bad")
+
+
+def _unverified(e: CheckpointVerified) -> Moment | None:
+    if e.error is None:
+        return None
+    text = f"Part {e.part} of the checkpoint at step {e.step:,} was not read back: {e.error}"
+    return Moment(t=e.t, text=text, tone="warning")
+
+
+def _copied(e: CheckpointCopied) -> Moment:
+    what = f"Checkpoint at step {e.step:,}"
+    if e.error is not None:
+        return Moment(t=e.t, text=f"{what} was not copied to {e.tier}: {e.error}", tone="warning")
+    return Moment(t=e.t, text=f"{what} copied to {e.tier} in {_took(e)}", tone="good")
+
+
+def _pruned(e: CheckpointsPruned) -> Moment | None:
+    if e.error is not None:
+        return Moment(t=e.t, text=f"Old checkpoints on {e.tier} were not removed: {e.error}", tone="warning")
+    if not e.commits and not e.attempts:
+        return None
+    steps = ", ".join(f"{step:,}" for _, step in e.commits)
+    what = [f"checkpoints at steps {steps}"] if steps else []
+    what += [f"what {numbers.plural(e.attempts, 'save')} without a commit left"] if e.attempts else []
+    return Moment(t=e.t, text=f"Removed {' and '.join(what)}: {numbers.size(e.bytes)}")
 
 
 def _not_exported(e: ExportFailed) -> Moment:
@@ -87,7 +138,7 @@ def _ended(e: GenerationEnded) -> Moment | None:
     return Moment(t=e.t, text=f"Generation {e.generation} {e.outcome}", tone=tone)
 
 
-def _took(e: Restored | CheckpointSaved) -> str:
+def _took(e: Restored | CheckpointCopied) -> str:
     return numbers.duration(e.seconds)
 
 
@@ -96,7 +147,13 @@ _WRITERS: dict[type[Event], Callable[[Any], Moment | None]] = {
     WorkerReady: _first_step,
     Restored: _restored,
     CheckpointSaved: _saved,
+    CheckpointSkipped: _save_skipped,
     CheckpointFailed: _save_failed,
+    CheckpointAlert: _save_alert,
+    CheckpointDamaged: _damaged,
+    CheckpointVerified: _unverified,
+    CheckpointCopied: _copied,
+    CheckpointsPruned: _pruned,
     ExportFailed: _not_exported,
     Evaluated: _evaluated,
     StepDone: _skipped,

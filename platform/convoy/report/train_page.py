@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from convoy.report import numbers, sections
+from convoy.report import checkpoint_sections, numbers, sections
 from convoy.report.page import Block, Heading, Page, Text, Tone, Value, Values
 from convoy.report.stats import Spread
 from convoy.report.train_report import TrainReport, Validation
@@ -22,7 +22,8 @@ def live_page(report: TrainReport, config: Mapping[str, Any]) -> Page:
         (
             *_top(report, config),
             *sections.progress(report),
-            Values((_loss(report), _bits(report), _speed(report), _memory(report))),
+            Values((_loss(report), _bits(report), _speed(report), _memory(report), _durable(report))),
+            *checkpoint_sections.tiers(report),
             *sections.curves(report),
             *sections.step_breakdown(report),
             *sections.samples(report),
@@ -49,9 +50,10 @@ def final_page(report: TrainReport, config: Mapping[str, Any], places: Mapping[s
                     _memory(report),
                     _time(report),
                     _steps(report),
-                    _checkpoints(report),
+                    _durable(report),
                 )
             ),
+            *checkpoint_sections.tiers(report),
             *sections.curves(report),
             *sections.optimizer_curves(report),
             *sections.samples(report),
@@ -84,7 +86,12 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
             facts.append(newest.run)
     if report.hardware:
         facts.append(report.hardware.device)
-    return (Heading(_name(report, config), level=1), Text(" · ".join(facts), quiet=True), *sections.verdict(report))
+    return (
+        Heading(_name(report, config), level=1),
+        Text(" · ".join(facts), quiet=True),
+        *sections.verdict(report),
+        *checkpoint_sections.alert(report),
+    )
 
 
 def _loss(report: TrainReport) -> Value:
@@ -156,13 +163,20 @@ def _steps(report: TrainReport) -> Value:
     return Value("Steps", f"{report.step:,}", f"{of}, none skipped" if of else "none skipped")
 
 
-def _checkpoints(report: TrainReport) -> Value:
-    failed = f", {numbers.plural(report.failed_checkpoints, 'save')} given up" if report.failed_checkpoints else ""
+def _durable(report: TrainReport) -> Value:
+    """The newest checkpoint, and how sure it is; then what did not go as it should."""
+    troubles = checkpoint_sections.save_troubles(report)
+    tone: Tone = "warning" if troubles else "plain"
     if not report.checkpoints:
-        return Value("Checkpoints", "none", f"nothing is durable{failed}", "warning")
+        if report.outcome.state == "running" and not troubles:
+            return Value("Durable step", "none", "no checkpoint yet")
+        return Value("Durable step", "none", ", ".join(["nothing is durable", *troubles]), "warning")
     newest = report.checkpoints[-1]
-    subtitle = f"newest at step {newest.step:,}, {numbers.size(newest.bytes)}{failed}"
-    return Value("Checkpoints", str(len(report.checkpoints)), subtitle, "warning" if failed else "plain")
+    where = [f"on {newest.tier}"] if len(report.tiers) > 1 and newest.tier != report.tiers[0].uri else []
+    facts = [numbers.size(newest.bytes), *where, "read back whole" if newest.verified else "not read back yet"]
+    others = len(report.checkpoints) - 1
+    older = [f"{numbers.plural(others, 'older one')} kept"] if others else []
+    return Value("Durable step", f"{newest.step:,}", ", ".join(facts + older + troubles), tone)
 
 
 def _from_first(first: Validation, last: Validation, loss: float) -> str:

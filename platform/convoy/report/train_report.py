@@ -79,12 +79,61 @@ class RankRow(Fact):
 
 
 class Checkpoint(Fact):
-    """A commit of the living branch."""
+    """A commit of the living branch that can be restored."""
 
+    t: float
+    """When it was known of."""
     step: int
     generation: int
     bytes: int
+    tier: str
+    """URI of the job where it was committed."""
+    tiers: tuple[str, ...] = ()
+    """URIs of the job on every tier that has it now."""
+    verified: bool = False
+    """Every part was read back whole from one of them."""
     seconds: float
+    """For which training stood still."""
+    staged_seconds: float = 0.0
+    committed_seconds: float = 0.0
+    """Both since the call."""
+
+
+class Tier(Fact):
+    """A shared place for checkpoints, at the log's last event."""
+
+    uri: str
+    newest_step: int | None
+    """Of the living branch; None: it has none."""
+    behind_steps: int
+    """Behind the newest checkpoint of any tier."""
+    behind_seconds: float
+    """Since the oldest checkpoint that is newer than what the tier has was committed elsewhere."""
+    error: str | None
+    """Why the last commit that was to come here did not; None: it did."""
+
+
+class SaveCounts(Fact):
+    """Saves that did not go as they should, over all generations."""
+
+    skipped: int = 0
+    """Due while both buffers were in use."""
+    given_up: int = 0
+    moved: int = 0
+    """Failed on a tier and begun anew on the next one."""
+    damaged: int = 0
+    """Commits that turned out not to be what was written."""
+
+
+class Alert(Fact):
+    """Saves fail one after the other; training goes on without a net."""
+
+    t: float
+    step: int
+    failures: int
+    newest: int | None
+    """Step of the newest commit."""
+    error: str
 
 
 class Restore(Fact):
@@ -193,7 +242,12 @@ class TrainReport(Fact):
     ranks: tuple[RankRow, ...]
     memory_peak_bytes: int | None
     checkpoints: tuple[Checkpoint, ...]
-    failed_checkpoints: int
+    """Those that can be restored; the last one is the newest durable step."""
+    tiers: tuple[Tier, ...]
+    """Shared tiers in order, the root first; none in a log of before there were tiers."""
+    saves: SaveCounts
+    alert: Alert | None
+    """None once a save is committed again."""
     restores: tuple[Restore, ...]
     generations: tuple[Generation, ...]
     skipped_steps: int
