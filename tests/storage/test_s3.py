@@ -12,7 +12,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from mypy_boto3_s3 import S3Client
 
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
-from convoy.storage.s3 import SEGMENT_SECONDS
+from convoy.storage.s3_log import SEGMENT_SECONDS
 from tests.conftest import S3Server
 
 OPERATIONS: dict[str, Callable[[Store], object]] = {

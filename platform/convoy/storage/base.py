@@ -1,5 +1,6 @@
 """The seam between Convoy's files and where they are kept."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -12,6 +13,19 @@ class ObjectMissing(KeyError):
 
 class StoreUnavailable(OSError):
     """The store did not answer, or refused: an outage, not damage."""
+
+
+class StoreUnfit(RuntimeError):
+    """The store does not keep a promise that Convoy builds on; the text is one line."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """What a listing tells of an object."""
+
+    bytes: int
+    modified: float
+    """Unix time, by the store's own clock."""
 
 
 class Appender(Protocol):
@@ -43,6 +57,35 @@ class Store(Protocol):
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Bytes of every object whose name starts with `prefix`, in name order."""
+
+    def listing(self, prefix: str) -> dict[str, ObjectInfo]:
+        """Every object whose name starts with `prefix`, in name order."""
+
+    def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
+        """Write a large new object, durable on return: the CRC32C of each chunk, taken of what is handed over.
+
+        Chunks go out in parallel; on S3 as parts of a multipart upload, each with its CRC32C for S3 to check. The
+        name must be new: nothing is ever replaced. A failed put leaves no visible object on S3, and on POSIX at
+        most a file that no part record names.
+        """
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
+        """Fill `buffer` from byte `start` on; the bytes that there were, fewer where the object ends before.
+
+        May be called by many threads at once. Raises ObjectMissing.
+        """
+
+    def drop_cache(self, name: str) -> None:
+        """Have this host forget what it has cached of the object, so that the next read comes from the storage."""
+
+    def now(self) -> float:
+        """Unix time by the clock that `listing` tells times of."""
+
+    def prove(self) -> None:
+        """Check what commits stand on: of two create-only-if-absent, the second fails. Raises StoreUnfit."""
+
+    def abort_uploads(self, prefix: str, older_than: float) -> int:
+        """Abort multipart uploads below `prefix` begun before that time (as `now`); how many. 0 on POSIX."""
 
     def delete(self, name: str) -> None:
         """Remove the object; no error if it is absent."""

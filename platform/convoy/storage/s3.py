@@ -1,29 +1,19 @@
 """Objects in an S3 bucket. Credentials, region and endpoint (`AWS_ENDPOINT_URL`) come from boto's own chain."""
 
-import contextlib
-import os
-import random
-import threading
-import time
-import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from email.utils import parsedate_to_datetime
+from typing import Any
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from convoy.storage.base import ObjectMissing, StoreUnavailable
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
-SEGMENT_SECONDS = 3.0
-"""A segment of a log is put at most this long after its first line."""
-
-_ATTEMPTS = 8
-_CONFLICT_TRIES = 8
-_CREATOR = "convoy-creator"
+from convoy.config.checkpoint import StoreConfig
+from convoy.storage.base import ObjectInfo
+from convoy.storage.checksum import as_s3_header, crc32c
+from convoy.storage.proof import prove
+from convoy.storage.s3_client import client, code, outages
+from convoy.storage.s3_log import SegmentAppender
+from convoy.storage.s3_read import read_range
+from convoy.storage.s3_upload import Place, put_if_absent, put_new
 
 
 class S3Store:
@@ -32,158 +22,113 @@ class S3Store:
     A request is tried `AWS_MAX_ATTEMPTS` times (default 8) with growing pauses before the store counts as out of reach.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, config: StoreConfig | None = None, read_timeout_seconds: float = 60.0) -> None:
+        """read_timeout_seconds: how long a connection may be silent before its request counts as failed."""
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         self.uri = uri.rstrip("/")
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._config = config or StoreConfig()
         with self._outages(""):
-            self._s3 = _client()
+            self._s3 = client(self._config, read_timeout_seconds)
 
     def create(self, name: str, data: bytes) -> bool:
-        creator = uuid.uuid4().hex
-        for tried in range(_CONFLICT_TRIES):
-            with self._outages(name):
-                if self._put_if_absent(name, data, creator):
-                    return True
-                found = self._creator(name)
-            if found is not None:
-                return found == creator  # 412 is also the answer to our own retry after a lost reply
-            time.sleep(random.uniform(0, 0.05 * 2**tried))
-        raise StoreUnavailable(f"{self.uri}/{name}: {_CONFLICT_TRIES} conflicts (409) in a row")
+        with self._outages(name):
+            return put_if_absent(self._place(name), data)
 
     def write(self, name: str, data: bytes) -> None:
         with self._outages(name):
-            self._s3.put_object(Bucket=self._bucket, Key=self._key(name), Body=data)
+            place = self._place(name)
+            self._s3.put_object(
+                Bucket=place.bucket,
+                Key=place.key,
+                Body=data,
+                ChecksumCRC32C=as_s3_header(crc32c(data)),
+                **place.options,
+            )
+
+    def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
+        with self._outages(name):
+            return put_new(self._place(name, bulk=True), data, chunk_bytes, threads)
 
     def read(self, name: str, start: int = 0) -> bytes:
-        span: Any = {"Range": f"bytes={start}-"} if start else {}
+        how: Any = {"Range": f"bytes={start}-"} if start else {"ChecksumMode": "ENABLED"}
         with self._outages(name):
             try:
-                reply = self._s3.get_object(Bucket=self._bucket, Key=self._key(name), **span)
+                reply = self._s3.get_object(Bucket=self._bucket, Key=self._key(name), **how)
             except ClientError as error:
-                if _code(error) == "InvalidRange":  # nothing there from `start` on
+                if code(error) == "InvalidRange":  # nothing there from `start` on
                     return b""
                 raise
             return reply["Body"].read()
 
+    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
+        with self._outages(name):
+            return read_range(self._s3, self._bucket, self._key(name), start, buffer)
+
     def sizes(self, prefix: str) -> dict[str, int]:
-        found: dict[str, int] = {}
+        return {name: info.bytes for name, info in self.listing(prefix).items()}
+
+    def listing(self, prefix: str) -> dict[str, ObjectInfo]:
+        found: dict[str, ObjectInfo] = {}
         with self._outages(prefix):
             pages = self._s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._key(prefix)):
                 for item in page.get("Contents", []):
-                    found[item["Key"][len(self._prefix) :]] = item["Size"]
+                    info = ObjectInfo(item["Size"], item["LastModified"].timestamp())
+                    found[item["Key"][len(self._prefix) :]] = info
         return found
 
     def delete(self, name: str) -> None:
         with self._outages(name):
             self._s3.delete_object(Bucket=self._bucket, Key=self._key(name))
 
-    def appender(self, prefix: str) -> "SegmentAppender":
+    def drop_cache(self, name: str) -> None:
+        """Nothing is cached on this host."""
+
+    def now(self) -> float:
+        with self._outages(""):
+            reply = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+        return parsedate_to_datetime(reply["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+
+    def prove(self) -> None:
+        prove(self)
+
+    def abort_uploads(self, prefix: str, older_than: float) -> int:
+        aborted = 0
+        with self._outages(prefix):
+            pages = self._s3.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._key(prefix)):
+                for upload in page.get("Uploads", []):
+                    if upload["Initiated"].timestamp() < older_than:
+                        aborted += self._abort(upload["Key"], upload["UploadId"])
+        return aborted
+
+    def appender(self, prefix: str) -> SegmentAppender:
         return SegmentAppender(self, prefix)
 
-    def _put_if_absent(self, name: str, data: bytes, creator: str) -> bool:
-        """False if S3 refused: the object exists (412), or another request for it is under way (409)."""
-        key, mark = self._key(name), {_CREATOR: creator}
+    def _abort(self, key: str, upload: str) -> bool:
         try:
-            self._s3.put_object(Bucket=self._bucket, Key=key, Body=data, Metadata=mark, IfNoneMatch="*")
+            self._s3.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
             return True
         except ClientError as error:
-            if _status(error) in (409, 412):
+            if code(error) == "NoSuchUpload":  # it has ended meanwhile
                 return False
             raise
 
-    def _creator(self, name: str) -> str | None:
-        """The mark of the call that created the object, empty for another writer's; None: there is no object."""
-        try:
-            return self._s3.head_object(Bucket=self._bucket, Key=self._key(name))["Metadata"].get(_CREATOR, "")
-        except ClientError as error:
-            if _status(error) == 404:
-                return None
-            raise
+    def _place(self, name: str, bulk: bool = False) -> Place:
+        """bulk: the object may be kept in the configured storage class, whatever that is."""
+        options: dict[str, Any] = {}
+        if self._config.sse_kms_key_id is not None:
+            options = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self._config.sse_kms_key_id}
+        storage_class = self._config.storage_class
+        # Commits and records are read at every start, and in classes for rare reads each read costs.
+        if storage_class == "EXPRESS_ONEZONE" or (bulk and storage_class != "STANDARD"):
+            options["StorageClass"] = storage_class
+        return Place(self._s3, self._bucket, self._key(name), options)
 
     def _key(self, name: str) -> str:
         return self._prefix + name
 
-    @contextlib.contextmanager
-    def _outages(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except ClientError as error:
-            if _code(error) == "NoSuchKey":
-                raise ObjectMissing(name) from None
-            raise StoreUnavailable(f"{self.uri}/{name}: {error}") from error
-        except BotoCoreError as error:
-            raise StoreUnavailable(f"{self.uri}/{name}: {error}") from error
-
-
-class SegmentAppender:
-    """Lines gathered for SEGMENT_SECONDS and put as `<prefix>/<number>.jsonl`, each once and for ever.
-
-    While the store is out of reach the lines are kept in memory and tried again; `flush` and `close` raise then.
-    """
-
-    def __init__(self, store: S3Store, prefix: str) -> None:
-        self._store = store
-        self._prefix = prefix
-        self._lines: list[bytes] = []
-        self._segment = b""  # being put; kept as it is until it is known to be there
-        self._number = 0
-        self._lock = threading.Lock()
-        self._putting = threading.Lock()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._put_regularly, name=f"segments {prefix}", daemon=True)
-        self._thread.start()
-
-    def append(self, line: bytes) -> None:
-        with self._lock:
-            self._lines.append(line)
-
-    def flush(self) -> None:
-        with self._putting:
-            while self._segment or self._lines:
-                if not self._segment:
-                    with self._lock:
-                        lines, self._lines = self._lines, []
-                    self._segment = b"\n".join(lines) + b"\n"
-                self._put(self._segment)
-                self._segment = b""
-
-    def close(self) -> None:
-        self._closed.set()
-        self._thread.join()
-        self.flush()
-
-    def _put(self, segment: bytes) -> None:
-        # A number is taken where a put that seemed to fail did succeed, or by this writer before it was started again.
-        name = self._name()
-        while not (self._store.create(name, segment) or self._store.read(name) == segment):
-            self._number += 1
-            name = self._name()
-        self._number += 1
-
-    def _name(self) -> str:
-        return f"{self._prefix}/{self._number:08d}.jsonl"
-
-    def _put_regularly(self) -> None:
-        while not self._closed.wait(SEGMENT_SECONDS):
-            with contextlib.suppress(StoreUnavailable):  # kept, and tried again next time
-                self.flush()
-
-
-def _client() -> "S3Client":
-    retries: dict[str, Any] = {"mode": "standard"}
-    if "AWS_MAX_ATTEMPTS" not in os.environ:
-        retries["total_max_attempts"] = _ATTEMPTS
-    config = Config(retries=retries, connect_timeout=10, read_timeout=60)  # type: ignore[arg-type]
-    # A session of its own: boto3's shared one must not be used from two threads at once.
-    return boto3.session.Session().client("s3", config=config)
-
-
-def _status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
+    def _outages(self, name: str) -> AbstractContextManager[None]:
+        return outages(self.uri, name)

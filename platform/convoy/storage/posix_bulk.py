@@ -1,0 +1,112 @@
+"""Large files on a POSIX path: chunks written and read at their offsets by several threads at once."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from convoy.storage.checksum import crc32c
+from convoy.storage.parallel import in_parallel
+
+_NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP)
+
+
+def write_new(path: Path, data: memoryview, chunk_bytes: int, threads: int) -> list[int]:
+    """Write a file that must not exist yet, and sync it: the CRC32C of each chunk. Gone again if it failed.
+
+    Goes past the page cache where the file system takes that: it saves a copy, and other files keep their cache.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        with _past_the_cache(path) as direct:
+
+            def write(index: int) -> int:
+                start = index * chunk_bytes
+                with data[start : start + chunk_bytes] as chunk:
+                    _write_at(fd, direct, chunk, start)
+                    return crc32c(chunk)
+
+            checksums = in_parallel(write, -(-len(data) // chunk_bytes), threads)
+        os.fsync(fd)
+        return checksums
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()  # a full disk stays full otherwise
+        raise
+    finally:
+        os.close(fd)
+
+
+def read_at(path: Path, start: int, buffer: memoryview) -> int:
+    """Fill the buffer from byte `start` on; how many bytes there were."""
+    fd, filled = os.open(path, os.O_RDONLY), 0
+    try:
+        while filled < len(buffer):
+            with buffer[filled:] as rest:
+                count = os.preadv(fd, [rest], start + filled)
+            if count == 0:
+                break
+            filled += count
+        return filled
+    finally:
+        os.close(fd)
+
+
+def forget(path: Path) -> None:
+    """Drop the file's pages from the page cache of this host; dirty ones are written first."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _past_the_cache(path: Path) -> Iterator[int | None]:
+    """The file opened with O_DIRECT; None where there is no such thing."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
+    except OSError as error:
+        if error.errno not in _NOT_DIRECT:
+            raise
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _write_at(fd: int, direct: int | None, data: memoryview, start: int) -> None:
+    written = 0
+    while written < len(data):
+        with data[written:] as rest:
+            written += _write_some(fd, direct, rest, start + written)
+
+
+def _write_some(fd: int, direct: int | None, data: memoryview, start: int) -> int:
+    """Bytes written. Which buffers, offsets and lengths may go past the cache only the file system knows: it is asked
+    for whole pages, and refuses a buffer that begins at a wrong address."""
+    whole = len(data) - len(data) % _PAGE
+    if direct is not None and whole and start % _PAGE == 0:
+        with contextlib.suppress(_Refused), data[:whole] as pages:
+            return _write_direct(direct, pages, start)
+    return os.pwrite(fd, data, start)
+
+
+_PAGE = 4096
+
+
+class _Refused(Exception):
+    """The file system does not take this one past the cache."""
+
+
+def _write_direct(fd: int, pages: memoryview, start: int) -> int:
+    try:
+        return os.pwrite(fd, pages, start)
+    except OSError as error:
+        if error.errno in _NOT_DIRECT:
+            raise _Refused from None
+        raise

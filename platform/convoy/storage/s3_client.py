@@ -1,0 +1,61 @@
+"""boto3's client as Convoy's stores use it, and what its errors mean."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from convoy.config.checkpoint import StoreConfig
+from convoy.storage.base import ObjectMissing, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_ATTEMPTS = 8
+_CONNECTIONS = 64
+"""More than anything here has threads; only those that are used are opened."""
+
+
+def client(config: StoreConfig, read_timeout_seconds: float) -> "S3Client":
+    """A request is tried `AWS_MAX_ATTEMPTS` times, or 8."""
+    retries: dict[str, Any] = {"mode": "standard"}
+    if "AWS_MAX_ATTEMPTS" not in os.environ:
+        retries["total_max_attempts"] = _ATTEMPTS
+    settings = Config(
+        retries=retries,  # type: ignore[arg-type]
+        connect_timeout=10,
+        read_timeout=read_timeout_seconds,
+        max_pool_connections=_CONNECTIONS,
+        # What is put in bulk has its CRC32C in a header. boto would not see that and sign each body with SHA-256 too,
+        # even over TLS, for more CPU time than all the rest takes.
+        s3={"payload_signing_enabled": False},
+        # Ranges come without a checksum, and small objects ask for theirs where they are read.
+        response_checksum_validation="when_required",
+    )
+    # A session of its own: boto3's shared one must not be used from two threads at once.
+    return boto3.session.Session().client("s3", config=settings, endpoint_url=config.endpoint_url)
+
+
+def status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+@contextlib.contextmanager
+def outages(uri: str, name: str) -> Iterator[None]:
+    """A missing object is ObjectMissing, every other error StoreUnavailable."""
+    try:
+        yield
+    except ClientError as error:
+        if code(error) == "NoSuchKey":
+            raise ObjectMissing(name) from None
+        raise StoreUnavailable(f"{uri}/{name}: {error}") from error
+    except BotoCoreError as error:
+        raise StoreUnavailable(f"{uri}/{name}: {error}") from error
