@@ -5,7 +5,7 @@
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -204,36 +204,34 @@ def parsed(raw: bytes, where: str) -> Commit:
 
     where: what to call the object in an error.
     """
-    _check_format(raw, where)
     try:
-        commit = Commit.model_validate_json(raw)
+        content = json.loads(raw)
+        claimed, found = content.pop("checksum"), content["format"]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise DamagedCommitError(f"{where}: {len(raw)} bytes that are not a commit") from None
+    # Of what was read and not of the model, which passes over keys it does not know; so in every format.
+    if claimed != _checksum(content):
+        raise DamagedCommitError(f"{where}: its checksum does not match its content")
+    _check_format(found, where)
+    try:
+        return Commit.model_validate_json(raw)
     except ValueError:
         raise DamagedCommitError(f"{where}: {len(raw)} bytes that are not a commit") from None
-    if commit.checksum != checksum(commit):
-        raise DamagedCommitError(f"{where}: its checksum does not match its content")
-    return commit
 
 
 def checksum(commit: Commit) -> str:
-    content = commit.model_dump(mode="json", exclude={"checksum"})
+    return _checksum(commit.model_dump(mode="json", exclude={"checksum"}))
+
+
+def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def _check_format(raw: bytes, where: str) -> None:
-    """Before all else: another format may have fields that this version would take for damage."""
-    try:
-        content = json.loads(raw)
-        found: Any = content["format"]
-        whole = isinstance(found, int) and len(content["checksum"]) == 64
-    except (ValueError, LookupError, TypeError):
-        return  # not a commit at all, which reading it will tell
-    if whole and found > FORMAT_VERSION:
-        raise ConfigError(f"commit = {where}: has format {found}; this version of Convoy reads format {FORMAT_VERSION}")
-    if whole and found == 1 and "parameters" in content:
+def _check_format(found: Any, where: str) -> None:
+    if found == 1:
         raise ConfigError(
             f"commit = {where}: has format 1, of Convoy 0.1, which this version does not read; "
             "export its model with that version, or name a new job"
         )
-
-
-Problem = Literal["damaged", "unavailable"]
+    if found != FORMAT_VERSION:
+        raise ConfigError(f"commit = {where}: has format {found}; this version of Convoy reads format {FORMAT_VERSION}")

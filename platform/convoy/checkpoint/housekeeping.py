@@ -1,0 +1,85 @@
+"""What a writer process does between saves, in one thread: copies commits to other tiers, reads them back, prunes.
+
+It yields to a save: the functions it calls ask `pause` between chunks and files, which waits until none is under way.
+"""
+
+import time
+from collections.abc import Callable
+
+from convoy.checkpoint.format import DamagedCommitError
+from convoy.checkpoint.inbox import Inbox
+from convoy.checkpoint.messages import AfterCommit, Copied, PartVerified, Pruned, Report, WriterSetup
+from convoy.checkpoint.tiers import Tiers
+from convoy.config.checkpoint import RetentionConfig
+
+OPEN_SECONDS = 60.0
+"""How long a tier may take to open and prove itself."""
+
+COPY_SECONDS = 900.0
+"""How long writer 0 waits for the other writers' copies."""
+
+
+class Housekeeping:
+    def __init__(self, setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
+        self._policy = RetentionConfig(keep_last=setup.keep_last, keep_every_steps=setup.keep_every_steps)
+        self._tiers = tiers
+        self._inbox = inbox
+        self._report = report
+
+    def run(self) -> None:
+        """Serve the inbox until it is closed."""
+        while (request := self._inbox.next_after_commit()) is not None:
+            for target in request.copy_to:
+                self._copy(request, target)
+            if request.verify_part is not None:
+                self._verify(request, request.verify_part)
+            if request.prune:
+                for tier in [request.tier, *request.copy_to]:
+                    self._prune(request, tier)
+
+    def _pause(self) -> bool:
+        """Waits while a save is under way. False: what was begun is always to be ended."""
+        self._inbox.wait_until_idle()
+        return False
+
+    def _copy(self, request: AfterCommit, uri: str) -> None:
+        from convoy.checkpoint.copy import commit_copy, copy_part
+
+        began = time.monotonic()
+        try:
+            source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
+            copy_part(source, target, request.ref, request.writer, stop=self._pause)
+            if request.writer == 0:
+                commit = commit_copy(source, target, request.ref, COPY_SECONDS, stop=self._pause)
+                seconds = time.monotonic() - began
+                self._report(Copied(ref=request.ref, to=uri, bytes=commit.bytes, seconds=seconds))
+        except Exception as error:
+            self._report(Copied(ref=request.ref, to=uri, seconds=time.monotonic() - began, error=one_line(error)))
+
+    def _verify(self, request: AfterCommit, part: int) -> None:
+        from convoy.checkpoint.verify import verify_part
+
+        began, problem, damaged = time.monotonic(), None, False
+        try:
+            store = self._tiers.store(request.tier, OPEN_SECONDS)
+            verify_part(store, request.ref, part, request.drop_cache, stop=self._pause)
+        except Exception as error:
+            problem, damaged = one_line(error), isinstance(error, DamagedCommitError)
+        seconds = time.monotonic() - began
+        self._report(
+            PartVerified(ref=request.ref, tier=request.tier, part=part, seconds=seconds, error=problem, damaged=damaged)
+        )
+
+    def _prune(self, request: AfterCommit, uri: str) -> None:
+        from convoy.checkpoint.prune import prune
+
+        try:
+            store = self._tiers.store(uri, OPEN_SECONDS)
+            self._report(prune(store, request.generation, self._policy, stop=self._pause))
+        except Exception as error:
+            self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
+
+
+def one_line(error: BaseException) -> str:
+    """What is shown of an error: its text, or its kind if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
