@@ -1,12 +1,15 @@
 """Forming generations in a real folder."""
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.job.generations import (
+    CommitsLostError,
     FormationRefusedError,
     GenerationLostError,
     await_generation,
@@ -14,8 +17,9 @@ from convoy.job.generations import (
     refuse_formation,
     rewind,
 )
-from convoy.job.lineage import CommitRef, Generation, newest_commit, read_history
-from convoy.storage import Store, open_store
+from convoy.job.lineage import CommitRef, Generation, damaged_name, newest_commit, read_history
+from convoy.storage import Store, StoreUnavailable, open_store
+from tests.conftest import S3Server
 
 
 @pytest.fixture
@@ -23,8 +27,15 @@ def store(tmp_path: Path) -> Store:
     return open_store(str(tmp_path / "job"))
 
 
-def form(store: Store, formation: str = "run/1") -> Generation:
-    return form_generation(store, formation=formation, nodes=2, world_size=4, config_hash="c", rendezvous="h:1")
+@pytest.fixture
+def tier(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "tier"))
+
+
+def form(store: Store, formation: str = "run/1", others: tuple[Store, ...] = ()) -> Generation:
+    return form_generation(
+        store, formation=formation, nodes=2, world_size=4, config_hash="c", rendezvous="h:1", others=others
+    )
 
 
 def commit(store: Store, generation: int, step: int) -> None:
@@ -111,3 +122,63 @@ def test_a_node_whose_formation_was_overtaken_learns_it_at_once(store: Store):
     form(store, "run/2/attempt-0")
     with pytest.raises(GenerationLostError, match="formed a newer generation"):
         await_generation(store, "run/1/attempt-0", deadline_seconds=60, poll_seconds=1, sleep=pytest.fail)
+
+
+def test_a_generation_goes_on_from_a_commit_that_only_a_further_tier_has_and_tells_the_tier(store: Store, tier: Store):
+    form(store, others=(tier,))
+    commit(store, 1, 10)
+    commit(tier, 1, 20)
+    assert form(store, others=(tier,)).parent == CommitRef(generation=1, step=20)
+    assert read_history(tier).generations == read_history(store).generations
+
+
+def test_with_a_tier_out_of_reach_no_generation_is_formed_from_an_older_commit(
+    store: Store, s3_uri: str, s3_server: S3Server
+):
+    tier = open_store(s3_uri)
+    form(store, others=(tier,))
+    commit(store, 1, 10)
+    s3_server.stop()
+    with pytest.raises(StoreUnavailable):
+        form(store, others=(tier,))
+    assert read_history(store).newest == 1
+
+
+def test_a_job_whose_commits_are_all_damaged_never_starts_from_the_beginning(store: Store):
+    form(store)
+    commit(store, 1, 10)
+    store.create(damaged_name(CommitRef(generation=1, step=10)), b"{}")
+    with pytest.raises(CommitsLostError, match="every one of them is damaged or gone"):
+        form(store)
+    assert read_history(store).newest == 1
+
+
+def test_a_rewind_holds_its_target_while_it_makes_the_generation(store: Store):
+    form(store)
+    commit(store, 1, 10)
+    commit(store, 1, 20)
+    seen: list[tuple[str, CommitRef, int]] = []
+
+    @contextlib.contextmanager
+    def hold(where: Store, ref: CommitRef) -> Iterator[None]:
+        seen.append(("held", ref, read_history(where).newest))
+        yield
+        seen.append(("released", ref, read_history(where).newest))
+
+    target = rewind(store, 15, hold=hold)
+    assert seen == [("held", target, 1), ("released", target, 2)]
+
+
+def test_a_rewind_to_a_commit_that_is_pruned_meanwhile_is_refused_and_changes_nothing(store: Store):
+    form(store)
+    commit(store, 1, 10)
+    commit(store, 1, 20)
+
+    @contextlib.contextmanager
+    def pruned_first(where: Store, ref: CommitRef) -> Iterator[None]:
+        where.delete(ref.name)
+        yield
+
+    with pytest.raises(ConfigError, match=r"000001-000000010.json was pruned just now; commits: 20"):
+        rewind(store, 15, hold=pruned_first)
+    assert newest_commit(read_history(store)) == CommitRef(generation=1, step=20)

@@ -1,11 +1,28 @@
 """Lineage: what is read after failures, rewinds and zombies."""
 
 import itertools
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.job.lineage import CommitRef, Generation, History, lineage, newest_commit, parse_commits
+from convoy.job.lineage import (
+    CommitRef,
+    Generation,
+    History,
+    Holding,
+    candidates,
+    damaged_name,
+    lineage,
+    lost,
+    newest_commit,
+    on_branch,
+    parse_commits,
+    places,
+    read_history,
+)
+from convoy.storage import Store, StoreUnavailable, open_store
 from tests.campaign import examples
 
 
@@ -16,11 +33,17 @@ def generation(number: int, parent: tuple[int, int] | None) -> Generation:
     )
 
 
-def history(parents: dict[int, tuple[int, int] | None], commits: list[tuple[int, int]]) -> History:
-    return History(
-        {g: generation(g, p) for g, p in parents.items()},
-        frozenset(CommitRef(generation=g, step=s) for g, s in commits),
-    )
+def refs(*named: tuple[int, int]) -> frozenset[CommitRef]:
+    return frozenset(CommitRef(generation=g, step=s) for g, s in named)
+
+
+def history(
+    parents: dict[int, tuple[int, int] | None],
+    commits: list[tuple[int, int]],
+    damaged: list[tuple[int, int]] | None = None,
+    others: tuple[Holding, ...] = (),
+) -> History:
+    return History({g: generation(g, p) for g, p in parents.items()}, refs(*commits), refs(*(damaged or [])), others)
 
 
 def steps(h: History) -> list[tuple[int, int]]:
@@ -59,6 +82,78 @@ def test_two_generations_may_commit_the_same_step():
 
 def test_commits_of_a_generation_that_has_no_object_do_not_count():
     assert lineage(history({1: None}, [(1, 10), (7, 50)])) == [CommitRef(generation=1, step=10)]
+
+
+def test_a_damaged_commit_does_not_count_and_the_one_before_it_does():
+    h = history({1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)])
+    assert newest_commit(h) == CommitRef(generation=1, step=10)
+
+
+def test_a_damaged_newest_commit_does_not_block_the_same_step_of_the_next_generation():
+    h = history({1: None, 2: (1, 10)}, [(1, 10), (1, 20), (2, 20)], damaged=[(1, 20)])
+    assert steps(h) == [(1, 10), (2, 20)]
+
+
+def test_a_commit_counts_as_long_as_one_tier_has_it_whole():
+    copied = Holding(refs((1, 10), (1, 20)))
+    h = history({1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)], others=(copied,))
+    assert candidates(h) == [(CommitRef(generation=1, step=20), [1]), (CommitRef(generation=1, step=10), [0, 1])]
+    again = history({1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)], others=(Holding(copied.commits, refs((1, 20))),))
+    assert steps(again) == [(1, 10)]
+    assert places(again, CommitRef(generation=1, step=20)) == []
+
+
+def test_a_commit_that_only_a_further_tier_took_counts():
+    h = history({1: None}, [(1, 10)], others=(Holding(refs((1, 20))),))
+    assert steps(h) == [(1, 10), (1, 20)]
+
+
+def test_a_parent_that_turns_up_whole_after_its_child_went_on_from_an_older_commit_stays_out():
+    """Generation 2 found (1, 30) damaged and went on from (1, 20); then a copy of (1, 30) was completed elsewhere."""
+    parents: dict[int, tuple[int, int] | None] = {1: None, 2: (1, 30)}
+    commits = [(1, 20), (1, 30), (2, 25)]
+    h = history(parents, commits, damaged=[(1, 30)], others=(Holding(refs((1, 30))),))
+    assert steps(h) == [(1, 20), (2, 25)]
+    assert on_branch(h, CommitRef(generation=1, step=30))  # and yet no stray of another branch
+
+
+def test_a_job_is_lost_if_it_had_commits_that_counted_and_none_is_left():
+    assert not lost(history({}, []))
+    assert not lost(history({1: None, 2: None}, [(1, 10)]))  # committed by a zombie, after 2 had begun from nothing
+    assert not lost(history({1: None}, [(1, 10)]))
+    assert lost(history({1: None}, [(1, 10)], damaged=[(1, 10)]))
+    assert lost(history({1: None, 2: (1, 10)}, []))
+    assert lost(history({1: None, 2: (1, 10), 3: (1, 10)}, [(1, 20)]))
+
+
+def test_the_history_of_several_tiers_is_read_with_their_marks(tmp_path: Path):
+    root, tier = open_store(str(tmp_path / "root")), open_store(str(tmp_path / "tier"))
+    put(root, generation(1, None))
+    for store in (root, tier):
+        for ref in refs((1, 10), (1, 20)):
+            store.create(ref.name, b"")
+    root.create(damaged_name(CommitRef(generation=1, step=20)), b"{}")
+    h = read_history(root, [tier])
+    assert candidates(h) == [(CommitRef(generation=1, step=20), [1]), (CommitRef(generation=1, step=10), [0, 1])]
+    assert steps(read_history(root)) == [(1, 10)]
+
+
+def test_a_root_that_lacks_what_a_tier_has_is_not_mounted(tmp_path: Path):
+    root, tier = open_store(str(tmp_path / "root")), open_store(str(tmp_path / "tier"))
+    tier.create(CommitRef(generation=1, step=10).name, b"")
+    with pytest.raises(
+        StoreUnavailable, match=r"root lacks generation 1 of the job, which .*tier has: it is not"
+    ):
+        read_history(root, [tier])
+    put(root, generation(1, None))
+    assert steps(read_history(root, [tier])) == [(1, 10)]
+    put(tier, generation(2, (1, 10)))
+    with pytest.raises(StoreUnavailable, match="lacks generation 2"):
+        read_history(root, [tier])
+
+
+def put(store: Store, made: Generation) -> None:
+    assert store.create(made.name, made.model_dump_json().encode())
 
 
 def test_other_names_in_the_folder_are_not_commits():
@@ -101,3 +196,22 @@ def test_a_superseded_generation_can_write_what_it_likes(h: History, step: int):
     old = [g for g in h.generations if g != h.newest]
     zombie = {CommitRef(generation=g, step=10_000 + step) for g in old}
     assert lineage(History(h.generations, h.commits | zombie)) == lineage(h)
+
+
+@examples(200)
+@given(histories(), st.data())
+def test_damage_takes_a_commit_away_and_never_adds_or_reorders_one(h: History, data: st.DataObject):
+    damaged = data.draw(st.sets(st.sampled_from(sorted(h.commits, key=lambda r: r.name)))) if h.commits else set()
+    left = lineage(History(h.generations, h.commits, frozenset(damaged)))
+    assert left == [ref for ref in lineage(h) if ref not in damaged]
+
+
+@examples(200)
+@given(histories(), st.data())
+def test_it_does_not_matter_which_tier_a_commit_lies_on(h: History, data: st.DataObject):
+    where = {ref: data.draw(st.integers(1, 3)) for ref in sorted(h.commits, key=lambda r: r.name)}
+    root = frozenset(ref for ref, tiers in where.items() if tiers & 1)
+    tier = Holding(frozenset(ref for ref, tiers in where.items() if tiers & 2))
+    spread = History(h.generations, root, others=(tier,))
+    assert lineage(spread) == lineage(h)
+    assert all(bool(places(spread, ref)) for ref in lineage(h))

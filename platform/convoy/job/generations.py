@@ -2,11 +2,20 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from convoy.config.errors import ConfigError
-from convoy.job.lineage import CommitRef, Generation, History, generation_name, lineage, newest_commit, read_history
-from convoy.storage import ObjectMissing, Store
+from convoy.job.lineage import (
+    CommitRef,
+    Generation,
+    History,
+    generation_name,
+    lineage,
+    lost,
+    newest_commit,
+    read_history,
+)
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 
 class FormationRefusedError(RuntimeError):
@@ -17,11 +26,32 @@ class GenerationLostError(RuntimeError):
     """Another formation created the generation first."""
 
 
+class CommitsLostError(RuntimeError):
+    """The job had checkpoints, and none is left: going on would silently start from the beginning."""
+
+
+Hold = Callable[[Store, CommitRef], contextlib.AbstractContextManager[object]]
+"""What keeps a commit from being pruned while a `with` block runs: `convoy.checkpoint.leases.lease`."""
+
+
 def form_generation(
-    store: Store, *, formation: str, nodes: int, world_size: int, config_hash: str, rendezvous: str
+    store: Store,
+    *,
+    formation: str,
+    nodes: int,
+    world_size: int,
+    config_hash: str,
+    rendezvous: str,
+    others: Sequence[Store] = (),
 ) -> Generation:
-    """Create the job's next generation, on from the newest commit that counts. Raises GenerationLostError."""
-    history = read_history(store)
+    """Create the job's next generation, on from the newest commit that counts on any tier.
+
+    store: the root. others: the further tiers, which are told of the generation too. Raises GenerationLostError,
+    CommitsLostError, and StoreUnavailable if any tier is out of reach: it may hold the newest commit.
+    """
+    history = read_history(store, others)
+    if lost(history):
+        raise CommitsLostError(f"{store.uri}: the job had checkpoints, and every one of them is damaged or gone")
     ours = Generation(
         generation=history.newest + 1,
         parent=newest_commit(history),
@@ -32,7 +62,7 @@ def form_generation(
         created=time.time(),
         rendezvous=rendezvous,
     )
-    _create(store, ours)
+    _create(store, ours, others)
     return ours
 
 
@@ -64,20 +94,34 @@ def _refusal(formation: str) -> str:
     return f"refused/{formation}.txt"
 
 
-def rewind(store: Store, to_step: int) -> CommitRef:
+def rewind(store: Store, to_step: int, others: Sequence[Store] = (), hold: Hold | None = None) -> CommitRef:
     """Make the newest commit at or below `to_step` the one the job goes on from; later ones count no more.
 
-    Raises ConfigError if no commit that counts is that old.
+    hold: taken on the commit before it is looked for again and the generation is made, so that what prunes for the
+    generation before does not remove it meanwhile. Raises ConfigError if no commit that counts is that old.
     """
-    history = read_history(store)
+    target = _target(read_history(store, others), to_step)
+    with contextlib.ExitStack() as held:
+        if hold is not None:
+            for tier in (store, *others):
+                held.enter_context(hold(tier, target))
+        history = read_history(store, others)
+        if target not in lineage(history):
+            raise ConfigError(f"--to {to_step}: {target.name} was pruned just now; {_commits(lineage(history))}")
+        _create(store, _rewound(history, target), others)
+    return target
+
+
+def _target(history: History, to_step: int) -> CommitRef:
     counted = lineage(history)
     usable = [c for c in counted if c.step <= to_step]
     if not usable:
-        have = ", ".join(str(c.step) for c in counted) or "none"
-        raise ConfigError(f"--to {to_step}: must be at least the step of a commit; commits: {have}")
-    target = usable[-1]
-    _create(store, _rewound(history, target))
-    return target
+        raise ConfigError(f"--to {to_step}: must be at least the step of a commit; {_commits(counted)}")
+    return usable[-1]
+
+
+def _commits(counted: Sequence[CommitRef]) -> str:
+    return f"commits: {', '.join(str(c.step) for c in counted) or 'none'}"
 
 
 def _rewound(history: History, target: CommitRef) -> Generation:
@@ -92,9 +136,14 @@ def _rewound(history: History, target: CommitRef) -> Generation:
     )
 
 
-def _create(store: Store, generation: Generation) -> None:
-    if not store.create(generation.name, generation.model_dump_json(indent=2).encode()):
+def _create(store: Store, generation: Generation, others: Sequence[Store]) -> None:
+    data = generation.model_dump_json(indent=2).encode()
+    if not store.create(generation.name, data):
         raise GenerationLostError(f"generation {generation.generation} of {store.uri} was formed by another run")
+    for tier in others:
+        # Copying does it again. With it a tier tells by itself which of its commits count, should the root be lost.
+        with contextlib.suppress(StoreUnavailable):
+            tier.create(generation.name, data)
 
 
 def _newest_of(store: Store, formation: str, others: set[str]) -> Generation | None:
@@ -115,6 +164,7 @@ def _newest_of(store: Store, formation: str, others: set[str]) -> Generation | N
 
 
 __all__ = [
+    "CommitsLostError",
     "FormationRefusedError",
     "GenerationLostError",
     "await_generation",

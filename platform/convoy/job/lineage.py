@@ -1,16 +1,17 @@
 """Which commits count. Pure functions over names and generations; nothing here touches a store but `read_history`.
 
 A commit counts if the newest generation made it, or an ancestor did at or below the step where the child branched
-off. So a rewound branch, and whatever a superseded gang still writes, is never read.
+off. So a rewound branch, and whatever a superseded gang still writes, is never read. A job may hold its commits on
+several tiers: a commit counts where it is not marked as damaged, and as long as one tier has it so.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from convoy.storage import Store
+from convoy.storage import Store, StoreUnavailable
 
 
 class CommitRef(BaseModel):
@@ -22,8 +23,13 @@ class CommitRef(BaseModel):
     step: int
 
     @property
+    def stem(self) -> str:
+        """What its commit, its shards and its marks are named by."""
+        return f"{self.generation:06d}-{self.step:09d}"
+
+    @property
     def name(self) -> str:
-        return f"commits/{self.generation:06d}-{self.step:09d}.json"
+        return f"commits/{self.stem}.json"
 
 
 class Generation(BaseModel):
@@ -50,11 +56,33 @@ class Generation(BaseModel):
 
 
 @dataclass(frozen=True)
+class Holding:
+    """What one tier holds."""
+
+    commits: frozenset[CommitRef]
+    damaged: frozenset[CommitRef] = frozenset()
+    """Marked so: they do not count there."""
+
+    @property
+    def whole(self) -> frozenset[CommitRef]:
+        return self.commits - self.damaged
+
+
+@dataclass(frozen=True)
 class History:
-    """All generations and commits of a job."""
+    """All generations of a job, and its commits on every tier."""
 
     generations: dict[int, Generation]
     commits: frozenset[CommitRef]
+    """On the first tier, the root."""
+    damaged: frozenset[CommitRef] = frozenset()
+    """On the root."""
+    others: tuple[Holding, ...] = ()
+    """The further tiers, in order."""
+
+    @property
+    def tiers(self) -> tuple[Holding, ...]:
+        return (Holding(self.commits, self.damaged), *self.others)
 
     @property
     def newest(self) -> int:
@@ -62,31 +90,86 @@ class History:
         return max(self.generations, default=0)
 
 
-def lineage(history: History) -> list[CommitRef]:
-    """The commits that count, oldest first. The last one is where the next generation goes on."""
-    kept: list[CommitRef] = []
+def branch(history: History) -> dict[int, int | None]:
+    """The newest generation and its ancestors, newest first, each with its last step that counts; None: all do."""
+    found: dict[int, int | None] = {}
     generation, last_step = history.newest, None
     while generation in history.generations:
-        own = sorted(c.step for c in history.commits if c.generation == generation)
-        usable = [s for s in own if last_step is None or s <= last_step]
-        kept = [CommitRef(generation=generation, step=s) for s in usable] + kept
+        found[generation] = last_step
         parent = history.generations[generation].parent
         if parent is None:
             break
         generation, last_step = parent.generation, parent.step
+    return found
+
+
+def on_branch(history: History, ref: CommitRef) -> bool:
+    """Whether the commit was made by the newest generation, or by an ancestor before the child branched off."""
+    last_steps = branch(history)
+    return ref.generation in last_steps and _at_or_below(ref.step, last_steps[ref.generation])
+
+
+def lineage(history: History) -> list[CommitRef]:
+    """The commits that count, oldest first. The last one is where the next generation goes on."""
+    whole: dict[int, set[int]] = {}
+    for ref in frozenset[CommitRef]().union(*(tier.whole for tier in history.tiers)):
+        whole.setdefault(ref.generation, set()).add(ref.step)
+    kept: list[CommitRef] = []
+    for generation, last_step in branch(history).items():
+        # A generation whose parent was found damaged went on from an older commit. Should the parent turn up whole
+        # after all, on a tier it was being copied to, then the generation's own commits did not come from it.
+        below = kept[0].step - 1 if kept else None
+        steps = (s for s in whole.get(generation, ()) if _at_or_below(s, last_step) and _at_or_below(s, below))
+        kept = [CommitRef(generation=generation, step=step) for step in sorted(steps)] + kept
     return kept
 
 
 def newest_commit(history: History) -> CommitRef | None:
-    """The commit the next generation starts from; None: from the beginning."""
+    """The commit the next generation starts from; None: from the beginning, unless `lost`."""
     counted = lineage(history)
     return counted[-1] if counted else None
 
 
-def read_history(store: Store) -> History:
-    """The job's generations and the names of its commits."""
+def lost(history: History) -> bool:
+    """Whether the job had commits that counted, and has none now: then it must not start from the beginning."""
+    if lineage(history):
+        return False
+    ancestors = (history.generations[generation] for generation in branch(history))
+    return any(g.parent is not None for g in ancestors) or any(
+        on_branch(history, ref) for tier in history.tiers for ref in tier.commits
+    )
+
+
+def places(history: History, ref: CommitRef) -> list[int]:
+    """Indices of the tiers that hold the commit, and not marked as damaged; 0 is the root."""
+    return [index for index, tier in enumerate(history.tiers) if ref in tier.whole]
+
+
+def candidates(history: History) -> list[tuple[CommitRef, list[int]]]:
+    """What a restore tries, in order: the commits that count, newest first, each with its places."""
+    return [(ref, places(history, ref)) for ref in reversed(lineage(history))]
+
+
+def read_history(store: Store, others: Sequence[Store] = ()) -> History:
+    """The job's generations, and the names of its commits on the root `store` and on the `others`.
+
+    Raises StoreUnavailable also where the root has less than the others stand on: then it is not the job's root, such
+    as an empty folder where nothing is mounted.
+    """
+    # The root is read last: what came to another tier before has its generation on the root.
+    held = tuple(_holding(tier) for tier in others)
+    made = {tier.uri: set(generation_numbers(tier)) for tier in others}
     generations = [Generation.model_validate_json(store.read(name)) for name in store.sizes("generations/")]
-    return History({g.generation: g for g in generations}, frozenset(parse_commits(store.sizes("commits/"))))
+    root = _holding(store)
+    history = History({g.generation: g for g in generations}, root.commits, root.damaged, held)
+    for tier, holding in zip(others, held, strict=True):
+        unknown = made[tier.uri].union(ref.generation for ref in holding.commits) - history.generations.keys()
+        if unknown:
+            raise StoreUnavailable(
+                f"{store.uri} lacks generation {min(unknown)} of the job, which {tier.uri} has: "
+                "it is not mounted, or another job of this name was copied there"
+            )
+    return history
 
 
 def newest_config(history: History) -> str | None:
@@ -97,9 +180,39 @@ def newest_config(history: History) -> str | None:
 
 def parse_commits(names: Iterable[str]) -> list[CommitRef]:
     """Commits by their object names; other names are not commits."""
-    matches = (re.fullmatch(r"commits/(\d+)-(\d+)\.json", name) for name in names)
-    return [CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m]
+    return list(_refs("commits/", names))
+
+
+def damaged_name(ref: CommitRef) -> str:
+    """The object that marks a commit as damaged, on the tier it lies in."""
+    return f"damaged/{ref.stem}.json"
+
+
+def damaged_commits(store: Store) -> frozenset[CommitRef]:
+    """The commits that are marked as damaged on this tier."""
+    return frozenset(_refs("damaged/", store.sizes("damaged/")))
 
 
 def generation_name(generation: int) -> str:
     return f"generations/{generation:06d}.json"
+
+
+def generation_numbers(store: Store) -> list[int]:
+    """The generations that have been formed, as far as this tier tells."""
+    matches = (re.fullmatch(r"generations/(\d+)\.json", name) for name in store.sizes("generations/"))
+    return sorted(int(m[1]) for m in matches if m)
+
+
+def _holding(store: Store) -> Holding:
+    return Holding(frozenset(parse_commits(store.sizes("commits/"))), damaged_commits(store))
+
+
+def _refs(prefix: str, names: Iterable[str]) -> Iterator[CommitRef]:
+    for name in names:
+        match = re.fullmatch(rf"{prefix}(\d+)-(\d+)\.json", name)
+        if match:
+            yield CommitRef(generation=int(match[1]), step=int(match[2]))
+
+
+def _at_or_below(step: int, last_step: int | None) -> bool:
+    return last_step is None or step <= last_step

@@ -1,0 +1,97 @@
+"""What is known of a commit on one tier: that it is damaged, or that every byte of it was read back.
+
+Marks lie beside what they are about and are never changed. A damage mark outlives its commit: it is the evidence.
+"""
+
+import os
+import re
+import socket
+
+from pydantic import BaseModel, ConfigDict
+
+from convoy.job.lineage import CommitRef, damaged_commits, damaged_name
+from convoy.storage import ObjectMissing, Store
+
+
+class Damage(BaseModel):
+    """`damaged/<g>-<step>.json`: what was found, by whom."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ref: CommitRef
+    tier: str
+    """URI of the job on the tier that holds the damaged copy."""
+    error: str
+    """What is not as it was written: one line."""
+    host: str
+    pid: int
+    at: float
+    """Unix time by the tier's own clock."""
+
+
+def mark_damaged(store: Store, ref: CommitRef, error: str) -> Damage:
+    """Take a commit out of what counts on this tier, for good. Returns the evidence: the first finder's, if another was
+    first. Only for damage that a second read confirmed; see `convoy.checkpoint.chunks`."""
+    ours = Damage(ref=ref, tier=store.uri, error=error, host=socket.gethostname(), pid=os.getpid(), at=store.now())
+    if store.create(damaged_name(ref), ours.model_dump_json(indent=1).encode()):
+        return ours
+    return read_damage(store, ref) or ours
+
+
+def read_damage(store: Store, ref: CommitRef) -> Damage | None:
+    """The evidence against a commit; None: it is not marked."""
+    try:
+        return Damage.model_validate_json(store.read(damaged_name(ref)))
+    except ObjectMissing:
+        return None
+
+
+def damaged(store: Store) -> frozenset[CommitRef]:
+    """The commits that are marked as damaged on this tier."""
+    return damaged_commits(store)
+
+
+def mark_verified(store: Store, ref: CommitRef, part: int, parts: int) -> bool:
+    """Note that every byte of a part was read back; whether all `parts` of the commit have been, by anyone.
+
+    Parts may be marked at the same time: whoever marks last sees all the others.
+    """
+    folder = _verified_folder(ref)
+    store.create(f"{folder}{part:05d}.json", b"{}")
+    whole = len(_parts(store.sizes(folder))) >= parts
+    if whole:
+        store.create(f"{folder}all.json", b"{}")
+    return whole
+
+
+def verified(store: Store) -> frozenset[CommitRef]:
+    """The commits whose every part was read back on this tier, and that were not found damaged since."""
+    matches = (re.fullmatch(r"verified/(\d+)-(\d+)/all\.json", name) for name in store.sizes("verified/"))
+    found = frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
+    return found - damaged(store) if found else found
+
+
+def verified_parts(store: Store, ref: CommitRef) -> frozenset[int]:
+    """The parts of a commit that were read back on this tier."""
+    return _parts(store.sizes(_verified_folder(ref)))
+
+
+def forget_verified(store: Store, ref: CommitRef) -> None:
+    """Take back what was noted of a commit that is gone, so that it can never speak for another of its name."""
+    for name in store.sizes(_verified_folder(ref)):
+        store.delete(name)
+
+
+def noted(store: Store) -> frozenset[CommitRef]:
+    """The commits of which anything was verified."""
+    matches = (re.match(r"verified/(\d+)-(\d+)/", name) for name in store.sizes("verified/"))
+    return frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
+
+
+def _verified_folder(ref: CommitRef) -> str:
+    return f"verified/{ref.stem}/"
+
+
+def _parts(names: dict[str, int]) -> frozenset[int]:
+    matches = (re.search(r"/(\d{5})\.json$", name) for name in names)
+    return frozenset(int(m[1]) for m in matches if m)
