@@ -1,6 +1,7 @@
 """Stores that misbehave on purpose, around one that does not."""
 
 import collections
+import threading
 from typing import Any
 
 from convoy.storage import Store, StoreUnavailable
@@ -16,6 +17,7 @@ class Faulty:
         self._store = store
         self._garbled: collections.Counter[str] = collections.Counter()
         self._out_of_reach = set[str]()
+        self._hanging: dict[str, threading.Event] = {}
         self.calls: list[tuple[str, str]] = []
 
     def garble(self, name: str, times: int) -> None:
@@ -23,12 +25,20 @@ class Faulty:
         self._garbled[name] = times
 
     def fail(self, name: str) -> None:
-        """Reads and creations of that object fail from now on."""
+        """Reads, listings and creations of that name fail from now on."""
         self._out_of_reach.add(name)
+
+    def hang(self, name: str, until: threading.Event) -> None:
+        """They do not return before the event."""
+        self._hanging[name] = until
 
     def create(self, name: str, data: bytes) -> bool:
         self._check(name)
         return self._store.create(name, data)
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        self._check(prefix)
+        return self._store.sizes(prefix)
 
     def read(self, name: str, start: int = 0) -> bytes:
         self.calls.append(("read", name))
@@ -48,6 +58,8 @@ class Faulty:
         self._store.drop_cache(name)
 
     def _check(self, name: str) -> None:
+        if name in self._hanging:
+            self._hanging[name].wait()
         if name in self._out_of_reach:
             raise StoreUnavailable(f"{name} is out of reach")
 

@@ -144,6 +144,8 @@ def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
             info = TensorInfo(dtype=shard.dtype, shape=shard.shape)
             if tensors.setdefault(shard.name, info) != info:
                 raise AttemptFailedError(f"{shard.name}: its shards are not of one tensor")
+            if shard.file >= len(record.files):
+                raise AttemptFailedError(f"{shard.name}: a shard names no file of its part")
             if shard.start + shard.bytes > record.files[shard.file].bytes:
                 raise AttemptFailedError(f"{shard.name}: a shard reaches past the end of its file")
             elements[shard.name] = elements.get(shard.name, 0) + math.prod(shard.size)
