@@ -41,7 +41,10 @@ class Attempt:
     tier: int
     """Index into the shared tiers."""
     name: str
-    """Unique in the job: no two attempts share a file."""
+    """Unique in the job: no two attempts share a file. It follows from the session, the save's number and the tier
+    alone, so that ranks which have seen different things of an earlier save still write the same attempt."""
+    number: int = 0
+    """Counts the saves of the session."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class SaveQueue:
 
     def add(self, step: int) -> Attempt | None:
         """The state of `step` is being staged into `free_slot()`: what to hand to the writer now; None: it waits."""
-        attempt = Attempt(step, self.free_slot(), 0, self._name())
+        attempt = self._attempt(step, self.free_slot(), 0, next(self._numbers))
         self._attempts.append(attempt)
         return attempt if len(self._attempts) == 1 else None
 
@@ -108,13 +111,13 @@ class SaveQueue:
         if not sums.failed:
             return Settled()
         if head.tier + 1 < self._tiers:
-            self._attempts[0] = Attempt(head.step, head.slot, head.tier + 1, self._name())
+            self._attempts[0] = self._attempt(head.step, head.slot, head.tier + 1, head.number)
             return Settled(moved=head, start=self._attempts[0])
         self.failures += 1
         return Settled(given_up=self._attempts.pop(0), start=self.under_way)
 
-    def _name(self) -> str:
-        return f"{self._session}-{next(self._numbers):04d}"
+    def _attempt(self, step: int, slot: int, tier: int, number: int) -> Attempt:
+        return Attempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number)
 
 
 def _none() -> int:

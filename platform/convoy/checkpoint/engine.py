@@ -1,0 +1,318 @@
+"""Saving on one rank: the state is staged, its writer process writes it, and what became of that is known at each step.
+
+Nothing here decides for the gang: whether a save begins, is tried again or is over follows from the sum of the ranks'
+`Standing`, in `SaveQueue`. No call but `plan` waits for another rank, and none for the storage.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.format import Commit, PlainValue
+from convoy.checkpoint.messages import (
+    AfterCommit,
+    Committed,
+    Ready,
+    Report,
+    SaveFailed,
+    SetLayout,
+    WritePart,
+    WriterSetup,
+)
+from convoy.checkpoint.plan import Layout, Plan, make_plan, signature
+from convoy.checkpoint.queue import Attempt, Standing
+from convoy.checkpoint.staging import Staged, Stager
+from convoy.checkpoint.tree import Tree, flatten
+from convoy.checkpoint.values import encode
+from convoy.checkpoint.writer_process import WriterProcess
+
+GRACE_SECONDS = 10.0
+"""A writer that has not told of its deadline so long after it hangs, and is given up."""
+
+CLOSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A state as it is about to be staged."""
+
+    tree: Tree
+    values: list[PlainValue]
+    """Encoded, so that they are those of this moment."""
+
+
+@dataclass
+class _Slot:
+    """What lies in a staging buffer."""
+
+    layout: Layout
+    values: list[PlainValue]
+    staged: Staged
+
+
+@dataclass
+class _Save:
+    """What is known of an attempt that was handed to the writer."""
+
+    slot: int
+    until: float
+    """By the monotonic clock: when the writer is taken to hang."""
+    standing: Standing = field(default_factory=Standing)
+    sent_to: WriterProcess | None = None
+
+
+class Engine:
+    """Stages and writes this rank's part of each save. Not for several threads at once."""
+
+    def __init__(
+        self,
+        setup: WriterSetup,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str = "cpu",
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        """group: all ranks of the gang, None: this one alone. optimizer: what only its step changes is copied while
+        training goes on, and a hook makes the step wait for that; None: `stage` copies all before it returns."""
+        self._setup = setup
+        self._rank = rank
+        self._world_size = world_size
+        self._group = group
+        self._optimizer = optimizer
+        self._stager = Stager(torch.device(device))
+        self._plan: Plan | None = None
+        self._slots: dict[int, _Slot | str] = {}
+        self._unsafe: set[int] = set()
+        self._saves: dict[str, _Save] = {}
+        self._reports: list[Report] = []
+        self._writer: WriterProcess | None = None
+        self._layout_sent: tuple[WriterProcess, Layout] | None = None
+        self._replaced = False
+        self.unfit: dict[str, str] = {}
+        """Tiers that do not keep what commits stand on, and why; known a moment after `start`."""
+        self._hook = optimizer.register_step_pre_hook(lambda *_: self.join()) if optimizer is not None else None
+
+    def start(self) -> None:
+        """Start the writer process; it takes some tenths of a second to be ready, and nobody waits for it."""
+        writer = WriterProcess(self._setup)
+        writer.start()
+        self._writer = writer  # from now on the staging thread may send to it
+
+    def fits(self, state: Checked) -> bool:
+        """Whether the plan is one for this state."""
+        return self._plan is not None and signature(state.tree.tensors) == self._plan.signature
+
+    def check(self, state: Mapping[str, Any], *, values: bool | None = None) -> Checked:
+        """The state by names. Raises CheckpointError for what cannot be saved. values: encode them; None: on rank 0."""
+        tree = flatten(state)
+        wanted = self._rank == 0 if values is None else values
+        kept = [PlainValue(name=n, value=encode(v, n)) for n, v in tree.values.items()] if wanted else []
+        return Checked(tree, kept)
+
+    def plan(self, state: Mapping[str, Any] | Checked) -> None:
+        """Agree on who writes what. All ranks call it at once, before the first save and when the structure changes.
+
+        Makes the buffers ready, so that the first save is as quick as any. Raises CheckpointError on all ranks alike.
+        """
+        try:
+            tensors = (state if isinstance(state, Checked) else self.check(state, values=False)).tree.tensors
+            error = None
+        except CheckpointError as failure:
+            tensors, error = {}, f"rank {self._rank}: {failure}"
+        self._plan = make_plan(tensors, self._rank, self._group, error)
+        if not self._slots:
+            with contextlib.suppress(OSError):  # the save that has no memory will say so
+                for slot in (0, 1):
+                    self._stager.warm(slot, self._plan.layout)
+
+    def stage(self, slot: int, state: Mapping[str, Any] | Checked, now: bool = False) -> None:
+        """Copy the state into the slot, from which nothing is being read. Never raises: a state that cannot be staged
+        fails the attempt that is submitted from it.
+
+        now: all is copied on return. Otherwise what only the optimizer changes may be copied until `join`.
+        """
+        self._release(slot)
+        try:
+            checked = state if isinstance(state, Checked) else self.check(state)
+            if self._plan is None or not self.fits(checked):
+                raise CheckpointError("the structure of the state has changed since it was planned")
+            self._put(slot, checked, self._plan.layout, now)
+        except (CheckpointError, OSError) as error:
+            self._slots[slot] = str(error)
+
+    def staged(self, slot: int) -> bool:
+        """Whether the copy is whole."""
+        found = self._slots.get(slot)
+        return not isinstance(found, _Slot) or found.staged.done
+
+    def join(self) -> None:
+        """The state may change when this returns. On CUDA: by work that the current stream is given from now on."""
+        self._stager.join()
+
+    def submit(self, attempt: Attempt, draft: Commit, deadline_seconds: float) -> None:
+        """Have the attempt's slot written, once it is staged; on rank 0 also committed. Returns at once.
+
+        draft: the commit but for its attempt, parts, files, tensors and time; the same on every rank.
+        deadline_seconds: for the part, and on rank 0 the commit; what is not there by then is given up.
+        """
+        self._hand_over(attempt, draft, deadline_seconds, self._rank, self._world_size)
+
+    def standing(self, attempt: Attempt | None) -> Standing:
+        """What this rank knows of an attempt that was submitted. Never blocks."""
+        self._collect()
+        save = self._saves.get(attempt.name) if attempt is not None else None
+        if attempt is None or save is None:
+            return Standing()
+        if save.standing == Standing():
+            self._look_after(attempt, save)
+        return save.standing
+
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt is settled, one way or the other."""
+        self._saves.pop(attempt.name, None)
+
+    def reports(self) -> list[Report]:
+        """What the writer process has told since the last call, also of failures that it could not tell itself."""
+        self._collect()
+        reports, self._reports = self._reports, []
+        return reports
+
+    def after_commit(self, request: AfterCommit) -> None:
+        """What is to be done between saves. Returns at once; a later request replaces one that has not begun."""
+        if self._writer is not None:
+            self._writer.send(request)
+
+    def save_apart(
+        self, attempt: Attempt, state: Mapping[str, Any], draft: Commit, deadline_seconds: float, reachable: list[int]
+    ) -> None:
+        """Stage at once, and submit as those ranks' save alone, without a word between them.
+
+        The lowest of them commits. Raises CheckpointError if a shard is on none of them, or there is no plan yet.
+        """
+        writer = reachable.index(self._rank)
+        checked = self.check(state, values=writer == 0)
+        if self._plan is None and self._group is None:
+            self.plan(checked)
+        if self._plan is None or not self.fits(checked):
+            raise CheckpointError("an emergency save needs a state of which there was a plan: save it once before")
+        self._release(attempt.slot)
+        try:
+            self._put(attempt.slot, checked, self._plan.without(self._rank, frozenset(reachable)), now=True)
+        except OSError as error:
+            raise CheckpointError(str(error)) from error
+        self._hand_over(attempt, draft, deadline_seconds, writer, len(reachable))
+
+    def fileno(self) -> int | None:
+        """Readable when the writer process has something to tell; None: there is none any more."""
+        return self._writer.fileno() if self._writer is not None else None
+
+    def close(self, deadline_seconds: float = CLOSE_SECONDS) -> None:
+        """End the writer process, which ends what it is doing; after so long it is killed."""
+        if self._hook is not None:
+            self._hook.remove()
+        self._stager.drain()
+        if self._writer is not None:
+            self._reports += self._writer.close(deadline_seconds)
+            self._writer = None
+        self._stager.close()
+
+    def _release(self, slot: int) -> None:
+        self._slots.pop(slot, None)
+        if slot in self._unsafe:
+            self._unsafe.discard(slot)
+            self._stager.discard(slot)
+
+    def _put(self, slot: int, checked: Checked, layout: Layout, now: bool) -> None:
+        deferred = () if now else self._deferred()
+        staged = self._stager.stage(slot, layout, checked.tree.tensors, deferred)
+        self._slots[slot] = _Slot(layout, checked.values, staged)
+
+    def _deferred(self) -> Iterator[torch.Tensor]:
+        """What only the optimizer's step changes."""
+        if self._optimizer is None:
+            return
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
+        for state in self._optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+    def _hand_over(self, attempt: Attempt, draft: Commit, seconds: float, writer: int, writers: int) -> None:
+        slot = self._slots.get(attempt.slot, "nothing was staged")
+        save = self._saves[attempt.name] = _Save(attempt.slot, time.monotonic() + seconds + GRACE_SECONDS)
+        if isinstance(slot, str):
+            self._fail(attempt.name, save, slot)
+            return
+        assert self._plan is not None
+        whole = draft.model_copy(update={"attempt": attempt.name, "tensors": self._plan.tensors})
+        request = WritePart(
+            tier=self._setup.tiers[attempt.tier],
+            buffer=slot.staged.path,
+            generation=draft.generation,
+            step=attempt.step,
+            attempt=attempt.name,
+            writer=writer,
+            writers=writers,
+            values=slot.values if writer == 0 else [],
+            draft=whole if writer == 0 else None,
+            deadline_seconds=seconds,
+        )
+        self._stager.after(slot.staged, lambda: self._send(save, slot.layout, request))
+
+    def _send(self, save: _Save, layout: Layout, request: WritePart) -> None:
+        """In the staging thread."""
+        writer = self._writer
+        if writer is None:
+            return  # which `standing` finds out
+        if self._layout_sent is None or self._layout_sent[0] is not writer or self._layout_sent[1] is not layout:
+            writer.send(SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes)))
+            self._layout_sent = writer, layout
+        writer.send(request)
+        save.sent_to = writer
+
+    def _collect(self) -> None:
+        for report in self._writer.poll() if self._writer is not None else ():
+            self._reports.append(report)
+            match report:
+                case Ready():
+                    self.unfit = report.unfit
+                case Committed() if report.attempt in self._saves:
+                    self._saves[report.attempt].standing = Standing(committed=1)
+                case SaveFailed() if report.attempt in self._saves:
+                    superseded = int(report.superseded)
+                    self._saves[report.attempt].standing = Standing(failed=1, superseded=superseded)
+
+    def _look_after(self, attempt: Attempt, save: _Save) -> None:
+        """Give up a writer that has ended or hangs, and with it the attempt."""
+        if self._writer is None:
+            self._fail(attempt.name, save, "there is no writer process any more: two have failed")
+        elif save.sent_to is not None and save.sent_to is not self._writer:
+            self._fail(attempt.name, save, "the writer process that had it was given up")
+        elif not self._writer.alive():
+            self._collect()  # its last words
+            if save.standing == Standing():
+                self._fail(attempt.name, save, "the writer process ended")
+                self._replace()
+        elif time.monotonic() > save.until and save.sent_to is not None:
+            self._fail(attempt.name, save, "the writer process hangs, and was given up")
+            self._unsafe.add(save.slot)
+            self._writer.abandon()
+            self._replace()
+
+    def _fail(self, name: str, save: _Save, error: str) -> None:
+        save.standing = Standing(failed=1)
+        self._reports.append(SaveFailed(attempt=name, error=error))
+
+    def _replace(self) -> None:
+        """At most once: where a second one fails too, the machine or the storage is at fault."""
+        self._writer = None
+        if not self._replaced:
+            self._replaced = True
+            self.start()

@@ -1,0 +1,214 @@
+"""Copies of the state in shared memory, made while training goes on.
+
+What only the optimizer changes is copied in the background, until its next step waits for the copy. Everything else,
+such as a BatchNorm's statistics, changes in the forward already and is copied before `stage` returns.
+"""
+
+import ctypes
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from convoy.checkpoint.buffers import Buffer, Buffers
+from convoy.checkpoint.plan import Box, Layout, local_tensor
+
+PIECE_BYTES = 32 * 2**20
+"""Copied in one go, without Python's lock; whoever waits for the copy takes pieces too. As long as this the C library
+writes past the caches, which is faster and leaves training its own."""
+
+SMALL_BYTES = 2**16
+"""Shorter ones are copied at once: that takes less than to hand them over."""
+
+
+class Staged:
+    """A slot's copy of the state."""
+
+    def __init__(self, slot: int, layout: Layout, buffer: Buffer) -> None:
+        self.slot = slot
+        self.layout = layout
+        self.path = buffer.path
+        self.error: BaseException | None = None
+        self._event: torch.cuda.Event | None = None
+        self._pieces: deque[tuple[int, int, int]] = deque()
+        self._kept: Any = None
+        self._left = 0
+        self._lock = threading.Lock()
+        self._copied = threading.Event()
+
+    @property
+    def done(self) -> bool:
+        """Whether the copy is whole: the state may change."""
+        return self._copied.is_set() and (self._event is None or self._event.query())
+
+    def wait(self) -> None:
+        """Until the copy is whole, copying along."""
+        self._help()
+        self._copied.wait()
+        if self._event is not None:
+            self._event.synchronize()
+        self._kept = None
+
+    def join(self) -> None:
+        """As `wait`, but what the device still copies, the device's own next work waits for."""
+        self._help()
+        self._copied.wait()
+        if self._event is not None:
+            torch.cuda.current_stream().wait_event(self._event)
+
+    def _begin(self, moves: Sequence[tuple[torch.Tensor, torch.Tensor]], event: Any, kept: Any) -> None:
+        """moves: (from, to), both of host memory and of the same length."""
+        self._event, self._kept = event, (moves, kept)
+        for source, target in moves:
+            length, first, to = target.nbytes, source.data_ptr(), target.data_ptr()
+            for start in range(0, length, PIECE_BYTES):
+                self._pieces.append((to + start, first + start, min(PIECE_BYTES, length - start)))
+        self._left = len(self._pieces)
+        if not self._left:
+            self._copied.set()
+
+    def _help(self) -> None:
+        while True:
+            try:
+                target, source, length = self._pieces.popleft()
+            except IndexError:
+                return
+            ctypes.memmove(target, source, length)
+            with self._lock:
+                self._left -= 1
+                if not self._left:
+                    self._copied.set()
+
+
+class Stager:
+    """The two slots of a rank, and the thread that copies into them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._buffers = Buffers(pin=self._cuda)
+        self._stream = torch.cuda.Stream(device) if self._cuda else None
+        self._targets: dict[int, tuple[Layout, Buffer, list[torch.Tensor]]] = {}
+        self._newest: Staged | None = None
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="staging", daemon=True)
+        self._thread.start()
+
+    def warm(self, slot: int, layout: Layout) -> None:
+        """Have the slot's buffer ready. Raises OSError if there is too little memory."""
+        known = self._targets.get(slot)
+        if known is not None and known[0] is layout:
+            return
+        self._targets.pop(slot, None)
+        buffer = self._buffers.get(slot, layout.bytes)
+        self._targets[slot] = layout, buffer, _targets(layout, buffer)
+
+    def discard(self, slot: int) -> None:
+        """Never write to the slot's buffer again: a writer that was given up may still read it."""
+        self._targets.pop(slot, None)
+        self._buffers.drop(slot)
+
+    @torch.no_grad()
+    def stage(
+        self, slot: int, layout: Layout, tensors: Mapping[str, torch.Tensor], deferred: Iterable[torch.Tensor]
+    ) -> Staged:
+        """Copy this rank's boxes; of tensors in the storage of a `deferred` one perhaps only after this returns.
+
+        Nobody may read from the slot. Raises OSError if there is too little memory.
+        """
+        self.warm(slot, layout)
+        _, buffer, targets = self._targets[slot]
+        staged = Staged(slot, layout, buffer)
+        later = {tensor.untyped_storage().data_ptr() for tensor in map(local_tensor, deferred)}
+        sources = [_source(tensors, box) for box in layout.boxes]
+        now, moves, on_device = list[int](), list[tuple[torch.Tensor, torch.Tensor]](), list[int]()
+        for i, source in enumerate(sources):
+            if source.is_cuda:
+                on_device.append(i)
+            elif _may_wait(source, later):
+                moves.append((source, targets[i]))
+            else:
+                now.append(i)
+        event = self._copy_from_device(sources, targets, on_device, later) if on_device else None
+        if now:
+            torch._foreach_copy_([targets[i] for i in now], [sources[i] for i in now])
+        staged._begin(moves, event, [sources[i] for i in on_device])
+        self._newest = staged
+        self._tasks.put(staged.wait)
+        return staged
+
+    def after(self, staged: Staged, then: Callable[[], None]) -> None:
+        """Call `then` in the staging thread once the copy is whole; after all that was asked before."""
+
+        def task() -> None:
+            staged.wait()
+            then()
+
+        self._tasks.put(task)
+
+    def join(self) -> None:
+        """The state may change when this returns; on CUDA, by work on the current stream."""
+        if self._newest is not None:
+            self._newest.join()
+
+    def drain(self) -> None:
+        """Wait until all that was asked for is done."""
+        done = threading.Event()
+        self._tasks.put(done.set)
+        done.wait()
+
+    def close(self) -> None:
+        """Wait for what is being copied, and give the memory back: nobody reads it any more."""
+        self._tasks.put(None)
+        self._thread.join()
+        self._newest = None
+        self._targets.clear()
+        self._buffers.close()
+
+    def _copy_from_device(
+        self, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor], chosen: Sequence[int], later: set[int]
+    ) -> torch.cuda.Event:
+        """On a stream of its own; the current one waits for what may change before the optimizer's step."""
+        assert self._stream is not None
+        current = torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        waits = [i for i in chosen if sources[i].untyped_storage().data_ptr() in later]
+        for part in (sorted(set(chosen) - set(waits)), waits):
+            with torch.cuda.stream(self._stream):
+                for i in part:
+                    targets[i].copy_(sources[i], non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(self._stream)
+            if part is not waits:
+                current.wait_event(event)
+        return event
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+
+
+def _targets(layout: Layout, buffer: Buffer) -> list[torch.Tensor]:
+    """For each box the piece of the buffer that takes it."""
+    pieces = (buffer.bytes[start : start + box.bytes] for start, box in zip(layout.starts(), layout.boxes, strict=True))
+    return [piece.view(box.dtype).view(box.size) for piece, box in zip(pieces, layout.boxes, strict=True)]
+
+
+def _source(tensors: Mapping[str, torch.Tensor], box: Box) -> torch.Tensor:
+    local = local_tensor(tensors[box.name])
+    if local.shape == box.size:
+        return local
+    for dim, (begin, length) in enumerate(zip(box.inner, box.size, strict=True)):
+        local = local.narrow(dim, begin, length)
+    return local
+
+
+def _may_wait(source: torch.Tensor, later: set[int]) -> bool:
+    return (
+        source.nbytes >= SMALL_BYTES
+        and source.untyped_storage().data_ptr() in later
+        and source.is_contiguous()
+        and not (source.is_conj() or source.is_neg())
+    )
