@@ -13,7 +13,7 @@ from convoy.job.lineage import CommitRef, damaged_commits, damaged_name
 from convoy.storage import ObjectMissing, Store
 
 
-class Damage(BaseModel):
+class Evidence(BaseModel):
     """`damaged/<g>-<step>.json`: what was found, by whom."""
 
     model_config = ConfigDict(frozen=True)
@@ -29,19 +29,19 @@ class Damage(BaseModel):
     """Unix time by the tier's own clock."""
 
 
-def mark_damaged(store: Store, ref: CommitRef, error: str) -> Damage:
+def mark_damaged(store: Store, ref: CommitRef, error: str) -> Evidence:
     """Take a commit out of what counts on this tier, for good. Returns the evidence: the first finder's, if another was
     first. Only for damage that a second read confirmed; see `convoy.checkpoint.chunks`."""
-    ours = Damage(ref=ref, tier=store.uri, error=error, host=socket.gethostname(), pid=os.getpid(), at=store.now())
+    ours = Evidence(ref=ref, tier=store.uri, error=error, host=socket.gethostname(), pid=os.getpid(), at=store.now())
     if store.create(damaged_name(ref), ours.model_dump_json(indent=1).encode()):
         return ours
     return read_damage(store, ref) or ours
 
 
-def read_damage(store: Store, ref: CommitRef) -> Damage | None:
+def read_damage(store: Store, ref: CommitRef) -> Evidence | None:
     """The evidence against a commit; None: it is not marked."""
     try:
-        return Damage.model_validate_json(store.read(damaged_name(ref)))
+        return Evidence.model_validate_json(store.read(damaged_name(ref)))
     except ObjectMissing:
         return None
 

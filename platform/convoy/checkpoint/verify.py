@@ -1,0 +1,83 @@
+"""Reading commits back, every byte, without torch: what is whole is marked so, what is damaged too."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from convoy.checkpoint.chunks import chunk_span, read_chunk
+from convoy.checkpoint.commits import CommitGoneError, read_commit, read_part
+from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord
+from convoy.checkpoint.leases import lease
+from convoy.checkpoint.marks import mark_damaged, mark_verified
+from convoy.job.lineage import CommitRef
+from convoy.storage import Store
+from convoy.storage.parallel import in_parallel
+
+
+class StoppedError(RuntimeError):
+    """Asked to stop before the end."""
+
+
+Stop = Callable[[], bool]
+"""Asked between chunks; may wait until a save is over. True: end early, with StoppedError."""
+
+
+def verify_part(
+    store: Store,
+    ref: CommitRef,
+    part: int,
+    drop_cache: bool = False,
+    *,
+    stop: Stop = lambda: False,
+    threads: int = 1,
+) -> int:
+    """Read back all that writer `part` wrote of a commit, and mark it as verified: how many bytes.
+
+    drop_cache: have this host forget the files first, where it may have written them itself. Raises DamagedCommitError
+    once the commit is marked as damaged, CommitGoneError if it was pruned, StoreUnavailable, StoppedError.
+    """
+    with _marking(store, ref):
+        commit = read_commit(store, ref)
+        record = read_part(store, commit, part)
+        for file in record.files if drop_cache else ():
+            store.drop_cache(commit.shards + file.name)
+        read_back(store, commit, record, stop=stop, threads=threads)
+    mark_verified(store, ref, part, len(commit.parts))
+    return sum(file.bytes for file in record.files)
+
+
+def verify_commit(
+    store: Store, ref: CommitRef, drop_cache: bool = False, *, stop: Stop = lambda: False, threads: int = 4
+) -> int:
+    """Read back every part of a commit, as `verify_part` does, under a lease: how many bytes."""
+    with lease(store, ref):
+        with _marking(store, ref):
+            parts = len(read_commit(store, ref).parts)
+        return sum(verify_part(store, ref, part, drop_cache, stop=stop, threads=threads) for part in range(parts))
+
+
+def read_back(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, threads: int) -> None:
+    """Check every chunk of a part. Raises as `verify_part` does, and marks nothing."""
+    for file in record.files:
+        _check_file(store, commit, file, record.chunk_bytes, stop, threads)
+
+
+def _check_file(store: Store, commit: Commit, file: DataFile, chunk_bytes: int, stop: Stop, threads: int) -> None:
+    def check(index: int) -> None:
+        if stop():
+            raise StoppedError(f"{commit.ref.name}: stopped while it was read back")
+        buffer = bytearray(chunk_span(file, index, chunk_bytes)[1])
+        read_chunk(store, commit, file, index, memoryview(buffer), chunk_bytes)
+
+    in_parallel(check, -(-file.bytes // chunk_bytes), threads)
+
+
+@contextlib.contextmanager
+def _marking(store: Store, ref: CommitRef) -> Iterator[None]:
+    """Damage that is found in the block is marked. A commit that was pruned is not damaged."""
+    try:
+        yield
+    except CommitGoneError:
+        raise
+    except DamagedCommitError as error:
+        mark_damaged(store, ref, str(error))
+        raise
