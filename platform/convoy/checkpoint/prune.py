@@ -1,0 +1,179 @@
+"""Removing what retention no longer needs, on one tier. Only for the newest generation of the job.
+
+Of a commit its object goes first, then its files: what has no commit does not exist for readers. A reader takes a
+lease before it looks for the commit, and a rewind does too; here the commit is removed before the leases and the
+generations are looked at once more, and put back if one has come. So of a reader and a removal that meet, one sees the
+other.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from convoy.checkpoint.format import Commit, DamagedCommitError, parsed
+from convoy.checkpoint.leases import leased
+from convoy.checkpoint.marks import damaged, forget_verified, noted, verified
+from convoy.checkpoint.messages import Pruned
+from convoy.checkpoint.retention import GRACE_SECONDS, Attempt, Inventory, spent_attempts, spent_commits
+from convoy.config.checkpoint import RetentionConfig
+from convoy.job.lineage import CommitRef, History, generation_numbers, parse_commits, read_history
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
+
+
+class _Stopped(Exception):
+    """Asked to stop, or no longer the newest generation: what is left stays for the next time."""
+
+
+def prune(
+    store: Store,
+    own_generation: int,
+    policy: RetentionConfig,
+    *,
+    root: Store | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+    stop: Callable[[], bool] = lambda: False,
+) -> Pruned:
+    """Remove what retention no longer needs on this tier; what was removed. An outage or a newer generation ends it
+    early, with the reason in `error`.
+
+    root: the job's first tier, whose generations decide; None: `store` is. own_generation: of the caller. stop: asked
+    before each removal; True ends it.
+    """
+    pruning = _Pruning(store, root or store, own_generation, stop)
+    try:
+        pruning.run(policy, grace_seconds)
+    except (StoreUnavailable, _Stopped) as error:
+        pruning.error = str(error) or None
+    return Pruned(
+        tier=store.uri, commits=pruning.commits, attempts=pruning.attempts, bytes=pruning.bytes, error=pruning.error
+    )
+
+
+def inventory(store: Store) -> Inventory:
+    """What the tier holds, as retention sees it."""
+    made = {name: info.modified for name, info in store.listing("commits/").items()}
+    return Inventory(
+        commits={ref: made[ref.name] for ref in parse_commits(made) if ref.name in made},
+        now=store.now(),
+        damaged=damaged(store),
+        verified=verified(store),
+        leased=leased(store),
+        attempts=list(_attempts(store)),
+    )
+
+
+class _Pruning:
+    def __init__(self, store: Store, root: Store, own_generation: int, stop: Callable[[], bool]) -> None:
+        self._store = store
+        self._root = root
+        self._own = own_generation
+        self._stop = stop
+        self.commits: list[CommitRef] = []
+        self.attempts = 0
+        self.bytes = 0
+        self.error: str | None = None
+
+    def run(self, policy: RetentionConfig, grace_seconds: float) -> None:
+        self._check_newest()
+        marked = noted(self._store)
+        tier = inventory(self._store)
+        history = read_history(self._root)
+        for ref in spent_commits(history, tier, policy, grace_seconds):
+            self._go_on()
+            self._remove_commit(ref)
+        for attempt in self._spent_attempts(history, tier, grace_seconds):
+            self._go_on()
+            self._remove_attempt(attempt)
+        for ref in marked - tier.commits.keys():
+            self._go_on()
+            forget_verified(self._store, ref)
+        self._store.abort_uploads("shards/", tier.now - grace_seconds)
+
+    def _go_on(self) -> None:
+        if self._stop():
+            raise _Stopped
+        self._check_newest()
+
+    def _check_newest(self) -> None:
+        newest = max(generation_numbers(self._root), default=0)
+        if newest < self._own:
+            raise StoreUnavailable(f"{self._root.uri} lacks generation {self._own}: is it mounted?")
+        if newest > self._own:
+            raise _Stopped(f"generation {self._own} is superseded: another run of the job formed generation {newest}")
+
+    def _remove_commit(self, ref: CommitRef) -> None:
+        try:
+            raw = self._store.read(ref.name)
+        except ObjectMissing:
+            return
+        self._store.delete(ref.name)
+        try:
+            self._check_newest()
+            if ref in leased(self._store):
+                self._store.create(ref.name, raw)
+                return
+        except (_Stopped, StoreUnavailable):
+            self._store.create(ref.name, raw)
+            raise
+        self.commits.append(ref)
+        forget_verified(self._store, ref)
+        commit = _commit(raw)
+        if commit is not None:
+            self._remove_files(commit.shards)
+
+    def _spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[Attempt]:
+        """One commit may have several attempts, of which it names one."""
+        several = {ref for ref, count in Counter(a.ref for a in tier.attempts).items() if count > 1}
+        return spent_attempts(history, tier, self._committed(several & tier.commits.keys()), grace_seconds)
+
+    def _committed(self, refs: Iterable[CommitRef]) -> dict[CommitRef, str]:
+        found: dict[CommitRef, str] = {}
+        for ref in refs:
+            try:
+                commit = _commit(self._store.read(ref.name))
+            except ObjectMissing:  # removed above
+                continue
+            if commit is not None:
+                found[ref] = commit.attempt
+        return found
+
+    def _remove_attempt(self, attempt: Attempt) -> None:
+        if attempt.ref in leased(self._store):  # a copy that has begun meanwhile
+            return
+        try:
+            commit = _commit(self._store.read(attempt.ref.name))
+            if commit is None or commit.attempt == attempt.name:
+                return
+        except ObjectMissing:
+            pass
+        self._remove_files(f"shards/{attempt.ref.stem}/{attempt.name}/")
+        self.attempts += 1
+
+    def _remove_files(self, prefix: str) -> None:
+        sizes = self._store.sizes(prefix)
+        # Part records first: what is left half removed must not look like a part that is there.
+        for name in sorted(sizes, key=lambda name: not name.startswith(f"{prefix}part-")):
+            if self._stop():
+                raise _Stopped
+            self._store.delete(name)
+            self.bytes += sizes[name]
+
+
+def _commit(raw: bytes) -> Commit | None:
+    """None: it is damaged, and its files are removed when they are old enough."""
+    try:
+        return parsed(raw, "commit")
+    except DamagedCommitError:
+        return None
+
+
+def _attempts(store: Store) -> Iterator[Attempt]:
+    found: dict[tuple[CommitRef, str], tuple[int, float]] = {}
+    for name, info in store.listing("shards/").items():
+        match = re.match(r"shards/(\d+)-(\d+)/([^/]+)/", name)
+        if match:
+            key = (CommitRef(generation=int(match[1]), step=int(match[2])), match[3])
+            size, changed = found.get(key, (0, 0.0))
+            found[key] = (size + info.bytes, max(changed, info.modified))
+    for (ref, name), (size, changed) in found.items():
+        yield Attempt(ref, name, size, changed)

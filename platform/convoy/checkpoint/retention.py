@@ -1,0 +1,113 @@
+"""Which commits and files of a tier are no longer needed: pure functions over what the tier holds.
+
+Kept are the newest `keep_last` commits of the lineage that were read back whole, all that is newer than the oldest of
+those, and one for each multiple of `keep_every_steps`. With fewer verified ones than that, nothing of the lineage goes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from convoy.config.checkpoint import RetentionConfig
+from convoy.job.lineage import CommitRef, History, lineage, on_branch
+
+GRACE_SECONDS = 3600.0
+"""What counts for nothing is removed when it is this old by the store's own clock; longer than any save may take."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The files below one attempt's prefix."""
+
+    ref: CommitRef
+    name: str
+    bytes: int
+    changed: float
+    """When the newest of them was written: Unix time by the store's own clock."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What one tier holds."""
+
+    commits: Mapping[CommitRef, float]
+    """When each was made: Unix time by the store's own clock."""
+    now: float
+    """By the same clock."""
+    damaged: frozenset[CommitRef] = frozenset()
+    verified: frozenset[CommitRef] = frozenset()
+    leased: frozenset[CommitRef] = frozenset()
+    attempts: Sequence[Attempt] = field(default_factory=tuple)
+
+
+def spent_commits(
+    history: History, tier: Inventory, policy: RetentionConfig, grace_seconds: float = GRACE_SECONDS
+) -> list[CommitRef]:
+    """The tier's commits that may go, oldest first. history: the generations as the root tells them."""
+    chain = lineage(_on_tier(history, tier))
+    floor = _floor(chain, tier.verified, policy.keep_last)
+    kept = _milestones(chain, tier.verified, policy.keep_every_steps) | tier.leased
+
+    def spent(ref: CommitRef) -> bool:
+        if ref in kept or ref.generation not in history.generations:
+            return False
+        if on_branch(history, ref):
+            return floor is not None and ref.step < floor
+        return tier.now - tier.commits[ref] > grace_seconds
+
+    return [ref for ref in _in_order(tier.commits) if spent(ref)]
+
+
+def spent_attempts(
+    history: History,
+    tier: Inventory,
+    committed: Mapping[CommitRef, str],
+    grace_seconds: float = GRACE_SECONDS,
+) -> list[Attempt]:
+    """Attempts whose files no commit names, and none will.
+
+    committed: attempt of each commit of the tier that has more than one. Saves of a generation are settled in order, so
+    of the newest one an attempt is over once the tier has its commit of that step or of a later one; a copy that is
+    being made there is under a lease.
+    """
+    newest = history.newest
+    settled = max((ref.step for ref in tier.commits if ref.generation == newest), default=-1)
+
+    def spent(attempt: Attempt) -> bool:
+        ref = attempt.ref
+        if ref in tier.leased or ref.generation not in history.generations:
+            return False
+        if ref in tier.commits and committed.get(ref, attempt.name) == attempt.name:
+            return False
+        over = ref.generation == newest and ref.step <= settled
+        return over or tier.now - attempt.changed > grace_seconds
+
+    return [attempt for attempt in tier.attempts if spent(attempt)]
+
+
+def _on_tier(history: History, tier: Inventory) -> History:
+    return History(history.generations, frozenset(tier.commits), tier.damaged)
+
+
+def _floor(chain: Sequence[CommitRef], verified: frozenset[CommitRef], keep_last: int) -> int | None:
+    """Step of the oldest commit that must stay; None: all must."""
+    good = [ref.step for ref in chain if ref in verified]
+    return good[-keep_last] if len(good) >= keep_last else None
+
+
+def _milestones(
+    chain: Sequence[CommitRef], verified: frozenset[CommitRef], every_steps: int | None
+) -> frozenset[CommitRef]:
+    """For each multiple of `every_steps` the first commit from there on, before the next multiple; verified if any."""
+    if every_steps is None:
+        return frozenset()
+    firsts: dict[int, CommitRef] = {}
+    for ref in chain:
+        multiple = ref.step // every_steps
+        first = firsts.setdefault(multiple, ref)
+        if first not in verified and ref in verified:
+            firsts[multiple] = ref
+    return frozenset(ref for multiple, ref in firsts.items() if multiple > 0)
+
+
+def _in_order(refs: Mapping[CommitRef, float]) -> list[CommitRef]:
+    return sorted(refs, key=lambda ref: (ref.generation, ref.step))

@@ -1,0 +1,299 @@
+"""Pruning a tier: in a folder and on S3."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.checkpoint.commits import CommitGoneError, read_commit
+from convoy.checkpoint.copy import copy_commit, copy_part
+from convoy.checkpoint.format import Commit
+from convoy.checkpoint.leases import lease
+from convoy.checkpoint.marks import mark_damaged, noted, verified
+from convoy.checkpoint.prune import inventory, prune
+from convoy.checkpoint.verify import verify_commit
+from convoy.config.checkpoint import RetentionConfig
+from convoy.job.generations import rewind
+from convoy.job.lineage import CommitRef, generation_name, parse_commits, read_history
+from convoy.storage import Store, open_store
+from tests.checkpoint.torchless import TinyState, form, restored
+
+STATE = TinyState(sizes=(50, 30))
+ONE = RetentionConfig(keep_last=1)
+
+
+@pytest.fixture
+def store(store_uri: str) -> Store:
+    made = open_store(store_uri)
+    form(made)
+    return made
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    made = open_store(str(tmp_path / "job"))
+    form(made)
+    return made
+
+
+def saved(store: Store, *steps: int, generation: int = 1) -> list[Commit]:
+    """Commits of these steps, all read back."""
+    commits = [STATE.save(store, step, generation=generation) for step in steps]
+    for commit in commits:
+        verify_commit(store, commit.ref)
+    return commits
+
+
+def steps(store: Store) -> list[int]:
+    return sorted(ref.step for ref in parse_commits(store.sizes("commits/")))
+
+
+def age(store: Store, prefix: str) -> None:
+    """Make these objects of a folder two hours old."""
+    then = time.time() - 7200
+    for name in store.sizes(prefix):
+        os.utime(Path(store.uri) / name, (then, then))
+
+
+class Hooked:
+    """A store that calls back before an operation on a name."""
+
+    def __init__(self, store: Store, before: Callable[[str, str], None]) -> None:
+        self._store = store
+        self._before = before
+
+    def __getattr__(self, operation: str) -> Any:
+        real = getattr(self._store, operation)
+        if operation not in ("delete", "create", "read", "sizes", "listing"):
+            return real
+
+        def hooked(name: str, *args: Any) -> Any:
+            self._before(operation, name)
+            return real(name, *args)
+
+        return hooked
+
+
+def test_old_commits_go_with_their_files_and_marks_and_the_newest_stay(store: Store) -> None:
+    commits = saved(store, 10, 20, 30)
+    pruned = prune(store, 1, RetentionConfig(keep_last=2))
+    assert (pruned.commits, pruned.attempts, pruned.error) == ([commits[0].ref], 0, None)
+    assert pruned.bytes > 80  # two part records, too
+    assert steps(store) == [20, 30]
+    assert store.sizes(f"shards/{commits[0].ref.stem}/") == {}
+    assert noted(store) == verified(store) == {commits[1].ref, commits[2].ref}
+    for commit in commits[1:]:
+        assert restored(store, commit.ref) == [STATE.data(writer, commit.step) for writer in range(2)]
+    assert prune(store, 1, RetentionConfig(keep_last=2)).commits == []
+
+
+def test_a_commit_that_was_not_read_back_keeps_the_ones_before_it(store: Store) -> None:
+    saved(store, 10, 20)
+    STATE.save(store, 30)
+    assert [ref.step for ref in prune(store, 1, ONE).commits] == [10]
+    assert steps(store) == [20, 30]
+
+
+def test_an_older_generation_prunes_nothing(store: Store) -> None:
+    saved(store, 10, 20, 30)
+    form(store)
+    pruned = prune(store, 1, ONE)
+    assert (pruned.commits, steps(store)) == ([], [10, 20, 30])
+    assert pruned.error == "generation 1 is superseded: another run of the job formed generation 2"
+
+
+def test_on_a_further_tier_the_generations_of_the_root_decide(local: Store, tmp_path: Path) -> None:
+    tier = open_store(str(tmp_path / "tier"))
+    for commit in saved(local, 10, 20, 30):
+        copy_commit(local, tier, commit.ref)
+        verify_commit(tier, commit.ref)
+    rewind(local, 10)  # of which the tier does not know
+    assert prune(tier, 1, ONE, root=local).commits == []
+    assert [ref.step for ref in prune(tier, 2, ONE, root=local).commits] == []
+    age(tier, "commits/")
+    assert [ref.step for ref in prune(tier, 2, ONE, root=local).commits] == [20, 30]
+    assert steps(tier) == [10]
+
+
+def test_a_root_that_does_not_know_the_callers_generation_is_not_mounted(local: Store) -> None:
+    saved(local, 10, 20)
+    local.delete(generation_name(1))
+    pruned = prune(local, 1, ONE)
+    assert pruned.error is not None
+    assert pruned.error.endswith("lacks generation 1: is it mounted?")
+    assert steps(local) == [10, 20]
+
+
+def test_what_is_under_a_lease_stays_until_it_is_given_back(store: Store) -> None:
+    commits = saved(store, 10, 20, 30)
+    with lease(store, commits[0].ref):
+        assert prune(store, 1, ONE).commits == [commits[1].ref]
+        assert restored(store, commits[0].ref)
+    assert prune(store, 1, ONE).commits == [commits[0].ref]
+
+
+class Reader:
+    """Takes a lease and looks for its commit right before the n-th operation of somebody else."""
+
+    def __init__(self, store: Store, ref: CommitRef, moment: int) -> None:
+        self._store = store
+        self._ref = ref
+        self._moment = moment
+        self._operations = 0
+        self._lease = lease(store, ref)
+        self.found: bool | None = None
+        """None: it did not come."""
+
+    def before(self, operation: str, name: str) -> None:
+        if self._operations == self._moment:
+            self._lease.__enter__()
+            try:
+                read_commit(self._store, self._ref)
+                self.found = True
+            except CommitGoneError:
+                self.found = False
+        self._operations += 1
+
+    def leave(self) -> None:
+        self._lease.__exit__(None, None, None)
+
+
+def test_a_reader_that_comes_while_its_commit_is_removed_finds_all_of_it_or_nothing(local: Store) -> None:
+    saved(local, 20)
+    ref, found = CommitRef(generation=1, step=10), list[bool]()
+    while True:
+        saved_again(local, ref)
+        reader = Reader(local, ref, len(found))
+        prune(Hooked(local, reader.before), 1, ONE)  # type: ignore[arg-type]
+        if reader.found is None:
+            break  # the pruning had fewer operations
+        if reader.found:
+            assert restored(local, ref) == [STATE.data(writer, 10) for writer in range(2)]
+        found.append(reader.found)
+        reader.leave()
+    assert found.count(True) > 10
+    assert found.count(False) > 3
+
+
+def saved_again(store: Store, ref: CommitRef) -> None:
+    for name in [*store.sizes(f"shards/{ref.stem}/"), *store.sizes(f"verified/{ref.stem}/"), ref.name]:
+        store.delete(name)
+    saved(store, ref.step, generation=ref.generation)
+
+
+def test_a_rewind_that_comes_while_its_target_is_removed_keeps_it_or_is_refused(local: Store) -> None:
+    saved(local, 10, 20)
+    removed = []
+
+    def before(operation: str, name: str) -> None:
+        if operation == "delete" and name.startswith("commits/") and not removed:
+            removed.append(name)
+            rewind(local, 10, hold=lease)  # between the decision and the removal
+
+    pruned = prune(Hooked(local, before), 1, ONE)  # type: ignore[arg-type]
+    assert removed == ["commits/000001-000000010.json"]
+    assert (pruned.commits, steps(local)) == ([], [10, 20])
+    assert read_history(local).newest == 2
+    assert restored(local, CommitRef(generation=1, step=10))
+
+
+def test_files_that_no_commit_names_go_when_it_is_known_that_none_will(local: Store) -> None:
+    STATE.write(local, STATE.request(local.uri, 1, 10, attempt="aborted"))
+    STATE.write(local, STATE.request(local.uri, 1, 30, attempt="under-way"))
+    assert prune(local, 1, ONE).attempts == 0
+    saved(local, 20)
+    pruned = prune(local, 1, ONE)
+    assert (pruned.attempts, local.sizes("shards/000001-000000010/")) == (1, {})
+    assert len(local.sizes("shards/000001-000000030/under-way/")) == 2
+
+
+def test_files_of_a_zombie_go_when_they_are_old_by_the_stores_clock(local: Store) -> None:
+    form(local)
+    STATE.write(local, STATE.request(local.uri, 1, 10, attempt="zombie"))
+    saved(local, 20, generation=2)
+    assert prune(local, 2, ONE).attempts == 0
+    age(local, "shards/000001-000000010/")
+    assert prune(local, 2, ONE).attempts == 1
+
+
+def test_the_files_that_a_commit_names_stay_beside_those_of_other_attempts(store: Store) -> None:
+    STATE.write(store, STATE.request(store.uri, 0, 10, attempt="first"))
+    (commit,) = saved(store, 10)
+    assert prune(store, 1, ONE).attempts == 1
+    assert restored(store, commit.ref)
+    assert all(name.startswith(commit.shards) for name in store.sizes("shards/"))
+
+
+def test_a_copy_under_way_stays_although_a_later_commit_is_there(local: Store, tmp_path: Path) -> None:
+    tier = open_store(str(tmp_path / "tier"))
+    first, second = saved(local, 10, 20)
+    copy_commit(local, tier, second.ref)
+    pruned: list[int] = []
+
+    def stop() -> bool:
+        pruned.append(prune(tier, 1, ONE, root=local).attempts)
+        return False
+
+    copy_part(local, tier, first.ref, 0, stop=stop)
+    assert pruned == [0]
+    assert prune(tier, 1, ONE, root=local).attempts == 1  # its lease is over, and no commit came
+
+
+def test_the_evidence_of_damage_outlives_its_commit(local: Store) -> None:
+    commits = saved(local, 10, 20, 30)
+    mark_damaged(local, commits[0].ref, "a flipped bit")
+    assert prune(local, 1, ONE).commits == [commits[0].ref, commits[1].ref]
+    assert local.sizes("damaged/").keys() == {"damaged/000001-000000010.json"}
+
+
+def test_a_damaged_newest_commit_does_not_let_the_good_ones_before_it_go(local: Store) -> None:
+    commits = saved(local, 10, 20, 30)
+    mark_damaged(local, commits[2].ref, "a flipped bit")
+    assert prune(local, 1, ONE).commits == [commits[0].ref]
+    assert steps(local) == [20, 30]
+
+
+def test_a_commit_object_that_is_no_commit_goes_and_its_files_when_they_are_old(local: Store) -> None:
+    commits = saved(local, 10, 20)
+    local.write(commits[0].ref.name, b"garbage")
+    assert prune(local, 1, ONE).commits == [commits[0].ref]
+    assert prune(local, 1, ONE).attempts == 1
+
+
+def test_a_prune_that_is_stopped_half_way_is_finished_by_the_next(local: Store) -> None:
+    commits = saved(local, 10, 20)
+    asked = iter([False, False, True])
+    assert prune(local, 1, ONE, stop=lambda: next(asked)).commits == [commits[0].ref]
+    left = local.sizes(f"shards/{commits[0].ref.stem}/")
+    assert 0 < len(left) < 4
+    assert not any("part-00000" in name for name in left)
+    prune(local, 1, ONE)
+    assert local.sizes(f"shards/{commits[0].ref.stem}/") == {}
+
+
+def test_uploads_that_nobody_will_finish_are_aborted_when_they_are_old(s3_uri: str, s3_client: Any) -> None:
+    store, asked = open_store(s3_uri), list[float]()
+    form(store)
+    bucket, _, prefix = s3_uri.removeprefix("s3://").partition("/")
+    key = f"{prefix}/shards/000001-000000010/x/00000.000.bin"
+    s3_client.create_multipart_upload(Bucket=bucket, Key=key)  # which moto says was begun in 2010
+    assert prune(store, 1, ONE).error is None
+    assert s3_client.list_multipart_uploads(Bucket=bucket).get("Uploads", []) == []
+
+    class Asked(Hooked):
+        def abort_uploads(self, prefix: str, older_than: float) -> int:
+            asked.append(older_than)
+            return 0
+
+    prune(Asked(store, lambda *_: None), 1, ONE)  # type: ignore[arg-type]
+    assert [abs(store.now() - 3600 - older_than) < 5 for older_than in asked] == [True]
+
+
+def test_the_inventory_tells_times_by_the_stores_clock(store: Store) -> None:
+    saved(store, 10)
+    held = inventory(store)
+    assert all(abs(held.now - made) < 5 for made in held.commits.values())
+    assert [abs(held.now - attempt.changed) < 5 for attempt in held.attempts] == [True]
