@@ -256,6 +256,19 @@ def test_a_damaged_newest_commit_does_not_let_the_good_ones_before_it_go(local: 
     assert steps(local) == [20, 30]
 
 
+def test_what_was_to_stay_and_is_found_damaged_meanwhile_keeps_the_ones_before_it(local: Store) -> None:
+    commits = saved(local, 10, 20)
+
+    def before(operation: str, name: str) -> None:
+        if operation == "delete":
+            mark_damaged(local, commits[1].ref, "a flipped bit")
+
+    pruned = prune(Hooked(local, before), 1, ONE)  # type: ignore[arg-type]
+    assert (pruned.commits, steps(local)) == ([], [10, 20])
+    assert pruned.error is not None
+    assert restored(local, commits[0].ref)
+
+
 def test_a_commit_object_that_is_no_commit_goes_and_its_files_when_they_are_old(local: Store) -> None:
     commits = saved(local, 10, 20)
     local.write(commits[0].ref.name, b"garbage")

@@ -6,11 +6,13 @@ It yields to a save: the functions it calls ask `pause` between chunks and files
 import time
 from collections.abc import Callable
 
+from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.inbox import Inbox
 from convoy.checkpoint.messages import AfterCommit, Copied, PartVerified, Pruned, Report, WriterSetup
 from convoy.checkpoint.tiers import Tiers
 from convoy.config.checkpoint import RetentionConfig
+from convoy.storage import StoreUnavailable
 
 OPEN_SECONDS = 60.0
 """How long a tier may take to open and prove itself."""
@@ -64,7 +66,8 @@ class Housekeeping:
             store = self._tiers.store(request.tier, OPEN_SECONDS)
             verify_part(store, request.ref, part, request.drop_cache, stop=self._pause)
         except Exception as error:
-            problem, damaged = one_line(error), isinstance(error, DamagedCommitError)
+            gone = isinstance(error, CommitGoneError)  # pruned meanwhile
+            problem, damaged = one_line(error), isinstance(error, DamagedCommitError) and not gone
         seconds = time.monotonic() - began
         self._report(
             PartVerified(ref=request.ref, tier=request.tier, part=part, seconds=seconds, error=problem, damaged=damaged)
@@ -74,8 +77,10 @@ class Housekeeping:
         from convoy.checkpoint.prune import prune
 
         try:
-            store = self._tiers.store(uri, OPEN_SECONDS)
-            self._report(prune(store, request.generation, self._policy, stop=self._pause))
+            store, root = self._tiers.store(uri, OPEN_SECONDS), self._tiers.root()
+            if root is None:
+                raise StoreUnavailable("the root is out of reach, whose generations decide what may go")
+            self._report(prune(store, request.generation, self._policy, root=root, stop=self._pause))
         except Exception as error:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
 

@@ -68,6 +68,7 @@ class _Pruning:
         self._root = root
         self._own = own_generation
         self._stop = stop
+        self._damaged = frozenset[CommitRef]()
         self.commits: list[CommitRef] = []
         self.attempts = 0
         self.bytes = 0
@@ -77,6 +78,7 @@ class _Pruning:
         self._check_newest()
         marked = noted(self._store)
         tier = inventory(self._store)
+        self._damaged = tier.damaged
         history = read_history(self._root)
         for ref in spent_commits(history, tier, policy, grace_seconds):
             self._go_on()
@@ -109,6 +111,8 @@ class _Pruning:
         self._store.delete(ref.name)
         try:
             self._check_newest()
+            if damaged(self._store) != self._damaged:
+                raise _Stopped("a commit was found damaged meanwhile: what was to stay instead is decided anew")
             if ref in leased(self._store):
                 self._store.create(ref.name, raw)
                 return

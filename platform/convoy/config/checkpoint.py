@@ -39,8 +39,9 @@ class CheckpointConfig(Frozen):
     them, and while `root` takes no writes a save goes to the next one."""
     root_is_shared: bool = False
     """`root` is a path that every machine of a remote cluster has mounted, such as FSx for Lustre."""
-    deadline_seconds: float = Field(900.0, gt=0)
-    """A save that is not committed by then is given up; training has gone on meanwhile."""
+    deadline_seconds: float = Field(900.0, gt=0, le=3600)
+    """A save that is not committed by then is given up; training has gone on meanwhile. At most an hour: files older
+    than that without a commit may be removed."""
     alert_after_failures: int = Field(3, ge=1)
     """So many saves in a row without a commit are shown as an alert."""
     verify: bool = True
