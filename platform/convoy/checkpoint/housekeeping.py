@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable
 
 from convoy.checkpoint.commits import CommitGoneError
+from convoy.checkpoint.copy import commit_copy, copy_part
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.inbox import Inbox
 from convoy.checkpoint.messages import AfterCommit, Copied, PartVerified, Pruned, Report, WriterSetup
+from convoy.checkpoint.prune import prune
 from convoy.checkpoint.tiers import Tiers
+from convoy.checkpoint.verify import verify_part
 from convoy.config.checkpoint import RetentionConfig
 from convoy.storage import StoreUnavailable
 
@@ -45,8 +48,6 @@ class Housekeeping:
         return False
 
     def _copy(self, request: AfterCommit, uri: str) -> None:
-        from convoy.checkpoint.copy import commit_copy, copy_part
-
         began = time.monotonic()
         try:
             source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
@@ -59,8 +60,6 @@ class Housekeeping:
             self._report(Copied(ref=request.ref, to=uri, seconds=time.monotonic() - began, error=one_line(error)))
 
     def _verify(self, request: AfterCommit, part: int) -> None:
-        from convoy.checkpoint.verify import verify_part
-
         began, problem, damaged = time.monotonic(), None, False
         try:
             store = self._tiers.store(request.tier, OPEN_SECONDS)
@@ -74,8 +73,6 @@ class Housekeeping:
         )
 
     def _prune(self, request: AfterCommit, uri: str) -> None:
-        from convoy.checkpoint.prune import prune
-
         try:
             store, root = self._tiers.store(uri, OPEN_SECONDS), self._tiers.root()
             if root is None:

@@ -70,7 +70,7 @@ class Writer:
 
         def go_on() -> None:
             if time.monotonic() > deadline:
-                raise GivenUpError(f"not committed within {request.deadline_seconds:.0f} s")
+                raise GivenUpError(f"not committed within {request.deadline_seconds:g} s")
             if self._inbox.wait_for_write(0):
                 raise GivenUpError("the gang gave it up")
 
