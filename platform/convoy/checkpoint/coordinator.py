@@ -5,13 +5,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from convoy.checkpoint.commits import check_mounted, create_commit, digest, file_digest
 from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, part_name, shards_prefix
 from convoy.checkpoint.messages import WritePart
 from convoy.checkpoint.parts import GoOn
 from convoy.storage import Store, StoreUnavailable
+from convoy.storage.parallel import in_parallel
 
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.5
@@ -96,9 +96,8 @@ class _Attempt:
             if name.startswith("failed-"):
                 raise AttemptFailedError(self._store.read(self._prefix + name).decode(errors="replace"))
         new = [w for w in range(self._request.writers) if w not in self._records and part_name(w) in there]
-        with ThreadPoolExecutor(_READERS) as readers:
-            for writer, raw in zip(new, readers.map(self._read, new), strict=True):
-                self._take(writer, raw, there)
+        for writer, raw in zip(new, in_parallel(lambda i: self._read(new[i]), len(new), _READERS), strict=True):
+            self._take(writer, raw, there)
         return len(self._records) == self._request.writers
 
     def contents(self, draft: Commit) -> dict[str, object]:

@@ -79,7 +79,8 @@ class Writer:
         except Exception as error:
             superseded = isinstance(error, SupersededError)
             self._report(SaveFailed(attempt=request.attempt, error=one_line(error), superseded=superseded))
-            self._tell_others(request, one_line(error))
+            if request.draft is None:
+                self._tell_coordinator(request, one_line(error))
 
     def _save(self, request: WritePart, since: float, go_on: GoOn) -> None:
         left = since + request.deadline_seconds - time.monotonic()
@@ -94,7 +95,7 @@ class Writer:
             commit = commit_when_complete(store, root, request, go_on=go_on, sleep=pause)
             self._report(Committed(attempt=request.attempt, commit=commit, seconds=time.monotonic() - since))
 
-    def _tell_others(self, request: WritePart, reason: str) -> None:
+    def _tell_coordinator(self, request: WritePart, reason: str) -> None:
         """In a thread that may hang where the store does: the next attempt must not wait for it."""
 
         def tell() -> None:
