@@ -1,1 +1,22 @@
-"""Checkpoints: shards under unique names, and the commit object that makes them exist."""
+"""Checkpoints: shards under unique names, and the commit object that makes them exist.
+
+`from convoy.checkpoint import Checkpoints, CheckpointError` is the public API. Neither name imports torch until
+`Checkpoints` is asked for: the writer process and the command line live without it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from convoy.checkpoint.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from convoy.checkpoint.api import Checkpoints, Pending, Restored
+
+__all__ = ["CheckpointError", "Checkpoints", "Pending", "Restored"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Checkpoints", "Pending", "Restored"):
+        from convoy.checkpoint import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

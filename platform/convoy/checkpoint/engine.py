@@ -6,7 +6,7 @@ Nothing here decides for the gang: whether a save begins, is tried again or is o
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,11 @@ import torch
 import torch.distributed as dist
 
 from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.format import Commit, PlainValue
+from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
 from convoy.checkpoint.messages import (
     AfterCommit,
     Committed,
+    PartWritten,
     Ready,
     Report,
     SaveFailed,
@@ -47,6 +48,16 @@ class Checked:
     """Encoded, so that they are those of this moment."""
 
 
+@dataclass(frozen=True)
+class Apart:
+    """What was staged for a save of a part of the ranks."""
+
+    buffer: str
+    layout: SetLayout
+    values: list[PlainValue]
+    tensors: dict[str, TensorInfo]
+
+
 @dataclass
 class _Slot:
     """What lies in a staging buffer."""
@@ -65,6 +76,8 @@ class _Save:
     """By the monotonic clock: when the writer is taken to hang."""
     standing: Standing = field(default_factory=Standing)
     sent_to: WriterProcess | None = None
+    written: bool = False
+    """This rank's part is; the rest is the coordinator's."""
 
 
 class Engine:
@@ -77,17 +90,19 @@ class Engine:
         rank: int = 0,
         world_size: int = 1,
         group: dist.ProcessGroup | None = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str | None = None,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        """group: all ranks of the gang, None: this one alone. optimizer: what only its step changes is copied while
+        """group: all ranks of the gang, None: this one alone. device: where the state is; None: the first state tells.
+        optimizer: what only its step changes is copied while
         training goes on, and a hook makes the step wait for that; None: `stage` copies all before it returns."""
         self._setup = setup
         self._rank = rank
         self._world_size = world_size
         self._group = group
         self._optimizer = optimizer
-        self._stager = Stager(torch.device(device))
+        self._device = torch.device(device) if device is not None else None
+        self._made_stager: Stager | None = None
         self._plan: Plan | None = None
         self._slots: dict[int, _Slot | str] = {}
         self._unsafe: set[int] = set()
@@ -96,6 +111,8 @@ class Engine:
         self._writer: WriterProcess | None = None
         self._layout_sent: tuple[WriterProcess, Layout] | None = None
         self._replaced = False
+        self.waited_seconds = 0.0
+        """In all calls of `join`, those before the optimizer's steps included."""
         self.unfit: dict[str, str] = {}
         """Tiers that do not keep what commits stand on, and why; known a moment after `start`."""
         self._hook = optimizer.register_step_pre_hook(lambda *_: self.join()) if optimizer is not None else None
@@ -128,6 +145,9 @@ class Engine:
         except CheckpointError as failure:
             tensors, error = {}, f"rank {self._rank}: {failure}"
         self._plan = make_plan(tensors, self._rank, self._group, error)
+        if self._device is None:
+            on_device = (tensor.device for tensor in tensors.values() if tensor.device.type != "cpu")
+            self._device = next(on_device, torch.device("cpu"))
         if not self._slots:
             with contextlib.suppress(OSError):  # the save that has no memory will say so
                 for slot in (0, 1):
@@ -149,13 +169,25 @@ class Engine:
             self._slots[slot] = str(error)
 
     def staged(self, slot: int) -> bool:
-        """Whether the copy is whole."""
+        """Whether the copy is whole, or there is none."""
+        copy = self.copy(slot)
+        return copy is None or copy.done
+
+    def copy(self, slot: int) -> Staged | None:
+        """The copy that is in the slot, for waiting until it is whole."""
         found = self._slots.get(slot)
-        return not isinstance(found, _Slot) or found.staged.done
+        return found.staged if isinstance(found, _Slot) else None
+
+    def staged_at(self, slot: int) -> float | None:
+        """When the slot's copy was whole, by `time.perf_counter`; None: not yet."""
+        found = self._slots.get(slot)
+        return found.staged.copied_at if isinstance(found, _Slot) else None
 
     def join(self) -> None:
         """The state may change when this returns. On CUDA: by work that the current stream is given from now on."""
+        began = time.perf_counter()
         self._stager.join()
+        self.waited_seconds += time.perf_counter() - began
 
     def submit(self, attempt: Attempt, draft: Commit, deadline_seconds: float) -> None:
         """Have the attempt's slot written, once it is staged; on rank 0 also committed. Returns at once.
@@ -163,7 +195,26 @@ class Engine:
         draft: the commit but for its attempt, parts, files, tensors and time; the same on every rank.
         deadline_seconds: for the part, and on rank 0 the commit; what is not there by then is given up.
         """
-        self._hand_over(attempt, draft, deadline_seconds, self._rank, self._world_size)
+        slot = self._slots.get(attempt.slot, "nothing was staged")
+        save = self._saves[attempt.name] = _Save(attempt.slot, time.monotonic() + deadline_seconds + GRACE_SECONDS)
+        if isinstance(slot, str):
+            self._fail(attempt.name, save, slot)
+            return
+        assert self._plan is not None
+        whole = draft.model_copy(update={"attempt": attempt.name, "tensors": self._plan.tensors})
+        request = WritePart(
+            tier=self._setup.tiers[attempt.tier],
+            buffer=slot.staged.path,
+            generation=draft.generation,
+            step=attempt.step,
+            attempt=attempt.name,
+            writer=self._rank,
+            writers=self._world_size,
+            values=slot.values,
+            draft=whole if self._rank == 0 else None,
+            deadline_seconds=deadline_seconds,
+        )
+        self._stager.after(slot.staged, lambda: self._send(save, slot.layout, request))
 
     def standing(self, attempt: Attempt | None) -> Standing:
         """What this rank knows of an attempt that was submitted. Never blocks."""
@@ -171,7 +222,7 @@ class Engine:
         save = self._saves.get(attempt.name) if attempt is not None else None
         if attempt is None or save is None:
             return Standing()
-        if save.standing == Standing():
+        if save.standing == Standing() and not save.written:
             self._look_after(attempt, save)
         return save.standing
 
@@ -190,39 +241,50 @@ class Engine:
         if self._writer is not None:
             self._writer.send(request)
 
-    def save_apart(
-        self, attempt: Attempt, state: Mapping[str, Any], draft: Commit, deadline_seconds: float, reachable: list[int]
-    ) -> None:
-        """Stage at once, and submit as those ranks' save alone, without a word between them.
+    def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> Apart:
+        """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.
 
-        The lowest of them commits. Raises CheckpointError if a shard is on none of them, or there is no plan yet.
+        Raises CheckpointError if a shard is on none of them, if there was no plan yet, or there is too little memory.
         """
         writer = reachable.index(self._rank)
         checked = self.check(state, values=writer == 0)
         if self._plan is None and self._group is None:
             self.plan(checked)
         if self._plan is None or not self.fits(checked):
-            raise CheckpointError("an emergency save needs a state of which there was a plan: save it once before")
-        self._release(attempt.slot)
+            raise CheckpointError("an emergency save needs a state that was saved before, with the same structure")
+        self._release(slot)
         try:
-            self._put(attempt.slot, checked, self._plan.without(self._rank, frozenset(reachable)), now=True)
+            self._put(slot, checked, self._plan.without(self._rank, frozenset(reachable)), now=True)
         except OSError as error:
-            raise CheckpointError(str(error)) from error
-        self._hand_over(attempt, draft, deadline_seconds, writer, len(reachable))
+            raise CheckpointError(f"staging: {error}") from error
+        staged = self._slots[slot]
+        assert isinstance(staged, _Slot)
+        staged.staged.wait()
+        return Apart(staged.staged.path, _set_layout(staged.layout), staged.values, self._plan.tensors)
 
-    def fileno(self) -> int | None:
-        """Readable when the writer process has something to tell; None: there is none any more."""
-        return self._writer.fileno() if self._writer is not None else None
+    def discard(self, slot: int) -> None:
+        """Give the slot's memory back."""
+        self._slots.pop(slot, None)
+        self._stager.discard(slot)
 
     def close(self, deadline_seconds: float = CLOSE_SECONDS) -> None:
         """End the writer process, which ends what it is doing; after so long it is killed."""
         if self._hook is not None:
             self._hook.remove()
-        self._stager.drain()
+        if self._made_stager is not None:
+            self._made_stager.drain()
         if self._writer is not None:
             self._reports += self._writer.close(deadline_seconds)
             self._writer = None
-        self._stager.close()
+        if self._made_stager is not None:
+            self._made_stager.close()
+            self._made_stager = None
+
+    @property
+    def _stager(self) -> Stager:
+        if self._made_stager is None:
+            self._made_stager = Stager(self._device or torch.device("cpu"))
+        return self._made_stager
 
     def _release(self, slot: int) -> None:
         self._slots.pop(slot, None)
@@ -244,35 +306,13 @@ class Engine:
         for state in self._optimizer.state.values():
             yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
-    def _hand_over(self, attempt: Attempt, draft: Commit, seconds: float, writer: int, writers: int) -> None:
-        slot = self._slots.get(attempt.slot, "nothing was staged")
-        save = self._saves[attempt.name] = _Save(attempt.slot, time.monotonic() + seconds + GRACE_SECONDS)
-        if isinstance(slot, str):
-            self._fail(attempt.name, save, slot)
-            return
-        assert self._plan is not None
-        whole = draft.model_copy(update={"attempt": attempt.name, "tensors": self._plan.tensors})
-        request = WritePart(
-            tier=self._setup.tiers[attempt.tier],
-            buffer=slot.staged.path,
-            generation=draft.generation,
-            step=attempt.step,
-            attempt=attempt.name,
-            writer=writer,
-            writers=writers,
-            values=slot.values if writer == 0 else [],
-            draft=whole if writer == 0 else None,
-            deadline_seconds=seconds,
-        )
-        self._stager.after(slot.staged, lambda: self._send(save, slot.layout, request))
-
     def _send(self, save: _Save, layout: Layout, request: WritePart) -> None:
         """In the staging thread."""
         writer = self._writer
         if writer is None:
             return  # which `standing` finds out
         if self._layout_sent is None or self._layout_sent[0] is not writer or self._layout_sent[1] is not layout:
-            writer.send(SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes)))
+            writer.send(_set_layout(layout))
             self._layout_sent = writer, layout
         writer.send(request)
         save.sent_to = writer
@@ -283,6 +323,8 @@ class Engine:
             match report:
                 case Ready():
                     self.unfit = report.unfit
+                case PartWritten() if report.attempt in self._saves:
+                    self._saves[report.attempt].written = self._rank > 0
                 case Committed() if report.attempt in self._saves:
                     self._saves[report.attempt].standing = Standing(committed=1)
                 case SaveFailed() if report.attempt in self._saves:
@@ -306,6 +348,11 @@ class Engine:
             self._writer.abandon()
             self._replace()
 
+    def written(self, attempt: Attempt) -> bool:
+        """Whether all that is left to be done is the coordinator's, which is another rank."""
+        save = self._saves.get(attempt.name)
+        return save is not None and save.written
+
     def _fail(self, name: str, save: _Save, error: str) -> None:
         save.standing = Standing(failed=1)
         self._reports.append(SaveFailed(attempt=name, error=error))
@@ -316,3 +363,7 @@ class Engine:
         if not self._replaced:
             self._replaced = True
             self.start()
+
+
+def _set_layout(layout: Layout) -> SetLayout:
+    return SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
@@ -24,6 +24,8 @@ from convoy.checkpoint.tree import hand_back, put_values
 from convoy.config.errors import ConfigError
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable
+
+T = TypeVar("T")
 
 Candidates = Sequence[tuple[CommitRef, list[int]]]
 """Commits in the order in which they are tried, each with the tiers that have it, as `job.lineage.candidates` gives."""
@@ -104,6 +106,16 @@ def restore(
     if not found:
         return None
     raise CheckpointError(f"none of {len(found)} commits can be read; the state is not usable: {work.last_error}")
+
+
+def patiently(work: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
+    """What the work gives, tried again while a store is out of reach; then StoreUnavailable."""
+    for pause in OUTAGE_PAUSES_SECONDS:
+        try:
+            return work()
+        except StoreUnavailable:
+            sleep(pause)
+    return work()
 
 
 class _Restore:

@@ -79,6 +79,11 @@ class SaveQueue:
         return self._attempts[0] if self._attempts else None
 
     @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """What is being written, then what waits for it."""
+        return tuple(self._attempts)
+
+    @property
     def steps(self) -> list[int]:
         """Steps whose state is being written or waits for it."""
         return [attempt.step for attempt in self._attempts]
@@ -91,6 +96,10 @@ class SaveQueue:
         """Index of a buffer that nothing is read from. Raises ValueError if there is none."""
         taken = {attempt.slot for attempt in self._attempts}
         return next(slot for slot in range(MOST) if slot not in taken) if self.may_add() else _none()
+
+    def slot_of(self, step: int) -> int | None:
+        """Index of the buffer that holds the state of a step; None: no save of it is under way."""
+        return next((attempt.slot for attempt in self._attempts if attempt.step == step), None)
 
     def add(self, step: int) -> Attempt | None:
         """The state of `step` is being staged into `free_slot()`: what to hand to the writer now; None: it waits."""

@@ -7,6 +7,7 @@ such as a BatchNorm's statistics, changes in the forward already and is copied b
 import ctypes
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,8 @@ class Staged:
         self.layout = layout
         self.path = buffer.path
         self.error: BaseException | None = None
+        self.copied_at: float | None = None
+        """When the copy was whole, by `time.perf_counter`; None: not yet."""
         self._event: torch.cuda.Event | None = None
         self._pieces: deque[tuple[int, int, int]] = deque()
         self._kept: Any = None
@@ -51,6 +54,7 @@ class Staged:
         if self._event is not None:
             self._event.synchronize()
         self._kept = None
+        self.copied_at = self.copied_at or time.perf_counter()
 
     def join(self) -> None:
         """As `wait`, but what the device still copies, the device's own next work waits for."""

@@ -1,0 +1,404 @@
+"""Verified checkpoints for any training loop: what is restored is a committed state, bit for bit, or an error."""
+
+import contextlib
+import logging
+import socket
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+import convoy
+from convoy.checkpoint.chores import chores
+from convoy.checkpoint.commits import read_commit
+from convoy.checkpoint.emergency import save_now
+from convoy.checkpoint.engine import Checked, Engine
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.format import Commit, DamagedCommitError, Progress
+from convoy.checkpoint.leases import lease
+from convoy.checkpoint.load import Candidates, Damage, Restored, patiently
+from convoy.checkpoint.load import restore as load
+from convoy.checkpoint.marks import mark_damaged
+from convoy.checkpoint.messages import AfterCommit, Pruned, WriterSetup
+from convoy.checkpoint.prune import prune
+from convoy.checkpoint.queue import Attempt
+from convoy.checkpoint.saves import Outcome, Saves, View
+from convoy.checkpoint.staging import Staged
+from convoy.checkpoint.verify import verify_commit
+from convoy.config.checkpoint import RetentionConfig, StoreConfig
+from convoy.config.errors import ConfigError
+from convoy.job.generations import CommitsLostError, GenerationLostError, form_generation, rewind
+from convoy.job.lineage import CommitRef, Generation, History, candidates, lineage, lost, places, read_history
+from convoy.storage import StoreUnavailable, open_store
+
+__all__ = ["CheckpointError", "Checkpoints", "Pending", "Restored"]
+
+T = TypeVar("T")
+
+EMERGENCY_SLOT = 2
+"""A buffer of its own: the usual two may be in use."""
+
+log = logging.getLogger("convoy.checkpoint")
+
+
+class Pending:
+    """A save that was begun."""
+
+    def __init__(
+        self,
+        step: int,
+        copy: Staged | None,
+        result: Callable[[float | None], Commit],
+        *,
+        skipped: bool = False,
+    ) -> None:
+        self.step = step
+        self.skipped = skipped
+        """Two saves were under way already: this one was not begun."""
+        self._copy = copy
+        self._result = result
+
+    def staged(self) -> None:
+        """Return when the state may be changed by other things than the optimizer's step, which waits by itself."""
+        if self._copy is not None:
+            self._copy.wait()
+
+    def wait(self, timeout_seconds: float | None = None) -> Commit:
+        """The commit, once it is durable. Raises CheckpointError, which says why there is none, and TimeoutError."""
+        return self._result(timeout_seconds)
+
+
+class Checkpoints:
+    """The checkpoints below one URI. In a process group every rank makes the same calls in the same order.
+
+    Raises CheckpointError for all that goes wrong, with one line of text.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        tiers: Sequence[str] = (),
+        group: dist.ProcessGroup | None = None,
+        deadline_seconds: float = 900.0,
+        verify: bool = True,
+        keep_last: int = 3,
+        keep_every_steps: int | None = None,
+        store: StoreConfig | None = None,
+        threads: int = 4,
+    ) -> None:
+        """uri: a path that all ranks share, or `s3://bucket/prefix`.
+
+        optimizer: what only its step changes is copied while training goes on; None: `save` copies before it returns.
+        tiers: further places; each commit is copied to them, and while one does not take a save the next one does.
+        group: of the ranks that save together; None: all of them, or this one where there is no process group.
+        deadline_seconds: of a save, on each tier. verify: read every commit back in the background.
+        keep_last, keep_every_steps: as in `config.checkpoint.RetentionConfig`. threads: chunks written at once.
+        """
+        self._config = StoreConfig() if store is None else store
+        self._policy = RetentionConfig(keep_last=keep_last, keep_every_steps=keep_every_steps)
+        self._stores = [open_store(place, self._config) for place in (uri, *tiers)]
+        self._setup = WriterSetup(
+            tiers=[place.uri for place in self._stores],
+            store=self._config,
+            keep_last=keep_last,
+            keep_every_steps=keep_every_steps,
+            threads=threads,
+        )
+        self._group = _group(group)
+        self._rank = 0 if self._group is None else dist.get_rank(self._group)
+        self._world_size = 1 if self._group is None else dist.get_world_size(self._group)
+        self._verify = verify
+        self._threads = threads
+        self._deadline = deadline_seconds
+        session, *_ = self._everyones(uuid.uuid4().hex[:12])
+        self._session = session
+        self._hosts = self._everyones(socket.gethostname())
+        self._generation: Generation | None = None
+        self._emergencies = 0
+        self.skipped = 0
+        """Saves that were not begun because two were under way."""
+        self._engine = Engine(
+            self._setup, rank=self._rank, world_size=self._world_size, group=self._group, optimizer=optimizer
+        )
+        self._saves = Saves(
+            self._engine,
+            self._stores,
+            session,
+            deadline_seconds=deadline_seconds,
+            commits=self._rank == 0,
+            chores=self._chores,
+        )
+
+    def save(
+        self,
+        step: int,
+        state: Mapping[str, Any],
+        *,
+        emergency: bool = False,
+        reachable: Iterable[int] | None = None,
+    ) -> Pending:
+        """Begin to save `state`, a dict of tensors, DTensors, objects with `state_dict`, and plain values.
+
+        step: optimizer steps done; above that of every commit that counts. Returns at once, at most two saves are
+        under way, further ones are skipped. emergency: the commit is there on return; only the `reachable` ranks
+        (None: all) take part and no word passes between them; the structure must have been saved before.
+        """
+        if emergency:
+            ranks = sorted(range(self._world_size) if reachable is None else set(reachable))
+            return self._save_now(step, state, ranks)
+        checked, error = self._checked(state)
+        told = self._everyones((error, step, checked is not None and self._engine.fits(checked), self._saves.view()))
+        self._agree(told)
+        self._begin_generation()
+        self._check_step(step)
+        assert checked is not None
+        if not all(fits for _, _, fits, _ in told):
+            with self._saves.lock:
+                self._engine.plan(checked)
+        return self._begin(step, checked)
+
+    def restore(self, state: Mapping[str, Any]) -> Restored | None:
+        """Fill `state` in place from the newest commit that loads whole; None only if there never was a commit.
+
+        Every byte is checked; damage is marked, and the commit before tried; an outage is retried, then raised. Any
+        number of ranks and any sharding will do. After an error the state is not usable, unless it says otherwise.
+        """
+        self._engine.join()
+        self._saves.settle_all()
+        with _errors():
+            tried = self._from_first(lambda: patiently(self._candidates))
+            return load(
+                self._stores,
+                tried,
+                state,
+                group=self._group,
+                on_damage=self._mark,
+                threads=2 * self._threads,
+            )
+
+    def commits(self) -> list[CommitRef]:
+        """Those that count, oldest first, each with its `step`."""
+        with _errors():
+            return lineage(self._history())
+
+    def verify(self, step: int) -> int:
+        """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged."""
+        with _errors():
+            history = self._history()
+            found = [ref for ref in lineage(history) if ref.step == step]
+            if not found:
+                raise CheckpointError(f"step {step}: no commit of it counts")
+            tier = self._stores[places(history, found[-1])[0]]
+            return verify_commit(tier, found[-1], drop_cache=True, threads=self._threads)
+
+    def prune(self) -> list[Pruned]:
+        """Remove what retention no longer needs, as is done after each commit: what went, for each tier."""
+        with _errors():
+            generation = self._generation.generation if self._generation else self._history().newest
+            root = self._stores[0]
+            done = [prune(store, generation, self._policy, root=root) for store in self._stores]
+        failed = next((pruned.error for pruned in done if pruned.error), None)
+        if failed:
+            raise CheckpointError(failed)
+        return done
+
+    def rewind(self, step: int) -> CommitRef:
+        """Go back to the newest commit at or below `step`: later ones count no more. Then `restore`."""
+        self._saves.settle_all()
+        with _errors():
+            found = self._from_first(lambda: rewind(self._stores[0], step, self._stores[1:], hold=lease))
+        self._generation, self._saves.newest = None, 0
+        return found
+
+    def close(self, deadline_seconds: float | None = None) -> None:
+        """Wait until what is under way is settled, and end the writer process."""
+        self._saves.settle_all(deadline_seconds)
+        self._saves.close()
+        self._engine.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self, step: int, checked: Checked) -> Pending:
+        copies: list[Staged | None] = []
+
+        def stage(slot: int) -> None:
+            self._engine.stage(slot, checked)
+            copies.append(self._engine.copy(slot))
+
+        begun = self._saves.add(step, self._draft(step), stage)
+        if begun is None:
+            self.skipped += 1
+            log.warning("step %d is not saved: two saves are under way", step)
+            return Pending(step, None, _skipped(step), skipped=True)
+        return Pending(step, copies[0], self._result(begun))
+
+    def _save_now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
+        if self._rank not in reachable:
+            raise CheckpointError(f"rank {self._rank} is not among the reachable ranks {reachable}")
+        with self._saves.lock:
+            if self._group is None:
+                self._begin_generation()
+            if self._generation is None:
+                raise CheckpointError("an emergency save needs a state that was saved before")
+            staged = self._engine.stage_apart(EMERGENCY_SLOT, state, reachable)
+        self._emergencies += 1
+        # The ranks cannot agree on a name: it follows from what they all know.
+        ranks = zlib.crc32(repr(reachable).encode())
+        commit = save_now(
+            self._setup,
+            self._stores,
+            staged,
+            self._draft(step),
+            attempt=f"{self._session}-emergency-{self._emergencies}-{ranks:08x}",
+            writer=reachable.index(self._rank),
+            writers=len(reachable),
+            deadline_seconds=self._deadline,
+        )
+        with self._saves.lock:
+            self._engine.discard(EMERGENCY_SLOT)
+            self._saves.newest = max(self._saves.newest, step)
+        return Pending(step, None, lambda _: commit)
+
+    def _checked(self, state: Mapping[str, Any]) -> tuple[Checked | None, str | None]:
+        try:
+            return self._engine.check(state), None
+        except CheckpointError as error:
+            return None, str(error)
+
+    def _agree(self, told: list[tuple[str | None, int, bool, View]]) -> None:
+        errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(told) if error]
+        steps = sorted({step for _, step, *_ in told})
+        if errors:
+            raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(told) == 1 else errors[0])
+        if len(steps) > 1:
+            raise CheckpointError(f"the ranks save different steps: {steps}")
+        self._saves.align(view for *_, view in told)
+        if self._saves.superseded:
+            raise CheckpointError(self._saves.superseded)
+
+    def _check_step(self, step: int) -> None:
+        assert self._generation is not None
+        parent = self._generation.parent
+        newest = max(self._saves.newest, parent.step if parent else -1)
+        if step <= newest:
+            raise CheckpointError(f"step {step}: the newest commit is of step {newest}; rewind to save this one again")
+        if step in self._saves.steps:
+            raise CheckpointError(f"step {step} is being saved already")
+
+    def _begin_generation(self) -> None:
+        """The first save of an opened store starts a generation: what others still write there counts no more."""
+        if self._generation is None:
+            with _errors():
+                self._generation = self._from_first(self._form)
+
+    def _form(self) -> Generation:
+        return form_generation(
+            self._stores[0],
+            formation=f"checkpoints {self._session}",
+            nodes=len(set(self._hosts)),
+            world_size=self._world_size,
+            config_hash="",
+            rendezvous="",
+            others=self._stores[1:],
+        )
+
+    def _draft(self, step: int) -> Commit:
+        assert self._generation is not None
+        return Commit(
+            generation=self._generation.generation,
+            step=step,
+            attempt="",
+            parent=self._generation.parent,
+            world_size=self._world_size,
+            progress=Progress(step=step),
+            versions={"convoy": convoy.__version__, "torch": torch.__version__},
+        )
+
+    def _result(self, begun: "Future[Outcome]") -> Callable[[float | None], Commit]:
+        def result(timeout_seconds: float | None) -> Commit:
+            outcome = self._saves.wait(begun, timeout_seconds)
+            attempt = outcome.attempt
+            if outcome.error is not None:
+                raise CheckpointError(f"step {attempt.step} was not saved: {outcome.error}")
+            if outcome.commit is not None:
+                return outcome.commit
+            with _errors():
+                return read_commit(self._stores[attempt.tier], self._ref(attempt))
+
+        return result
+
+    def _ref(self, attempt: Attempt) -> CommitRef:
+        assert self._generation is not None
+        return CommitRef(generation=self._generation.generation, step=attempt.step)
+
+    def _chores(self, attempt: Attempt, ref: CommitRef) -> AfterCommit:
+        tiers, turn = self._setup.tiers, attempt.number
+        return chores(ref, attempt.tier, tiers, self._rank, self._hosts, turn, self._verify)
+
+    def _history(self) -> History:
+        return read_history(self._stores[0], self._stores[1:])
+
+    def _candidates(self) -> Candidates:
+        history = self._history()
+        if lost(history):
+            raise CheckpointError(f"{self._stores[0].uri}: every commit there was is damaged or gone")
+        return candidates(history)
+
+    def _mark(self, damage: Damage) -> None:
+        log.error("the commit of step %d is damaged: %s", damage.ref.step, damage.error)
+        mark_damaged(self._stores[damage.tier], damage.ref, damage.error)
+
+    def _everyones(self, value: T) -> list[T]:
+        if self._group is None:
+            return [value]
+        values: list[Any] = [None] * self._world_size
+        dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def _from_first(self, work: Callable[[], T]) -> T:
+        """What rank 0's `work` gives or raises, on all ranks."""
+        box: list[Any] = [None, None]
+        if self._rank == 0:
+            try:
+                box[0] = work()
+            except Exception as error:
+                box[1] = error
+        if self._group is not None:
+            dist.broadcast_object_list(box, group=self._group, group_src=0)
+        if box[1] is not None:
+            raise box[1]
+        return box[0]
+
+
+def _group(given: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """On the CPU, and of its own: a collective of ours must not meet one of the training's."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    ranks = None if given is None else dist.get_process_group_ranks(given)
+    return dist.new_group(ranks, backend="gloo")
+
+
+def _skipped(step: int) -> Callable[[float | None], Commit]:
+    def result(_: float | None) -> Commit:
+        raise CheckpointError(f"step {step} was skipped: two saves were under way")
+
+    return result
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Whoever scripts against this needs one class."""
+    try:
+        yield
+    except (ConfigError, DamagedCommitError, StoreUnavailable, CommitsLostError, GenerationLostError) as error:
+        raise CheckpointError(str(error)) from error

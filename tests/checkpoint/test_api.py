@@ -1,0 +1,382 @@
+"""The public API as a script uses it, with and without a process group."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+from convoy.checkpoint import CheckpointError, Checkpoints
+from convoy.storage import open_store
+from tests.ranks import on_ranks
+
+ROWS = 11
+
+
+def model_and_optimizer(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 300), nn.BatchNorm1d(300), nn.Linear(300, 100))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture
+def ckpt(tmp_path: Path) -> Iterator[Checkpoints]:
+    with Checkpoints(str(tmp_path / "job")) as opened:
+        yield opened
+
+
+def test_a_script_goes_on_where_it_stopped(store_uri: str) -> None:
+    model, optimizer = model_and_optimizer(1)
+    state = {"model": model, "optimizer": optimizer, "step": 0, "best": (1, float("inf"))}
+    with Checkpoints(store_uri, optimizer=optimizer) as ckpt:
+        assert ckpt.restore(state) is None
+        for step in (2, 3):
+            train(model, optimizer)
+            state["step"] = step
+            pending = ckpt.save(step, state)
+        wanted = copied({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        train(model, optimizer)  # at once: the hook waits for the copy
+        model[1].running_mean.zero_()
+        assert pending.wait().step == 3
+
+    other, fresh = model_and_optimizer(2)
+    state = {"model": other, "optimizer": fresh, "step": 0, "best": None}
+    with Checkpoints(store_uri, optimizer=fresh) as ckpt:
+        restored = ckpt.restore(state)
+        assert restored is not None
+        assert (restored.step, state["step"], state["best"]) == (3, 3, (1, float("inf")))
+        assert same({"model": other.state_dict(), "optimizer": fresh.state_dict()}, wanted)
+        assert ckpt.commits()[-1].step == 3
+        assert ckpt.verify(3) > 0
+        with pytest.raises(CheckpointError, match=r"step 3: the newest commit is of step 3"):
+            ckpt.save(3, state)
+        train(other, fresh)
+        assert ckpt.save(4, state).wait().parent == ckpt.commits()[-2]
+
+
+def test_without_an_optimizer_all_is_staged_when_save_returns(ckpt: Checkpoints) -> None:
+    tensor = torch.arange(1e6)
+    wanted = tensor.clone()
+    pending = ckpt.save(1, {"t": tensor})
+    tensor.zero_()
+    pending.wait()
+    state = {"t": torch.empty(1_000_000)}
+    ckpt.restore(state)
+    assert torch.equal(state["t"], wanted)
+
+
+def test_staged_returns_when_anything_may_change(tmp_path: Path) -> None:
+    weights = nn.Parameter(torch.arange(4e6))
+    wanted = weights.detach().clone()
+    with Checkpoints(str(tmp_path), optimizer=torch.optim.SGD([weights])) as ckpt:
+        pending = ckpt.save(1, {"w": weights})
+        pending.staged()
+        weights.data.zero_()
+        pending.wait()
+        state = {"w": torch.empty(4_000_000)}
+        ckpt.restore(state)
+    assert torch.equal(state["w"], wanted)
+
+
+def test_a_third_save_is_skipped_and_counted(ckpt: Checkpoints, tmp_path: Path) -> None:
+    state = {"t": torch.zeros(1000)}
+    ckpt.save(1, state).wait()
+    stopped_writer(ckpt)
+    pending = [ckpt.save(step, state) for step in (2, 3, 4)]
+    resumed_writer(ckpt)
+
+    assert [p.skipped for p in pending] == [False, False, True]
+    assert ckpt.skipped == 1
+    assert [p.wait().step for p in pending[:2]] == [2, 3]
+    with pytest.raises(CheckpointError, match="step 4 was skipped"):
+        pending[2].wait()
+    assert [ref.step for ref in ckpt.commits()] == [1, 2, 3]
+
+
+def test_a_staged_save_is_written_though_nobody_waits(ckpt: Checkpoints) -> None:
+    for step in (1, 2):
+        ckpt.save(step, {"t": torch.zeros(10)})
+    until = time.monotonic() + 20
+    while [ref.step for ref in ckpt.commits()] != [1, 2]:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_what_cannot_be_saved_is_named_at_once(ckpt: Checkpoints) -> None:
+    with pytest.raises(CheckpointError, match=r"^run\.config: builtins\.object is kept in no checkpoint"):
+        ckpt.save(1, {"run": {"config": object()}})
+    with pytest.raises(CheckpointError, match=r"^a\.b: two entries"):
+        ckpt.save(1, {"a.b": torch.zeros(1), "a": {"b": torch.zeros(1)}})
+
+
+def test_another_model_is_refused_in_one_line_and_left_alone(ckpt: Checkpoints) -> None:
+    ckpt.save(1, {"w": torch.ones(3), "step": 1}).wait()
+    for other, told in [
+        ({"w": torch.zeros(4), "step": 0}, r"w is \(4,\) float32 here, and \(3,\) float32 in the checkpoint of step 1"),
+        ({"w": torch.zeros(3, dtype=torch.bfloat16), "step": 0}, r"w is \(3,\) bfloat16 here"),
+        ({"w": torch.zeros(3), "v": torch.zeros(1), "step": 0}, r"v is \(1,\) float32 here, and absent"),
+        ({"w": torch.zeros(3)}, r"step is absent here, and a plain value in"),
+    ]:
+        with pytest.raises(CheckpointError, match=told):
+            ckpt.restore(other)
+        assert not other["w"].any()  # type: ignore[attr-defined]
+
+
+def test_a_structure_that_changes_is_planned_anew(ckpt: Checkpoints) -> None:
+    ckpt.save(1, {"w": torch.ones(3)}).wait()
+    ckpt.save(2, {"w": torch.ones(3), "v": torch.full((70_000,), 2.0)}).wait()
+    state = {"w": torch.zeros(3), "v": torch.zeros(70_000)}
+    ckpt.restore(state)
+    assert state["w"].all()
+    assert bool((state["v"] == 2).all())
+
+
+def test_a_rewound_store_goes_on_from_there(ckpt: Checkpoints) -> None:
+    for step in (1, 2, 3):
+        ckpt.save(step, {"t": torch.full((10,), float(step))}).wait()
+    assert ckpt.rewind(2).step == 2
+    state = {"t": torch.zeros(10)}
+    restored = ckpt.restore(state)
+    assert restored is not None
+    assert (restored.step, float(state["t"][0])) == (2, 2.0)
+    ckpt.save(3, {"t": torch.full((10,), 30.0)}).wait()
+    ckpt.restore(state)
+    assert float(state["t"][0]) == 30.0
+
+
+def test_who_was_overtaken_by_another_opening_of_the_store_is_told(tmp_path: Path) -> None:
+    state = {"t": torch.zeros(10)}
+    with Checkpoints(str(tmp_path)) as old, Checkpoints(str(tmp_path)) as new:
+        old.save(1, state).wait()
+        new.save(2, state).wait()
+        with pytest.raises(CheckpointError, match="superseded"):
+            old.save(3, state).wait()
+        with pytest.raises(CheckpointError, match="superseded"):
+            old.save(4, state)
+        assert [ref.step for ref in new.commits()] == [1, 2]
+
+
+def test_while_the_first_tier_takes_nothing_the_next_one_has_the_commit(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    state = {"t": torch.full((10,), 5.0)}
+    with Checkpoints(str(first), tiers=[str(second)]) as ckpt:
+        ckpt.save(1, state).wait()
+        (first / "shards").rename(first / "away")
+        (first / "shards").write_text("in the way")
+        assert ckpt.save(2, state).wait().step == 2
+    assert "commits/000001-000000002.json" in open_store(str(second)).sizes("commits/")
+    with Checkpoints(str(first), tiers=[str(second)]) as ckpt:
+        found = {"t": torch.zeros(10)}
+        restored = ckpt.restore(found)
+        assert restored is not None
+        assert (restored.step, restored.tier) == (2, 1)
+        assert torch.equal(found["t"], state["t"])
+
+
+def test_a_store_that_takes_nothing_fails_the_save_and_not_the_training(ckpt: Checkpoints, tmp_path: Path) -> None:
+    state = {"t": torch.zeros(10)}
+    ckpt.save(1, state).wait()
+    (tmp_path / "job" / "commits").rename(tmp_path / "job" / "away")
+    (tmp_path / "job" / "commits").write_text("in the way")
+    with pytest.raises(CheckpointError, match="step 2 was not saved"):
+        ckpt.save(2, state).wait()
+    (tmp_path / "job" / "commits").unlink()
+    (tmp_path / "job" / "away").rename(tmp_path / "job" / "commits")
+    assert ckpt.save(2, state).wait().step == 2
+
+
+def test_an_emergency_save_is_there_on_return_whatever_the_writer_is_stuck_in(ckpt: Checkpoints) -> None:
+    state = {"t": torch.ones(10)}
+    ckpt.save(1, state).wait()
+    stopped_writer(ckpt)
+    ckpt.save(2, state)
+    state["t"].fill_(3.0)
+    ckpt.save(3, state, emergency=True)
+    assert ckpt.commits()[-1].step == 3
+    resumed_writer(ckpt)
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    code = "import sys; from convoy.checkpoint import CheckpointError; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def stopped_writer(ckpt: Checkpoints) -> None:
+    os.kill(ckpt._engine._writer._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+
+
+def resumed_writer(ckpt: Checkpoints) -> None:
+    os.kill(ckpt._engine._writer._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+
+
+# In a process group.
+
+
+def in_group(rank: int, world: int, folder: Path, function: Any, args: tuple[Any, ...]) -> Any:
+    dist.init_process_group("gloo", f"file://{folder}/rendezvous-{function.__name__}", rank=rank, world_size=world)
+    return function(rank, str(folder / "job"), *args)
+
+
+def gang(world: int, folder: Path, function: Any, *args: Any) -> list[Any]:
+    return on_ranks(world, in_group, world, folder, function, args)
+
+
+def sharded(fill: float | None = None) -> dict[str, Any]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole = torch.arange(ROWS * 10.0).reshape(ROWS, 10) if fill is None else torch.full((ROWS, 10), fill)
+    return {
+        "w": distribute_tensor(whole, mesh, [Shard(0)]),
+        "r": distribute_tensor(whole * 2, mesh, [Replicate()]),
+        "plain": whole * 3,
+        "step": 0 if fill is not None else 7,
+    }
+
+
+def whole(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def save_and_skip(rank: int, uri: str) -> list[Any]:
+    with Checkpoints(uri) as ckpt:
+        pending = [ckpt.save(1, sharded())]
+        pending[0].wait()
+        if rank == 1:
+            stopped_writer(ckpt)  # only one rank is slow: all skip
+        dist.barrier()
+        pending += [ckpt.save(step, sharded()) for step in (2, 3, 4)]
+        dist.barrier()
+        if rank == 1:
+            resumed_writer(ckpt)
+        return [p.skipped or p.wait().step for p in pending]
+
+
+def test_all_ranks_have_the_same_commits_and_skip_the_same_saves(tmp_path: Path) -> None:
+    assert gang(2, tmp_path, save_and_skip) == [[1, 2, 3, True]] * 2
+    assert gang(3, tmp_path, restored) == [(3, True)] * 3
+
+
+def restored(rank: int, uri: str) -> tuple[int, bool]:
+    with Checkpoints(uri) as ckpt:
+        state, wanted = sharded(-1.0), sharded()
+        found = ckpt.restore(state)
+        assert found is not None
+        return found.step, all(same(whole(state[key]), whole(wanted[key])) for key in wanted)
+
+
+def save_one_that_fails(rank: int, uri: str) -> list[str]:
+    told = []
+    with Checkpoints(uri, deadline_seconds=20.0) as ckpt:
+        ckpt.save(1, sharded()).wait()
+        if rank == 1:
+            stopped_writer(ckpt)
+        pending = ckpt.save(2, sharded())
+        if rank == 1:
+            os.kill(ckpt._engine._writer._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+            with pytest.raises(CheckpointError) as error:
+                pending.wait()
+            told.append(str(error.value))
+        dist.barrier()
+        later = ckpt.save(3, sharded())  # the others hear here what rank 1 knows
+        if rank != 1:
+            with pytest.raises(CheckpointError) as error:
+                pending.wait()
+            told.append(str(error.value))
+        told.append(str(later.wait().step))
+    return told
+
+
+def test_a_rank_whose_part_failed_fails_the_save_for_all_and_the_next_one_commits(tmp_path: Path) -> None:
+    assert gang(3, tmp_path, save_one_that_fails) == [["step 2 was not saved: the writer process ended", "3"]] * 3
+
+
+def wrong_on_one_rank(rank: int, uri: str) -> list[str]:
+    told = []
+    with Checkpoints(uri) as ckpt:
+        for state in ({"odd": object() if rank == 0 else 1}, {"w": torch.zeros(2 + rank)}):
+            with pytest.raises(CheckpointError) as error:
+                ckpt.save(1, state)
+            told.append(str(error.value))
+        told.append(str(ckpt.save(1, sharded()).wait().step))
+    return told
+
+
+def test_what_is_wrong_on_one_rank_is_told_on_all(tmp_path: Path) -> None:
+    first, second = gang(2, tmp_path, wrong_on_one_rank)
+    assert first == second
+    assert ["rank 0: odd: builtins.object" in first[0], "w: ((2,), 'float32') on rank 0" in first[1]] == [True, True]
+    assert first[2] == "1"
+
+
+def save_without_rank_2(rank: int, uri: str, strategy: str) -> str:
+    mesh = init_device_mesh("cpu", (3,))
+    placed = Shard(0) if strategy == "sharded" else Replicate()
+    state = {"w": distribute_tensor(torch.arange(3000.0), mesh, [placed]), "step": 5}
+    with Checkpoints(uri) as ckpt:
+        ckpt.save(1, state).wait()
+        dist.barrier()
+        if rank == 2:
+            return "gone"
+        try:
+            return str(ckpt.save(2, state, emergency=True, reachable=[0, 1]).wait().step)
+        except CheckpointError as error:
+            return str(error)
+
+
+def test_the_ranks_that_are_left_save_alone_if_they_hold_every_shard(tmp_path: Path) -> None:
+    assert gang(3, tmp_path, save_without_rank_2, "replicated") == ["2", "2", "gone"]
+    with Checkpoints(str(tmp_path / "job")) as ckpt:
+        state = {"w": torch.zeros(3000), "step": 0}
+        found = ckpt.restore(state)
+        assert found is not None
+        assert (found.step, state["step"], bool((state["w"] == torch.arange(3000.0)).all())) == (2, 5, True)
+
+
+def test_an_emergency_save_is_refused_when_a_shard_is_out_of_reach(tmp_path: Path) -> None:
+    told = gang(3, tmp_path, save_without_rank_2, "sharded")
+    assert told == ["shards that only rank 2 holds are out of reach: the state is not whole"] * 2 + ["gone"]
+
+
+def test_opened_in_a_thread_that_ends_it_goes_on(tmp_path: Path) -> None:
+    """The writer process dies with the thread that started it."""
+    opened: list[Checkpoints] = []
+    thread = threading.Thread(target=lambda: opened.append(Checkpoints(str(tmp_path))))
+    thread.start()
+    thread.join()
+    with opened[0] as ckpt:
+        for step in (1, 2):
+            assert ckpt.save(step, {"t": torch.zeros(10)}).wait().step == step
