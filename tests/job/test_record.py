@@ -6,8 +6,18 @@ import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
-from convoy.job.record import check_name, check_same_job, ensure_record, job_store, job_uri, read_record
-from convoy.storage import Store
+from convoy.job.record import (
+    RECORD,
+    check_name,
+    check_same_job,
+    ensure_record,
+    job_store,
+    job_uri,
+    known_record,
+    read_record,
+    tier_uris,
+)
+from convoy.storage import Store, StoreUnavailable
 
 
 @pytest.fixture
@@ -40,6 +50,24 @@ def test_changed_data_is_refused_but_only_where_it_is_known(store: Store):
     check_same_job(record, resolve({}, {}))
     with pytest.raises(ConfigError, match="data fingerprint = data-2: job blue was started with data-1"):
         check_same_job(record, resolve({}, {}), "data-2")
+
+
+def test_a_record_that_was_there_and_is_gone_is_an_outage_and_no_new_job(store: Store):
+    made = ensure_record(store, "blue", resolve({}, {}), "data-1")
+    assert known_record(store, resolve({}, {}), "data-1") == made
+    with pytest.raises(ConfigError, match="data fingerprint = data-2"):
+        known_record(store, resolve({}, {}), "data-2")
+
+    store.delete(RECORD)
+
+    with pytest.raises(StoreUnavailable, match=r"JOB\.json was there when the run began, and is gone"):
+        known_record(store, resolve({}, {}), "data-1")
+    assert read_record(store) is None
+
+
+def test_the_root_is_the_first_tier():
+    config = resolve({}, {"checkpoint": {"tiers": ["s3://b/p/", "/fsx"]}})
+    assert tier_uris("/root", "blue", config) == ["/root/blue", "s3://b/p/blue", "/fsx/blue"]
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "a b", "_data", "x" * 129])

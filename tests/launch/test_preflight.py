@@ -124,6 +124,38 @@ def test_a_live_job_is_refused(tmp_path: Path) -> None:
     check_job_is_free(config(tmp_path), "a")
 
 
+def test_a_job_whose_newest_checkpoint_is_on_a_further_tier_goes_on_from_there(tmp_path: Path, s3_uri: str) -> None:
+    root, tiers = str(tmp_path), {"checkpoint": {"tiers": [s3_uri]}}
+    started(root, "a", step=10)
+    assert preflight(config(root, **tiers), "a", "local") is None
+    job_store(s3_uri, "a").create("commits/000001-000000020.json", b"{}")
+
+    assert preflight(config(root, **tiers), "a", "local") == Finished("a", 20, 20)
+    assert preflight(config(root), "a", "local") is None
+
+
+def test_a_root_that_is_empty_while_another_tier_knows_the_job_is_an_outage_and_no_new_job(tmp_path: Path) -> None:
+    tier, root = tmp_path / "tier", tmp_path / "root"
+    started(tier, "a", step=10)
+    told = refusal(lambda: preflight(config(root, checkpoint={"tiers": [str(tier)]}), "a", "local"))
+    assert told.startswith(f"root = {root}: {root}/a lacks generation 1 of the job")
+
+
+def test_a_job_that_lost_its_checkpoints_does_not_start_again_from_the_beginning(tmp_path: Path) -> None:
+    store = started(tmp_path, "a", step=10)
+    store.create("damaged/000001-000000010.json", b"{}")
+    told = refusal(lambda: preflight(config(tmp_path), "a", "local"))
+    assert told == "job = a: it had checkpoints, and every one is damaged or gone; name a new job"
+
+
+def test_a_tier_that_cannot_be_used_is_refused_before_the_run(tmp_path: Path, s3_environment: str) -> None:
+    (tmp_path / "file").write_text("")
+    told = refusal(lambda: preflight(config(tmp_path, checkpoint={"tiers": [f"{tmp_path}/file/x"]}), None, "local"))
+    assert told == f"checkpoint.tiers = {tmp_path}/file/x: {tmp_path}/file is not a folder that can be written to"
+    told = refusal(lambda: preflight(config(tmp_path, checkpoint={"tiers": ["s3://no-such-bucket/x"]}), None, "local"))
+    assert told.startswith("checkpoint.tiers = s3://no-such-bucket/x: ")
+
+
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told = refusal(lambda: preflight(config(tmp_path / "file" / "jobs"), None, "local"))
@@ -140,6 +172,7 @@ def test_a_root_that_only_the_cluster_sees_is_not_looked_at() -> None:
     remote = config(
         "/fsx/jobs",
         train={"global_batch": 64},
+        checkpoint={"root_is_shared": True},
         cluster={
             "backend": "kubernetes",
             "instance_type": "p4d.24xlarge",

@@ -18,8 +18,8 @@ from convoy.gang.workers import Worker, all_done, first_exit, start_worker, stop
 from convoy.job.generations import await_generation, form_generation
 from convoy.job.lineage import Generation
 from convoy.job.live import LiveMarker, check_not_live
-from convoy.job.record import ensure_record, job_uri, keep_config
-from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.job.record import ensure_record, keep_config, known_record, tier_stores
+from convoy.storage import Store, StoreUnavailable
 
 JOIN_SECONDS = {"local": 600.0, "remote": 3600.0}
 """A node waits this long for node 0 to form the generation: it may still be copying data, or have no machine yet."""
@@ -57,6 +57,8 @@ class Task:
     usd_per_hour: float | None
     spent_seconds: float = 0.0
     """Gang seconds of all earlier generations."""
+    known: bool = False
+    """The job has a record: without one, its root is not there."""
 
 
 class Gang:
@@ -65,7 +67,8 @@ class Gang:
     def __init__(self, task: Task, node: Node) -> None:
         self._task = task
         self._node = node
-        self.store: Store = open_store(job_uri(task.root, task.job))
+        self._tiers = tier_stores(task.root, task.job, task.config)
+        self.store: Store = self._tiers[0]
         self._workers: list[Worker] = []
         self._listener: socket.socket | None = None
 
@@ -135,7 +138,10 @@ class Gang:
     def _form(self, stack: ExitStack) -> Generation:
         task, node = self._task, self._node
         check_not_live(self.store, task.job, node.run)
-        ensure_record(self.store, task.job, task.config, task.fingerprint)
+        if task.known:
+            known_record(self.store, task.config, task.fingerprint)
+        else:
+            ensure_record(self.store, task.job, task.config, task.fingerprint)
         marker = LiveMarker(self.store, task.job, node.run).__enter__()
         stack.callback(_unless_out_of_reach, marker.__exit__)
         # Bound here and handed to rank 0, so that no other process can take the port in between.
@@ -147,6 +153,7 @@ class Gang:
             world_size=node.nodes * node.nproc_per_node,
             config_hash=keep_config(self.store, task.config),
             rendezvous=f"{node.main_host}:{self._listener.getsockname()[1]}",
+            others=self._tiers[1:],
         )
 
     def _join(self) -> Generation:
@@ -168,6 +175,7 @@ class Gang:
             parent_generation=parent and parent.generation,
             parent_step=parent and parent.step,
             host=socket.gethostname(),
+            tiers=[tier.uri for tier in self._tiers],
         )
 
     def _start(self, local_rank: int) -> Worker:
@@ -183,6 +191,7 @@ class Gang:
             fingerprint=task.fingerprint,
             generation=self.generation.generation,
             parent=self.generation.parent,
+            tiers=[tier.uri for tier in self._tiers],
             place=place_of(local_rank, node, threads_per_rank(task.config, node)),
             master_host=host,
             master_port=int(port),

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.config.run import RunConfig
 from convoy.job.lineage import CommitRef
@@ -51,6 +51,9 @@ class Assignment(BaseModel):
     """Of the data as this job uses it."""
     generation: int
     parent: CommitRef | None
+    """The commit that the generation was formed to go on from; None: from the start."""
+    tiers: list[str] = Field(default_factory=list)
+    """URIs of the job on each shared tier, in order: the root, which is `job_uri`, first."""
     place: Place
     master_host: str
     master_port: int

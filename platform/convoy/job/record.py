@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig, config_hash
-from convoy.storage import ObjectMissing, Store, open_store
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 RECORD = "JOB.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -46,9 +46,19 @@ def job_uri(root: str, job: str) -> str:
     return f"{root.rstrip('/')}/{check_name(job)}"
 
 
-def job_store(root: str, job: str) -> Store:
-    """The store of one job."""
-    return open_store(job_uri(root, job))
+def job_store(root: str, job: str, config: RunConfig | None = None) -> Store:
+    """The store of one job. config: tells how S3 is reached; None: by boto's own settings."""
+    return open_store(job_uri(root, job), config.checkpoint.store if config else None)
+
+
+def tier_uris(root: str, job: str, config: RunConfig) -> list[str]:
+    """Where the job's checkpoints may lie: the root first, then the further shared tiers in order."""
+    return [job_uri(place, job) for place in (root, *config.checkpoint.tiers)]
+
+
+def tier_stores(root: str, job: str, config: RunConfig) -> list[Store]:
+    """The stores of `tier_uris`."""
+    return [open_store(uri, config.checkpoint.store) for uri in tier_uris(root, job, config)]
 
 
 def read_record(store: Store) -> JobRecord | None:
@@ -75,6 +85,17 @@ def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -
     record = read_record(store)
     if record is None:
         raise RuntimeError(f"{store.uri}/{RECORD} was there and is gone")
+    check_same_job(record, config, fingerprint)
+    return record
+
+
+def known_record(store: Store, config: RunConfig, fingerprint: str) -> JobRecord:
+    """The record of a job that has one. Raises StoreUnavailable if it is gone: a folder where nothing is mounted
+    looks like a job that never was. Raises ConfigError if this configuration is another job's.
+    """
+    record = read_record(store)
+    if record is None:
+        raise StoreUnavailable(f"{store.uri}/{RECORD} was there when the run began, and is gone: is it mounted here?")
     check_same_job(record, config, fingerprint)
     return record
 

@@ -11,9 +11,9 @@ from convoy.config.cluster import ClusterConfig
 from convoy.config.errors import ConfigError
 from convoy.config.load import default_root
 from convoy.config.run import RunConfig
-from convoy.job.lineage import newest_commit, newest_config, read_history
+from convoy.job.lineage import lost, newest_commit, newest_config, read_history
 from convoy.job.live import check_not_live
-from convoy.job.record import check_name, check_same_job, job_store, read_config, read_record
+from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch import support
 from convoy.launch.host import check_interpreter, local_gpus
 from convoy.launch.inputs import check_inputs, existing_folder
@@ -74,7 +74,10 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
         check_inputs(config)
     if not _sees_root(config):
         return None
-    with _outage_of_root(config):
+    for tier in _seen_tiers(config):
+        with _outage(f"checkpoint.tiers = {tier}"):
+            _check_place("checkpoint.tiers", tier, config)
+    with _outage(f"root = {config.root}"):
         if job is not None:
             return _check_job(config, job)
         _check_root(config)
@@ -84,16 +87,16 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
 def check_job_is_free(config: RunConfig, job: str) -> None:
     """Raise ConfigError if another run is running the job."""
     if _sees_root(config):
-        with _outage_of_root(config):
-            check_not_live(job_store(str(config.root), job), job)
+        with _outage(f"root = {config.root}"):
+            check_not_live(job_store(str(config.root), job, config), job)
 
 
 @contextlib.contextmanager
-def _outage_of_root(config: RunConfig) -> Iterator[None]:
+def _outage(where: str) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as error:
-        raise ConfigError(f"root = {config.root}: {error}") from None
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _sees_root(config: RunConfig) -> bool:
@@ -101,31 +104,42 @@ def _sees_root(config: RunConfig) -> bool:
     return config.cluster.backend == "local" or str(config.root).startswith("s3://")
 
 
+def _seen_tiers(config: RunConfig) -> list[str]:
+    tiers = config.checkpoint.tiers
+    return [tier for tier in tiers if config.cluster.backend == "local" or tier.startswith("s3://")]
+
+
 def _check_root(config: RunConfig) -> None:
-    """Reading an object that is not there tells a bucket that does not exist, or is not ours, from an empty one."""
     if config.cluster.backend == "local":
-        try:
-            open_store(str(config.root)).read("JOB.json")
-        except ObjectMissing:
-            _check_writable(str(config.root))
+        _check_place("root", str(config.root), config)
 
 
-def _check_writable(root: str) -> None:
-    if root.startswith("s3://"):
+def _check_place(key: str, uri: str, config: RunConfig) -> None:
+    """Reading an object that is not there tells a bucket that does not exist, or is not ours, from an empty one."""
+    try:
+        open_store(uri, config.checkpoint.store).read("JOB.json")
+    except ObjectMissing:
+        _check_writable(key, uri)
+
+
+def _check_writable(key: str, uri: str) -> None:
+    if uri.startswith("s3://"):
         return
-    there = existing_folder(Path(root).absolute())
+    there = existing_folder(Path(uri).absolute())
     if not there.is_dir() or not os.access(there, os.W_OK):
-        raise ConfigError(f"root = {root}: {there} is not a folder that can be written to")
+        raise ConfigError(f"{key} = {uri}: {there} is not a folder that can be written to")
 
 
 def _check_job(config: RunConfig, job: str) -> Finished | None:
-    store = job_store(str(config.root), job)
-    record = read_record(store)
+    store = job_store(str(config.root), job, config)
+    others = [open_store(job_uri(tier, job), config.checkpoint.store) for tier in _seen_tiers(config)]
+    record, history = read_record(store), read_history(store, others)
     if record is None:
         _check_root(config)
         return None
     check_same_job(record, config)
-    history = read_history(store)
+    if lost(history):
+        raise ConfigError(f"job = {job}: it had checkpoints, and every one is damaged or gone; name a new job")
     newest, ran_with = newest_commit(history), newest_config(history)
     if ran_with is not None:
         kept = read_config(store, ran_with)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.job.record import check_same_job, job_store, read_record
+from convoy.job.record import ensure_record, job_store
 from convoy.launch.host import local_gpus
 from convoy.launch.preflight import JOB_TAG, named_job
 from convoy.storage import StoreUnavailable, open_store
@@ -65,12 +65,11 @@ def prepare_data(config_json: Json, job: str) -> Json:
     config = RunConfig.model_validate(config_json)
     assert config.root is not None
     with plain_errors():
-        manifest = prepare(config.data, open_store(config.root))
+        manifest = prepare(config.data, open_store(config.root, config.checkpoint.store))
         check_vocabulary(manifest, config.model.vocab_size)
         found = fingerprint(manifest, config.data)
-        record = read_record(job_store(config.root, job))
-        if record is not None:
-            check_same_job(record, config, found)
+        # Made here, so that the gang can tell a new job from one whose root is not mounted where it runs.
+        ensure_record(job_store(config.root, job, config), job, config, found)
     print(_told(manifest))
     return {"id": manifest.id, "fingerprint": found}
 
@@ -90,7 +89,7 @@ def _told(manifest: "PreparedData") -> str:
 def train(config_json: Json, job: str, data: Json, current: Any) -> None:
     """One node's part of the gang; draws its card. Fails with a message that tells the first cause."""
     from convoy.data.local import DataDamaged
-    from convoy.job.generations import FormationRefusedError, GenerationLostError
+    from convoy.job.generations import CommitsLostError, FormationRefusedError, GenerationLostError
     from convoy.launch.gang_step import GangFailedError, run_gang_step
     from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
 
@@ -99,7 +98,8 @@ def train(config_json: Json, job: str, data: Json, current: Any) -> None:
     if node.index == 0 and current.origin_run_id is not None:
         _tag_run(job, current)  # a resumed run does not run its first step again
     live_task = f"{node.run}/{current.step_name}/{current.parallel.control_task_id}"
-    with plain_errors(GangFailedError, GenerationLostError, FormationRefusedError, TimeoutError, DataDamaged):
+    plain = (GangFailedError, GenerationLostError, CommitsLostError, FormationRefusedError, TimeoutError, DataDamaged)
+    with plain_errors(*plain):
         with _others_are_told(config, job, node):
             _fetch_data(config, data)
             if node.index == 0:
@@ -118,7 +118,7 @@ def _others_are_told(config: RunConfig, job: str, node: "Node") -> Iterator[None
     except Exception as error:
         if node.index == 0:
             with contextlib.suppress(StoreUnavailable):
-                refuse_formation(job_store(str(config.root), job), node.formation, str(error))
+                refuse_formation(job_store(str(config.root), job, config), node.formation, str(error))
         raise
 
 
@@ -132,7 +132,7 @@ def report(config_json: Json, job: str, current: Any) -> Result:
 
     config = RunConfig.model_validate(config_json)
     assert config.root is not None
-    store = job_store(config.root, job)
+    store = job_store(config.root, job, config)
     folded = fold(read_events(store), config.train.steps)
     checkpoint, model = results.checkpoint_uri(store), results.model_uri(store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
@@ -157,7 +157,7 @@ def _fetch_data(config: RunConfig, data: Json) -> None:
     from convoy.data.local import open_data
     from convoy.data.manifest import read_manifest
 
-    store = open_store(str(config.root))
+    store = open_store(str(config.root), config.checkpoint.store)
     if store.uri.startswith("s3://"):
         manifest = read_manifest(store, data["id"])
         if manifest is not None:
@@ -178,7 +178,8 @@ def _task(config: RunConfig, job: str, data: Json) -> "Task":
         data_id=data["id"],
         fingerprint=data["fingerprint"],
         usd_per_hour=gang_price(config),
-        spent_seconds=spent_seconds(job_store(config.root, job)) if limited else 0.0,
+        spent_seconds=spent_seconds(job_store(config.root, job, config)) if limited else 0.0,
+        known=True,
     )
 
 

@@ -79,6 +79,7 @@ def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) 
             demand(config)
         _datastore_is_s3(config, datastore)
     _locations_are_real(config)
+    _tiers_are_elsewhere(config)
     _ranks_fit(config, world(config, local_gpus))
     _ranks_have_local_gpus(config, local_gpus)
     _budget_has_price(config)
@@ -149,16 +150,32 @@ def _keys_belong_to_backend(config: RunConfig) -> None:
 
 
 def _root_is_shared(config: RunConfig) -> None:
-    cluster, root = config.cluster, config.root
+    root = config.root
     if root is not None and root.startswith("s3://"):
         return
+    _is_mounted(config, "root", root)
+    if not config.checkpoint.root_is_shared:
+        raise ConfigError(
+            f"root = {root}: must be an s3:// prefix, or one folder that every machine of the gang sees, "
+            "such as FSx for Lustre; if it is that, set checkpoint.root_is_shared=true"
+        )
+
+
+def _tiers_are_shared(config: RunConfig) -> None:
+    for tier in config.checkpoint.tiers:
+        if not tier.startswith("s3://"):
+            _is_mounted(config, "checkpoint.tiers", tier)
+
+
+def _is_mounted(config: RunConfig, key: str, path: str | None) -> None:
+    cluster = config.cluster
     mounts = [folder.rstrip("/") for folder in mounted_folders(config)]
-    if root is not None and any(root == folder or root.startswith(folder + "/") for folder in mounts):
+    if path is not None and any(path == folder or path.startswith(folder + "/") for folder in mounts):
         return
-    key = "host_volumes" if cluster.backend == "batch" else "persistent_volume_claims"
-    where = f"under {' or '.join(mounts)}" if mounts else f"mounted by cluster.{key}"
+    mounting = "host_volumes" if cluster.backend == "batch" else "persistent_volume_claims"
+    where = f"under {' or '.join(mounts)}" if mounts else f"mounted by cluster.{mounting}"
     raise ConfigError(
-        f"root = {root or 'null'}: must be an s3:// prefix or a folder {where} "
+        f"{key} = {path or 'null'}: must be an s3:// prefix or a folder {where} "
         f"with cluster.backend = {cluster.backend}, whose machines do not see this one's files"
     )
 
@@ -184,6 +201,7 @@ _REMOTE: tuple[Callable[[RunConfig], None], ...] = (
     _ranks_have_gpus,
     _keys_belong_to_backend,
     _root_is_shared,
+    _tiers_are_shared,
     _time_limit_is_long_enough,
 )
 
@@ -205,9 +223,17 @@ def _locations_are_real(config: RunConfig) -> None:
             )
 
 
+def _tiers_are_elsewhere(config: RunConfig) -> None:
+    for tier in config.checkpoint.tiers:
+        if config.root is not None and tier.rstrip("/") == config.root.rstrip("/"):
+            raise ConfigError(f"checkpoint.tiers = {tier}: must be another place than root, which is the first tier")
+
+
 def _locations(config: RunConfig) -> Iterator[tuple[str, str]]:
     if config.root is not None:
         yield "root", config.root
+    for tier in config.checkpoint.tiers:
+        yield "checkpoint.tiers", tier
     if isinstance(config.data.corpus, FilesCorpus | DatasetCorpus | ShardsCorpus):
         yield "data.corpus.path", config.data.corpus.path
 
