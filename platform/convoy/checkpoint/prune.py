@@ -49,6 +49,23 @@ def prune(
     )
 
 
+def would_prune(
+    store: Store,
+    own_generation: int,
+    policy: RetentionConfig,
+    *,
+    root: Store | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+) -> Pruned:
+    """What `prune` would remove now. Raises StoreUnavailable."""
+    work = _Pruning(store, root or store, own_generation, lambda: False)
+    tier, history = inventory(store), read_history(root or store)
+    commits = spent_commits(history, tier, policy, grace_seconds)
+    attempts = list(work.spent_attempts(history, tier, grace_seconds))
+    there = sum(attempt.bytes for attempt in tier.attempts if attempt.ref in commits or attempt in attempts)
+    return Pruned(tier=store.uri, commits=commits, attempts=len(attempts), bytes=there)
+
+
 def inventory(store: Store) -> Inventory:
     """What the tier holds, as retention sees it."""
     made = {name: info.modified for name, info in store.listing("commits/").items()}
@@ -83,7 +100,7 @@ class _Pruning:
         for ref in spent_commits(history, tier, policy, grace_seconds):
             self._go_on()
             self._remove_commit(ref)
-        for attempt in self._spent_attempts(history, tier, grace_seconds):
+        for attempt in self.spent_attempts(history, tier, grace_seconds):
             self._go_on()
             self._remove_attempt(attempt)
         for ref in marked - tier.commits.keys():
@@ -125,7 +142,7 @@ class _Pruning:
         if commit is not None:
             self._remove_files(commit.shards)
 
-    def _spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[Attempt]:
+    def spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[Attempt]:
         """One commit may have several attempts, of which it names one."""
         several = {ref for ref, count in Counter(a.ref for a in tier.attempts).items() if count > 1}
         return spent_attempts(history, tier, self._committed(several & tier.commits.keys()), grace_seconds)
