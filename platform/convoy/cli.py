@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from convoy.cli_checkpoints import checkpoints
+
 if TYPE_CHECKING:
     from convoy.events.types import AnyEvent
     from convoy.storage import Store
@@ -50,6 +52,9 @@ ROOT = click.option(
 @click.version_option(package_name="metaflow-convoy")
 def main() -> None:
     """Look at, move and check Convoy's jobs."""
+
+
+main.add_command(checkpoints)
 
 
 @main.command()
@@ -108,13 +113,13 @@ def export(job: str, root: str | None, kind: str, step: int | None, folder: str)
     """Write JOB's weights to FOLDER in a form that other software loads."""
     from pathlib import Path
 
-    store, _, config = _open(root, job)  # before torch is imported: a wrong name is told at once
-    from convoy.checkpoint.commit import DamagedCommitError
+    _, _, config = _open(root, job)  # before torch is imported: a wrong name is told at once
+    from convoy.checkpoint.format import DamagedCommitError
     from convoy.data.local import DataDamaged
     from convoy.training.export import export_job
 
     try:
-        ref = export_job(store, _root(root), config, Path(folder), step)
+        ref = export_job(_root(root), job, config, Path(folder), step)
     except (DamagedCommitError, DataDamaged) as error:
         raise _Failed(error) from None
     click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")
@@ -125,15 +130,19 @@ def export(job: str, root: str | None, kind: str, step: int | None, folder: str)
 @ROOT
 @click.option("--to", "to_step", type=int, required=True, help="Go on from the newest commit at or below this step.")
 def rewind(job: str, root: str | None, to_step: int) -> None:
-    """Let JOB go on from an earlier checkpoint; what came after it is kept, and never read again."""
+    """Let JOB go on from an earlier checkpoint; what came after it is never read again, and pruned in time."""
+    from convoy.checkpoint.leases import lease
+    from convoy.config.run import RunConfig
     from convoy.job.generations import GenerationLostError
     from convoy.job.generations import rewind as rewind_job
     from convoy.job.live import check_not_live
+    from convoy.job.record import tier_stores
 
-    store, _, _ = _open(root, job)
+    store, _, config = _open(root, job)
     check_not_live(store, job)
+    tiers = tier_stores(_root(root), job, RunConfig.model_validate(config)) if config else [store]
     try:
-        target = rewind_job(store, to_step)
+        target = rewind_job(tiers[0], to_step, tiers[1:], lease)
     except GenerationLostError as error:
         raise _Failed(error) from None
     click.echo(f"job {job} goes on from step {target.step} of generation {target.generation}")

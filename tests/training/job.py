@@ -5,14 +5,14 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from convoy.checkpoint.commit import Commit, read_commit
+from convoy.checkpoint import load
+from convoy.checkpoint.commits import read_commit
+from convoy.checkpoint.format import Commit
+from convoy.checkpoint.values import dtype_of
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
@@ -21,12 +21,13 @@ from convoy.events.types import AnyEvent, Event, StepDone
 from convoy.gang.assignment import Assignment, Place
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, Generation, lineage, newest_commit, read_history
-from convoy.job.record import ensure_record, job_store, keep_config
+from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris
 from convoy.storage import open_store
 from convoy.training.loop import TrainingFailedError
 from convoy.training.ranks import lost_peer
 from convoy.training.run import run_rank
 from tests.ranks import on_ranks
+from tests.training.writers import fork_writers, wait_for_each_save
 
 GPT = {"vocab_size": 257, "n_layers": 2, "d_model": 48, "n_heads": 3, "max_sequence_length": 32, "init_std": 0.1}
 LLAMA = GPT | {
@@ -51,7 +52,10 @@ PEER_LOST = "peer lost"
 
 
 def tiny(**sections: Any) -> RunConfig:
-    """A configuration of odd sizes that trains in milliseconds, in fp32; sections replace keys, a custom model all."""
+    """A configuration of odd sizes that trains in milliseconds, in fp32, and keeps every checkpoint.
+
+    sections replace keys, a custom model all.
+    """
     base: dict[str, dict[str, Any]] = {
         "model": dict(GPT),
         "data": {"corpus": {"kind": "synthetic", "tokens": 6000, "vocab_size": 257}, "sequence_length": 16},
@@ -62,7 +66,7 @@ def tiny(**sections: Any) -> RunConfig:
         "optimizer": {"lr": 1e-3},
         "schedule": {"warmup_steps": 3},
         "evaluation": {"every_steps": 1000, "sequences": 5, "sample_tokens": 0},
-        "checkpoint": {"every_steps": None, "export_model": False},
+        "checkpoint": {"every_steps": None, "export_model": False, "retention": {"keep_last": 100}},
     }  # fmt: skip
     for name, keys in sections.items():
         base[name] = keys if "build" in keys else base.get(name, {}) | keys
@@ -83,14 +87,19 @@ class Job:
         self.data_id = manifest.id
         self.fingerprint = fingerprint(manifest, self.config.data)
 
-    def run(self, world: int, fault: Fault | None = None, *, may_die: bool = False, **changed: Any) -> list[Outcome]:
-        """Train a new generation on `world` ranks, each section of `changed` merged into the configuration."""
+    def run(
+        self, world: int, fault: Fault | None = None, *, may_die: bool = False, prompt: bool = True, **changed: Any
+    ) -> list[Outcome]:
+        """Train a new generation on `world` ranks, each section of `changed` merged into the configuration.
+
+        prompt: each step waits until the save that is being written is over; False: as in earnest.
+        """
         config = self.changed(**changed)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             generation = self.form(config, world, listener.getsockname()[1])
             assignments = [self.assignment(config, generation, rank, world) for rank in range(world)]
             assignments[0] = assignments[0].model_copy(update={"listen_fd": listener.fileno()})
-            return on_ranks(world, _train_one, assignments, fault, may_die=may_die)
+            return on_ranks(world, _train_one, assignments, fault, prompt, may_die=may_die)
 
     def changed(self, **sections: Mapping[str, Any]) -> RunConfig:
         plain = self.config.model_dump(mode="json")
@@ -105,6 +114,7 @@ class Job:
             world_size=world,
             config_hash=keep_config(self.store, config),
             rendezvous=f"127.0.0.1:{port}",
+            others=tier_stores(self.root, self.name, config)[1:],
         )
 
     def assignment(self, config: RunConfig, generation: Generation, rank: int, world: int) -> Assignment:
@@ -117,6 +127,7 @@ class Job:
             fingerprint=self.fingerprint,
             generation=generation.generation,
             parent=generation.parent,
+            tiers=tier_uris(self.root, self.name, config),
             place=place(rank, world),
             master_host="127.0.0.1",
             master_port=int(generation.rendezvous.rpartition(":")[2]),
@@ -151,12 +162,11 @@ class Job:
         return next(read_commit(self.store, ref) for ref in lineage(read_history(self.store)) if ref.step == step)
 
     def state(self, commit: Commit | None = None) -> dict[str, Any]:
-        """Everything in a commit's shards, whole and by flat names; the newest commit's by default."""
-        shards = (commit or self.commit()).shards
-        with TemporaryDirectory() as folder:
-            whole = Path(folder) / "whole.pt"
-            dcp_to_torch_save(Path(self.store.uri) / shards, whole)
-            return dict(_flat(torch.load(whole, weights_only=False)))
+        """Every tensor of a commit, whole and by name; the newest commit's by default."""
+        commit = commit or self.commit()
+        tensors = {name: torch.empty(info.shape, dtype=dtype_of(info.dtype)) for name, info in commit.tensors.items()}
+        assert load.restore([self.store], [(commit.ref, [0])], tensors) is not None
+        return tensors
 
 
 def place(rank: int, world: int, nproc_per_node: int | None = None) -> Place:
@@ -184,15 +194,10 @@ def _same(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
-def _flat(value: Any, name: str = "") -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [pair for key, inner in value.items() for pair in _flat(inner, f"{name}/{key}")]
-    if isinstance(value, list):
-        return [pair for i, inner in enumerate(value) for pair in _flat(inner, f"{name}/{i}")]
-    return [(name, value)]
-
-
-def _train_one(rank: int, assignments: list[Assignment], fault: Fault | None) -> Outcome:
+def _train_one(rank: int, assignments: list[Assignment], fault: Fault | None, prompt: bool) -> Outcome:
+    fork_writers()
+    if prompt:
+        wait_for_each_save()
     if fault is not None:
         fault(rank)
     try:

@@ -75,7 +75,7 @@ def test_training_goes_on_from_a_hugging_face_folder(tmp_path: Path) -> None:
     seeded.run(2, optimizer={"lr": 1e-12})
 
     weights = load_file(tmp_path / "hf" / "model.safetensors")
-    saved = given.state()["/model/embed.token.weight"]
+    saved = given.state()["model.embed.token.weight"]
     assert torch.allclose(saved, weights["transformer.wte.weight"], atol=1e-6)
     assert given.events(Evaluated)[0].loss != pytest.approx(seeded.events(Evaluated)[0].loss, abs=1e-3)
 

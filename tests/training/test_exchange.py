@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from convoy.checkpoint.queue import Standing
 from convoy.training.exchange import Agreed, Exchange, StopReason
 from tests.ranks import on_ranks
 
-Offer = tuple[int, StopReason | None]
+Offer = tuple[int, StopReason | None] | tuple[int, StopReason | None, Standing]
+NOTHING = Standing()
 
 
 def exchanged(offers: list[list[Offer]], folder: Path) -> list[list[Agreed]]:
@@ -23,7 +25,7 @@ def _exchange(rank: int, offers: list[list[Offer]], path: str) -> list[Agreed]:
     assert group is not None
     exchange, told = Exchange(group), []
     for offer in offers:
-        exchange.begin(*offer[rank])
+        exchange.begin(*(*offer[rank], NOTHING)[:3])
         told.append(exchange.finish())
     return told
 
@@ -31,13 +33,13 @@ def _exchange(rank: int, offers: list[list[Offer]], path: str) -> list[Agreed]:
 def test_tokens_are_summed_and_each_step_is_exchanged_anew(tmp_path: Path) -> None:
     told = exchanged([[(3, None), (4, None), (0, None)], [(1, None), (1, None), (1, None)]], tmp_path)
 
-    assert told == [[Agreed(7, None), Agreed(3, None)]] * 3
+    assert told == [[Agreed(7, None, NOTHING), Agreed(3, None, NOTHING)]] * 3
 
 
 def test_one_rank_is_enough_to_stop_all(tmp_path: Path) -> None:
     told = exchanged([[(1, None), (1, None)], [(1, None), (1, "requested")]], tmp_path)
 
-    assert told == [[Agreed(2, None), Agreed(2, "requested")]] * 2
+    assert told == [[Agreed(2, None, NOTHING), Agreed(2, "requested", NOTHING)]] * 2
 
 
 def test_all_name_the_same_reason_when_there_are_several(tmp_path: Path) -> None:
@@ -48,6 +50,19 @@ def test_all_name_the_same_reason_when_there_are_several(tmp_path: Path) -> None
 
     assert told[0] == told[1]
     assert all(agreed.stop in pair for agreed, pair in zip(told[0], pairs, strict=True))
+
+
+def test_what_each_rank_knows_of_the_save_under_way_is_summed(tmp_path: Path) -> None:
+    told = exchanged(
+        [
+            [(1, None, Standing(committed=1)), (1, None, NOTHING)],
+            [(1, "requested", Standing(failed=1)), (1, None, Standing(failed=1, superseded=1))],
+        ],
+        tmp_path,
+    )
+
+    stopped = Agreed(2, "requested", Standing(failed=2, superseded=1))
+    assert told == [[Agreed(2, None, Standing(committed=1)), stopped]] * 2
 
 
 def test_finishing_what_was_not_begun_is_an_error(tmp_path: Path) -> None:

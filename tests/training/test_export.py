@@ -6,14 +6,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from convoy.checkpoint.commit import DamagedCommitError
+from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.events.types import ExportFailed
 from convoy.job.exports import MODEL_MARKER, is_exported, model_prefix
 from convoy.job.lineage import CommitRef
 from convoy.model.transformer import Transformer
-from convoy.storage import open_store
 from convoy.training.export import commit_weights, export_commit, export_job, exportable
 from tests.training.job import GPT, LLAMA, Job, tiny
 
@@ -36,7 +35,7 @@ def logits(job: Job, step: int, tokens_bs: torch.Tensor) -> torch.Tensor:
     config = job.config.model
     assert isinstance(config, TransformerConfig)
     model = Transformer(config).eval()
-    model.load_state_dict(commit_weights(job.store, CommitRef(generation=1, step=step), config))
+    model.load_state_dict(commit_weights([job.store], CommitRef(generation=1, step=step), config))
     with torch.no_grad():
         found: torch.Tensor = model(tokens_bs)
     return found
@@ -63,7 +62,7 @@ def test_an_older_commit_is_exported_by_its_step(jobs: dict[str, Job], tmp_path:
     job = jobs["gpt"]
     tokens_bs = torch.arange(10).unsqueeze(0)
 
-    ref = export_job(job.store, job.root, job.config.model_dump(mode="json"), tmp_path / "out", step=5)
+    ref = export_job(job.root, job.name, job.config.model_dump(mode="json"), tmp_path / "out", step=5)
 
     assert ref == CommitRef(generation=1, step=3)
     assert torch.allclose(their_logits(tmp_path / "out", tokens_bs), logits(job, 3, tokens_bs), atol=1e-4)
@@ -76,11 +75,11 @@ def test_what_cannot_be_exported_is_refused_in_one_line(jobs: dict[str, Job], tm
     (tmp_path / "full" / "file").touch()
 
     with pytest.raises(ConfigError, match="no checkpoint at or below step 2"):
-        export_job(job.store, job.root, plain, tmp_path / "out", step=2)
+        export_job(job.root, job.name, plain, tmp_path / "out", step=2)
     with pytest.raises(ConfigError, match="no checkpoint"):
-        export_job(open_store(str(tmp_path / "no-job")), job.root, plain, tmp_path / "out", step=None)
+        export_job(job.root, "no-job", plain, tmp_path / "out", step=None)
     with pytest.raises(ConfigError, match="must be empty or absent"):
-        export_job(job.store, job.root, plain, tmp_path / "full", step=None)
+        export_job(job.root, job.name, plain, tmp_path / "full", step=None)
 
 
 def test_only_shapes_that_transformers_knows_are_exportable(jobs: dict[str, Job], tmp_path: Path) -> None:
@@ -89,18 +88,18 @@ def test_only_shapes_that_transformers_knows_are_exportable(jobs: dict[str, Job]
     assert not exportable(custom)
     assert not exportable(TransformerConfig(norm="rmsnorm"))
     with pytest.raises(ConfigError, match=r"model\.build = a:b: a custom model has no Hugging Face form"):
-        export_commit(jobs["gpt"].store, CommitRef(generation=1, step=6), custom, tmp_path, None, None)
+        export_commit([jobs["gpt"].store], CommitRef(generation=1, step=6), custom, tmp_path, None, None)
 
 
 def test_a_damaged_commit_is_not_exported(tmp_path: Path) -> None:
     job = Job(str(tmp_path / "root"), tiny(train={"steps": 2}))
     job.run(1)
     store = job.store
-    name = next(n for n in store.sizes(job.commit().shards) if n.endswith(".distcp"))
+    name = next(n for n in store.sizes(job.commit().shards) if n.endswith(".bin"))
     store.write(name, store.read(name)[:-1])
 
     with pytest.raises(DamagedCommitError):
-        export_job(store, job.root, job.config.model_dump(mode="json"), tmp_path / "out", step=None)
+        export_job(job.root, job.name, job.config.model_dump(mode="json"), tmp_path / "out", step=None)
 
 
 def test_failing_to_export_fails_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from convoy.checkpoint.commit import Commit, read_commit
+from convoy.checkpoint.commits import read_commit
+from convoy.checkpoint.format import Commit
 from convoy.events.types import Evaluated, Restored, StepDone, WorkerReady
 from convoy.job.generations import rewind
 from convoy.job.lineage import CommitRef

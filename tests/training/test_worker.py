@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from convoy.checkpoint.commit import DamagedCommitError
-from convoy.checkpoint.files import ShardsError
+from convoy.checkpoint.errors import CheckpointError
 from convoy.config.errors import ConfigError
 from convoy.data.local import DataDamaged
 from convoy.events.types import PEER_LOST
 from convoy.gang.assignment import EXPECTED
 from convoy.storage import StoreUnavailable
 from convoy.training.loop import TrainingFailedError
+from convoy.training.saver import SupersededError
 from convoy.training.worker import _fault, _tell
 
-PLAIN = (ConfigError, TrainingFailedError, DamagedCommitError, DataDamaged, ShardsError)
+PLAIN = (ConfigError, TrainingFailedError, SupersededError, CheckpointError, DataDamaged)
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)

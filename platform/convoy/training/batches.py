@@ -23,7 +23,7 @@ class Data:
 
     def __init__(self, config: RunConfig, root: str, data_id: str, expected_fingerprint: str, ranks: Ranks) -> None:
         """Raises ConfigError if the data does not fit the model, DataDamaged if it is not what was prepared."""
-        store = open_store(root)
+        store = open_store(root, config.checkpoint.store)
         manifest = read_manifest(store, data_id)
         if manifest is None:
             raise DataDamaged(f"{root}: prepared data {data_id} is gone")

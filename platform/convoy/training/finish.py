@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from convoy.checkpoint.commit import Progress
 from convoy.data.manifest import TOKENIZER_FILE
 from convoy.events.log import EventWriter
 from convoy.events.types import ExportFailed, SampleText
@@ -15,7 +14,7 @@ from convoy.job.lineage import CommitRef
 from convoy.model.generate import generate
 from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import DTYPES
-from convoy.storage import Store, open_store
+from convoy.storage import Store
 from convoy.training.batches import Data
 from convoy.training.export import export_commit, exportable
 from convoy.training.measure import memory_peak
@@ -27,17 +26,25 @@ GATHERED_BYTES = 4 * 1024**3
 
 
 def finish(
-    assignment: Assignment, ranks: Ranks, trained: Trained, data: Data, events: EventWriter, progress: Progress
+    assignment: Assignment,
+    ranks: Ranks,
+    trained: Trained,
+    data: Data,
+    events: EventWriter,
+    step: int,
+    tiers: list[Store],
+    commit: CommitRef | None,
 ) -> None:
-    """All ranks call it after the last commit. Failing to export is told in the log, and fails nothing."""
-    events.append(memory_peak(ranks, progress.step))
-    write_samples(assignment, ranks, trained, data, events, progress.step)
+    """All ranks call it after the last commit, of `step`. Failing to export is told in the log, and fails nothing."""
+    events.append(memory_peak(ranks, step))
+    write_samples(assignment, ranks, trained, data, events, step)
     # From here on rank 0 is alone. Nobody waits for it: to export a large model takes longer than a barrier may.
     dist.barrier(group=ranks.control)
-    if ranks.first and assignment.config.checkpoint.export_model and exportable(assignment.config.model):
-        failure = export_last(assignment, data, progress.step)
+    wanted = assignment.config.checkpoint.export_model and exportable(assignment.config.model)
+    if ranks.first and wanted and commit is not None:
+        failure = export_last(tiers, commit, assignment, data)
         if failure is not None:
-            events.append(ExportFailed(step=progress.step, error=failure))
+            events.append(ExportFailed(step=step, error=failure))
 
 
 def write_samples(
@@ -66,26 +73,22 @@ def gathered_bytes(trained: Trained, param_dtype: str) -> int:
     return sum(p.numel() for p in trained.module.parameters()) * DTYPES[param_dtype].itemsize
 
 
-def export_last(assignment: Assignment, data: Data, step: int) -> str | None:
+def export_last(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: Data) -> str | None:
     """Export the newest commit unless it is; why that failed, in one line. The job is committed all the same."""
-    ref = CommitRef(generation=assignment.generation, step=step)
     try:
-        store = open_store(assignment.job_uri)
         # A generation that had nothing left to do made no commit; one before it may have died while it exported.
-        if ref.name not in store.sizes(ref.name) and assignment.parent is not None:
-            ref = assignment.parent
-        if not is_exported(store, ref):
-            put_model(store, ref, assignment, data)
+        if not is_exported(tiers[0], ref):
+            put_model(tiers, ref, assignment, data)
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return None
 
 
-def put_model(store: Store, ref: CommitRef, assignment: Assignment, data: Data) -> None:
+def put_model(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: Data) -> None:
     """Write the commit's weights as `model/<g>-<step>/…` of the job."""
     with tempfile.TemporaryDirectory(prefix="convoy-model-") as folder:
         tokenizer = data.folder / TOKENIZER_FILE
-        export_commit(store, ref, assignment.config.model, Path(folder), tokenizer, data.manifest.eos_id)
+        export_commit(tiers, ref, assignment.config.model, Path(folder), tokenizer, data.manifest.eos_id)
         # The marker last: a folder without it is not a model.
         for path in sorted(Path(folder).iterdir(), key=lambda path: path.name == MODEL_MARKER):
-            store.write(f"{model_prefix(ref)}{path.name}", path.read_bytes())
+            tiers[0].write(f"{model_prefix(ref)}{path.name}", path.read_bytes())

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from convoy.checkpoint.commit import Progress
+from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
-from convoy.events.types import CheckpointFailed, Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
+from convoy.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.clock import Clock
 from convoy.training.exchange import StopReason
 from convoy.training.optimizer import learning_rate
@@ -52,10 +52,10 @@ class Training:
     """This generation has applied an update."""
     nonfinite: int = 0
     """Skipped steps in a row."""
-    committed: int = 0
-    """Step of the newest commit."""
+    begun_at: int = 0
+    """Step at which this generation begins."""
     tried: int = 0
-    """Step of the newest save, failed ones included."""
+    """Step of the newest save, failed and skipped ones included."""
     stopped: StopReason | None = None
     """Why training ended before the last step."""
     own: RankThroughput = field(default_factory=lambda: RankThroughput(step=0, tokens=0, seconds=0.0))
@@ -70,9 +70,10 @@ def train(t: Training) -> Progress:
     total = t.config.train.steps
     if t.progress.step == 0:
         evaluate(t)
-    t.committed = t.tried = t.progress.step
+    t.begun_at = t.tried = t.progress.step
     while t.progress.step < total:
         result, lr = one_step(t)
+        t.saver.settle(result.standing, t.progress.step)
         log_step(t, result, lr)
         check_finite(t, result)
         if not (t.updated or result.skipped):
@@ -96,7 +97,7 @@ def one_step(t: Training) -> tuple[StepResult, float]:
     batches = next(t.batches)
     t.clock.mark("data")
     lr = learning_rate(t.progress.step, t.config.train.steps, t.config.optimizer, t.config.schedule)
-    result = t.stepper(batches, t.progress.step, lr, t.vote(t.elapsed()))
+    result = t.stepper(batches, t.progress.step, lr, t.vote(t.elapsed()), t.saver.standing())
     t.nonfinite = t.nonfinite + 1 if result.skipped else 0
     t.progress = Progress(
         step=t.progress.step + 1,
@@ -143,41 +144,47 @@ def check_finite(t: Training, result: StepResult) -> None:
     detail = f"{most} steps in a row had a loss or gradient that is not finite (loss {result.loss})"
     if t.first:
         t.events.append(Stopping(step=t.progress.step, reason="nonfinite", detail=detail))
+    t.saver.finish(t.progress.step)
     raise TrainingFailedError(f"step {t.progress.step}: {detail}; the newest checkpoint is from before them")
 
 
 def save_is_due(t: Training) -> bool:
-    """A multiple of `checkpoint.every_steps` was reached since the last commit, and this step was finite."""
+    """A multiple of `checkpoint.every_steps` was reached since the last save, and this step was finite."""
     every, step = t.config.checkpoint.every_steps, t.progress.step
     # Weights with which a step was skipped may be broken already: the commit before them stands.
     if every is None or t.nonfinite:
         return False
-    failed_before = t.tried > t.committed
-    return step // every > t.committed // every and (not failed_before or step - t.tried >= every / RETRY_SHARE)
+    saved = max(t.begun_at, t.saver.newest)
+    failed_since = t.tried > saved
+    return step // every > saved // every and (not failed_since or step - t.tried >= every / RETRY_SHARE)
 
 
 def save(t: Training, *, last: bool) -> None:
-    """Save. Only the last save may not fail."""
+    """Begin to save. The last save is waited for, and it alone may not fail."""
     if t.nonfinite:
         check_weights(t)
     t.tried = t.progress.step
-    outcome = t.saver.save(t.progress)
-    if t.first:
-        t.events.append(outcome)
-    if not isinstance(outcome, CheckpointFailed):
-        t.committed = outcome.step
-    elif last:
-        raise TrainingFailedError(f"the last checkpoint, of step {outcome.step}, was not saved: {outcome.error}")
+    if not last:
+        t.saver.save(t.progress)
+        return
+    error = t.saver.save_last(t.progress)
+    if error is not None:
+        raise TrainingFailedError(f"the last checkpoint, of step {t.progress.step}, was not saved: {error}")
 
 
 def check_weights(t: Training) -> None:
     """Whether the weights are worth keeping though the last step was skipped: raises TrainingFailedError if not."""
     loss = t.evaluate(t.progress.step).loss
     if not math.isfinite(loss):
+        t.saver.finish(t.progress.step)
         raise TrainingFailedError(
             f"step {t.progress.step}: the last step was not finite, nor is the held-out loss ({loss}); "
-            f"the newest checkpoint, of step {t.committed}, stands"
+            f"{_stands(t.saver.committed)}"
         )
+
+
+def _stands(committed: int | None) -> str:
+    return "there is no checkpoint" if committed is None else f"the newest checkpoint, of step {committed}, stands"
 
 
 def evaluate(t: Training) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from convoy.checkpoint.commit import Progress
+from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, WorkerReady
@@ -23,6 +23,7 @@ from convoy.training.measure import environment, measure_matmul, memory_peak
 from convoy.training.model import Trained, build_trained, model_built
 from convoy.training.optimizer import check_all_trained
 from convoy.training.ranks import Ranks, connect
+from convoy.training.restore import restore
 from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper
 
@@ -32,13 +33,14 @@ Phase = Literal["imported", "connected", "built", "restored", "first_step"]
 def run_rank(assignment: Assignment, began: float) -> bool:
     """Do the whole task of one rank; True if all ranks agreed to stop before the last step.
 
-    began: when its process started, by `time.perf_counter`. Raises TrainingFailedError, and what a user can mend as
-    ConfigError, DataDamaged, DamagedCommitError, ShardsError or StoreUnavailable.
+    began: when its process started, by `time.perf_counter`. Raises TrainingFailedError, SupersededError, and what a
+    user can mend as ConfigError, DataDamaged, CheckpointError or StoreUnavailable.
     """
-    store, place = open_store(assignment.job_uri), assignment.place
-    events = EventWriter(store, assignment.generation, place.node, place.rank)
+    place, kept_in = assignment.place, assignment.config.checkpoint.store
+    tiers = [open_store(uri, kept_in) for uri in assignment.tiers or [assignment.job_uri]]
+    events = EventWriter(tiers[0], assignment.generation, place.node, place.rank)
     try:
-        stopped = _run(assignment, store, Log(events, began))
+        stopped = _run(assignment, tiers, Log(events, began))
     except BaseException:
         with contextlib.suppress(StoreUnavailable):  # never in place of the cause
             events.close()
@@ -62,7 +64,7 @@ class Log:
         return time.perf_counter() - self.began
 
 
-def _run(assignment: Assignment, store: Store, log: Log) -> StopReason | None:
+def _run(assignment: Assignment, tiers: list[Store], log: Log) -> StopReason | None:
     config, events = assignment.config, log.events
     log.ready("imported")
     ranks = connect(assignment)
@@ -73,17 +75,20 @@ def _run(assignment: Assignment, store: Store, log: Log) -> StopReason | None:
         events.append(model_built(config, trained.module))
     data = Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     log.ready("built")
-    saver = Saver(store, assignment, ranks, trained)
-    progress, restored = saver.restore()
-    if restored is not None and ranks.first:
-        events.append(restored)
+    start = restore(assignment, ranks, trained, tiers, events)
     log.ready("restored")
-    with data.steps_from(progress.step) as batches:
-        training = _training(assignment, ranks, trained, data, saver, log, batches, progress)
-        ended = train(training)
-    # Who asked for the end may not wait for more than the commit.
-    if training.stopped != "requested":
-        finish(assignment, ranks, trained, data, events, ended)
+    saver = Saver(assignment, ranks, trained, [tier.uri for tier in tiers], events, start.parent)
+    patience = 0.0
+    try:
+        with data.steps_from(start.progress.step) as batches:
+            training = _training(assignment, ranks, trained, data, saver, log, batches, start.progress)
+            ended = train(training)
+        # Who asked for the end may not wait for more than the commit.
+        if training.stopped != "requested":
+            finish(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
+            patience = config.checkpoint.deadline_seconds
+    finally:
+        saver.close(patience)
     return training.stopped
 
 
@@ -117,7 +122,7 @@ def _training(
         clock=clock,
         elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.seconds(),
         vote=_voter(assignment),
-        after_first_step=lambda: _first_step(log, ranks, trained, config),
+        after_first_step=lambda: _first_step(log, ranks, trained, config, saver),
         memory=lambda step: memory_peak(ranks, step),
         progress=progress,
     )
@@ -128,14 +133,15 @@ def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks) ->
     return lambda step: evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control)
 
 
-def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig) -> None:
-    """The machine's matmul rate is measured once it is warm, and after the start-up that people wait for."""
+def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver) -> None:
+    """What is made ready once the machine is warm, after the start-up that people wait for."""
     log.ready("first_step")
     check_all_trained(trained.module, trained.optimizer)
     seconds = config.train.matmul_peak_seconds
     if seconds:
         rate = measure_matmul(ranks, config.train.param_dtype, seconds)
         log.events.append(environment(ranks, config.train.param_dtype, rate))
+    saver.start()
 
 
 def _voter(assignment: Assignment) -> Callable[[float], StopReason | None]:

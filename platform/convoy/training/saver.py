@@ -1,20 +1,30 @@
-"""What this job's commits say, and what the log says of each save."""
+"""The saves of one generation: begun by the loop, written aside, settled by what all ranks say in each step."""
 
+import contextlib
 import time
+import uuid
+from collections.abc import Iterator
 
 import torch
+import torch.distributed as dist
 
-from convoy.checkpoint.commit import Commit, Progress, SamplerPosition
-from convoy.checkpoint.restore import restore
-from convoy.checkpoint.save import save
-from convoy.checkpoint.state import parameter_shapes, put_tensors, tensors_of
+from convoy.checkpoint.engine import Engine
+from convoy.checkpoint.format import Commit, Progress, SamplerPosition
+from convoy.checkpoint.messages import AfterCommit, WriterSetup
+from convoy.checkpoint.queue import Attempt, SaveQueue, Standing
+from convoy.checkpoint.state import tensors_of
 from convoy.config.run import config_hash
-from convoy.data.sampler import SamplerState, check_resume
-from convoy.events.types import CheckpointFailed, CheckpointSaved, Restored
+from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment
-from convoy.storage import Store
+from convoy.job.lineage import CommitRef
+from convoy.storage import StoreUnavailable
 from convoy.training.model import Trained
 from convoy.training.ranks import Ranks
+from convoy.training.save_log import SaveLog, Timing
+
+FIRST_PAUSE_SECONDS = 0.002
+LONGEST_PAUSE_SECONDS = 0.1
+"""Between two exchanges while the gang waits for nothing but its last save."""
 
 
 class SupersededError(RuntimeError):
@@ -22,57 +32,222 @@ class SupersededError(RuntimeError):
 
 
 class Saver:
-    """Saves and restores the training state of one generation."""
+    """Makes the commits of this generation. All ranks make the same calls in the same order."""
 
-    def __init__(self, store: Store, assignment: Assignment, ranks: Ranks, trained: Trained) -> None:
-        self._store = store
+    def __init__(
+        self,
+        assignment: Assignment,
+        ranks: Ranks,
+        trained: Trained,
+        tiers: list[str],
+        events: EventWriter,
+        parent: CommitRef | None,
+    ) -> None:
+        """tiers: URIs of the job on each. parent: the commit that the state came from."""
+        config = assignment.config.checkpoint
         self._assignment = assignment
         self._ranks = ranks
         self._trained = trained
+        self._tiers = tiers
+        self._parent = parent
+        self._queue = SaveQueue(len(tiers), "")
+        self._engine: Engine | None = None
+        self._log = SaveLog(events, tiers, ranks.place.world_size, ranks.first, config.alert_after_failures)
+        self._drafts: dict[int, Commit] = {}
+        self._timings: dict[int, Timing] = {}
+        self._commits = 0
+        self._skipped = 0
+        self._last_error = ""
+        self.newest_commit = parent
+        """None: there is none yet."""
 
-    def save(self, progress: Progress) -> CheckpointSaved | CheckpointFailed:
-        """Save the state after `progress.step` steps. All ranks call it and get the same answer.
+    @property
+    def newest(self) -> int:
+        """Newest step that is committed, under way, or was skipped because too much was under way; 0: none."""
+        return max([self.committed or 0, self._skipped, *self._queue.steps])
+
+    @property
+    def committed(self) -> int | None:
+        """Step of the newest commit; None: there is none."""
+        return None if self.newest_commit is None else self.newest_commit.step
+
+    def start(self) -> None:
+        """Have everything ready, so that the first save is as quick as any. After the first update: not before has
+        the optimizer all its state. Raises CheckpointError, on all ranks, for a state that cannot be saved."""
+        if self._engine is not None:
+            return
+        config, place = self._assignment.config.checkpoint, self._ranks.place
+        setup = WriterSetup(
+            tiers=self._tiers,
+            store=config.store,
+            keep_last=config.retention.keep_last,
+            keep_every_steps=config.retention.keep_every_steps,
+        )
+        self._queue = SaveQueue(len(self._tiers), self._session())
+        self._engine = Engine(
+            setup,
+            rank=place.rank,
+            world_size=place.world_size,
+            group=self._ranks.saving,
+            device=self._ranks.device,
+            optimizer=self._trained.optimizer,
+        )
+        self._engine.start()
+        self._engine.plan(self._state())
+
+    def standing(self) -> Standing:
+        """What this rank knows of the save that is being written; never blocks."""
+        return Standing() if self._engine is None else self._engine.standing(self._queue.under_way)
+
+    def settle(self, sums: Standing, step: int) -> None:
+        """Draw the conclusions from all ranks' standing, `step` steps done.
 
         Raises SupersededError, on all ranks, if the job is another gang's now.
         """
-        tensors = tensors_of(self._trained.module, self._trained.optimizer)
-        saved = save(self._store, tensors, self._draft(progress, parameter_shapes(tensors)), self._ranks.saving)
-        if saved.superseded:
-            raise SupersededError(f"step {progress.step}: {saved.error}; its checkpoints count, this gang's do not")
-        if saved.error is not None:
-            return CheckpointFailed(step=progress.step, error=saved.error)
-        return CheckpointSaved(step=progress.step, attempt=saved.attempt, bytes=saved.bytes, seconds=saved.seconds)
+        if self._engine is None:
+            return
+        self._log.take(self._engine.reports())
+        self._note_staged()
+        settled = self._queue.settle(sums)
+        if settled.superseded:
+            raise SupersededError(
+                f"step {step}: generation {self._assignment.generation} is superseded: another run of the job formed a "
+                "newer one; its checkpoints count, this gang's do not"
+            )
+        if settled.committed is not None:
+            self._on_commit(settled.committed)
+        lost = settled.moved or settled.given_up
+        if lost is not None:
+            self._on_failure(lost, settled.start if settled.moved else None, step)
+        if settled.start is not None:
+            self._submit(settled.start)
 
-    def restore(self) -> tuple[Progress, Restored | None]:
-        """Where the generation starts: its parent commit's state, or step 0 as built.
+    def save(self, progress: Progress, *, now: bool = False) -> None:
+        """Begin to save the state after `progress.step` steps; skip it if two saves are under way.
 
-        Raises as `checkpoint.restore`, and ConfigError if the commit is of other data, seed or global batch.
+        now: the state is copied before this returns, not beside the next forward and backward.
         """
-        parent = self._assignment.parent
-        if parent is None:
-            return Progress(), None
-        began = time.perf_counter()
-        tensors = tensors_of(self._trained.module, self._trained.optimizer)
-        commit = restore(self._store, parent, tensors, self._ranks.saving)
-        self._check_same_job(commit)
-        put_tensors(self._trained.module, self._trained.optimizer, tensors)
-        took = time.perf_counter() - began
-        return commit.progress, Restored(from_generation=parent.generation, step=parent.step, seconds=took)
+        self.start()
+        assert self._engine is not None
+        if not self._queue.may_add():
+            self._skipped = progress.step
+            self._log.skipped(progress.step, self._queue.steps)
+            return
+        slot = self._queue.free_slot()
+        timing = self._timings[progress.step] = Timing(time.perf_counter(), self._engine.waited_seconds, slot)
+        self._drafts[progress.step] = self._draft(progress)
+        self._engine.stage(slot, self._state(), now=now)
+        begun = self._queue.add(progress.step)
+        if begun is not None:
+            self._submit(begun)
+        timing.call = timing.since()
 
-    def _check_same_job(self, commit: Commit) -> None:
-        train = self._assignment.config.train
-        position = SamplerState(commit.sampler.seed, commit.sampler.next_sample, commit.fingerprint)
-        check_resume(position, commit.step, train.global_batch, train.seed, self._assignment.fingerprint)
+    def save_last(self, progress: Progress) -> str | None:
+        """Save the state after `progress.step` steps, and wait until it is settled: why there is no commit, or None."""
+        while not self._queue.may_add():
+            self._exchange(progress.step, until=1)
+        self.save(progress, now=True)
+        self.finish(progress.step)
+        return None if self.committed == progress.step else self._last_error
 
-    def _draft(self, progress: Progress, parameters: dict[str, list[int]]) -> Commit:
+    def finish(self, step: int) -> None:
+        """Wait until every save under way is settled; each has its deadline."""
+        self._exchange(step, until=0)
+
+    def close(self, deadline_seconds: float) -> None:
+        """End the writer process. What it does between saves, such as copying to other tiers, gets so long to end."""
+        if self._engine is None:
+            return
+        self._engine.close(deadline_seconds)
+        with contextlib.suppress(StoreUnavailable):  # how the training ended counts, not what the log missed of it
+            self._log.take(self._engine.reports())
+
+    def _exchange(self, step: int, until: int) -> None:
+        """Exchange standings until at most `until` saves are under way."""
+        pauses = _pauses()
+        while len(self._queue.steps) > until:
+            sums = torch.tensor(self.standing().values())
+            dist.all_reduce(sums, group=self._ranks.saving)
+            before = self._queue.under_way
+            self.settle(Standing(*sums.tolist()), step)
+            if self._queue.under_way == before:
+                time.sleep(next(pauses))
+            else:
+                pauses = _pauses()
+
+    def _submit(self, attempt: Attempt) -> None:
+        assert self._engine is not None
+        self._engine.submit(attempt, self._drafts[attempt.step], self._assignment.config.checkpoint.deadline_seconds)
+
+    def _on_commit(self, attempt: Attempt) -> None:
+        assert self._engine is not None
+        self._engine.forget(attempt)
+        self._log.committed(attempt, self._timings[attempt.step])
+        self._done(attempt.step)
+        self.newest_commit = CommitRef(generation=self._assignment.generation, step=attempt.step)
+        self._engine.after_commit(self._chores(attempt))
+        self._commits += 1
+
+    def _on_failure(self, attempt: Attempt, retried: Attempt | None, step: int) -> None:
+        assert self._engine is not None
+        self._engine.forget(attempt)
+        error = self._last_error = self._agreed_error(attempt)
+        self._log.failed(attempt, error, retried)
+        if retried is None:
+            self._done(attempt.step)
+            self._log.in_a_row(self._queue.failures, step, self.committed, error)
+
+    def _agreed_error(self, attempt: Attempt) -> str:
+        """The lowest rank's that knows one. A gather of text, but only when a save has failed."""
+        errors: list[str | None] = [None] * self._ranks.place.world_size
+        dist.all_gather_object(errors, self._log.error_of(attempt), group=self._ranks.saving)
+        return next((f"rank {rank}: {error}" for rank, error in enumerate(errors) if error), "no rank knows why")
+
+    def _done(self, step: int) -> None:
+        self._drafts.pop(step, None)
+        self._timings.pop(step, None)
+
+    def _note_staged(self) -> None:
+        """Before the slot is used again."""
+        assert self._engine is not None
+        for timing in self._timings.values():
+            at = self._engine.staged_at(timing.slot) if timing.staged is None else None
+            if at is not None:
+                timing.staged, timing.joined = at - timing.began, self._engine.waited_seconds - timing.waited
+
+    def _chores(self, attempt: Attempt) -> AfterCommit:
+        """Each part is read back by a rank of another host; where all ranks share one, from the storage itself."""
+        place, config = self._ranks.place, self._assignment.config.checkpoint
+        hosts = place.world_size // place.host_ranks
+        away = place.host_ranks * (1 + self._commits % (hosts - 1)) if hosts > 1 else 1
+        here = self._tiers[attempt.tier]
+        return AfterCommit(
+            ref=CommitRef(generation=self._assignment.generation, step=attempt.step),
+            tier=here,
+            writer=place.rank,
+            verify_part=(place.rank + away) % place.world_size if config.verify else None,
+            drop_cache=hosts == 1,
+            copy_to=[tier for tier in self._tiers if tier != here],
+            prune=self._ranks.first,
+            generation=self._assignment.generation,
+        )
+
+    def _state(self) -> dict[str, object]:
+        return tensors_of(self._trained.module, self._trained.optimizer)
+
+    def _session(self) -> str:
+        box = [uuid.uuid4().hex[:12]]
+        dist.broadcast_object_list(box, group=self._ranks.saving, group_src=0)
+        return box[0]
+
+    def _draft(self, progress: Progress) -> Commit:
         config, mesh = self._assignment.config, self._ranks.mesh
         return Commit(
+            job=self._assignment.job,
             generation=self._assignment.generation,
             step=progress.step,
             attempt="",
-            parent=self._assignment.parent,
-            files={},
-            parameters=parameters,
+            parent=self._parent,
             world_size=self._ranks.place.world_size,
             mesh=dict(zip(mesh.mesh_dim_names or (), mesh.shape, strict=True)),
             progress=progress,
@@ -82,5 +257,11 @@ class Saver:
             data_id=self._assignment.data_id,
             config_hash=config_hash(config),
             versions={"torch": torch.__version__},
-            created=0.0,
         )
+
+
+def _pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(LONGEST_PAUSE_SECONDS, 1.5 * pause)

@@ -13,6 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from convoy.checkpoint.queue import Standing
 from convoy.training.clock import Clock
 from convoy.training.exchange import Exchange, StopReason
 from convoy.training.optimizer import set_learning_rate
@@ -43,6 +44,8 @@ class StepResult:
     skipped: bool
     """Loss or gradient was not finite: the update was not applied."""
     stop: StopReason | None
+    standing: Standing
+    """Of the save under way, over all ranks."""
 
 
 class Stepper:
@@ -68,9 +71,11 @@ class Stepper:
         self._world_size = dist.get_world_size()
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
-    def __call__(self, batches: Sequence[Batch], step: int, lr: float, vote: StopReason | None) -> StepResult:
+    def __call__(
+        self, batches: Sequence[Batch], step: int, lr: float, vote: StopReason | None, standing: Standing
+    ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
-        self._exchange.begin(sum(b.weight for b in batches), vote)
+        self._exchange.begin(sum(b.weight for b in batches), vote, standing)
         loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
         for i, batch in enumerate(batches):
             self._sync_replicas(last=i == len(batches) - 1)
@@ -94,7 +99,7 @@ class Stepper:
             self._update(lr, norm)
         self._optimizer.zero_grad(set_to_none=True)
         self._clock.mark("optimizer")
-        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop)
+        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.standing)
 
     def _sync_replicas(self, *, last: bool) -> None:
         """With replicas (HSDP), gradients cross between them once per step, not once per micro batch."""

@@ -37,14 +37,13 @@ def main() -> int:
 
 def _tell(error: Exception, reason: Path) -> int:
     """Leave one line for the agent; a traceback is for bugs only."""
-    from convoy.checkpoint.commit import DamagedCommitError
-    from convoy.checkpoint.files import ShardsError
+    from convoy.checkpoint.errors import CheckpointError
     from convoy.data.local import DataDamaged
     from convoy.training.loop import TrainingFailedError
     from convoy.training.ranks import lost_peer
     from convoy.training.saver import SupersededError
 
-    plain = ConfigError | TrainingFailedError | SupersededError | DataDamaged | DamagedCommitError | ShardsError
+    plain = ConfigError | TrainingFailedError | SupersededError | DataDamaged | CheckpointError
     if not isinstance(error, plain | StoreUnavailable):
         return _fault(error, reason, PEER_LOST if lost_peer(error) else 1)
     outage = isinstance(error, StoreUnavailable)

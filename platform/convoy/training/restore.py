@@ -1,0 +1,91 @@
+"""Where a generation starts: the newest commit of its lineage that is whole, or the beginning."""
+
+from dataclasses import dataclass, replace
+
+import torch.distributed as dist
+
+from convoy.checkpoint import load
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.format import Commit, Progress
+from convoy.checkpoint.marks import mark_damaged
+from convoy.checkpoint.state import parameter_shapes, put_tensors, tensors_of
+from convoy.data.sampler import SamplerState, check_resume
+from convoy.events.log import EventWriter
+from convoy.events.types import CheckpointDamaged, Restored
+from convoy.gang.assignment import Assignment
+from convoy.job.lineage import CommitRef, candidates, read_history
+from convoy.storage import Store, StoreUnavailable
+from convoy.training.model import Trained
+from convoy.training.ranks import Ranks
+from convoy.training.same_model import check_same_model
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the generation goes on from."""
+
+    progress: Progress
+    parent: CommitRef | None
+    """An older commit than the generation was formed to go on from, where that turned out to be damaged."""
+
+
+def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[Store], events: EventWriter) -> Start:
+    """Fill model and optimizer. All ranks call it and get the same; without a parent the state stays as built.
+
+    Raises, on all ranks alike, StoreUnavailable, CheckpointError where no commit is whole, and ConfigError for a
+    commit of another model, format, data, seed or global batch.
+    """
+    if assignment.parent is None:
+        return Start(Progress(), None)
+    commits = _candidates(assignment, ranks, tiers)
+    tensors = tensors_of(trained.module, trained.optimizer)
+    shapes = parameter_shapes(tensors)
+
+    def check(commit: Commit) -> None:
+        check_same_model(commit, shapes)
+        _check_same_data(assignment, commit)
+
+    def damaged(damage: load.Damage) -> None:
+        """Rank 0: keep the evidence, and tell."""
+        tier, ref = tiers[damage.tier], damage.ref
+        mark_damaged(tier, ref, damage.error)
+        told = CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tier.uri, error=damage.error)
+        events.append(told)
+
+    found = load.restore(tiers, commits, tensors, group=ranks.saving, on_damage=damaged, check=check)
+    if found is None:
+        raise CheckpointError(f"{assignment.job_uri}: the job had checkpoints, and none is there now")
+    put_tensors(trained.module, trained.optimizer, tensors)
+    commit, tier = found.commit, tiers[found.tier].uri
+    if ranks.first:
+        told = Restored(
+            from_generation=commit.generation, step=commit.step, seconds=found.seconds, bytes=commit.bytes, tier=tier
+        )
+        events.append(told)
+    return Start(commit.progress, commit.ref)
+
+
+def _candidates(assignment: Assignment, ranks: Ranks, tiers: list[Store]) -> load.Candidates | None:
+    """What rank 0 finds in the lineage of the gang's own generation; on the other ranks None."""
+    found: load.Candidates | None = None
+    failure: StoreUnavailable | None = None
+    if ranks.first:
+        try:
+            history = read_history(tiers[0], tiers[1:])
+            ours = {n: g for n, g in history.generations.items() if n <= assignment.generation}
+            found = candidates(replace(history, generations=ours))
+        except StoreUnavailable as error:
+            failure = error
+    told: list[StoreUnavailable | None] = [failure]
+    dist.broadcast_object_list(told, group=ranks.saving, group_src=0)
+    if told[0] is not None:
+        raise told[0]
+    return found
+
+
+def _check_same_data(assignment: Assignment, commit: Commit) -> None:
+    train = assignment.config.train
+    if commit.sampler is None:
+        return
+    position = SamplerState(commit.sampler.seed, commit.sampler.next_sample, commit.fingerprint)
+    check_resume(position, commit.step, train.global_batch, train.seed, assignment.fingerprint)
