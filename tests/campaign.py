@@ -10,5 +10,9 @@ FULL = 10
 
 def examples(count: int) -> settings:
     """Settings of a property test that tries `count` examples in CI."""
-    times = FULL if os.environ.get("CONVOY_CAMPAIGN") == "full" else 1
-    return settings(max_examples=count * times, deadline=None)
+    return settings(max_examples=times(count), deadline=None)
+
+
+def times(count: int) -> int:
+    """How often a drill is repeated that is repeated `count` times in CI."""
+    return count * (FULL if os.environ.get("CONVOY_CAMPAIGN") == "full" else 1)

@@ -1,14 +1,18 @@
 """What only a folder can do or suffer: crash leftovers, permissions, full disks."""
 
+import errno
+import mmap
 import os
+import random
 import resource
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, StoreUnfit, open_store
 from convoy.storage.posix import PosixStore
 
 NOBODY = 65534
@@ -102,6 +106,9 @@ FORBIDDEN: dict[str, Callable[[Store], object]] = {
     "sizes": lambda store: store.sizes("folder/"),
     "sizes from above": lambda store: store.sizes(""),
     "appender": lambda store: store.appender("folder/log"),
+    "put": lambda store: store.put("folder/new", memoryview(b"x"), 1024),
+    "read into": lambda store: store.read_into("folder/object", 0, memoryview(bytearray(1))),
+    "drop cache": lambda store: store.drop_cache("folder/object"),
 }
 
 
@@ -119,7 +126,7 @@ def test_a_folder_without_permission_is_unavailable_and_nothing_is_missing(tmp_p
     assert seen == "StoreUnavailable"
 
 
-@pytest.mark.parametrize("operation", ["create", "write", "appender"])
+@pytest.mark.parametrize("operation", ["create", "write", "appender", "put"])
 def test_a_file_where_a_folder_is_needed_is_unavailable(tmp_path: Path, operation: str) -> None:
     (tmp_path / "folder").write_text("a file")
     assert error_of(lambda: FORBIDDEN[operation](PosixStore(tmp_path))) == "StoreUnavailable"
@@ -177,3 +184,83 @@ def test_a_relative_folder_stays_where_it_was_when_the_process_moves(
     monkeypatch.chdir("/")
     store.write("a", b"1")
     assert (tmp_path / "jobs" / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("aligned", [True, False], ids=["whole pages", "an odd address"])
+def test_a_put_that_fails_takes_its_file_along(tmp_path: Path, aligned: bool) -> None:
+    chunk = 2**16
+
+    def fill_up() -> str:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        buffer = mmap.mmap(-1, 4 * chunk)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 * chunk, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        data = memoryview(buffer)[not aligned : 4 * chunk]
+        return error_of(lambda: PosixStore(tmp_path).put("shards/a.bin", data, chunk, threads=2))
+
+    assert in_a_child(fill_up) == "StoreUnavailable"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("count", [3 * 4096, 3 * 4096 + 1, 2 * 4096 - 1, 1])
+@pytest.mark.parametrize("address", [0, 512, 1])
+def test_bytes_at_any_address_and_of_any_length_are_put_as_they_are(tmp_path: Path, count: int, address: int) -> None:
+    buffer = mmap.mmap(-1, 5 * 4096)
+    buffer[:] = random.Random(1).randbytes(len(buffer))
+    with memoryview(buffer) as view, view[address : address + count] as data:
+        PosixStore(tmp_path).put("object", data, 4096, threads=2)
+        assert (tmp_path / "object").read_bytes() == data
+
+
+GONE: dict[str, Callable[[Store], object]] = {
+    **{name: call for name, call in FORBIDDEN.items() if name != "appender"},
+    "now": lambda store: store.now(),
+    "prove": lambda store: store.prove(),
+}
+
+
+@pytest.mark.parametrize("operation", GONE)
+@pytest.mark.parametrize("seen_by", ["writing", "reading", "listing"])
+def test_a_folder_that_was_there_and_has_gone_is_away_not_empty(tmp_path: Path, operation: str, seen_by: str) -> None:
+    PosixStore(tmp_path / "job").write("folder/object", b"x")
+    store = PosixStore(tmp_path / "job")
+    {
+        "writing": lambda: store.write("JOB.json", b"{}"),
+        "reading": lambda: store.read("folder/object"),
+        "listing": lambda: store.sizes(""),
+    }[seen_by]()
+    (tmp_path / "job").rename(tmp_path / "unmounted")
+    with pytest.raises(StoreUnavailable, match="is it still mounted"):
+        GONE[operation](store)
+    assert [path.name for path in tmp_path.iterdir()] == ["unmounted"]
+    (tmp_path / "unmounted").rename(tmp_path / "job")
+    assert store.read("folder/object") == b"x"
+
+
+def test_a_file_system_without_hard_links_is_unfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")  # as FAT does
+
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(StoreUnfit, match="no hard links"):
+        PosixStore(tmp_path).prove()
+
+
+def test_a_file_system_whose_links_replace_is_unfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", lambda source, target: shutil.copyfile(source, target))
+    with pytest.raises(StoreUnfit, match="replaces"):
+        PosixStore(tmp_path).prove()
+    assert PosixStore(tmp_path).sizes("") == {}
+
+
+def test_a_link_whose_reply_was_lost_is_known_to_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def applied_but_exists(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(errno.EEXIST, "File exists")  # what NFS answers to the request it saw twice
+
+    store = PosixStore(tmp_path)
+    monkeypatch.setattr(os, "link", applied_but_exists)
+    assert store.create("commit", b"ours")
+    monkeypatch.setattr(os, "link", link)
+    assert not store.create("commit", b"theirs")

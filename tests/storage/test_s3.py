@@ -1,16 +1,16 @@
 """What only S3 can do or suffer: endpoints that go away, lost replies, segments."""
 
-import select
 import socket
-import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from moto.backends import get_backend
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from mypy_boto3_s3 import S3Client
 
+from convoy.config.checkpoint import StoreConfig
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from convoy.storage.s3_log import SEGMENT_SECONDS
 from tests.conftest import S3Server
@@ -21,6 +21,10 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "read": lambda store: store.read("object"),
     "delete": lambda store: store.delete("object"),
     "sizes": lambda store: store.sizes(""),
+    "put": lambda store: store.put("shards", memoryview(b"x"), 1024),
+    "read into": lambda store: store.read_into("object", 0, memoryview(bytearray(1))),
+    "now": lambda store: store.now(),
+    "abort uploads": lambda store: store.abort_uploads("", 0.0),
 }
 
 
@@ -87,49 +91,59 @@ def test_an_object_of_another_program_counts_as_there(s3_uri: str, s3_client: S3
     assert not open_store(s3_uri).create("JOB.json", b"theirs")
 
 
-class ReplyLoser:
-    """A proxy before an S3 server that swallows the reply to the first PUT, after the server has done it."""
-
-    def __init__(self, server_url: str) -> None:
-        host, port = server_url.removeprefix("http://").split(":")
-        self._server = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.lost = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            client, _ = self._listener.accept()
-            threading.Thread(target=self._relay, args=(client,), daemon=True).start()
-
-    def _relay(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._server) as server:
-            request = b""
-            while True:
-                ready, _, _ = select.select([client, server], [], [])
-                data = ready[0].recv(1 << 16)
-                if not data:
-                    return
-                if ready[0] is client:
-                    request += data
-                    server.sendall(data)
-                elif b"HTTP/1.1 200" in data and request.startswith(b"PUT") and not self.lost:
-                    self.lost += 1
-                    return
-                else:
-                    client.sendall(data)
+class HowKept(NamedTuple):
+    storage_class: str
+    encryption: str | None
+    key: str | None
 
 
-def test_a_creation_whose_reply_is_lost_is_known_to_be_ours(
+def how_kept(s3_client: S3Client, s3_uri: str, name: str) -> HowKept:
+    bucket, _, prefix = s3_uri.removeprefix("s3://").partition("/")
+    head = s3_client.head_object(Bucket=bucket, Key=f"{prefix}/{name}")
+    return HowKept(head.get("StorageClass", "STANDARD"), head.get("ServerSideEncryption"), head.get("SSEKMSKeyId"))
+
+
+def test_shards_are_kept_in_the_configured_class_and_everything_is_encrypted_by_the_key(
+    s3_uri: str, s3_client: S3Client
+) -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/some-key"
+    store = open_store(s3_uri, StoreConfig(sse_kms_key_id=key, storage_class="STANDARD_IA"))
+    store.put("shards/small", memoryview(b"x"), 5 * 2**20)
+    store.put("shards/large", memoryview(bytes(6 * 2**20)), 5 * 2**20)
+    store.create("commits/1.json", b"x")
+    store.write("report.json", b"x")
+    assert {name: how_kept(s3_client, s3_uri, name) for name in store.sizes("")} == {
+        "commits/1.json": ("STANDARD", "aws:kms", key),
+        "report.json": ("STANDARD", "aws:kms", key),
+        "shards/large": ("STANDARD_IA", "aws:kms", key),
+        "shards/small": ("STANDARD_IA", "aws:kms", key),
+    }
+
+
+def test_without_a_configuration_objects_are_kept_as_the_bucket_says(s3_uri: str, s3_client: S3Client) -> None:
+    store = open_store(s3_uri)
+    store.put("shards/large", memoryview(bytes(6 * 2**20)), 5 * 2**20)
+    assert how_kept(s3_client, s3_uri, "shards/large") == ("STANDARD", None, None)
+
+
+def test_the_configured_endpoint_goes_before_that_of_the_environment(
     s3_uri: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy = ReplyLoser(s3_endpoint)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    store = open_store(s3_uri, StoreConfig(endpoint_url=s3_endpoint))
+    store.write("object", b"x")
+    assert store.read("object") == b"x"
+
+
+def test_orphan_uploads_below_a_prefix_are_aborted_once_they_are_old(s3_uri: str, s3_client: S3Client) -> None:
+    bucket, _, prefix = s3_uri.removeprefix("s3://").partition("/")
+    for name in ("shards/1/a", "shards/1/b", "shards/2/a", "other"):
+        s3_client.create_multipart_upload(Bucket=bucket, Key=f"{prefix}/{name}")
     store = open_store(s3_uri)
-    assert store.create("commit", b"ours")
-    assert proxy.lost == 1
-    assert not store.create("commit", b"ours")
+    assert store.abort_uploads("shards/1/", older_than=0.0) == 0
+    assert store.abort_uploads("shards/1/", older_than=store.now()) == 2
+    left = s3_client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert sorted(upload["Key"] for upload in left) == [f"{prefix}/other", f"{prefix}/shards/2/a"]
 
 
 def lines(store: Store) -> list[bytes]:

@@ -12,7 +12,7 @@ from convoy.storage.checksum import as_s3_header, crc32c
 from convoy.storage.proof import prove
 from convoy.storage.s3_client import client, code, outages
 from convoy.storage.s3_log import SegmentAppender
-from convoy.storage.s3_read import read_range
+from convoy.storage.s3_read import read_range, read_rest
 from convoy.storage.s3_upload import Place, put_if_absent, put_new
 
 
@@ -43,6 +43,7 @@ class S3Store:
                 Bucket=place.bucket,
                 Key=place.key,
                 Body=data,
+                ChecksumAlgorithm="CRC32C",
                 ChecksumCRC32C=as_s3_header(crc32c(data)),
                 **place.options,
             )
@@ -52,15 +53,8 @@ class S3Store:
             return put_new(self._place(name, bulk=True), data, chunk_bytes, threads)
 
     def read(self, name: str, start: int = 0) -> bytes:
-        how: Any = {"Range": f"bytes={start}-"} if start else {"ChecksumMode": "ENABLED"}
         with self._outages(name):
-            try:
-                reply = self._s3.get_object(Bucket=self._bucket, Key=self._key(name), **how)
-            except ClientError as error:
-                if code(error) == "InvalidRange":  # nothing there from `start` on
-                    return b""
-                raise
-            return reply["Body"].read()
+            return read_rest(self._s3, self._bucket, self._key(name), start)
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
         with self._outages(name):

@@ -1,29 +1,49 @@
-"""A range of an S3 object, received straight into a buffer."""
+"""What S3 objects hold: small ones whole, ranges of large ones straight into a buffer.
+
+boto tries a request again, but no reply that breaks off: that is done here.
+"""
 
 import http.client
-import random
-import time
 from typing import TYPE_CHECKING, Any
 
 import urllib3.exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 
 from convoy.storage.base import StoreUnavailable
-from convoy.storage.s3_client import code
+from convoy.storage.s3_client import code, pause
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _TRIES = 8
-"""Without a byte between them. boto itself tries a request again, but no reply that breaks off."""
+"""In a row, without a byte between them."""
 
 _BROKEN_OFF = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError, BotoCoreError)
+
+
+def read_rest(s3: "S3Client", bucket: str, key: str, start: int) -> bytes:
+    """All bytes from `start` on. Raises botocore's errors, StoreUnavailable where replies keep breaking off."""
+    # The checksum that S3 keeps is that of the whole object.
+    how: Any = {"Range": f"bytes={start}-"} if start else {"ChecksumMode": "ENABLED"}
+    for tried in range(_TRIES):
+        try:
+            reply = s3.get_object(Bucket=bucket, Key=key, **how)
+        except ClientError as error:
+            if code(error) == "InvalidRange":  # nothing there from `start` on
+                return b""
+            raise
+        try:
+            return reply["Body"].read()
+        except _BROKEN_OFF as error:
+            reason = str(error)
+        pause(tried)
+    raise StoreUnavailable(f"s3://{bucket}/{key}: {_TRIES} replies in a row broke off: {reason}")
 
 
 def read_range(s3: "S3Client", bucket: str, key: str, start: int, buffer: memoryview) -> int:
     """Fill the buffer from byte `start` on; how many bytes there were. A reply that breaks off is gone on with.
 
-    Raises botocore's errors, StoreUnavailable where replies keep breaking off.
+    Raises as `read_rest`.
     """
     filled, tried = 0, 0
     while filled < len(buffer):
@@ -35,7 +55,7 @@ def read_range(s3: "S3Client", bucket: str, key: str, start: int, buffer: memory
         tried = 0 if count else tried + 1
         if tried == _TRIES:
             raise StoreUnavailable(f"s3://{bucket}/{key}: {_TRIES} replies in a row broke off: {reason}")
-        time.sleep(random.uniform(0, 0.05 * 2**tried))
+        pause(tried)
     return filled
 
 

@@ -1,8 +1,6 @@
 """Large new objects on S3: one PUT, or a multipart upload with its parts in parallel."""
 
 import contextlib
-import random
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from convoy.storage.base import StoreUnavailable
 from convoy.storage.checksum import as_s3_header, crc32c
 from convoy.storage.parallel import in_parallel
-from convoy.storage.s3_client import code, status
+from convoy.storage.s3_client import code, pause, status
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -92,6 +90,7 @@ def _put(place: Place, body: bytes, creator: str) -> None:
         Bucket=place.bucket,
         Key=place.key,
         Body=body,
+        ChecksumAlgorithm="CRC32C",
         ChecksumCRC32C=as_s3_header(crc32c(body)),
         Metadata={CREATOR: creator},
         IfNoneMatch="*",
@@ -122,7 +121,7 @@ def _only_once(place: Place, creator: str, make: Any) -> bool:
             return found == creator
         if gone is not None:
             raise gone
-        time.sleep(random.uniform(0, 0.05 * 2**tried))
+        pause(tried)
     raise StoreUnavailable(f"s3://{place.bucket}/{place.key}: {_CONFLICT_TRIES} conflicts (409) in a row")
 
 
