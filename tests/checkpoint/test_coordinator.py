@@ -225,6 +225,7 @@ def test_shards_of_several_parts_make_one_tensor() -> None:
         ([shard(), shard()], "w: 16 elements in all parts, it has 8"),
         ([shard(size=[2, 2]), shard(size=[2, 2], dtype="int32")], "not of one tensor"),
         ([shard(size=[2, 2]), shard(size=[2, 2], shape=[2, 4])], "not of one tensor"),
+        ([shard(offset=[2, 0])], "w: a shard reaches out of its tensor"),
         ([shard(start=4)], "past the end of its file"),
         ([shard(file=1)], "w: a shard names no file of its part"),
     ],

@@ -143,6 +143,9 @@ def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
             info = TensorInfo(dtype=shard.dtype, shape=shard.shape)
             if tensors.setdefault(shard.name, info) != info:
                 raise AttemptFailedError(f"{shard.name}: its shards are not of one tensor")
+            box = zip(shard.offset, shard.size, shard.shape, strict=True)
+            if any(first < 0 or first + count > whole for first, count, whole in box):
+                raise AttemptFailedError(f"{shard.name}: a shard reaches out of its tensor")
             if shard.file >= len(record.files):
                 raise AttemptFailedError(f"{shard.name}: a shard names no file of its part")
             if shard.start + shard.bytes > record.files[shard.file].bytes:
