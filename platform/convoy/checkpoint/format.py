@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from convoy.config.canonical import canonical_json
 from convoy.config.errors import ConfigError
-from convoy.config.run import canonical_json
 from convoy.job.lineage import CommitRef
 
 FORMAT_VERSION = 2

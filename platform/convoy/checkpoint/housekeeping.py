@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.copy import commit_copy, copy_part
+from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.inbox import Inbox
 from convoy.checkpoint.messages import AfterCommit, Copied, PartVerified, Pruned, Report, WriterSetup
@@ -80,8 +81,3 @@ class Housekeeping:
             self._report(prune(store, request.generation, self._policy, root=root, stop=self._pause))
         except Exception as error:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
-
-
-def one_line(error: BaseException) -> str:
-    """What is shown of an error: its text, or its kind if it has none."""
-    return " ".join(str(error).split()) or type(error).__name__

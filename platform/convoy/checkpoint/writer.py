@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from convoy.checkpoint.commits import check_mounted
 from convoy.checkpoint.coordinator import SupersededError, commit_when_complete
-from convoy.checkpoint.housekeeping import Housekeeping, one_line
+from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.inbox import Inbox
 from convoy.checkpoint.messages import (
     REQUESTS,
@@ -143,12 +143,18 @@ def main() -> None:
     tiers, inbox = Tiers(setup.tiers, setup.store), Inbox()
     threading.Thread(target=_receive, args=(inbox,), name="requests", daemon=True).start()
     threading.Thread(target=lambda: report(Ready(unfit=tiers.unfit(READY_SECONDS))), name="ready", daemon=True).start()
-    housekeeping = threading.Thread(target=Housekeeping(setup, tiers, inbox, report).run, name="housekeeping")
+    housekeeping = threading.Thread(target=_keep_house, args=(setup, tiers, inbox, report), name="housekeeping")
     housekeeping.start()
     Writer(setup, tiers, inbox, report).run()
     inbox.close()
     housekeeping.join()
     os._exit(0)  # without waiting for threads that hang in a store
+
+
+def _keep_house(setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
+    from convoy.checkpoint.housekeeping import Housekeeping  # no save has to wait for this import
+
+    Housekeeping(setup, tiers, inbox, report).run()
 
 
 def _receive(inbox: Inbox) -> None:

@@ -1,13 +1,12 @@
 """The whole configuration of a job, and what its parts demand of each other."""
 
 import hashlib
-import json
-from typing import Any
 
 from pydantic import model_validator
 
 from convoy.config.base import Frozen
 from convoy.config.budget import BudgetConfig
+from convoy.config.canonical import canonical_json
 from convoy.config.checkpoint import CheckpointConfig
 from convoy.config.cluster import ClusterConfig
 from convoy.config.data import BpeTokenizer, BytesTokenizer, DataConfig, ShardsCorpus, SyntheticCorpus
@@ -67,8 +66,3 @@ def tokenizer_vocabulary(data: DataConfig) -> int | None:
 def config_hash(config: RunConfig) -> str:
     """First 16 hex digits of the SHA-256 of the configuration's canonical JSON."""
     return hashlib.sha256(canonical_json(config.model_dump(mode="json")).encode()).hexdigest()[:16]
-
-
-def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

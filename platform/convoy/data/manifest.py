@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from convoy.config.canonical import canonical_json
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
-from convoy.config.run import canonical_json
 from convoy.storage import ObjectMissing, Store
 
 FORMAT = 1
