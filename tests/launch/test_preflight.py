@@ -1,5 +1,7 @@
 """Before a run exists: which job it is, whether it can go on, and whether its root can be used."""
 
+import hashlib
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, canonical_json
 from convoy.job.generations import form_generation
 from convoy.job.live import LiveMarker
 from convoy.job.record import ensure_record, job_store, keep_config
@@ -139,6 +141,16 @@ def test_a_root_that_is_empty_while_another_tier_knows_the_job_is_an_outage_and_
     started(tier, "a", step=10)
     told = refusal(lambda: preflight(config(root, checkpoint={"tiers": [str(tier)]}), "a", "local"))
     assert told.startswith(f"root = {root}: {root}/a lacks generation 1 of the job")
+
+
+def test_a_job_of_the_format_before_is_refused_in_one_line(tmp_path: Path) -> None:
+    store = started(tmp_path, "a")
+    old: dict[str, Any] = {"format": 1, "generation": 1, "step": 10, "files": {"__0_0.distcp": 5}, "parameters": {}}
+    old["checksum"] = hashlib.sha256(canonical_json(old).encode()).hexdigest()
+    store.create("commits/000001-000000010.json", json.dumps(old).encode())
+    told = refusal(lambda: preflight(config(tmp_path), "a", "local"))
+    assert told.startswith(f"commit = {store.uri}/commits/000001-000000010.json: has format 1, of Convoy 0.1, which")
+    assert told.endswith("export its model with that version, or name a new job")
 
 
 def test_a_job_that_lost_its_checkpoints_does_not_start_again_from_the_beginning(tmp_path: Path) -> None:

@@ -84,7 +84,16 @@ def _checkpoints(config: RunConfig) -> str:
     if isinstance(config.model, CustomModelConfig):
         return text
     size = parameter_count(config.model) * STATE_BYTES
-    return f"{text}, {_size(size)} each; they are kept: {_size(size * count)}"
+    # One more than are kept is there while the newest is read back, after which the oldest goes.
+    most = min(count, _kept(config) + 1)
+    places = f" on each of {1 + len(config.checkpoint.tiers)} tiers" if config.checkpoint.tiers else ""
+    return f"{text}, {_size(size)} each; at most {most:,} at a time: {_size(size * most)}{places}"
+
+
+def _kept(config: RunConfig) -> int:
+    """Checkpoints that retention leaves at the end."""
+    keep, every = config.checkpoint.retention.keep_last, config.checkpoint.retention.keep_every_steps
+    return keep + (config.train.steps // every if every else 0)
 
 
 def _size(n_bytes: float) -> str:

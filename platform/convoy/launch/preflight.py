@@ -11,7 +11,7 @@ from convoy.config.cluster import ClusterConfig
 from convoy.config.errors import ConfigError
 from convoy.config.load import default_root
 from convoy.config.run import RunConfig
-from convoy.job.lineage import lost, newest_commit, newest_config, read_history
+from convoy.job.lineage import CommitRef, lost, newest_commit, newest_config, places, read_history
 from convoy.job.live import check_not_live
 from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch import support
@@ -147,11 +147,21 @@ def _check_job(config: RunConfig, job: str) -> Finished | None:
         if newest is not None:
             check_same_model(job, kept, config)
     check_not_live(store, job)
+    if newest is not None:
+        _check_format([store, *others][places(history, newest)[0]], newest)
     step = newest.step if newest else 0
     if step >= config.train.steps:
         return Finished(job, step, config.train.steps)
     _check_budget(config, job, store)
     return None
+
+
+def _check_format(store: Store, newest: CommitRef) -> None:
+    """Raises ConfigError for a commit of another version of Convoy. Damage is for the restore to judge."""
+    from convoy.checkpoint.format import DamagedCommitError, parsed  # every task imports this module, few ask for this
+
+    with contextlib.suppress(DamagedCommitError, ObjectMissing):
+        parsed(store.read(newest.name), f"{store.uri}/{newest.name}")
 
 
 def _check_budget(config: RunConfig, job: str, store: Store) -> None:

@@ -1,24 +1,26 @@
-"""What a run leaves for the Client API, from the event log and the job's store."""
+"""What a run leaves for the Client API, from its report."""
 
 from typing import Any
 
 from convoy.job.exports import is_exported, model_prefix
-from convoy.job.lineage import newest_commit, read_history
-from convoy.report.train_report import TrainReport
+from convoy.job.lineage import CommitRef
+from convoy.report.train_report import Checkpoint, TrainReport
 from convoy.storage import Store
 
 
-def checkpoint_uri(store: Store) -> str | None:
-    """The newest commit that counts."""
-    newest = newest_commit(read_history(store))
-    return f"{store.uri}/{newest.name}" if newest else None
-
-
-def model_uri(store: Store) -> str | None:
-    """The exported folder of the newest commit; None where the model was not exported."""
-    newest = newest_commit(read_history(store))
-    if newest is None:
+def checkpoint_uri(report: TrainReport, store: Store) -> str | None:
+    """The newest commit that counts, on the first tier that got it."""
+    if not report.checkpoints:
         return None
+    newest = report.checkpoints[-1]
+    return f"{newest.tiers[0] or store.uri}/{_ref(newest).name}"
+
+
+def model_uri(report: TrainReport, store: Store) -> str | None:
+    """The exported folder of the newest commit; None where the model was not exported."""
+    if not report.checkpoints:
+        return None
+    newest = _ref(report.checkpoints[-1])
     return f"{store.uri}/{model_prefix(newest)}".rstrip("/") if is_exported(store, newest) else None
 
 
@@ -38,3 +40,7 @@ def metrics(report: TrainReport) -> dict[str, Any]:
         "skipped_steps": report.skipped_steps,
         "wall_seconds": report.wall_seconds,
     }
+
+
+def _ref(checkpoint: Checkpoint) -> CommitRef:
+    return CommitRef(generation=checkpoint.generation, step=checkpoint.step)

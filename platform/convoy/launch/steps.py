@@ -134,7 +134,7 @@ def report(config_json: Json, job: str, current: Any) -> Result:
     assert config.root is not None
     store = job_store(config.root, job, config)
     folded = fold(read_events(store), config.train.steps)
-    checkpoint, model = results.checkpoint_uri(store), results.model_uri(store)
+    checkpoint, model = results.checkpoint_uri(folded, store), results.model_uri(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
     draw(current.card, final_page(folded, config_json, places), False)
     return Result(checkpoint, model, results.metrics(folded))
