@@ -32,6 +32,10 @@ class Faulty:
         """They do not return before the event."""
         self._hanging[name] = until
 
+    def mend(self, name: str) -> None:
+        """The object is within reach again."""
+        self._out_of_reach.discard(name)
+
     def create(self, name: str, data: bytes) -> bool:
         self._check(name)
         return self._store.create(name, data)
