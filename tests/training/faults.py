@@ -1,14 +1,21 @@
 """Faults for ranks: each is called in a rank's own process before it begins, and spoils something in there alone."""
 
+import errno
 import hashlib
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from convoy.checkpoint.format import Progress
+from convoy.checkpoint.queue import Standing
+from convoy.checkpoint.staging import Staged, Stager
+from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
 
 Action = Callable[[Stepper, int, Sequence[Batch]], None]
@@ -77,3 +84,51 @@ def noted_samples(folder: Path) -> dict[int, list[str]]:
 
 def digest(row: torch.Tensor) -> str:
     return hashlib.sha256(row.numpy().tobytes()).hexdigest()[:12]
+
+
+def copy_late() -> None:
+    """State is copied at the last moment, by who is about to change it; and each save first settles those before."""
+    copied = Staged.wait
+
+    def wait(self: Staged) -> None:
+        while self._pieces and threading.current_thread() is not threading.main_thread():
+            time.sleep(0.0005)
+        copied(self)
+
+    Staged.wait = wait  # type: ignore[method-assign]
+    settle_before_each_save()
+
+
+def settle_before_each_save() -> None:
+    begin = Saver.save
+
+    def save(self: Saver, progress: Progress, *, now: bool = False) -> None:
+        self.finish(progress.step)
+        begin(self, progress, now=now)
+
+    Saver.save = save  # type: ignore[method-assign]
+
+
+def know_nothing_of_saves() -> None:
+    """What became of a save is not known until the last one."""
+    last, ask = Saver.save_last, Saver.standing
+    ended: list[bool] = []
+
+    def save_last(self: Saver, progress: Progress) -> str | None:
+        ended.append(True)
+        return last(self, progress)
+
+    Saver.save_last = save_last  # type: ignore[method-assign]
+    Saver.standing = lambda self: ask(self) if ended else Standing()  # type: ignore[method-assign]
+
+
+def no_memory_for_copies(times: int) -> None:
+    """The first so many copies of the state of this rank find no memory."""
+    real, failures = Stager.stage, iter(range(times))
+
+    def stage(self: Stager, *args: Any) -> Staged:
+        if next(failures, None) is not None:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return real(self, *args)
+
+    Stager.stage = stage  # type: ignore[method-assign]

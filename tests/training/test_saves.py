@@ -1,0 +1,161 @@
+"""Saves beside training: what they hold, what is skipped, what fails, and what is done between them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from convoy.checkpoint.marks import verified
+from convoy.events.types import (
+    CheckpointAlert,
+    CheckpointCopied,
+    CheckpointFailed,
+    CheckpointSaved,
+    CheckpointSkipped,
+    CheckpointsPruned,
+    CheckpointVerified,
+    Restored,
+    StepDone,
+)
+from convoy.job.lineage import CommitRef, lineage, places, read_history
+from convoy.report.checkpoints import alert
+from convoy.storage import Store, open_store
+from tests.training.faults import copy_late, know_nothing_of_saves, no_memory_for_copies, settle_before_each_save
+from tests.training.job import GPT, Job, differing, tiny
+
+WIDE = GPT | {"d_model": 192, "dropout": 0.1}
+"""Shards of two ranks large enough to be copied beside training."""
+
+
+def in_the_way(store: Store, steps: Sequence[int], generation: int = 1) -> None:
+    """Files stand where the shards' folders of these steps should be."""
+    for step in steps:
+        store.write(f"shards/{generation:06d}-{step:09d}", b"in the way")
+
+
+def test_a_commit_holds_the_state_of_its_step_though_it_is_copied_while_the_next_one_runs(tmp_path: Path) -> None:
+    config = tiny(model=WIDE, train={"steps": 9}, checkpoint={"every_steps": 2})
+    beside, before = Job(str(tmp_path / "beside"), config), Job(str(tmp_path / "before"), config)
+    before.run(2)
+
+    beside.run(2, lambda rank: copy_late(), prompt=False)
+
+    assert beside.steps_committed() == before.steps_committed() == [2, 4, 6, 8, 9]
+    for step in before.steps_committed():
+        assert differing(beside.state(beside.commit_of(step)), before.state(before.commit_of(step))) == []
+    assert all(e.staged_seconds <= e.committed_seconds for e in beside.events(CheckpointSaved))
+
+
+def test_free_running_saves_end_with_the_same_bits_and_the_last_one_is_settled(tmp_path: Path) -> None:
+    config = tiny(model=WIDE, train={"steps": 12}, checkpoint={"every_steps": 1})
+    free, waited = Job(str(tmp_path / "free"), config), Job(str(tmp_path / "waited"), config)
+    waited.run(2)
+
+    assert free.run(2, prompt=False) == [False, False]
+
+    assert free.steps_committed()[-1] == 12
+    taken = [*free.steps_committed(), *(e.step for e in free.events(CheckpointSkipped))]
+    assert sorted(taken) == list(range(1, 13))
+    for step in free.steps_committed():
+        assert differing(free.state(free.commit_of(step)), waited.state(waited.commit_of(step))) == []
+
+
+def test_while_two_saves_are_under_way_later_ones_are_skipped_and_counted(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 10}, checkpoint={"every_steps": 2}))
+
+    job.run(2, lambda rank: know_nothing_of_saves(), prompt=False)
+
+    assert [(e.step, e.under_way) for e in job.events(CheckpointSkipped)] == [(6, [2, 4]), (8, [2, 4])]
+    assert [e.step for e in job.events(CheckpointSaved)] == job.steps_committed() == [2, 4, 10]
+
+
+def test_a_rank_that_cannot_take_part_aborts_the_save_for_all_and_says_why(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 6}, checkpoint={"every_steps": 2}))
+
+    def fault(rank: int) -> None:
+        settle_before_each_save()
+        no_memory_for_copies(1 if rank == 1 else 0)
+
+    job.run(2, fault, prompt=False)
+
+    (failed,) = job.events(CheckpointFailed)
+    assert failed.step == 2
+    assert "rank 1: " in failed.error
+    assert "Cannot allocate memory" in failed.error
+    assert job.steps_committed() == [3, 4, 6]
+    assert len(job.events(StepDone)) == 6
+
+
+def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_goes_on_from_there(
+    tmp_path: Path,
+) -> None:
+    second = tmp_path / "second"
+    config = tiny(train={"steps": 4}, checkpoint={"every_steps": 2, "tiers": [str(second)]})
+    job, still = Job(str(tmp_path / "root"), config), Job(str(tmp_path / "still"), tiny(train={"steps": 6}))
+    still.run(2, checkpoint={"every_steps": 2})
+    in_the_way(job.store, [4])
+
+    job.run(2)
+
+    root, tier = job.store.uri, f"{second}/job"
+    assert [(e.step, e.tier, e.retried_on) for e in job.events(CheckpointFailed)] == [(4, root, tier)]
+    assert [(e.step, e.tier) for e in job.events(CheckpointSaved)] == [(2, root), (4, tier)]
+    history = read_history(job.store, [open_store(tier)])
+    assert [(ref.step, places(history, ref)) for ref in lineage(history)] == [(2, [0, 1]), (4, [1])]
+    assert {(e.step, e.tier): e.error is None for e in job.events(CheckpointCopied)} == {
+        (2, tier): True,
+        (4, root): False,
+    }
+
+    job.run(2, train={"steps": 6})
+
+    assert [(e.step, e.tier) for e in job.events(Restored)] == [(4, tier)]
+    assert differing(job.state(), still.state()) == []
+
+
+def test_saves_that_fail_one_after_the_other_are_an_alert_until_one_is_committed(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 7}, checkpoint={"every_steps": 2, "alert_after_failures": 2}))
+    in_the_way(job.store, [2, 3, 4, 5, 6])
+
+    job.run(2)
+
+    assert [e.step for e in job.events(CheckpointFailed)] == [2, 3, 4, 5, 6]
+    alerts = job.events(CheckpointAlert)
+    assert [(e.failures, e.newest) for e in alerts] == [(2, None), (4, None)]
+    assert all("File exists" in e.error for e in alerts)
+    assert alert([*alerts]) is not None
+    assert alert([*alerts, *job.events(CheckpointSaved)]) is None
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_every_commit_is_read_back_by_another_rank_where_there_is_one(world: int, tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 4}, checkpoint={"every_steps": 4}))
+
+    job.run(world)
+
+    told = job.events(CheckpointVerified)
+    assert sorted(e.part for e in told) == list(range(world))
+    assert all((e.rank != e.part or world == 1) and e.parts == world and e.error is None for e in told)
+    assert verified(job.store) == {CommitRef(generation=1, step=4)}
+
+
+def test_reading_back_can_be_switched_off(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 2}, checkpoint={"verify": False}))
+    job.run(2)
+    assert job.events(CheckpointVerified) == []
+    assert verified(job.store) == frozenset()
+
+
+def test_old_checkpoints_go_once_newer_ones_were_read_back(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 12}, checkpoint={"every_steps": 2, "retention": {"keep_last": 1}}))
+
+    job.run(2)
+
+    saved = {e.step for e in job.events(CheckpointSaved)}
+    removed = {step for e in job.events(CheckpointsPruned) for _, step in e.commits}
+    kept = job.steps_committed()
+    assert saved == {2, 4, 6, 8, 10, 12}
+    assert removed == saved - set(kept)
+    assert removed
+    assert kept[-1] == 12
+    assert {int(name.split("/")[1].split("-")[1]) for name in job.store.sizes("shards/")} == set(kept)
