@@ -1,0 +1,76 @@
+"""Where a generation starts when what it was formed to go on from turns out to be damaged."""
+
+from pathlib import Path
+
+import pytest
+
+from convoy.checkpoint.marks import read_damage
+from convoy.events.types import CheckpointDamaged, Restored, StepDone
+from convoy.job.generations import CommitsLostError
+from convoy.job.lineage import CommitRef, lineage, read_history
+from convoy.storage import Store, open_store
+from tests.ranks import RankFailedError
+from tests.training.job import Job, differing, tiny
+
+
+def a_job(root: Path, *tiers: str) -> Job:
+    return Job(str(root), tiny(train={"steps": 6}, checkpoint={"every_steps": 2, "tiers": list(tiers)}))
+
+
+def flip(store: Store, step: int, generation: int = 1) -> None:
+    """One bit in the middle of the first file of a commit."""
+    folder = f"shards/{generation:06d}-{step:09d}/"
+    path = Path(store.uri) / next(name for name in store.sizes(folder) if name.endswith(".bin"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 16
+    path.write_bytes(data)
+
+
+def test_a_damaged_commit_is_marked_and_told_and_the_one_before_it_leads_to_the_same_bits(tmp_path: Path) -> None:
+    job, still = a_job(tmp_path / "job"), a_job(tmp_path / "still")
+    still.run(2, train={"steps": 8})
+    job.run(2)
+    flip(job.store, 6)
+
+    job.run(2, train={"steps": 8})
+
+    (damaged,) = job.events(CheckpointDamaged)
+    assert (damaged.from_generation, damaged.step, damaged.tier) == (1, 6, job.store.uri)
+    assert ".bin" in damaged.error
+    evidence = read_damage(job.store, CommitRef(generation=1, step=6))
+    assert evidence is not None
+    assert evidence.error == damaged.error
+    assert [(e.from_generation, e.step) for e in job.events(Restored)] == [(1, 4)]
+    assert [e.step for e in job.events(StepDone, generation=2)] == [5, 6, 7, 8]
+    assert [(ref.generation, ref.step) for ref in lineage(read_history(job.store))] == [(1, 2), (1, 4), (2, 6), (2, 8)]
+    assert job.commit().parent == CommitRef(generation=1, step=4)
+    assert differing(job.state(), still.state()) == []
+
+
+def test_a_copy_on_another_tier_stands_in_for_a_damaged_one(tmp_path: Path) -> None:
+    second = str(tmp_path / "second")
+    job = a_job(tmp_path / "root", second)
+    job.run(1)
+    flip(job.store, 6)
+
+    job.run(2, train={"steps": 8})
+
+    assert [e.tier for e in job.events(CheckpointDamaged)] == [job.store.uri]
+    assert [(e.step, e.tier) for e in job.events(Restored)] == [(6, f"{second}/job")]
+    assert [e.step for e in job.events(StepDone, generation=2)] == [7, 8]
+    assert read_damage(open_store(f"{second}/job"), CommitRef(generation=1, step=6)) is None
+
+
+def test_where_no_commit_is_whole_nothing_starts_from_the_beginning(tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    job.run(1)
+    for step in (2, 4, 6):
+        flip(job.store, step)
+
+    with pytest.raises(RankFailedError, match="CheckpointError: none of 3 commits can be read"):
+        job.run(2, train={"steps": 8})
+
+    assert [e.step for e in job.events(CheckpointDamaged)] == [6, 4, 2]
+    assert job.events(StepDone, generation=2) == []
+    with pytest.raises(CommitsLostError):
+        job.run(1, train={"steps": 8})
