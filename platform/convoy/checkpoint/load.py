@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from convoy.checkpoint.commits import CommitGoneError, read_commit, read_part
+from convoy.checkpoint.commits import CommitGoneError, confirmed, read_commit, read_part
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.fill import fill
 from convoy.checkpoint.fit import fitting
@@ -253,5 +254,21 @@ class _Restore:
 
 def _read(store: Store, ref: CommitRef) -> tuple[Commit, list[PartRecord]]:
     commit = read_commit(store, ref)
+    _check_lengths(store, commit)
     with ThreadPoolExecutor(THREADS) as pool:
         return commit, list(pool.map(lambda writer: read_part(store, commit, writer), range(len(commit.parts))))
+
+
+def _check_lengths(store: Store, commit: Commit) -> None:
+    """One listing tells at once of files that are gone, cut or longer than they were written."""
+    there = store.sizes(commit.shards)
+    for name, file in commit.files.items():
+        if there.get(commit.shards + name) != file.bytes:
+            confirmed(store, commit, name, partial(_check_length, store, commit, name))
+
+
+def _check_length(store: Store, commit: Commit, name: str) -> None:
+    where, wanted = commit.shards + name, commit.files[name].bytes
+    found = store.sizes(where).get(where)
+    if found != wanted:
+        raise DamagedCommitError(f"{store.uri}/{where}: {found} bytes, the commit says {wanted}")

@@ -19,8 +19,9 @@ def tensors_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
 def put_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Any]) -> None:
     """Put back what `tensors_of` gave and a load has filled."""
     _, own = get_state_dict(model, optimizer)
-    state = {"state": tensors["optimizer"]["state"], "param_groups": own["param_groups"]}
-    set_state_dict(model, optimizer, model_state_dict=tensors["model"], optim_state_dict=state)
+    state = {"state": dict(tensors["optimizer"]["state"]), "param_groups": own["param_groups"]}
+    # Copies of the dicts: torch renames their keys for a model that is wrapped, as by DistributedDataParallel.
+    set_state_dict(model, optimizer, model_state_dict=dict(tensors["model"]), optim_state_dict=state)
 
 
 def parameter_shapes(tensors: dict[str, Any]) -> dict[str, list[int]]:

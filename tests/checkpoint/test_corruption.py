@@ -1,0 +1,304 @@
+"""Whatever is changed in the files of a commit, a restore finds it, and gives the commit before, bit for bit.
+
+`make campaign` tries more than 2,000 changes. The same ones are made to a checkpoint of torch's own, for comparison.
+"""
+
+import collections
+import contextlib
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from convoy.checkpoint.coordinator import commit_when_complete
+from convoy.checkpoint.format import Commit, PlainValue
+from convoy.checkpoint.load import Damage, restore
+from convoy.checkpoint.messages import SetLayout, WritePart
+from convoy.checkpoint.parts import write_part
+from convoy.checkpoint.plan import layout, make_plan
+from convoy.job.lineage import candidates, read_history
+from convoy.storage import Store, open_store
+from tests.campaign import examples
+from tests.checkpoint.torchless import form
+
+CHUNK_BYTES = 2048
+WRITERS = 2
+EXAMPLES = 210
+WRONG = "loaded wrong without a word"
+
+
+def state(step: int) -> dict[str, Any]:
+    """What step 2 holds differs from step 1 in every chunk."""
+    generator = torch.Generator().manual_seed(step)
+    return {
+        "w": torch.randn(90, 181, generator=generator),
+        "b": torch.randn(1300, generator=generator).to(torch.bfloat16),
+        "n": torch.tensor(step),
+    }
+
+
+def empty() -> dict[str, Any]:
+    return {name: torch.zeros_like(tensor) for name, tensor in state(0).items()} | {"step": -1}
+
+
+def save(store: Store, step: int) -> None:
+    """Each of two writers writes about half, in chunks so small that a file has many."""
+    plan = make_plan(state(step), 0, None)
+    draft = Commit(generation=1, step=step, attempt="", parent=None, world_size=WRITERS, tensors=plan.tensors)
+    requests = []
+    for writer in range(WRITERS):
+        own = layout(plan.held[writer::WRITERS], file_bytes=16384)
+        requests.append(
+            WritePart(
+                tier=store.uri,
+                buffer="",
+                generation=1,
+                step=step,
+                attempt=f"a{step}",
+                writer=writer,
+                writers=WRITERS,
+                values=[PlainValue(name="step", value=step)] if writer == 0 else [],
+                draft=draft if writer == 0 else None,
+                deadline_seconds=60.0,
+            )
+        )
+        data, tensors = bytearray(own.bytes), state(step)
+        for start, box in zip(own.starts(), own.boxes, strict=True):
+            local = tensors[box.name]
+            for dim, (begin, length) in enumerate(zip(box.inner, box.size, strict=True)):
+                local = local.narrow(dim, begin, length)
+            data[start : start + box.bytes] = bytes(local.contiguous().view(-1).view(torch.uint8).numpy())
+        shards = SetLayout(shards=list(own.shards), file_bytes=list(own.file_bytes))
+        write_part(store, requests[-1], shards, memoryview(data), 1, chunk_bytes=CHUNK_BYTES)
+    commit_when_complete(store, store, requests[0])
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done to a file; the numbers are taken modulo what there is."""
+
+    kind: str
+    file: int
+    first: int
+    second: int
+
+    def apply(self, files: list[Path]) -> None:
+        path = files[self.file % len(files)]
+        if self.kind == "delete":
+            path.unlink()
+        elif self.kind == "swap files":
+            other = files[self.first % len(files)]
+            one, two = path.read_bytes(), other.read_bytes()
+            assume(one != two)
+            path.write_bytes(two)
+            other.write_bytes(one)
+        else:
+            before = path.read_bytes()
+            after = CHANGES[self.kind](before, self.first, self.second)
+            assume(after != before)
+            path.write_bytes(after)
+
+
+def flip(data: bytes, place: int, bit: int) -> bytes:
+    place %= len(data)
+    return data[:place] + bytes([data[place] ^ (1 << bit % 8)]) + data[place + 1 :]
+
+
+def truncate(data: bytes, length: int, _: int) -> bytes:
+    return data[: length % len(data)]
+
+
+def lengthen(data: bytes, length: int, _: int) -> bytes:
+    return data + data[: 1 + length % len(data)]
+
+
+def swap(data: bytes, first: int, second: int) -> bytes:
+    chunks = cut(data)
+    first, second = first % len(chunks), second % len(chunks)
+    chunks[first], chunks[second] = chunks[second], chunks[first]
+    return b"".join(chunks)
+
+
+def overwrite(data: bytes, first: int, second: int) -> bytes:
+    chunks = cut(data)
+    chunks[first % len(chunks)] = chunks[second % len(chunks)]
+    return b"".join(chunks)
+
+
+def insert(data: bytes, first: int, second: int) -> bytes:
+    chunks = cut(data)
+    chunks.insert(first % (len(chunks) + 1), chunks[second % len(chunks)])
+    return b"".join(chunks)
+
+
+def drop(data: bytes, first: int, _: int) -> bytes:
+    chunks = cut(data)
+    del chunks[first % len(chunks)]
+    return b"".join(chunks)
+
+
+def zero(data: bytes, first: int, _: int) -> bytes:
+    """As a file system may leave blocks that were never written."""
+    chunks = cut(data)
+    chunks[first % len(chunks)] = bytes(len(chunks[first % len(chunks)]))
+    return b"".join(chunks)
+
+
+def cut(data: bytes) -> list[bytes]:
+    return [data[i : i + CHUNK_BYTES] for i in range(0, len(data), CHUNK_BYTES)]
+
+
+CHANGES: dict[str, Callable[[bytes, int, int], bytes]] = {
+    "flip": flip,
+    "truncate": truncate,
+    "lengthen": lengthen,
+    "swap": swap,
+    "overwrite": overwrite,
+    "insert": insert,
+    "drop": drop,
+    "zero": zero,
+}
+NUMBERS = st.integers(0, 2**16)
+ANY_CHANGE = st.builds(Change, st.sampled_from([*CHANGES, "flip", "delete", "swap files"]), NUMBERS, NUMBERS, NUMBERS)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    store = open_store(str(folder))
+    form(store)
+    with pytest.MonkeyPatch.context() as patch:
+        # Files as small as these would end in whole chunks of nothing but padding, which nobody reads.
+        patch.setattr("convoy.checkpoint.plan.PAGE_BYTES", 64)
+        for step in (1, 2):
+            save(store, step)
+    assert len(list(folder.glob("shards/000001-000000002/a2/*.bin"))) > WRITERS
+    return folder
+
+
+def files_of(job: Path, step: int) -> list[Path]:
+    """The commit, its part records and its data files."""
+    stem = f"000001-{step:09d}"
+    return [job / f"commits/{stem}.json", *sorted((job / "shards" / stem).rglob("*.*"))]
+
+
+@contextlib.contextmanager
+def undone(files: list[Path]) -> Iterator[None]:
+    before = {path: path.read_bytes() for path in files}
+    try:
+        yield
+    finally:
+        for path, data in before.items():
+            path.write_bytes(data)
+
+
+def loaded(job: Path) -> tuple[int, list[Damage]]:
+    """The step that was restored, which the state must be exactly."""
+    store, found, damages = open_store(str(job)), empty(), list[Damage]()
+    restored = restore([store], candidates(read_history(store)), found, on_damage=damages.append)
+    assert restored is not None
+    assert found["step"] == restored.step
+    assert all(torch.equal(found[name], tensor) for name, tensor in state(restored.step).items())
+    return restored.step, damages
+
+
+def test_untouched_the_newest_is_restored(job: Path) -> None:
+    assert loaded(job) == (2, [])
+
+
+def test_every_change_of_any_file_is_found_and_the_commit_before_restored(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: collections.Counter[str] = collections.Counter()
+    files = files_of(job, 2)
+    commit = files[0].read_bytes()
+
+    @given(ANY_CHANGE)
+    @settings(examples(EXAMPLES), suppress_health_check=[HealthCheck.filter_too_much])
+    def is_found(change: Change) -> None:
+        with undone(files):
+            change.apply(files)
+            assume(
+                not files[0].exists()
+                or commit == files[0].read_bytes()
+                or meaning(files[0].read_bytes()) != meaning(commit)
+            )
+            step, damages = loaded(job)
+            # Without its object there is no commit, damaged or not.
+            assert (step, [d.ref.step for d in damages]) == (1, [2] if files[0].exists() else [])
+        tried[change.kind] += 1
+
+    is_found()
+    with capsys.disabled():
+        print(f"\ncorruption: {tried.total()} of {tried.total()} changes found {dict(sorted(tried.items()))}")
+    assert set(tried) == {*CHANGES, "delete", "swap files"}
+    assert loaded(job) == (2, [])
+
+
+def meaning(commit: bytes) -> Any:
+    """Of a commit's bytes: a number may be written in several ways."""
+    try:
+        return json.loads(commit)
+    except ValueError:
+        return commit
+
+
+@pytest.fixture(scope="module")
+def of_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same state as torch's own checkpoint."""
+    folder = tmp_path_factory.mktemp("torch")
+    with silent():
+        dcp.save(state(2), checkpoint_id=folder, no_dist=True)
+    return folder
+
+
+def test_the_same_changes_to_torchs_own_checkpoint_for_comparison(
+    of_torch: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not about Convoy, but why it does not use torch's files: most changes of them are loaded without a word."""
+    outcomes: collections.Counter[str] = collections.Counter()
+    files = sorted(path for path in of_torch.iterdir())
+
+    @given(ANY_CHANGE)
+    @settings(examples(EXAMPLES // 3), suppress_health_check=[HealthCheck.filter_too_much])
+    def is_tried(change: Change) -> None:
+        with undone(files):
+            change.apply(files)
+            outcomes[f"{change.kind}: {torchs_outcome(of_torch)}"] += 1
+
+    with silent():
+        is_tried()
+        assert torchs_outcome(of_torch) == "right all the same"
+    with capsys.disabled():
+        print(f"\ncorruption of torch's own checkpoint: {dict(sorted(outcomes.items()))}")
+    assert any(outcome.endswith(WRONG) for outcome in outcomes)
+
+
+def torchs_outcome(folder: Path) -> str:
+    found = {name: torch.zeros_like(tensor) for name, tensor in state(0).items()}
+    try:
+        dcp.load(found, checkpoint_id=folder, no_dist=True)
+    except (Exception, dcp.api.CheckpointException):
+        return "found"
+    right = all(torch.equal(found[name], tensor) for name, tensor in state(2).items())
+    return "right all the same" if right else WRONG
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)

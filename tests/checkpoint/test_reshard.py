@@ -1,0 +1,210 @@
+"""Any number of ranks and any way of sharding loads what any other has saved: weights, moments and position exact."""
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from convoy.checkpoint.api import Checkpoints
+from convoy.checkpoint.coordinator import commit_when_complete
+from convoy.checkpoint.fill import fill
+from convoy.checkpoint.format import Commit, PartRecord
+from convoy.checkpoint.messages import SetLayout, WritePart
+from convoy.checkpoint.parts import write_part
+from convoy.checkpoint.plan import Layout, _global_plan, _local_plan, layout, local_tensor
+from convoy.checkpoint.state import put_tensors, tensors_of
+from convoy.storage import Store, open_store
+from tests.campaign import examples
+from tests.checkpoint.torchless import form
+from tests.ranks import on_ranks
+
+WALK = [("fsdp", 4), ("fsdp", 3), ("hsdp", 2), ("hsdp", 4), ("ddp", 2), ("ddp", 1), ("fsdp", 4)]
+
+
+class Model(nn.Module):
+    """With rows that no number of ranks divides, a buffer, and two names for one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 11), nn.Linear(11, 6, bias=False)
+        self.norm = nn.BatchNorm1d(11)
+        self.tied = nn.Linear(11, 6, bias=False)
+        self.tied.weight = self.second.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.norm(self.first(x))) + self.tied(self.first(x))
+
+
+def built(strategy: str, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    model, world = Model(), dist.get_world_size()
+    if strategy == "ddp":
+        return DistributedDataParallel(model)
+    names, shape = (("replicas", "shards"), (world // 2, 2)) if strategy == "hsdp" else (("shards",), (world,))
+    return fully_shard(model, mesh=init_device_mesh("cpu", shape, mesh_dim_names=names))  # type: ignore[return-value]
+
+
+def leg(rank: int, world: int, folder: str, number: int, strategy: str) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    """Restore what there is, take a step, save: what was restored, and what was saved."""
+    dist.init_process_group("gloo", f"file://{folder}/rendezvous-{number}", rank=rank, world_size=world)
+    model = built(strategy, seed=number)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    with Checkpoints(f"{folder}/job", optimizer=optimizer) as ckpt:
+        state = tensors_of(model, optimizer) | {"sampler": {"seed": 3, "next_sample": 0}}
+        restored = ckpt.restore(state)
+        put_tensors(model, optimizer, state)
+        found = whole(state) if restored else {}
+        torch.manual_seed(number)
+        model(torch.randn(8, 6)).square().mean().backward()
+        optimizer.step()
+        state = tensors_of(model, optimizer) | {"sampler": {"seed": 3, "next_sample": 64 * (number + 1)}}
+        assert ckpt.save(number + 1, state).wait().world_size == world
+        return (restored.step if restored else 0), found, whole(state)
+
+
+def whole(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {name: item for key in value for name, item in whole(value[key], f"{path}.{key}").items()}
+    return (
+        {path: (value.full_tensor() if isinstance(value, DTensor) else value).clone()}
+        if isinstance(value, torch.Tensor)
+        else {path: value}
+    )
+
+
+def test_a_job_walks_over_world_sizes_and_strategies(tmp_path: Path) -> None:
+    saved: dict[str, Any] = {}
+    for number, (strategy, world) in enumerate(WALK):
+        legs = on_ranks(world, leg, world, str(tmp_path), number, strategy)
+        for step, found, _ in legs:
+            assert step == number
+            assert found.keys() == saved.keys()
+            assert [name for name in found if not equal(found[name], saved[name])] == []
+        saved = legs[0][2]
+    assert saved[".sampler.next_sample"] == 64 * len(WALK)
+    assert {name.rsplit(".", 1)[1] for name in saved if ".state." in name} == {"exp_avg", "exp_avg_sq", "step"}
+
+
+def equal(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
+
+
+# Any sharding into any other, without processes: each rank's view of a tensor comes from a group that only pretends.
+
+SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=3)
+MESHES = st.sampled_from([(1,), (2,), (3,), (5,), (2, 2), (3, 2), (2, 3)])
+PLACEMENTS = st.lists(st.none() | st.integers(0, 2), min_size=2, max_size=2)
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.uint8])
+WAYS = st.tuples(MESHES, PLACEMENTS)
+TENSORS = st.lists(st.tuples(SHAPES, DTYPES, PLACEMENTS, PLACEMENTS), min_size=1, max_size=4)
+
+
+def mesh_of(rank: int, shape: tuple[int, ...]) -> Any:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=math.prod(shape))
+    return init_device_mesh("cpu", shape)
+
+
+def spread(mesh: Any, whole: torch.Tensor, dims: list[int | None]) -> torch.Tensor:
+    """This rank's view of the tensor."""
+    placed = [Replicate() if d is None or d >= whole.ndim else Shard(d) for d in dims[: mesh.ndim]]
+    size, offset = compute_local_shape_and_global_offset(whole.shape, mesh, placed)
+    local = whole
+    for dim, (begin, length) in enumerate(zip(offset, size, strict=True)):
+        local = local.narrow(dim, min(begin, local.shape[dim]), length)
+    return DTensor.from_local(
+        local.contiguous(), mesh, placed, run_check=False, shape=whole.shape, stride=whole.stride()
+    )
+
+
+def save(store: Store, mesh: tuple[int, ...], wholes: dict[str, torch.Tensor], dims: dict[str, Any]) -> Commit:
+    """As ranks on a mesh would: the planner's plan, their parts, the commit."""
+    views = []
+    for rank in range(math.prod(mesh)):
+        device_mesh = mesh_of(rank, mesh)
+        views.append({name: spread(device_mesh, tensor, dims[name]) for name, tensor in wholes.items()})
+        views[-1] = {"view": views[-1], "plan": _local_plan(views[-1], rank)}  # type: ignore[dict-item]
+    answers = _global_plan([view["plan"] for view in views])  # type: ignore[misc]
+    draft = Commit(generation=1, step=1, attempt="", parent=None, world_size=len(views), tensors=answers[0][2])
+    requests = []
+    for rank, (held, _, _) in enumerate(answers):
+        own = layout([box for box in held if box.owner == rank], file_bytes=300)
+        requests.append(request(store, rank, len(views), draft))
+        shards = SetLayout(shards=list(own.shards), file_bytes=list(own.file_bytes))
+        data = staged(own, views[rank]["view"])  # type: ignore[arg-type]
+        write_part(store, requests[-1], shards, data, 1, chunk_bytes=64)
+    return commit_when_complete(store, store, requests[0])
+
+
+def request(store: Store, writer: int, writers: int, draft: Commit) -> WritePart:
+    return WritePart(
+        tier=store.uri,
+        buffer="",
+        generation=1,
+        step=1,
+        attempt="a",
+        writer=writer,
+        writers=writers,
+        values=[],
+        draft=draft if writer == 0 else None,
+        deadline_seconds=30.0,
+    )
+
+
+@torch.no_grad()
+def staged(own: Layout, view: dict[str, torch.Tensor]) -> memoryview:
+    data = bytearray(own.bytes)
+    for start, box in zip(own.starts(), own.boxes, strict=True):
+        local = local_tensor(view[box.name])
+        for dim, (begin, length) in enumerate(zip(box.inner, box.size, strict=True)):
+            local = local.narrow(dim, begin, length)
+        data[start : start + box.bytes] = bytes(local.contiguous().view(-1).view(torch.uint8).numpy())
+    return memoryview(data)
+
+
+def reshard(rank: int) -> None:
+    @given(MESHES, MESHES, TENSORS)
+    @examples(60)
+    def any_way_into_any_other(before: tuple[int, ...], after: tuple[int, ...], kinds: list[Any]) -> None:
+        numbers = {f"t{i}": torch.arange(1, math.prod(shape) + 1) for i, (shape, *_) in enumerate(kinds)}
+        wholes = {
+            name: numbers[name].reshape(shape).to(dtype)
+            for name, (shape, dtype, *_) in zip(numbers, kinds, strict=True)
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            store = open_store(folder)
+            form(store)
+            commit = save(store, before, wholes, dict(zip(wholes, (k[2] for k in kinds), strict=True)))
+            parts = [parsed_part(store, commit, name) for name in commit.parts]
+            for other in range(math.prod(after)):
+                mesh = mesh_of(other, after)
+                dims = dict(zip(wholes, (k[3] for k in kinds), strict=True))
+                wanted = {name: spread(mesh, tensor, dims[name]) for name, tensor in wholes.items()}
+                found = {name: spread(mesh, torch.zeros_like(t), dims[name]) for name, t in wholes.items()}
+                fill(store, commit, parts, found, threads=1)
+                for name in wholes:
+                    assert torch.equal(local_tensor(found[name]), local_tensor(wanted[name]))
+
+    any_way_into_any_other()
+
+
+def parsed_part(store: Store, commit: Commit, name: str) -> PartRecord:
+    return PartRecord.model_validate_json(store.read(commit.shards + name))
+
+
+def test_any_sharding_loads_into_any_other() -> None:
+    """In a process of its own: the pretended groups are global."""
+    on_ranks(1, reshard)
