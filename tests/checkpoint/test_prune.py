@@ -1,5 +1,6 @@
 """Pruning a tier: in a folder and on S3."""
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from convoy.config.checkpoint import RetentionConfig
 from convoy.job.generations import rewind
 from convoy.job.lineage import CommitRef, generation_name, parse_commits, read_history
 from convoy.storage import Store, open_store
+from tests.checkpoint.stage import Actor, MemoryStore
 from tests.checkpoint.torchless import TinyState, form, restored
 
 STATE = TinyState(sizes=(50, 30))
@@ -285,6 +287,47 @@ def test_a_prune_that_is_stopped_half_way_is_finished_by_the_next(local: Store) 
     assert not any("part-00000" in name for name in left)
     prune(local, 1, ONE)
     assert local.sizes(f"shards/{commits[0].ref.stem}/") == {}
+
+
+def test_pruning_that_is_killed_at_any_point_leaves_each_commit_whole_or_is_finished_later() -> None:
+    outcomes = set[tuple[int, ...]]()
+    for point in itertools.count():
+        store = MemoryStore()
+        form(store)
+        STATE.write(store, STATE.request(store.uri, 1, 10, attempt="aborted"))
+        saved(store, 20, 30, 40)
+        actor = Actor(store, lambda actor, view: prune(view, 1, ONE))
+        for _ in range(point):
+            actor.step()
+        if actor.done:
+            break
+        actor.kill()
+        for _ in range(2):
+            store.clock += 7200
+            assert prune(store, 1, RetentionConfig(keep_last=3)).error is None  # wants nothing of the lineage removed
+        left = parse_commits(store.sizes("commits/"))
+        assert {name.split("/")[1] for name in store.sizes("shards/")} == {ref.stem for ref in left}
+        assert store.sizes("removing/") == {}
+        for ref in left:
+            assert restored(store, ref) == [STATE.data(writer, ref.step) for writer in range(2)]
+        outcomes.add(tuple(sorted(ref.step for ref in left)))
+    assert outcomes == {(20, 30, 40), (30, 40), (40,)}
+
+
+def test_of_two_that_prune_at_once_neither_puts_back_what_the_other_removes(local: Store) -> None:
+    """The older generation learns that it is superseded after the newer one has removed the commit's files."""
+    saved(local, 10, 20)
+    other: list[list[CommitRef]] = []
+
+    def before(operation: str, name: str) -> None:
+        if operation == "delete" and name.startswith("commits/") and not other:
+            form(local)
+            other.append(prune(local, 2, ONE).commits)
+
+    pruned = prune(Hooked(local, before), 1, ONE)  # type: ignore[arg-type]
+    assert (pruned.commits, other) == ([], [[]])
+    assert restored(local, CommitRef(generation=1, step=10))
+    assert [ref.step for ref in prune(local, 2, ONE).commits] == [10]
 
 
 def test_uploads_that_nobody_will_finish_are_aborted_when_they_are_old(s3_uri: str, s3_client: Any) -> None:

@@ -3,9 +3,10 @@
 Of a commit its object goes first, then its files: what has no commit does not exist for readers. A reader takes a
 lease before it looks for the commit, and a rewind does too; here the commit is removed before the leases and the
 generations are looked at once more, and put back if one has come. So of a reader and a removal that meet, one sees the
-other.
+other. Of two that prune, one at a time is at a commit: it holds `removing/<g>-<step>.json`, a copy of its object.
 """
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -93,6 +94,7 @@ class _Pruning:
 
     def run(self, policy: RetentionConfig, grace_seconds: float) -> None:
         self._check_newest()
+        self._end_interrupted(grace_seconds)
         marked = noted(self._store)
         tier = inventory(self._store)
         self._damaged = tier.damaged
@@ -125,22 +127,56 @@ class _Pruning:
             raw = self._store.read(ref.name)
         except ObjectMissing:
             return
-        self._store.delete(ref.name)
-        try:
-            self._check_newest()
-            if damaged(self._store) != self._damaged:
-                raise _Stopped("a commit was found damaged meanwhile: what was to stay instead is decided anew")
-            if ref in leased(self._store):
-                self._store.create(ref.name, raw)
+        with self._alone_at(ref, raw) as alone:
+            if not alone or ref.name not in self._store.sizes(ref.name):
                 return
-        except (_Stopped, StoreUnavailable):
-            self._store.create(ref.name, raw)
+            self._store.delete(ref.name)
+            try:
+                self._check_newest()
+                if damaged(self._store) != self._damaged:
+                    raise _Stopped("a commit was found damaged meanwhile: what was to stay instead is decided anew")
+                if ref in leased(self._store):
+                    self._store.create(ref.name, raw)
+                    return
+            except (_Stopped, StoreUnavailable):
+                self._store.create(ref.name, raw)
+                raise
+            self.commits.append(ref)
+            forget_verified(self._store, ref)
+            commit = _commit(raw)
+            if commit is not None:
+                self._remove_files(commit.shards)
+
+    @contextlib.contextmanager
+    def _alone_at(self, ref: CommitRef, raw: bytes) -> Iterator[bool]:
+        """Whether nothing else prunes this commit: of two, one might put back what the other removes.
+
+        raw: the commit's object. Where this is killed, or the store goes away, it is put back from here later.
+        """
+        name = _removing(ref)
+        if not self._store.create(name, raw):
+            yield False
+            return
+        try:
+            yield True
+        except StoreUnavailable:
             raise
-        self.commits.append(ref)
-        forget_verified(self._store, ref)
-        commit = _commit(raw)
-        if commit is not None:
-            self._remove_files(commit.shards)
+        except BaseException:
+            self._store.delete(name)
+            raise
+        self._store.delete(name)
+
+    def _end_interrupted(self, grace_seconds: float) -> None:
+        """Put back commits whose removal was cut short, if all of their files are there: it is decided anew."""
+        oldest = self._store.now() - grace_seconds
+        for name, info in self._store.listing("removing/").items():
+            if info.modified >= oldest:
+                continue
+            with contextlib.suppress(ObjectMissing):
+                commit = _commit(raw := self._store.read(name))
+                if commit is not None and _is_whole(self._store, commit):
+                    self._store.create(commit.ref.name, raw)
+            self._store.delete(name)
 
     def spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[Attempt]:
         """One commit may have several attempts, of which it names one."""
@@ -159,16 +195,14 @@ class _Pruning:
         return found
 
     def _remove_attempt(self, attempt: Attempt) -> None:
-        if attempt.ref in leased(self._store):  # a copy that has begun meanwhile
-            return
-        try:
-            commit = _commit(self._store.read(attempt.ref.name))
-            if commit is None or commit.attempt == attempt.name:
+        with self._alone_at(attempt.ref, b"") as alone:
+            if not alone or attempt.ref in leased(self._store):  # a copy that has begun meanwhile
                 return
-        except ObjectMissing:
-            pass
-        self._remove_files(f"shards/{attempt.ref.stem}/{attempt.name}/")
-        self.attempts += 1
+            named = self._committed([attempt.ref]).get(attempt.ref)
+            if attempt.ref.name in self._store.sizes(attempt.ref.name) and named in (None, attempt.name):
+                return
+            self._remove_files(f"shards/{attempt.ref.stem}/{attempt.name}/")
+            self.attempts += 1
 
     def _remove_files(self, prefix: str) -> None:
         sizes = self._store.sizes(prefix)
@@ -178,6 +212,16 @@ class _Pruning:
                 raise _Stopped
             self._store.delete(name)
             self.bytes += sizes[name]
+
+
+def _removing(ref: CommitRef) -> str:
+    return f"removing/{ref.stem}.json"
+
+
+def _is_whole(store: Store, commit: Commit) -> bool:
+    there = store.sizes(commit.shards)
+    wanted = {**commit.parts, **commit.files}
+    return all(there.get(commit.shards + name) == described.bytes for name, described in wanted.items())
 
 
 def _commit(raw: bytes) -> Commit | None:

@@ -1,0 +1,137 @@
+"""Actors that share a store in memory, one operation at a time, in whatever order a test says.
+
+Each actor is a thread that runs the library's own code; before every operation on its view of the store it waits for
+its turn. So an interleaving is a list of turns, and the same list gives the same run.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from convoy.storage import ObjectMissing, Store
+from convoy.storage.base import ObjectInfo
+from convoy.storage.checksum import crc32c
+
+OPERATIONS = ("create", "write", "read", "sizes", "listing", "put", "read_into", "delete", "now")
+
+
+class Killed(BaseException):
+    """What an actor's operations raise once it was killed: nothing it has left to do is done."""
+
+
+class MemoryStore:
+    """A Store whose clock goes on when told."""
+
+    uri = "memory"
+
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, float]] = {}
+        self.clock = 1_000_000.0
+        self.before_delete: Callable[[str], None] = lambda name: None
+
+    def create(self, name: str, data: bytes) -> bool:
+        if name in self.objects:
+            return False
+        self.write(name, data)
+        return True
+
+    def write(self, name: str, data: bytes) -> None:
+        self.objects[name] = (data, self.clock)
+
+    def read(self, name: str, start: int = 0) -> bytes:
+        if name not in self.objects:
+            raise ObjectMissing(name)
+        return self.objects[name][0][start:]
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return {name: info.bytes for name, info in self.listing(prefix).items()}
+
+    def listing(self, prefix: str) -> dict[str, ObjectInfo]:
+        found = sorted(name for name in self.objects if name.startswith(prefix))
+        return {name: ObjectInfo(len(self.objects[name][0]), self.objects[name][1]) for name in found}
+
+    def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
+        assert self.create(name, bytes(data))
+        return [crc32c(data[at : at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
+        data = self.read(name, start)[: len(buffer)]
+        buffer[: len(data)] = data
+        return len(data)
+
+    def drop_cache(self, name: str) -> None:
+        pass
+
+    def now(self) -> float:
+        return self.clock
+
+    def abort_uploads(self, prefix: str, older_than: float) -> int:
+        return 0
+
+    def delete(self, name: str) -> None:
+        self.before_delete(name)
+        self.objects.pop(name, None)
+
+
+class Actor:
+    """One thread, which runs only when it is stepped."""
+
+    def __init__(self, store: MemoryStore, body: Callable[["Actor", Store], None]) -> None:
+        self.done = False
+        self.error: BaseException | None = None
+        self.leases = set[str]()
+        self._killed = False
+        self._turn, self._idle = threading.Semaphore(0), threading.Semaphore(0)
+        self._view: Any = _View(store, self)
+        self._body = body
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def step(self) -> None:
+        """Let it do one operation, and all that follows up to the next one."""
+        if not self.done:
+            self._turn.release()
+            self._idle.acquire()
+
+    def kill(self) -> None:
+        self._killed = True
+        self.step()
+
+    def pause(self) -> None:
+        if not self._killed:
+            self._idle.release()
+            self._turn.acquire()
+        if self._killed:
+            raise Killed
+
+    def _run(self) -> None:
+        self._turn.acquire()
+        try:
+            if not self._killed:
+                self._body(self, self._view)
+        except Killed:
+            pass
+        except BaseException as error:
+            self.error = error
+        self.done = True
+        self._idle.release()
+
+
+class _View:
+    def __init__(self, store: MemoryStore, actor: Actor) -> None:
+        self._store = store
+        self._actor = actor
+        self._lock = threading.Lock()  # pools of the library may ask at once
+
+    def __getattr__(self, operation: str) -> Any:
+        real = getattr(self._store, operation)
+        if operation not in OPERATIONS:
+            return real
+
+        def in_turn(*args: Any) -> Any:
+            with self._lock:
+                self._actor.pause()
+                if args and args[0].startswith("leases/") and operation in ("write", "delete"):
+                    (self._actor.leases.add if operation == "write" else self._actor.leases.discard)(args[0])
+                return real(*args)
+
+        return in_turn
