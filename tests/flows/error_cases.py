@@ -97,5 +97,11 @@ CASES = (
     Case("more ranks per node than its GPUs", f"{S3} cluster.nproc_per_node=9", config=P4D),
     Case("a bucket's name not filled in", config=P4D, variables=S3_STORE),
     Case("root that the machines do not see", f"{S3} root=/home/me/jobs", config=P4D),
+    Case(
+        "root that may be each machine's own",
+        f"{S3} root=/fsx/jobs cluster.persistent_volume_claims.fsx=/fsx",
+        config=P4D,
+    ),
+    Case("tier that is the root", "root={here}/jobs checkpoint.tiers=[{here}/jobs]"),
     Case("local datastore for remote machines", S3, config=P4D),
 )
