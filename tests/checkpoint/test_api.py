@@ -237,11 +237,11 @@ def test_importing_the_package_imports_no_torch() -> None:
 
 
 def stopped_writer(ckpt: Checkpoints) -> None:
-    os.kill(ckpt._engine._writer._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+    os.kill(ckpt._engine._link._writer._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
 
 
 def resumed_writer(ckpt: Checkpoints) -> None:
-    os.kill(ckpt._engine._writer._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+    os.kill(ckpt._engine._link._writer._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
 
 
 # In a process group.
@@ -306,7 +306,7 @@ def save_one_that_fails(rank: int, uri: str) -> list[str]:
             stopped_writer(ckpt)
         pending = ckpt.save(2, sharded())
         if rank == 1:
-            os.kill(ckpt._engine._writer._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+            os.kill(ckpt._engine._link._writer._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
             with pytest.raises(CheckpointError) as error:
                 pending.wait()
             told.append(str(error.value))

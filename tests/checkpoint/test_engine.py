@@ -175,10 +175,18 @@ def test_a_writer_that_died_fails_its_save_and_is_replaced_once(engine: Engine, 
     assert "two have failed" in str(engine.reports()[-1])
 
 
+def test_a_writer_that_died_with_nothing_to_do_costs_no_save(engine: Engine, model: Model) -> None:
+    engine.plan({"model": model})
+    assert save(engine, {"model": model}, 1) == COMMITTED
+    os.kill(writer_of(engine), signal.SIGKILL)
+    os.waitid(os.P_PID, writer_of(engine), os.WEXITED | os.WNOWAIT)
+    assert save(engine, {"model": model}, 2) == COMMITTED
+
+
 def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
     engine: Engine, uri: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.checkpoint.engine.GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("convoy.checkpoint.link.GRACE_SECONDS", 0.1)
     state = {"model": model}
     engine.plan(state)
     stopped(engine)
@@ -215,9 +223,9 @@ def stopped(engine: Engine) -> None:
 
 
 def writer_of(engine: Engine) -> int:
-    assert engine._writer is not None
-    assert engine._writer._process is not None
-    return engine._writer._process.pid
+    assert engine._link._writer is not None
+    assert engine._link._writer._process is not None
+    return engine._link._writer._process.pid
 
 
 def buffer_of(engine: Engine, slot: int) -> str:

@@ -16,7 +16,7 @@ import convoy
 from convoy.checkpoint.chores import chores
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.emergency import save_now
-from convoy.checkpoint.engine import Checked, Engine
+from convoy.checkpoint.engine import CLOSE_SECONDS, Checked, Engine
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, DamagedCommitError, Progress
 from convoy.checkpoint.leases import lease
@@ -217,10 +217,11 @@ class Checkpoints:
         return found
 
     def close(self, deadline_seconds: float | None = None) -> None:
-        """Wait until what is under way is settled, and end the writer process."""
-        self._saves.settle_all(deadline_seconds)
+        """Wait until what is under way is settled, and end the writer process; what is not settled by then is given
+        up."""
+        settled = self._saves.settle_all(deadline_seconds)
         self._saves.close()
-        self._engine.close()
+        self._engine.close(CLOSE_SECONDS if settled else 0.0)
 
     def __enter__(self) -> "Checkpoints":
         return self

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Sequence
 
-from convoy.checkpoint.engine import GRACE_SECONDS, Apart
+from convoy.checkpoint.engine import Apart
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, DamagedCommitError
+from convoy.checkpoint.link import GRACE_SECONDS
 from convoy.checkpoint.messages import Committed, PartWritten, SaveFailed, WritePart, WriterSetup
 from convoy.checkpoint.saves import find_commit
 from convoy.checkpoint.writer_process import WriterProcess

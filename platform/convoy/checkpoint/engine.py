@@ -7,7 +7,7 @@ Nothing here decides for the gang: whether a save begins, is tried again or is o
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,26 +15,13 @@ import torch.distributed as dist
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
-from convoy.checkpoint.messages import (
-    AfterCommit,
-    Committed,
-    PartWritten,
-    Ready,
-    Report,
-    SaveFailed,
-    SetLayout,
-    WritePart,
-    WriterSetup,
-)
+from convoy.checkpoint.link import Link
+from convoy.checkpoint.messages import AfterCommit, Report, SetLayout, WritePart, WriterSetup
 from convoy.checkpoint.plan import Layout, Plan, make_plan, signature
 from convoy.checkpoint.queue import Attempt, Standing
 from convoy.checkpoint.staging import Staged, Stager
 from convoy.checkpoint.tree import Tree, flatten
 from convoy.checkpoint.values import encode
-from convoy.checkpoint.writer_process import WriterProcess
-
-GRACE_SECONDS = 10.0
-"""A writer that has not told of its deadline so long after it hangs, and is given up."""
 
 CLOSE_SECONDS = 30.0
 
@@ -62,22 +49,9 @@ class Apart:
 class _Slot:
     """What lies in a staging buffer."""
 
-    layout: Layout
+    layout: SetLayout
     values: list[PlainValue]
     staged: Staged
-
-
-@dataclass
-class _Save:
-    """What is known of an attempt that was handed to the writer."""
-
-    slot: int
-    until: float
-    """By the monotonic clock: when the writer is taken to hang."""
-    standing: Standing = field(default_factory=Standing)
-    sent_to: WriterProcess | None = None
-    written: bool = False
-    """This rank's part is; the rest is the coordinator's."""
 
 
 class Engine:
@@ -94,8 +68,10 @@ class Engine:
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         """group: all ranks of the gang, None: this one alone. device: where the state is; None: the first state tells.
-        optimizer: what only its step changes is copied while
-        training goes on, and a hook makes the step wait for that; None: `stage` copies all before it returns."""
+
+        optimizer: what only its step changes is copied while training goes on, and a hook makes the step wait for
+        that; None: `stage` copies all before it returns.
+        """
         self._setup = setup
         self._rank = rank
         self._world_size = world_size
@@ -104,24 +80,22 @@ class Engine:
         self._device = torch.device(device) if device is not None else None
         self._made_stager: Stager | None = None
         self._plan: Plan | None = None
+        self._layouts: tuple[Layout, SetLayout] | None = None
         self._slots: dict[int, _Slot | str] = {}
         self._unsafe: set[int] = set()
-        self._saves: dict[str, _Save] = {}
-        self._reports: list[Report] = []
-        self._writer: WriterProcess | None = None
-        self._layout_sent: tuple[WriterProcess, Layout] | None = None
-        self._replaced = False
+        self._link = Link(setup)
         self.waited_seconds = 0.0
         """In all calls of `join`, those before the optimizer's steps included."""
-        self.unfit: dict[str, str] = {}
-        """Tiers that do not keep what commits stand on, and why; known a moment after `start`."""
         self._hook = optimizer.register_step_pre_hook(lambda *_: self.join()) if optimizer is not None else None
 
     def start(self) -> None:
         """Start the writer process; it takes some tenths of a second to be ready, and nobody waits for it."""
-        writer = WriterProcess(self._setup)
-        writer.start()
-        self._writer = writer  # from now on the staging thread may send to it
+        self._link.start()
+
+    @property
+    def unfit(self) -> dict[str, str]:
+        """Tiers that do not keep what commits stand on, and why; known a moment after `start`."""
+        return self._link.unfit
 
     def fits(self, state: Checked) -> bool:
         """Whether the plan is one for this state."""
@@ -185,8 +159,10 @@ class Engine:
 
     def join(self) -> None:
         """The state may change when this returns. On CUDA: by work that the current stream is given from now on."""
+        if self._made_stager is None:
+            return
         began = time.perf_counter()
-        self._stager.join()
+        self._made_stager.join()
         self.waited_seconds += time.perf_counter() - began
 
     def submit(self, attempt: Attempt, draft: Commit, deadline_seconds: float) -> None:
@@ -196,9 +172,9 @@ class Engine:
         deadline_seconds: for the part, and on rank 0 the commit; what is not there by then is given up.
         """
         slot = self._slots.get(attempt.slot, "nothing was staged")
-        save = self._saves[attempt.name] = _Save(attempt.slot, time.monotonic() + deadline_seconds + GRACE_SECONDS)
+        given = self._link.expect(attempt.name, deadline_seconds, coordinator=self._rank == 0)
         if isinstance(slot, str):
-            self._fail(attempt.name, save, slot)
+            self._link.fail(given, slot)
             return
         assert self._plan is not None
         whole = draft.model_copy(update={"attempt": attempt.name, "tensors": self._plan.tensors})
@@ -214,32 +190,33 @@ class Engine:
             draft=whole if self._rank == 0 else None,
             deadline_seconds=deadline_seconds,
         )
-        self._stager.after(slot.staged, lambda: self._send(save, slot.layout, request))
+        self._stager.after(slot.staged, lambda: self._link.send(given, slot.layout, request))
 
     def standing(self, attempt: Attempt | None) -> Standing:
         """What this rank knows of an attempt that was submitted. Never blocks."""
-        self._collect()
-        save = self._saves.get(attempt.name) if attempt is not None else None
-        if attempt is None or save is None:
+        given = self._link.given(attempt.name) if attempt is not None else None
+        if attempt is None or given is None:
             return Standing()
-        if save.standing == Standing() and not save.written:
-            self._look_after(attempt, save)
-        return save.standing
+        if given.hung:
+            self._unsafe.add(attempt.slot)
+        return given.standing
+
+    def written(self, attempt: Attempt) -> bool:
+        """Whether all that is left to be done is the coordinator's, which is another rank."""
+        given = self._link.given(attempt.name)
+        return given is not None and given.written
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is settled, one way or the other."""
-        self._saves.pop(attempt.name, None)
+        self._link.forget(attempt.name)
 
     def reports(self) -> list[Report]:
         """What the writer process has told since the last call, also of failures that it could not tell itself."""
-        self._collect()
-        reports, self._reports = self._reports, []
-        return reports
+        return self._link.reports()
 
     def after_commit(self, request: AfterCommit) -> None:
         """What is to be done between saves. Returns at once; a later request replaces one that has not begun."""
-        if self._writer is not None:
-            self._writer.send(request)
+        self._link.after_commit(request)
 
     def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> Apart:
         """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.
@@ -260,7 +237,7 @@ class Engine:
         staged = self._slots[slot]
         assert isinstance(staged, _Slot)
         staged.staged.wait()
-        return Apart(staged.staged.path, _set_layout(staged.layout), staged.values, self._plan.tensors)
+        return Apart(staged.staged.path, staged.layout, staged.values, self._plan.tensors)
 
     def discard(self, slot: int) -> None:
         """Give the slot's memory back."""
@@ -273,9 +250,7 @@ class Engine:
             self._hook.remove()
         if self._made_stager is not None:
             self._made_stager.drain()
-        if self._writer is not None:
-            self._reports += self._writer.close(deadline_seconds)
-            self._writer = None
+        self._link.close(deadline_seconds)
         if self._made_stager is not None:
             self._made_stager.close()
             self._made_stager = None
@@ -295,7 +270,9 @@ class Engine:
     def _put(self, slot: int, checked: Checked, layout: Layout, now: bool) -> None:
         deferred = () if now else self._deferred()
         staged = self._stager.stage(slot, layout, checked.tree.tensors, deferred)
-        self._slots[slot] = _Slot(layout, checked.values, staged)
+        if self._layouts is None or self._layouts[0] is not layout:
+            self._layouts = layout, SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes))
+        self._slots[slot] = _Slot(self._layouts[1], checked.values, staged)
 
     def _deferred(self) -> Iterator[torch.Tensor]:
         """What only the optimizer's step changes."""
@@ -305,65 +282,3 @@ class Engine:
             yield from group["params"]
         for state in self._optimizer.state.values():
             yield from (value for value in state.values() if isinstance(value, torch.Tensor))
-
-    def _send(self, save: _Save, layout: Layout, request: WritePart) -> None:
-        """In the staging thread."""
-        writer = self._writer
-        if writer is None:
-            return  # which `standing` finds out
-        if self._layout_sent is None or self._layout_sent[0] is not writer or self._layout_sent[1] is not layout:
-            writer.send(_set_layout(layout))
-            self._layout_sent = writer, layout
-        writer.send(request)
-        save.sent_to = writer
-
-    def _collect(self) -> None:
-        for report in self._writer.poll() if self._writer is not None else ():
-            self._reports.append(report)
-            match report:
-                case Ready():
-                    self.unfit = report.unfit
-                case PartWritten() if report.attempt in self._saves:
-                    self._saves[report.attempt].written = self._rank > 0
-                case Committed() if report.attempt in self._saves:
-                    self._saves[report.attempt].standing = Standing(committed=1)
-                case SaveFailed() if report.attempt in self._saves:
-                    superseded = int(report.superseded)
-                    self._saves[report.attempt].standing = Standing(failed=1, superseded=superseded)
-
-    def _look_after(self, attempt: Attempt, save: _Save) -> None:
-        """Give up a writer that has ended or hangs, and with it the attempt."""
-        if self._writer is None:
-            self._fail(attempt.name, save, "there is no writer process any more: two have failed")
-        elif save.sent_to is not None and save.sent_to is not self._writer:
-            self._fail(attempt.name, save, "the writer process that had it was given up")
-        elif not self._writer.alive():
-            self._collect()  # its last words
-            if save.standing == Standing():
-                self._fail(attempt.name, save, "the writer process ended")
-                self._replace()
-        elif time.monotonic() > save.until and save.sent_to is not None:
-            self._fail(attempt.name, save, "the writer process hangs, and was given up")
-            self._unsafe.add(save.slot)
-            self._writer.abandon()
-            self._replace()
-
-    def written(self, attempt: Attempt) -> bool:
-        """Whether all that is left to be done is the coordinator's, which is another rank."""
-        save = self._saves.get(attempt.name)
-        return save is not None and save.written
-
-    def _fail(self, name: str, save: _Save, error: str) -> None:
-        save.standing = Standing(failed=1)
-        self._reports.append(SaveFailed(attempt=name, error=error))
-
-    def _replace(self) -> None:
-        """At most once: where a second one fails too, the machine or the storage is at fault."""
-        self._writer = None
-        if not self._replaced:
-            self._replaced = True
-            self.start()
-
-
-def _set_layout(layout: Layout) -> SetLayout:
-    return SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes))

@@ -14,8 +14,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
-from convoy.checkpoint.engine import GRACE_SECONDS, Engine
+from convoy.checkpoint.engine import Engine
 from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, shards_prefix
+from convoy.checkpoint.link import GRACE_SECONDS
 from convoy.checkpoint.messages import AfterCommit, Committed, Copied, PartVerified, Pruned, Report, SaveFailed
 from convoy.checkpoint.queue import Attempt, SaveQueue, Settled, Standing
 from convoy.job.lineage import CommitRef
