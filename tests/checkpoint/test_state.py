@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from convoy.checkpoint.state import TensorsOf, tensors_of
 from tests.training.job import GPT, Job, tiny
 
 WAYS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -45,6 +47,70 @@ def test_an_optimizer_counts_one_step_after_one_step(states: dict[str, dict[str,
     counts = [value for name, value in states["one rank"].items() if name.endswith(".step")]
     assert counts
     assert {float(count) for count in counts} == {1.0}
+
+
+@pytest.fixture
+def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    return model, optimizer
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.randn(5, 3)).square().sum().backward()
+    optimizer.step()
+
+
+def same_memory(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same_memory(one[key], other[key]) for key in one)
+    return bool(one.data_ptr() == other.data_ptr() and torch.equal(one, other))
+
+
+def replaced_data(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model[0].weight.data = torch.full((4, 3), 5.0)  # type: ignore[index]
+
+
+def replaced_buffer(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model[1].running_mean = torch.full((4,), 5.0)  # type: ignore[index]
+
+
+def loaded_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    state = optimizer.state_dict()
+    state["state"] = {k: {n: v.clone() + 1 for n, v in s.items()} for k, s in state["state"].items()}
+    optimizer.load_state_dict(state)
+
+
+def more_weights(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.append(nn.Linear(4, 4))  # type: ignore[operator]
+    optimizer.add_param_group({"params": list(model[2].parameters())})  # type: ignore[index]
+
+
+@pytest.mark.parametrize("change", [replaced_data, replaced_buffer, loaded_optimizer, more_weights])
+def test_names_are_asked_for_again_only_when_they_stand_for_other_memory(
+    change: Any, trained: tuple[nn.Module, torch.optim.Optimizer]
+) -> None:
+    named = TensorsOf(*trained)
+    first = named()
+    assert same_memory(first, tensors_of(*trained))
+    step(*trained)
+    assert named() is first
+    assert same_memory(first, tensors_of(*trained))
+
+    change(*trained)
+    assert same_memory(named(), tensors_of(*trained))
+    assert named() is not first
+
+
+def test_numbers_among_the_moments_are_those_of_the_step() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    model, optimizer = nn.ParameterList([weight]), torch.optim.AdamW([weight])
+    named = TensorsOf(model, optimizer)
+    named()
+    optimizer.state[weight]["step"] = 7
+    named()
+    optimizer.state[weight]["step"] = 8
+    assert named()["optimizer"]["state"]["0"]["step"] == 8
 
 
 def _kind(value: Any) -> Any:

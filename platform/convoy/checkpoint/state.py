@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import Optimizer
+
+from convoy.checkpoint.plan import local_tensor
 
 
 def tensors_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
@@ -14,6 +17,38 @@ def tensors_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     """
     model_state, optimizer_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optimizer": {"state": optimizer_state["state"]}}
+
+
+class TensorsOf:
+    """`tensors_of` a model and an optimizer, save after save.
+
+    To ask torch for the names takes 15 ms for 300 weights; that they still name the same memory is seen in one.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._known: dict[str, Any] | None = None
+        self._memory: tuple[list[int], list[Any]] = ([], [])
+
+    def __call__(self) -> dict[str, Any]:
+        """What `tensors_of` gives now. The same dict as before where nothing was replaced: leave it unchanged."""
+        if self._known is not None and _same(self._memory, self._named()):
+            return self._known
+        tensors = tensors_of(self._model, self._optimizer)
+        self._memory = self._named()  # torch has given a fresh optimizer its state by now
+        constant = all(isinstance(value, Tensor) for value in (*tensors["model"].values(), *self._memory[1]))
+        self._known = tensors if constant else None  # a number is another one after each step
+        return tensors
+
+    @torch.no_grad()
+    def _named(self) -> tuple[list[int], list[Any]]:
+        """What the names stand for, as far as anything may be put in its place: where the weights are in memory, and
+        the buffers and moments themselves."""
+        trained = (p for group in self._optimizer.param_groups for p in group["params"])
+        weights = [local_tensor(p).data_ptr() for p in (*self._model.parameters(), *trained)]
+        moments = (value for state in self._optimizer.state.values() for value in state.values())
+        return weights, [*self._model.buffers(), *moments]
 
 
 def put_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Any]) -> None:
@@ -27,3 +62,8 @@ def put_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Any])
 def parameter_shapes(tensors: dict[str, Any]) -> dict[str, list[int]]:
     """Global shape of every tensor of the model, by name."""
     return {name: list(value.shape) for name, value in sorted(tensors["model"].items()) if hasattr(value, "shape")}
+
+
+def _same(one: tuple[list[int], list[Any]], other: tuple[list[int], list[Any]]) -> bool:
+    held, now = one[1], other[1]
+    return one[0] == other[0] and len(held) == len(now) and all(a is b for a, b in zip(held, now, strict=True))

@@ -12,7 +12,7 @@ from convoy.checkpoint.engine import Engine
 from convoy.checkpoint.format import Commit, Progress, SamplerPosition
 from convoy.checkpoint.messages import AfterCommit, WriterSetup
 from convoy.checkpoint.queue import Attempt, SaveQueue, Standing
-from convoy.checkpoint.state import tensors_of
+from convoy.checkpoint.state import TensorsOf
 from convoy.config.run import config_hash
 from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment
@@ -48,6 +48,7 @@ class Saver:
         self._assignment = assignment
         self._ranks = ranks
         self._trained = trained
+        self._state = TensorsOf(trained.module, trained.optimizer)
         self._tiers = tiers
         self._parent = parent
         self._queue = SaveQueue(len(tiers), "")
@@ -231,9 +232,6 @@ class Saver:
             prune=self._ranks.first,
             generation=self._assignment.generation,
         )
-
-    def _state(self) -> dict[str, object]:
-        return tensors_of(self._trained.module, self._trained.optimizer)
 
     def _session(self) -> str:
         box = [uuid.uuid4().hex[:12]]
