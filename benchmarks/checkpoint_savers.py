@@ -6,7 +6,8 @@ import os
 import shutil
 import threading
 import time
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,11 @@ from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, F
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
 
+from convoy.checkpoint import Checkpoints
+from convoy.checkpoint import Pending as PendingSave
+
 BLOCK = 8 * 2**20
+VERIFY_SECONDS = 120.0
 
 
 class Pending(Protocol):
@@ -44,8 +49,11 @@ class Saver(Protocol):
     def load(self, step: int, target: dict[str, Any]) -> None:
         """Fill `target` in place."""
 
+    def quiet(self, step: int) -> None:
+        """Return when nothing is done for the save of `step` any more."""
+
     def forget(self, step: int) -> None:
-        """Remove the save of `step`, and what else this rank's folder holds of it."""
+        """Remove the save of `step`."""
 
     def close(self) -> None: ...
 
@@ -75,6 +83,9 @@ class Synchronous:
     def path(self, step: int) -> Path:
         return self.folder / f"{step:09d}"
 
+    def quiet(self, step: int) -> None:
+        pass
+
     def forget(self, step: int) -> None:
         dist.barrier()
         if dist.get_rank() == 0:
@@ -83,6 +94,77 @@ class Synchronous:
 
     def close(self) -> None:
         pass
+
+
+class Convoy:
+    """Convoy's, without reading back after each commit, which no other does."""
+
+    name = "convoy"
+    joins_itself = True
+    verify = False
+
+    def __init__(self, folder: Path, optimizer: torch.optim.Optimizer) -> None:
+        self.folder = folder
+        self.checkpoints = Checkpoints(str(folder), optimizer=optimizer, verify=self.verify)
+
+    def save(self, step: int, state: dict[str, Any]) -> "ConvoyPending":
+        pending = self.checkpoints.save(step, state)
+        if pending.skipped:
+            raise RuntimeError(f"step {step} was skipped")
+        return ConvoyPending(self.folder, pending)
+
+    def load(self, step: int, target: dict[str, Any]) -> None:
+        restored = self.checkpoints.restore(target)
+        if restored is None or restored.step != step:
+            raise RuntimeError(f"step {step} was saved, and not restored: {restored}")
+
+    def quiet(self, step: int) -> None:
+        pass
+
+    def forget(self, step: int) -> None:
+        dist.barrier()
+        if dist.get_rank() == 0:
+            for path in (*self.folder.glob(f"commits/*-{step:09d}.json"), *self.folder.glob(f"shards/*-{step:09d}")):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        dist.barrier()
+
+    def close(self) -> None:
+        self.checkpoints.close()
+
+
+class ConvoyVerified(Convoy):
+    """As it comes: every commit is read back from the storage by a writer process, between saves."""
+
+    name = "convoy_verified"
+    verify = True
+
+    def quiet(self, step: int) -> None:
+        deadline = time.monotonic() + VERIFY_SECONDS
+        while not list(self.folder.glob(f"verified/*-{step:09d}/all.json")):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"step {step} was not read back within {VERIFY_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+    def forget(self, step: int) -> None:
+        self.quiet(step)
+        super().forget(step)
+
+
+class ConvoyPending:
+    def __init__(self, folder: Path, pending: PendingSave) -> None:
+        self._folder = folder
+        self._pending = pending
+
+    def staged(self) -> None:
+        self._pending.staged()
+
+    def wait(self) -> float:
+        """Of a commit from before anyone asked, the time that the file system tells."""
+        asked = time.perf_counter()
+        commit = self._pending.wait()
+        returned = time.perf_counter()
+        made = (self._folder / commit.ref.name).stat().st_ctime + returned - time.time()
+        return made if made < asked else returned
 
 
 class TorchSave(Synchronous):
@@ -192,7 +274,7 @@ class Raw(Synchronous):
 
     def __init__(self, folder: Path, state: dict[str, Any]) -> None:
         super().__init__(folder)
-        self.buffer = mmap.mmap(-1, local_bytes(state))
+        self.buffer = mmap.mmap(-1, -(-local_bytes(state) // mmap.PAGESIZE) * mmap.PAGESIZE)
         view = memoryview(self.buffer)
         at = 0
         for tensor in flat(state).values():
@@ -222,6 +304,41 @@ class Raw(Synchronous):
 
     def _file(self, step: int) -> Path:
         return self.path(step) / f"{dist.get_rank()}.bin"
+
+
+class RawDirect(Raw):
+    """The storage driven as hard as it goes: four threads, past the page cache."""
+
+    name = "raw_direct"
+
+    def __init__(self, folder: Path, state: dict[str, Any]) -> None:
+        super().__init__(folder, state)
+        self.threads = ThreadPoolExecutor(4)
+
+    def load(self, step: int, target: dict[str, Any]) -> None:
+        self._in_blocks(step, os.O_RDONLY, os.preadv)
+
+    def close(self) -> None:
+        self.threads.shutdown()
+
+    def _write(self, step: int) -> None:
+        self._in_blocks(step, os.O_WRONLY | os.O_CREAT | os.O_EXCL, os.pwritev)
+        sync_file(self._file(step))
+        sync_folder(self.path(step))
+
+    def _in_blocks(self, step: int, flags: int, move: Callable[[int, list[memoryview], int], int]) -> None:
+        view = memoryview(self.buffer)
+        fd = os.open(self._file(step), flags | os.O_DIRECT, 0o644)
+
+        def one(start: int) -> None:
+            end, at = min(len(view), start + BLOCK), start
+            while at < end:
+                at += move(fd, [view[at:end]], at) or _ended(at, end)
+
+        try:
+            list(self.threads.map(one, range(0, len(view), BLOCK)))
+        finally:
+            os.close(fd)
 
 
 class RawPending:
@@ -279,11 +396,13 @@ def _ended(at: int, wanted: int) -> int:
     raise EOFError(f"{at} bytes of {wanted}")
 
 
-SAVERS = ("torch_save", "dcp_sync", "dcp_async", "safetensors", "raw")
+SAVERS = ("convoy", "convoy_verified", "torch_save", "dcp_sync", "dcp_async", "safetensors", "raw", "raw_direct")
 
 
 def make_saver(name: str, folder: Path, training: Any) -> Saver:
     """training: whose state will be saved."""
-    if name == "raw":
-        return Raw(folder, training.state)
+    if name in ("convoy", "convoy_verified"):
+        return (Convoy if name == "convoy" else ConvoyVerified)(folder, training.optimizer)
+    if name in ("raw", "raw_direct"):
+        return (Raw if name == "raw" else RawDirect)(folder, training.state)
     return {kind.name: kind for kind in (TorchSave, DcpSync, DcpAsync, Safetensors)}[name](folder)

@@ -14,55 +14,32 @@ bootstrap intervals of the ratio of means over pairs.
 
 import argparse
 import json
-import multiprocessing
-import os
-import socket
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-import torch
-import torch.distributed as dist
 from measured import provenance, ratio
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from convoy.checkpoint.commit import Progress
+import gang  # first of all: it sets how many threads a rank has
 from convoy.config.load import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
-from convoy.data.manifest import fingerprint
-from convoy.data.prepare import prepare
-from convoy.events.log import EventWriter
-from convoy.gang.assignment import Assignment, Place
-from convoy.storage import open_store
+from convoy.gang.assignment import Assignment
 from convoy.training.batches import Data
-from convoy.training.clock import clock_for
-from convoy.training.exchange import Exchange
 from convoy.training.loop import Training, log_step, one_step
-from convoy.training.measure import memory_peak
 from convoy.training.model import Trained, build_trained
 from convoy.training.optimizer import learning_rate, set_learning_rate
-from convoy.training.ranks import Ranks, connect
-from convoy.training.saver import Saver
-from convoy.training.step import Batch, Stepper
+from convoy.training.ranks import Ranks
+from convoy.training.step import Batch
+from gang import RANKS, Block
 
-RANKS = 2
 WARMUP_BLOCKS = 2
-
-
-@dataclass(frozen=True)
-class Block:
-    """Cost of one block of steps on one rank, per step."""
-
-    cpu_seconds: float
-    wall_seconds: float
 
 
 def main() -> int:
@@ -75,7 +52,8 @@ def main() -> int:
                 f" train.global_batch={options.global_batch} optimizer.lr=1e-4 train.matmul_peak_seconds=0"
             ),
         )
-        pairs = _measure(config, options.pairs, options.steps)
+        body = partial(blocks_of_rank, pairs=options.pairs, steps=options.steps)
+        pairs = gang.of_gang(gang.on_gang(config, body))
     result = summarise(pairs)
     record = {**provenance(), "command": " ".join(sys.argv), "options": vars(options), **result}
     print(json.dumps(result, indent=2))
@@ -108,100 +86,23 @@ def summarise(pairs: Sequence[tuple[Block, Block]]) -> dict[str, Any]:
     }
 
 
-def _measure(config: RunConfig, pairs: int, steps: int) -> list[tuple[Block, Block]]:
-    manifest = prepare(config.data, open_store(str(config.root)))
-    context = multiprocessing.get_context("spawn")
-    listener = socket.create_server(("127.0.0.1", 0))
-    results: Any = context.SimpleQueue()
-    port = listener.getsockname()[1]
-    listener.close()
-    arguments = (config, manifest.id, fingerprint(manifest, config.data), port, pairs, steps, results)
-    workers = [context.Process(target=_rank, args=(rank, *arguments)) for rank in range(RANKS)]
-    for worker in workers:
-        worker.start()
-    found = [results.get() for _ in workers]
-    for worker in workers:
-        worker.join()
-    # CPU seconds of the gang are the sum over ranks; its wall seconds are the slowest rank's.
-    return [(_gang([f[i][0] for f in found]), _gang([f[i][1] for f in found])) for i in range(pairs)]
-
-
-def _gang(blocks: Sequence[Block]) -> Block:
-    return Block(sum(b.cpu_seconds for b in blocks), max(b.wall_seconds for b in blocks))
-
-
-def _rank(
-    rank: int, config: RunConfig, data_id: str, data_print: str, port: int, pairs: int, steps: int, results: Any
-) -> None:
-    place = Place(
-        rank=rank,
-        local_rank=rank,
-        node=0,
-        nodes=1,
-        nproc_per_node=RANKS,
-        host_rank=rank,
-        host_ranks=RANKS,
-        threads=1,
-    )
-    assignment = Assignment(
-        config=config,
-        job="overhead",
-        job_uri=f"{config.root}/overhead",
-        root=str(config.root),
-        data_id=data_id,
-        fingerprint=data_print,
-        generation=1,
-        parent=None,
-        place=place,
-        master_host="127.0.0.1",
-        master_port=port,
-        agent_pid=os.getppid(),
-        reason_path="/dev/null",
-    )
-    ranks = connect(assignment)
-    data = Data(config, assignment.root, data_id, data_print, ranks)
+def blocks_of_rank(assignment: Assignment, ranks: Ranks, data: Data, *, pairs: int, steps: int) -> list[Any]:
+    """Pairs of blocks, ours and bare."""
+    config = assignment.config
     with data.steps_from(0) as ours_batches, data.steps_from(0) as bare_batches:
-        ours = ours_loop(assignment, ranks, ours_batches)
+        ours = ours_loop(gang.training(assignment, ranks, ours_batches))
         bare = bare_loop(build_trained(config, ranks), config, bare_batches)
-        blocks = [_pair(ours, bare, steps, first_ours=i % 2 == 0, ranks=ranks) for i in range(pairs + WARMUP_BLOCKS)]
-    results.put(blocks[WARMUP_BLOCKS:])
-    dist.barrier()
-    dist.destroy_process_group()
+        found = [gang.pair(ours, bare, steps, ranks, swapped=i % 2 == 1) for i in range(pairs + WARMUP_BLOCKS)]
+    return found[WARMUP_BLOCKS:]
 
 
-def ours_loop(assignment: Assignment, ranks: Ranks, batches: Any) -> Callable[[], None]:
+def ours_loop(t: Training) -> Callable[[], None]:
     """One step of the product's loop, logging included."""
-    config, trained = assignment.config, build_trained(assignment.config, ranks)
-    store = open_store(assignment.job_uri)
-    clock = clock_for(ranks.device)
-    stepper = Stepper(
-        trained.fsdp,
-        trained.optimizer,
-        Exchange(ranks.control),
-        clock,
-        clip_norm=config.train.clip_norm,
-        seed=config.train.seed,
-    )
-    began = time.perf_counter()
-    training = Training(
-        config=config,
-        first=ranks.first,
-        batches=batches,
-        stepper=stepper,
-        evaluate=lambda step: (_ for _ in ()).throw(AssertionError("not part of a step")),
-        saver=Saver(store, assignment, ranks, trained),
-        events=EventWriter(store, 1, 0, ranks.place.rank),
-        clock=clock,
-        elapsed=lambda: time.perf_counter() - began,
-        vote=lambda _: None,
-        after_first_step=lambda: None,
-        memory=lambda step: memory_peak(ranks, step),
-        progress=Progress(),
-    )
 
     def step() -> None:
-        result, lr = one_step(training)
-        log_step(training, result, lr)
+        result, lr = one_step(t)
+        t.saver.settle(result.standing, t.progress.step)
+        log_step(t, result, lr)
 
     return step
 
@@ -228,26 +129,6 @@ def bare_loop(trained: Trained, config: RunConfig, batches: Any) -> Callable[[],
         done += 1
 
     return step
-
-
-def _pair(
-    ours: Callable[[], None], bare: Callable[[], None], steps: int, *, first_ours: bool, ranks: Ranks
-) -> tuple[Block, Block]:
-    if first_ours:
-        first = _block(ours, steps, ranks)
-        return first, _block(bare, steps, ranks)
-    second = _block(bare, steps, ranks)
-    return _block(ours, steps, ranks), second
-
-
-def _block(step: Callable[[], None], steps: int, ranks: Ranks) -> Block:
-    dist.barrier(group=ranks.control)
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(steps):
-        step()
-    if ranks.device.type == "cuda":
-        torch.cuda.synchronize()
-    return Block((time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps)
 
 
 def _options() -> argparse.Namespace:

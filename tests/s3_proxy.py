@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -170,6 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
             for _ in self._blocks(self.rfile, length, "request", None):
                 pass
             return self._refuse(request, fault)
+        if self.server.proxy.buckets["request"] and fault is None and not self.server.proxy.checks:
+            # As a link of that bandwidth: what has passed is at the server, which need not wait for the rest.
+            return self._pass_on(request, self._blocks(self.rfile, length, "request", None), None)
         expected, checksum = self.headers.get("x-amz-checksum-crc32c"), 0
         body = []
         for block in self._blocks(self.rfile, length, "request", fault):
@@ -179,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(request, Refuse(400, "BadDigest"))
         return self._pass_on(request, body, fault)
 
-    def _pass_on(self, request: Request, body: list[bytes], fault: Fault | None) -> None:
+    def _pass_on(self, request: Request, body: Iterable[bytes], fault: Fault | None) -> None:
         self.upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in self.server.proxy.forgets | {"expect"}:
@@ -211,6 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         for block in self._blocks(reply, int(announced or 0), "reply", fault):
             self.wfile.write(block)
+        reply.read()  # nothing more, but the connection to the server is free only then
         self.wfile.write(whole)
 
     def _blocks(self, source: Any, length: int, direction: Direction, fault: Fault | None) -> Iterator[bytes]:

@@ -1,0 +1,171 @@
+"""A gang of ranks with the product's own training loop: what is compared runs block by block in one process group."""
+
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+import torch.distributed as dist
+
+from convoy.checkpoint.format import Progress
+from convoy.config.run import RunConfig, config_hash
+from convoy.data.manifest import fingerprint
+from convoy.data.prepare import prepare
+from convoy.events.log import EventWriter
+from convoy.gang.assignment import Assignment, Place
+from convoy.job.generations import form_generation
+from convoy.storage import open_store
+from convoy.training.batches import Data
+from convoy.training.clock import clock_for
+from convoy.training.exchange import Exchange
+from convoy.training.loop import Training
+from convoy.training.measure import memory_peak
+from convoy.training.model import build_trained
+from convoy.training.ranks import Ranks, connect
+from convoy.training.saver import Saver
+from convoy.training.step import Stepper
+
+RANKS = 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """Cost of one block of steps on one rank, or of the gang, per step."""
+
+    cpu_seconds: float
+    wall_seconds: float
+
+
+Body = Callable[[Assignment, Ranks, Data], Any]
+"""What each rank does; its result must be picklable, and so must it itself: it is called in a new process."""
+
+
+def on_gang(config: RunConfig, body: Body) -> list[Any]:
+    """What `body` gives on each rank, over gloo or NCCL, for the first generation of a job below `config.root`."""
+    manifest = prepare(config.data, open_store(str(config.root)))
+    job = open_store(f"{config.root}/benchmark")
+    formed = form_generation(
+        job, formation="benchmark", nodes=1, world_size=RANKS, config_hash=config_hash(config), rendezvous=""
+    )
+    context = multiprocessing.get_context("spawn")
+    results: Any = context.SimpleQueue()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    workers = []
+    for rank in range(RANKS):
+        assignment = Assignment(
+            config=config,
+            job="benchmark",
+            job_uri=job.uri,
+            tiers=[job.uri],
+            root=str(config.root),
+            data_id=manifest.id,
+            fingerprint=fingerprint(manifest, config.data),
+            generation=formed.generation,
+            parent=None,
+            place=_place(rank),
+            master_host="127.0.0.1",
+            master_port=port,
+            agent_pid=os.getpid(),
+            reason_path="/dev/null",
+        )
+        workers.append(context.Process(target=_rank, args=(assignment, body, results)))
+    for worker in workers:
+        worker.start()
+    found = dict(results.get() for _ in workers)
+    for worker in workers:
+        worker.join()
+    return [found[rank] for rank in range(RANKS)]
+
+
+def training(assignment: Assignment, ranks: Ranks, batches: Any, config: RunConfig | None = None) -> Training:
+    """The product's loop with a model of its own. config: where it differs from the assignment's."""
+    config = config or assignment.config
+    assignment = assignment.model_copy(update={"config": config})
+    trained, store = build_trained(config, ranks), open_store(assignment.job_uri)
+    clock, began = clock_for(ranks.device), time.perf_counter()
+    stepper = Stepper(
+        trained.fsdp,
+        trained.optimizer,
+        Exchange(ranks.control),
+        clock,
+        clip_norm=config.train.clip_norm,
+        seed=config.train.seed,
+    )
+    events = EventWriter(store, assignment.generation, 0, ranks.place.rank)
+    saver = Saver(assignment, ranks, trained, assignment.tiers, events, None)
+    return Training(
+        config=config,
+        first=ranks.first,
+        batches=batches,
+        stepper=stepper,
+        evaluate=lambda step: (_ for _ in ()).throw(AssertionError("not part of a step")),
+        saver=saver,
+        events=events,
+        clock=clock,
+        elapsed=lambda: time.perf_counter() - began,
+        vote=lambda _: None,
+        after_first_step=saver.start,
+        memory=lambda step: memory_peak(ranks, step),
+        progress=Progress(),
+    )
+
+
+def block(step: Callable[[], None], steps: int, ranks: Ranks) -> Block:
+    """Cost of `steps` steps on this rank."""
+    dist.barrier(group=ranks.control)
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(steps):
+        step()
+    if ranks.device.type == "cuda":
+        torch.cuda.synchronize()
+    return Block((time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps)
+
+
+def pair(
+    first: Callable[[], None], second: Callable[[], None], steps: int, ranks: Ranks, *, swapped: bool
+) -> tuple[Block, Block]:
+    """A block of each, the second one before the first where `swapped`."""
+    if swapped:
+        later = block(second, steps, ranks)
+        return block(first, steps, ranks), later
+    earlier = block(first, steps, ranks)
+    return earlier, block(second, steps, ranks)
+
+
+def of_gang(found: Sequence[Sequence[tuple[Block, Block]]]) -> list[tuple[Block, Block]]:
+    """Of each rank's pairs: CPU seconds of the gang are the sum over ranks, its wall seconds the slowest rank's."""
+    return [
+        (_together([a for a, _ in blocks]), _together([b for _, b in blocks])) for blocks in zip(*found, strict=True)
+    ]
+
+
+def _together(blocks: Sequence[Block]) -> Block:
+    return Block(sum(b.cpu_seconds for b in blocks), max(b.wall_seconds for b in blocks))
+
+
+def _rank(assignment: Assignment, body: Body, results: Any) -> None:
+    ranks = connect(assignment)
+    data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    results.put((assignment.place.rank, body(assignment, ranks, data)))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _place(rank: int) -> Place:
+    return Place(
+        rank=rank,
+        local_rank=rank,
+        node=0,
+        nodes=1,
+        nproc_per_node=RANKS,
+        host_rank=rank,
+        host_ranks=RANKS,
+        threads=1,
+    )
