@@ -128,6 +128,11 @@ def test_a_third_save_is_skipped_and_counted(ckpt: Checkpoints, tmp_path: Path) 
     assert [ref.step for ref in ckpt.commits()] == [1, 2, 3]
 
 
+def test_a_save_that_may_not_be_skipped_waits_for_its_turn(ckpt: Checkpoints) -> None:
+    pending = [ckpt.save(step, {"t": torch.full((5,), float(step))}, may_skip=False) for step in range(1, 6)]
+    assert [p.wait().step for p in pending] == [1, 2, 3, 4, 5]
+
+
 def test_a_staged_save_is_written_though_nobody_waits(ckpt: Checkpoints) -> None:
     for step in (1, 2):
         ckpt.save(step, {"t": torch.zeros(10)})
@@ -242,6 +247,20 @@ def stopped_writer(ckpt: Checkpoints) -> None:
 
 def resumed_writer(ckpt: Checkpoints) -> None:
     os.kill(ckpt._engine._link._writer._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+
+
+def test_the_readmes_example_runs_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    section = text.partition("## Checkpoints in your own loop")[2]
+    code = section.partition("```python\n")[2].partition("```")[0]
+    told = []
+    for steps in ("300", "500"):
+        script = code.replace("< 300", f"< {steps}")
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+        told.append(done.stdout.strip())
+    assert told == ["300", "500"]
+    with Checkpoints(str(tmp_path / "checkpoints/my-job")) as ckpt:
+        assert {1, 2} == {ref.generation for ref in ckpt.commits()}
 
 
 # In a process group.

@@ -140,18 +140,22 @@ class Checkpoints:
         step: int,
         state: Mapping[str, Any],
         *,
+        may_skip: bool = True,
         emergency: bool = False,
         reachable: Iterable[int] | None = None,
     ) -> Pending:
         """Begin to save `state`, a dict of tensors, DTensors, objects with `state_dict`, and plain values.
 
-        step: optimizer steps done; above that of every commit that counts. Returns at once, at most two saves are
-        under way, further ones are skipped. emergency: the commit is there on return; only the `reachable` ranks
-        (None: all) take part and no word passes between them; the structure must have been saved before.
+        step: optimizer steps done; above that of every commit that counts. may_skip: two saves may be under way, a
+        further one is skipped; if False it waits for its turn. Otherwise it returns at once.
+        emergency: the commit is there on return; only the `reachable` ranks (None: all) take part, and no word passes
+        between them; the structure must have been saved before.
         """
         if emergency:
             ranks = sorted(range(self._world_size) if reachable is None else set(reachable))
             return self._save_now(step, state, ranks)
+        if not may_skip:
+            self._saves.wait_for_room()
         checked, error = self._checked(state)
         told = self._everyones((error, step, checked is not None and self._engine.fits(checked), self._saves.view()))
         self._agree(told)

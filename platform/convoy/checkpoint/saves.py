@@ -153,6 +153,11 @@ class Saves:
         with self._awaited(), self._changed:
             return self._changed.wait_for(lambda: not self._queue.steps, timeout_seconds)
 
+    def wait_for_room(self) -> None:
+        """Return when another save may be added; each one under way has its deadline."""
+        with self._awaited(), self._changed:
+            self._changed.wait_for(lambda: self._queue.may_add())
+
     @property
     def lock(self) -> threading.Condition:
         """Held while the engine is used."""
