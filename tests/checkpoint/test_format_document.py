@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy
 import pytest
+import torch
 
+from convoy.checkpoint import Checkpoints
 from convoy.checkpoint.commits import read_commit, read_part
 from convoy.checkpoint.format import Commit, PartRecord, TensorShard
 from convoy.job.generations import rewind
@@ -45,6 +47,22 @@ def test_convoy_reads_what_the_documents_writer_wrote(example: Path) -> None:
     assert part_bytes(store, commit, 0) == w[:16] + bytes(48) + (1200).to_bytes(8, "little")
     assert part_bytes(store, commit, 1) == w[16:]
     assert [value.value for value in read_part(store, commit, 0).values] == [4800]
+
+
+def test_a_training_loop_restores_what_the_documents_writer_wrote_and_goes_on(example: Path) -> None:
+    state: Any = {"model": {"w": torch.zeros(4, 2)}, "optimizer": {"step": torch.tensor(0)}, "next": 0}
+    with Checkpoints(str(example), verify=False) as checkpoints:
+        restored = checkpoints.restore(state)
+        assert restored is not None
+        assert (restored.step, state["next"], int(state["optimizer"]["step"])) == (1200, 4800, 1200)
+        assert state["model"]["w"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        checkpoints.save(1300, state).wait()
+    reader = code("reader")
+    path = reader["newest"](example)
+    assert path.name == "000002-000001300.json"
+    tensors, values = reader["read"](example, path)
+    assert tensors["model.w"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert values == [{"name": "next", "value": 4800}]
 
 
 def test_the_documents_reader_reads_what_convoy_wrote(tmp_path: Path) -> None:
