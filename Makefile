@@ -24,7 +24,7 @@ test-system: $(VENV)/.dev
 
 campaign: $(VENV)/.dev
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data/test_sampler.py tests/data/test_permutation.py \
-		tests/data/test_sequences.py tests/job/test_lineage.py tests/events/test_types.py \
+		tests/data/test_sequences.py tests/job/test_lineage.py tests/storage/test_s3_faults.py tests/events/test_types.py \
 		tests/checkpoint/test_corruption.py tests/checkpoint/test_reshard.py tests/checkpoint/test_plan.py \
 		tests/checkpoint/test_values.py $(ARGS)
 

@@ -1,0 +1,32 @@
+"""What the kernel tells of processes."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PATIENCE_SECONDS = 20.0
+
+
+def state_of(process: int, thread: int | None = None) -> str:
+    """`D`: it waits in the kernel, and no signal ends it."""
+    place = f"/proc/{process}/stat" if thread is None else f"/proc/{process}/task/{thread}/stat"
+    return Path(place).read_text().rpartition(")")[2].split()[0]
+
+
+def wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+    """Raises AssertionError if it does not come true."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.01)
+
+
+def hangs(process: int) -> bool:
+    """Whether any of its threads does, as the state `D` has it."""
+    return any(state_of(process, int(task.name)) == "D" for task in Path(f"/proc/{process}/task").iterdir())
+
+
+def children() -> list[int]:
+    """Processes that any thread of this one has started and that have not ended, or not been waited for."""
+    lists = [(task / "children").read_text() for task in Path("/proc/self/task").iterdir()]
+    return [int(child) for each in lists for child in each.split()]

@@ -1,0 +1,199 @@
+"""Storage that really fails, below checkpoints: training is never held up, nothing is marked damaged, nothing lost."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import torch
+
+from convoy.checkpoint import CheckpointError, Checkpoints
+from convoy.storage import open_store
+from tests.ranks import on_ranks
+from tests.system.mounts import Disk
+from tests.system.processes import children, hangs, wait_until
+
+pytestmark = pytest.mark.system
+
+NOBODY = 65534
+ELEMENTS = 1_000_000
+
+NEVER_HELD_UP_SECONDS = 3.0
+"""A call takes milliseconds; one that waits for a frozen disk would take for ever."""
+
+
+def state(step: int) -> dict[str, torch.Tensor]:
+    return {"weights": torch.arange(ELEMENTS, dtype=torch.float32) + step}
+
+
+def restored_step(ckpt: Checkpoints) -> int:
+    """Step of the newest checkpoint that loads; its values are those of that step."""
+    found = {"weights": torch.zeros(ELEMENTS)}
+    restored = ckpt.restore(found)
+    assert restored is not None
+    assert torch.equal(found["weights"], state(restored.step)["weights"])
+    return restored.step
+
+
+def damaged(root: Path) -> list[str]:
+    return list(open_store(str(root)).sizes("damaged/"))
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With outages that last."""
+    monkeypatch.setattr("convoy.checkpoint.load.OUTAGE_PAUSES_SECONDS", (0.1, 0.2))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    with Disk(tmp_path) as disk:
+        yield disk
+
+
+def opened(disk: Disk, tiers: list[Path], deadline_seconds: float = 60.0) -> Checkpoints:
+    return Checkpoints(
+        str(disk.path / "job"), tiers=[str(tier) for tier in tiers], deadline_seconds=deadline_seconds, verify=False
+    )
+
+
+FAULTS: dict[str, tuple[Callable[[Disk], AbstractContextManager[None]], str]] = {
+    "full": (Disk.full, "No space left on device"),
+    "read-only": (Disk.read_only, "Read-only file system"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_save_that_the_disk_refuses_fails_and_the_one_before_it_stands(disk: Disk, fault: str) -> None:
+    befall, text = FAULTS[fault]
+    with opened(disk, []) as ckpt:
+        ckpt.save(1, state(1)).wait()
+        with befall(disk):
+            with pytest.raises(CheckpointError, match=rf"step 2 was not saved: .*{text}"):
+                ckpt.save(2, state(2)).wait()
+            assert restored_step(ckpt) == 1
+        assert ckpt.save(3, state(3)).wait().step == 3
+        assert restored_step(ckpt) == 3
+        assert [ref.step for ref in ckpt.commits()] == [1, 3]
+    assert damaged(disk.path / "job") == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_save_that_the_disk_refuses_goes_to_the_next_tier(disk: Disk, tmp_path: Path, fault: str) -> None:
+    with opened(disk, [tmp_path / "next"]) as ckpt:
+        ckpt.save(1, state(1)).wait()
+        with FAULTS[fault][0](disk):
+            assert ckpt.save(2, state(2)).wait().step == 2
+            assert list(open_store(str(disk.path / "job")).sizes("commits/")) == ["commits/000001-000000001.json"]
+            assert restored_step(ckpt) == 2
+        assert ckpt.save(3, state(3)).wait().step == 3
+        assert restored_step(ckpt) == 3
+        assert [ref.step for ref in ckpt.commits()] == [1, 2, 3]
+
+
+def writers() -> list[int]:
+    """Writer processes of this one."""
+    return [child for child in children() if b"convoy.checkpoint.writer" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def timed(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def test_a_frozen_disk_holds_the_writer_and_never_training(disk: Disk) -> None:
+    with opened(disk, [], deadline_seconds=3.0) as ckpt:
+        ckpt.save(1, state(1)).wait()
+        (writer,) = writers()
+        with disk.frozen():
+            pendings = []
+            assert timed(lambda: pendings.append(ckpt.save(2, state(2)))) < NEVER_HELD_UP_SECONDS
+            wait_until(lambda: hangs(writer), "the writer does not hang")
+            assert timed(lambda: pendings.append(ckpt.save(3, state(3)))) < NEVER_HELD_UP_SECONDS
+            for pending in pendings:
+                with pytest.raises(CheckpointError, match=f"step {pending.step} was not saved"):
+                    pending.wait(timeout_seconds=60.0)
+        wait_until(lambda: writer not in writers(), "the writer that was abandoned does not end")
+        assert restored_step(ckpt) == 1
+        assert ckpt.save(4, state(4)).wait().step == 4
+        assert restored_step(ckpt) == 4
+    assert damaged(disk.path / "job") == []
+
+
+def test_a_save_that_a_frozen_disk_swallows_goes_to_the_next_tier(disk: Disk, tmp_path: Path) -> None:
+    with opened(disk, [tmp_path / "next"], deadline_seconds=3.0) as ckpt:
+        ckpt.save(1, state(1)).wait()
+        with disk.frozen():
+            assert ckpt.save(2, state(2)).wait(timeout_seconds=60.0).step == 2
+        assert restored_step(ckpt) == 2
+        assert ckpt.save(3, state(3)).wait().step == 3
+        assert [ref.step for ref in ckpt.commits()] == [1, 2, 3]
+
+
+def test_closing_does_not_wait_for_a_frozen_disk(disk: Disk) -> None:
+    ckpt = opened(disk, [], deadline_seconds=3.0)
+    ckpt.save(1, state(1)).wait()
+    with disk.frozen():
+        ckpt.save(2, state(2))
+        assert timed(lambda: ckpt.close(deadline_seconds=1.0)) < 10.0
+
+
+def test_an_unmounted_root_is_an_outage_not_an_empty_job(disk: Disk) -> None:
+    with opened(disk, []) as ckpt:
+        ckpt.save(1, state(1)).wait()
+        disk.unmount()
+        with pytest.raises(CheckpointError, match="mounted"):
+            ckpt.restore(state(0))
+        with pytest.raises(CheckpointError, match="step 2 was not saved"):
+            ckpt.save(2, state(2)).wait()
+        assert list(disk.path.rglob("*.json")) == []
+        disk.mount()
+        assert restored_step(ckpt) == 1
+        assert ckpt.save(3, state(3)).wait().step == 3
+    assert damaged(disk.path / "job") == []
+
+
+def test_an_unmounted_root_of_which_another_tier_knows_is_an_outage_to_a_new_process_too(
+    disk: Disk, tmp_path: Path
+) -> None:
+    with opened(disk, [tmp_path / "next"]) as ckpt:
+        ckpt.save(1, state(1)).wait()
+        wait_until(lambda: bool(open_store(str(tmp_path / "next")).sizes("commits/")), "the commit is not copied")
+    disk.unmount()
+    with opened(disk, [tmp_path / "next"]) as ckpt, pytest.raises(CheckpointError):
+        ckpt.restore(state(0))
+    disk.mount()
+    with opened(disk, [tmp_path / "next"]) as ckpt:
+        assert restored_step(ckpt) == 1
+
+
+def _as_nobody(_: int, uri: str) -> str:
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    try:
+        with Checkpoints(uri) as ckpt:
+            ckpt.restore(state(0))
+    except CheckpointError as error:
+        return str(error)
+    return "restored"
+
+
+@pytest.mark.parametrize("forbidden", ["shards", "commits", "."])
+def test_what_another_user_may_not_read_is_an_outage_and_nothing_is_marked(disk: Disk, forbidden: str) -> None:
+    with opened(disk, []) as ckpt:
+        ckpt.save(1, state(1)).wait()
+    root = disk.path / "job"
+    for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
+        folder.chmod(0o777)
+    for parent in disk.path.parents:
+        if parent.stat().st_mode & 0o005 != 0o005 and str(parent).startswith("/tmp"):
+            parent.chmod(0o755)
+    (root / forbidden).chmod(0)
+    assert "Permission denied" in on_ranks(1, _as_nobody, str(root))[0]
+    (root / forbidden).chmod(0o777)
+    assert damaged(root) == []
+    with opened(disk, []) as ckpt:
+        assert restored_step(ckpt) == 1
