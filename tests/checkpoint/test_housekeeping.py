@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from convoy.checkpoint import marks
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, file_name
 from convoy.checkpoint.housekeeping import Housekeeping
 from convoy.checkpoint.inbox import Inbox
@@ -43,7 +44,7 @@ class Kept:
         setup = WriterSetup(tiers=["root"], store=StoreConfig(), keep_last=1, keep_every_steps=None)
         known: Any = Known(stores)
         keeping = Housekeeping(setup, known, self.inbox, self.reports.append)
-        self._thread = threading.Thread(target=keeping.run)
+        self._thread = threading.Thread(target=keeping.run, daemon=True)
         self._thread.start()
 
     def ask(self, ref: CommitRef, writer: int = 0, **fields: Any) -> None:
@@ -78,9 +79,8 @@ def test_a_commit_is_copied_read_back_and_its_elders_pruned(root: Store, tier: S
     last = Kept({"root": root, "tier": tier})
     last.ask(commits[1].ref, prune=True)
 
-    assert [type(report) for report in kept[0].reports] == [Copied, PartVerified]
-    assert [type(report) for report in kept[1].reports] == [PartVerified]
-    copied, verified = kept[0].reports
+    assert [type(report) for report in kept[0].reports] == [Copied, PartVerified, PartVerified]
+    copied, verified, _ = kept[0].reports
     assert isinstance(copied, Copied)
     assert (copied.ref, copied.to, copied.bytes, copied.error) == (commits[1].ref, "tier", 8000, None)
     assert isinstance(verified, PartVerified)
@@ -88,6 +88,10 @@ def test_a_commit_is_copied_read_back_and_its_elders_pruned(root: Store, tier: S
     (pruned,) = last.end()
     assert isinstance(pruned, Pruned)
     assert (pruned.commits, pruned.error) == ([commits[0].ref], None)
+    # Of a further tier the newest copy that has come there: writer 1 was done before the copy of step 6 was committed.
+    read_back = [(report.tier, report.ref.step, report.part) for k in kept for report in k.reports[-2:]]
+    assert read_back == [("root", 6, 1), ("tier", 6, 1), ("root", 6, 0), ("tier", 5, 0)]
+    assert marks.verified(tier) == {commits[0].ref}
     assert newest(root) == commits[1].ref
     assert restored(tier, commits[1].ref) == [STATE.data(0, 6), STATE.data(1, 6)]
 
@@ -116,7 +120,8 @@ def test_a_tier_that_is_out_of_reach_fails_its_own_copy_alone(root: Store, tier:
         ("tier", None),
     ]
     assert [report.error for report in reports if isinstance(report, Pruned)] == [None, "away is out of reach", None]
-    assert [report.error for report in reports if isinstance(report, PartVerified)] == [None]
+    told = [(report.tier, report.error) for report in reports if isinstance(report, PartVerified)]
+    assert told == [("root", None), ("tier", None)]
 
 
 def test_nothing_is_pruned_while_the_root_cannot_tell_who_is_newest(tier: Store) -> None:

@@ -17,7 +17,7 @@ from convoy.events.types import (
     Restored,
     StepDone,
 )
-from convoy.job.lineage import CommitRef, lineage, places, read_history
+from convoy.job.lineage import CommitRef, lineage, parse_commits, places, read_history
 from convoy.report.checkpoints import alert
 from convoy.storage import Store, open_store
 from tests.training.faults import copy_late, know_nothing_of_saves, no_memory_for_copies, settle_before_each_save
@@ -102,7 +102,8 @@ def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_go
     assert [(e.step, e.tier) for e in job.events(CheckpointSaved)] == [(2, root), (4, tier)]
     history = read_history(job.store, [open_store(tier)])
     assert [(ref.step, places(history, ref)) for ref in lineage(history)] == [(2, [0, 1]), (4, [1])]
-    assert {(e.step, e.tier): e.error is None for e in job.events(CheckpointCopied)} == {
+    copied = job.events(CheckpointCopied)
+    assert {(e.step, e.tier): e.error is None for e in copied} == {
         (2, tier): True,
         (4, root): False,
     }
@@ -159,3 +160,20 @@ def test_old_checkpoints_go_once_newer_ones_were_read_back(tmp_path: Path) -> No
     assert removed
     assert kept[-1] == 12
     assert {int(name.split("/")[1].split("-")[1]) for name in job.store.sizes("shards/")} == set(kept)
+
+
+def test_a_further_tier_is_read_back_and_pruned_too(tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    kept = {"every_steps": 1, "tiers": [str(second)], "retention": {"keep_last": 1}}
+    job = Job(str(tmp_path / "root"), tiny(train={"steps": 30}, checkpoint=kept))
+
+    job.run(2)
+
+    tier = f"{second}/job"
+    copies = {e.step for e in job.events(CheckpointCopied)}
+    there = {ref.step for ref in parse_commits(open_store(tier).sizes("commits/"))}
+    removed = {step for e in job.events(CheckpointsPruned) if e.tier == tier for _, step in e.commits}
+    assert removed
+    assert removed == copies - there
+    assert 30 in there
+    assert {e.step for e in job.events(CheckpointVerified) if e.tier == tier} <= copies

@@ -3,6 +3,7 @@
 It yields to a save: the functions it calls ask `pause` between chunks and files, which waits until none is under way.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -11,12 +12,14 @@ from convoy.checkpoint.copy import commit_copy, copy_part
 from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.inbox import Inbox
+from convoy.checkpoint.marks import verified_parts
 from convoy.checkpoint.messages import AfterCommit, Copied, PartVerified, Pruned, Report, WriterSetup
 from convoy.checkpoint.prune import prune
 from convoy.checkpoint.tiers import Tiers
 from convoy.checkpoint.verify import verify_part
 from convoy.config.checkpoint import RetentionConfig
-from convoy.storage import StoreUnavailable
+from convoy.job.lineage import CommitRef, parse_commits
+from convoy.storage import StoreUnavailable, StoreUnfit
 
 OPEN_SECONDS = 60.0
 """How long a tier may take to open and prove itself."""
@@ -38,7 +41,9 @@ class Housekeeping:
             for target in request.copy_to:
                 self._copy(request, target)
             if request.verify_part is not None:
-                self._verify(request, request.verify_part)
+                self._verify(request, request.tier, request.ref, request.verify_part)
+                for target in request.copy_to:
+                    self._verify_copy(request, target, request.verify_part)
             if request.prune:
                 for tier in [request.tier, *request.copy_to]:
                     self._prune(request, tier)
@@ -60,18 +65,25 @@ class Housekeeping:
         except Exception as error:
             self._report(Copied(ref=request.ref, to=uri, seconds=time.monotonic() - began, error=one_line(error)))
 
-    def _verify(self, request: AfterCommit, part: int) -> None:
+    def _verify_copy(self, request: AfterCommit, uri: str, part: int) -> None:
+        """Read back the newest commit that has come to a further tier: without, none could ever go from there."""
+        with contextlib.suppress(StoreUnavailable, StoreUnfit):  # which copying there has told
+            store = self._tiers.store(uri, OPEN_SECONDS)
+            there = [ref for ref in parse_commits(store.sizes("commits/")) if ref.generation == request.generation]
+            newest = max(there, key=lambda ref: ref.step, default=None)
+            if newest is not None and part not in verified_parts(store, newest):
+                self._verify(request, uri, newest, part)
+
+    def _verify(self, request: AfterCommit, uri: str, ref: CommitRef, part: int) -> None:
         began, problem, damaged = time.monotonic(), None, False
         try:
-            store = self._tiers.store(request.tier, OPEN_SECONDS)
-            verify_part(store, request.ref, part, request.drop_cache, stop=self._pause)
+            store = self._tiers.store(uri, OPEN_SECONDS)
+            verify_part(store, ref, part, request.drop_cache, stop=self._pause)
         except Exception as error:
             gone = isinstance(error, CommitGoneError)  # pruned meanwhile
             problem, damaged = one_line(error), isinstance(error, DamagedCommitError) and not gone
         seconds = time.monotonic() - began
-        self._report(
-            PartVerified(ref=request.ref, tier=request.tier, part=part, seconds=seconds, error=problem, damaged=damaged)
-        )
+        self._report(PartVerified(ref=ref, tier=uri, part=part, seconds=seconds, error=problem, damaged=damaged))
 
     def _prune(self, request: AfterCommit, uri: str) -> None:
         try:
