@@ -7,11 +7,11 @@ from typing import Any
 import click.testing
 import pytest
 
-from convoy.checkpoint.leases import lease
 from convoy.checkpoint.marks import mark_damaged, read_damage, verified
 from convoy.checkpoint.verify import verify_commit, verify_part
 from convoy.cli import main
 from convoy.job.generations import form_generation, rewind
+from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.job.live import LiveMarker
 from convoy.job.record import RECORD

@@ -131,7 +131,6 @@ def export(job: str, root: str | None, kind: str, step: int | None, folder: str)
 @click.option("--to", "to_step", type=int, required=True, help="Go on from the newest commit at or below this step.")
 def rewind(job: str, root: str | None, to_step: int) -> None:
     """Let JOB go on from an earlier checkpoint; what came after it is never read again, and pruned in time."""
-    from convoy.checkpoint.leases import lease
     from convoy.config.run import RunConfig
     from convoy.job.generations import GenerationLostError
     from convoy.job.generations import rewind as rewind_job
@@ -142,7 +141,7 @@ def rewind(job: str, root: str | None, to_step: int) -> None:
     check_not_live(store, job)
     tiers = tier_stores(_root(root), job, RunConfig.model_validate(config)) if config else [store]
     try:
-        target = rewind_job(tiers[0], to_step, tiers[1:], lease)
+        target = rewind_job(tiers[0], to_step, tiers[1:])
     except GenerationLostError as error:
         raise _Failed(error) from None
     click.echo(f"job {job} goes on from step {target.step} of generation {target.generation}")

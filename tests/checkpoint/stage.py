@@ -79,7 +79,8 @@ class Actor:
     def __init__(self, store: MemoryStore, body: Callable[["Actor", Store], None]) -> None:
         self.done = False
         self.error: BaseException | None = None
-        self.leases = set[str]()
+        self.held = set[str]()
+        """Its leases, and what it prunes just now."""
         self._killed = False
         self._turn, self._idle = threading.Semaphore(0), threading.Semaphore(0)
         self._view: Any = _View(store, self)
@@ -130,8 +131,12 @@ class _View:
         def in_turn(*args: Any) -> Any:
             with self._lock:
                 self._actor.pause()
-                if args and args[0].startswith("leases/") and operation in ("write", "delete"):
-                    (self._actor.leases.add if operation == "write" else self._actor.leases.discard)(args[0])
-                return real(*args)
+                answer = real(*args)
+                if args and args[0].startswith(("leases/", "removing/")):
+                    if operation == "delete":
+                        self._actor.held.discard(args[0])
+                    elif operation == "write" or (operation == "create" and answer):
+                        self._actor.held.add(args[0])
+                return answer
 
         return in_turn

@@ -8,10 +8,10 @@ import pytest
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.copy import NotCopiedError, commit_copy, copy_commit, copy_job, copy_part
 from convoy.checkpoint.format import DamagedCommitError, file_name, part_name
-from convoy.checkpoint.leases import leased
 from convoy.checkpoint.marks import damaged
 from convoy.checkpoint.verify import StoppedError, verify_commit
 from convoy.config.errors import ConfigError
+from convoy.job.leases import leased
 from convoy.job.lineage import read_history
 from convoy.job.record import RECORD
 from convoy.storage import Store, open_store

@@ -12,12 +12,12 @@ import pytest
 from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.copy import copy_commit, copy_part
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.leases import lease
 from convoy.checkpoint.marks import mark_damaged, noted, verified
 from convoy.checkpoint.prune import inventory, prune
 from convoy.checkpoint.verify import verify_commit
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.generations import rewind
+from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, generation_name, parse_commits, read_history
 from convoy.storage import Store, open_store
 from tests.checkpoint.stage import Actor, MemoryStore
@@ -193,7 +193,7 @@ def test_a_rewind_that_comes_while_its_target_is_removed_keeps_it_or_is_refused(
     def before(operation: str, name: str) -> None:
         if operation == "delete" and name.startswith("commits/") and not removed:
             removed.append(name)
-            rewind(local, 10, hold=lease)  # between the decision and the removal
+            rewind(local, 10)  # between the decision and the removal
 
     pruned = prune(Hooked(local, before), 1, ONE)  # type: ignore[arg-type]
     assert removed == ["commits/000001-000000010.json"]

@@ -6,9 +6,9 @@ import pytest
 
 from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.format import Commit, DamagedCommitError, file_name, part_name
-from convoy.checkpoint.leases import leased
 from convoy.checkpoint.marks import damaged, read_damage, verified, verified_parts
 from convoy.checkpoint.verify import StoppedError, verify_commit, verify_part
+from convoy.job.leases import leased
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form

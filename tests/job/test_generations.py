@@ -1,9 +1,9 @@
 """Forming generations in a real folder."""
 
-import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +17,7 @@ from convoy.job.generations import (
     refuse_formation,
     rewind,
 )
+from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, Generation, damaged_name, newest_commit, read_history
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.conftest import S3Server
@@ -153,32 +154,70 @@ def test_a_job_whose_commits_are_all_damaged_never_starts_from_the_beginning(sto
     assert read_history(store).newest == 1
 
 
-def test_a_rewind_holds_its_target_while_it_makes_the_generation(store: Store):
+class Hooked:
+    """A store that calls back before it creates an object."""
+
+    def __init__(self, store: Store, before: Callable[[str], None]) -> None:
+        self._store = store
+        self._before = before
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._before(name)
+        return self._store.create(name, data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("what", ["formation", "rewind"])
+def test_the_parent_is_held_on_every_tier_while_its_generation_is_made(store: Store, tier: Store, what: str):
+    form(store, others=(tier,))
+    for where in (store, tier):
+        commit(where, 1, 10)
+    held: list[bool] = []
+
+    def before(name: str) -> None:
+        if name.startswith("generations/"):
+            held.append(leased(store) == leased(tier) == {CommitRef(generation=1, step=10)})
+
+    hooked: Store = Hooked(store, before)  # type: ignore[assignment]
+    if what == "rewind":
+        rewind(hooked, 10, (tier,))
+    else:
+        form(hooked, others=(tier,))
+    assert (held, leased(store), read_history(tier).newest) == ([True], frozenset(), 2)
+
+
+class Pruned:
+    """A store whose commits are removed right after they were listed first, and a newer one is made."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._listed = False
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        there = self._store.sizes(prefix)
+        if prefix == "commits/" and not self._listed:
+            self._listed = True
+            commit(self._store, 1, 20)
+            for name in there:
+                self._store.delete(name)
+        return there
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_a_rewind_to_a_commit_that_was_pruned_meanwhile_is_refused_and_changes_nothing(store: Store):
     form(store)
     commit(store, 1, 10)
-    commit(store, 1, 20)
-    seen: list[tuple[str, CommitRef, int]] = []
-
-    @contextlib.contextmanager
-    def hold(where: Store, ref: CommitRef) -> Iterator[None]:
-        seen.append(("held", ref, read_history(where).newest))
-        yield
-        seen.append(("released", ref, read_history(where).newest))
-
-    target = rewind(store, 15, hold=hold)
-    assert seen == [("held", target, 1), ("released", target, 2)]
-
-
-def test_a_rewind_to_a_commit_that_is_pruned_meanwhile_is_refused_and_changes_nothing(store: Store):
-    form(store)
-    commit(store, 1, 10)
-    commit(store, 1, 20)
-
-    @contextlib.contextmanager
-    def pruned_first(where: Store, ref: CommitRef) -> Iterator[None]:
-        where.delete(ref.name)
-        yield
-
-    with pytest.raises(ConfigError, match=r"000001-000000010.json was pruned just now; commits: 20"):
-        rewind(store, 15, hold=pruned_first)
+    with pytest.raises(ConfigError, match=r"--to 10: commits/000001-000000010.json was pruned just now"):
+        rewind(Pruned(store), 10)  # type: ignore[arg-type]
     assert newest_commit(read_history(store)) == CommitRef(generation=1, step=20)
+
+
+def test_a_formation_whose_parent_was_pruned_meanwhile_goes_on_from_the_newer_commit(store: Store):
+    form(store)
+    commit(store, 1, 10)
+    formed = form(Pruned(store))  # type: ignore[arg-type]
+    assert (formed.generation, formed.parent) == (2, CommitRef(generation=1, step=20))

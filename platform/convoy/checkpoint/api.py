@@ -19,7 +19,6 @@ from convoy.checkpoint.emergency import save_now
 from convoy.checkpoint.engine import CLOSE_SECONDS, Checked, Engine
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, DamagedCommitError, Progress
-from convoy.checkpoint.leases import lease
 from convoy.checkpoint.load import Candidates, Damage, Restored, patiently
 from convoy.checkpoint.load import restore as load
 from convoy.checkpoint.marks import mark_damaged
@@ -216,7 +215,7 @@ class Checkpoints:
         """Go back to the newest commit at or below `step`: later ones count no more. Then `restore`."""
         self._saves.settle_all()
         with _errors():
-            found = self._from_first(lambda: rewind(self._stores[0], step, self._stores[1:], hold=lease))
+            found = self._from_first(lambda: rewind(self._stores[0], step, self._stores[1:]))
         self._generation, self._saves.newest = None, 0
         return found
 

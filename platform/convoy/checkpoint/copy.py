@@ -15,9 +15,9 @@ from typing import cast
 from convoy.checkpoint.chunks import chunk_span, read_chunk
 from convoy.checkpoint.commits import create_commit, digest, file_digest, read_commit, read_part
 from convoy.checkpoint.format import Commit, DataFile, Digest, PartRecord, part_name
-from convoy.checkpoint.leases import lease
 from convoy.checkpoint.verify import Stop, StoppedError
 from convoy.config.errors import ConfigError
+from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
 from convoy.job.record import RECORD
 from convoy.storage import ObjectMissing, Store, StoreUnavailable

@@ -4,9 +4,9 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.format import Commit, DamagedCommitError
-from convoy.checkpoint.leases import leased
 from convoy.checkpoint.marks import read_damage, verified_parts
 from convoy.config.errors import ConfigError
+from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, History, lineage, read_history
 from convoy.storage import Store
 

@@ -20,9 +20,9 @@ from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.fill import fill
 from convoy.checkpoint.fit import fitting
 from convoy.checkpoint.format import Commit, DamagedCommitError, PartRecord
-from convoy.checkpoint.leases import lease
 from convoy.checkpoint.tree import hand_back, put_values
 from convoy.config.errors import ConfigError
+from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable
 

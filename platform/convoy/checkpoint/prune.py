@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from convoy.checkpoint.format import Commit, DamagedCommitError, parsed
-from convoy.checkpoint.leases import leased
 from convoy.checkpoint.marks import damaged, forget_verified, noted, verified
 from convoy.checkpoint.messages import Pruned
 from convoy.checkpoint.retention import GRACE_SECONDS, Attempt, Inventory, spent_attempts, spent_commits
 from convoy.config.checkpoint import RetentionConfig
+from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, History, generation_numbers, parse_commits, read_history
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
@@ -142,10 +142,10 @@ class _Pruning:
                 self._store.create(ref.name, raw)
                 raise
             self.commits.append(ref)
-            forget_verified(self._store, ref)
             commit = _commit(raw)
             if commit is not None:
                 self._remove_files(commit.shards)
+            forget_verified(self._store, ref)
 
     @contextlib.contextmanager
     def _alone_at(self, ref: CommitRef, raw: bytes) -> Iterator[bool]:
@@ -207,8 +207,9 @@ class _Pruning:
     def _remove_files(self, prefix: str) -> None:
         sizes = self._store.sizes(prefix)
         # Part records first: what is left half removed must not look like a part that is there.
-        for name in sorted(sizes, key=lambda name: not name.startswith(f"{prefix}part-")):
-            if self._stop():
+        for count, name in enumerate(sorted(sizes, key=lambda name: not name.startswith(f"{prefix}part-"))):
+            # Not before the first: until then this could still be undone, by whoever takes it for interrupted.
+            if count and self._stop():
                 raise _Stopped
             self._store.delete(name)
             self.bytes += sizes[name]

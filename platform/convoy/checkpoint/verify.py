@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from convoy.checkpoint.chunks import chunk_span, read_chunk
 from convoy.checkpoint.commits import CommitGoneError, read_commit, read_part
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord
-from convoy.checkpoint.leases import lease
 from convoy.checkpoint.marks import mark_damaged, mark_verified
+from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store
 from convoy.storage.parallel import in_parallel

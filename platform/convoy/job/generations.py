@@ -2,9 +2,10 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from convoy.config.errors import ConfigError
+from convoy.job.leases import lease
 from convoy.job.lineage import (
     CommitRef,
     Generation,
@@ -13,9 +14,13 @@ from convoy.job.lineage import (
     lineage,
     lost,
     newest_commit,
+    places,
     read_history,
 )
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
+
+_TRIES = 8
+"""Of forming a generation while the commit it would go on from is pruned."""
 
 
 class FormationRefusedError(RuntimeError):
@@ -28,10 +33,6 @@ class GenerationLostError(RuntimeError):
 
 class CommitsLostError(RuntimeError):
     """The job had checkpoints, and none is left: going on would silently start from the beginning."""
-
-
-Hold = Callable[[Store, CommitRef], contextlib.AbstractContextManager[object]]
-"""What keeps a commit from being pruned while a `with` block runs: `convoy.checkpoint.leases.lease`."""
 
 
 def form_generation(
@@ -49,21 +50,42 @@ def form_generation(
     store: the root. others: the further tiers, which are told of the generation too. Raises GenerationLostError,
     CommitsLostError, and StoreUnavailable if any tier is out of reach: it may hold the newest commit.
     """
-    history = read_history(store, others)
-    if lost(history):
-        raise CommitsLostError(f"{store.uri}: the job had checkpoints, and every one of them is damaged or gone")
-    ours = Generation(
-        generation=history.newest + 1,
-        parent=newest_commit(history),
-        formation=formation,
-        nodes=nodes,
-        world_size=world_size,
-        config_hash=config_hash,
-        created=time.time(),
-        rendezvous=rendezvous,
-    )
-    _create(store, ours, others)
-    return ours
+    for _ in range(_TRIES):
+        history = read_history(store, others)
+        if lost(history):
+            raise CommitsLostError(f"{store.uri}: the job had checkpoints, and every one of them is damaged or gone")
+        parent = newest_commit(history)
+        with _held((store, *others), history, parent) as there:
+            if there:
+                ours = Generation(
+                    generation=history.newest + 1,
+                    parent=parent,
+                    formation=formation,
+                    nodes=nodes,
+                    world_size=world_size,
+                    config_hash=config_hash,
+                    created=time.time(),
+                    rendezvous=rendezvous,
+                )
+                _create(store, ours, others)
+                return ours
+    raise GenerationLostError(f"{store.uri}: another run of the job goes on saving and pruning")
+
+
+@contextlib.contextmanager
+def _held(tiers: Sequence[Store], history: History, ref: CommitRef | None) -> Iterator[bool]:
+    """Whether the commit is still there, for as long as the block runs.
+
+    What prunes for the generation before may be at it just now: it heeds leases, and generations made after it looked.
+    """
+    with contextlib.ExitStack() as leases:
+        if ref is None:
+            yield True
+            return
+        holding = [tiers[place] for place in places(history, ref)]
+        for tier in holding:
+            leases.enter_context(lease(tier, ref))
+        yield any(ref.name in tier.sizes(ref.name) for tier in holding)
 
 
 def await_generation(
@@ -94,20 +116,16 @@ def _refusal(formation: str) -> str:
     return f"refused/{formation}.txt"
 
 
-def rewind(store: Store, to_step: int, others: Sequence[Store] = (), hold: Hold | None = None) -> CommitRef:
+def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRef:
     """Make the newest commit at or below `to_step` the one the job goes on from; later ones count no more.
 
-    hold: taken on the commit before it is looked for again and the generation is made, so that what prunes for the
-    generation before does not remove it meanwhile. Raises ConfigError if no commit that counts is that old.
+    store: the root. others: the further tiers. Raises ConfigError if no commit that counts is that old.
     """
-    target = _target(read_history(store, others), to_step)
-    with contextlib.ExitStack() as held:
-        if hold is not None:
-            for tier in (store, *others):
-                held.enter_context(hold(tier, target))
-        history = read_history(store, others)
-        if target not in lineage(history):
-            raise ConfigError(f"--to {to_step}: {target.name} was pruned just now; {_commits(lineage(history))}")
+    history = read_history(store, others)
+    target = _target(history, to_step)
+    with _held((store, *others), history, target) as there:
+        if not there:
+            raise ConfigError(f"--to {to_step}: {target.name} was pruned just now; try again")
         _create(store, _rewound(history, target), others)
     return target
 
@@ -116,12 +134,9 @@ def _target(history: History, to_step: int) -> CommitRef:
     counted = lineage(history)
     usable = [c for c in counted if c.step <= to_step]
     if not usable:
-        raise ConfigError(f"--to {to_step}: must be at least the step of a commit; {_commits(counted)}")
+        have = ", ".join(str(c.step) for c in counted) or "none"
+        raise ConfigError(f"--to {to_step}: must be at least the step of a commit; commits: {have}")
     return usable[-1]
-
-
-def _commits(counted: Sequence[CommitRef]) -> str:
-    return f"commits: {', '.join(str(c.step) for c in counted) or 'none'}"
 
 
 def _rewound(history: History, target: CommitRef) -> Generation:

@@ -10,12 +10,12 @@ import torch
 from convoy.checkpoint.commits import read_commit, read_part
 from convoy.checkpoint.fill import fill
 from convoy.checkpoint.format import DamagedCommitError
-from convoy.checkpoint.leases import lease
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.data.local import open_data
 from convoy.data.manifest import read_manifest
+from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, lineage, places, read_history
 from convoy.job.record import tier_stores
 from convoy.model.build import build_model

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.checkpoint.leases import FORGOTTEN_SECONDS, lease, leased
+from convoy.job.leases import FORGOTTEN_SECONDS, lease, leased
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.conftest import S3Server
