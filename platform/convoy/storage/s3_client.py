@@ -1,13 +1,14 @@
 """boto3's client as Convoy's stores use it, and what its errors mean."""
 
 import contextlib
+import functools
 import os
 import random
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -39,8 +40,16 @@ def client(config: StoreConfig, read_timeout_seconds: float) -> "S3Client":
         # Ranges come without a checksum, and small objects ask for theirs where they are read.
         response_checksum_validation="when_required",
     )
-    # A session of its own: boto3's shared one must not be used from two threads at once.
-    return boto3.session.Session().client("s3", config=settings, endpoint_url=config.endpoint_url)
+    # A session of its own, as they must not be used from two threads at once. botocore's, which is what boto3 wraps.
+    session = botocore.session.Session()
+    session.register_component("data_loader", _loader())
+    return cast("S3Client", session.create_client("s3", config=settings, endpoint_url=config.endpoint_url))
+
+
+@functools.cache
+def _loader() -> Any:
+    """One for all sessions: it keeps the descriptions of S3 and its endpoints, which take 0.1 s to read."""
+    return botocore.session.Session().get_component("data_loader")
 
 
 def status(error: ClientError) -> int:
