@@ -222,6 +222,20 @@ def rewinder(world: World, to_step: int) -> Actor:
     return Actor(world.store, run)
 
 
+def reader(world: World, which: int) -> Actor:
+    """Somebody who reads a commit, any commit, such as an export or a copy."""
+
+    def run(actor: Actor, store: Store) -> None:
+        there = sorted(world.there, key=lambda ref: ref.name)
+        if there:
+            ref = there[which % len(there)]
+            with contextlib.suppress(DamagedCommitError), lease(store, ref):  # or gone
+                read_all(world, store, ref)
+                world.seen["read"] += 1
+
+    return Actor(world.store, run)
+
+
 def damage(world: World, which: int) -> None:
     """Flip a bit of some commit's files."""
     there = sorted(world.there - set(world.reading), key=lambda ref: ref.name)
@@ -252,7 +266,9 @@ happenings = st.one_of(
     st.tuples(st.integers(0, GANGS - 1), st.integers(1, 12)),
     st.tuples(st.integers(0, GANGS - 1), st.integers(1, 12)),
     st.tuples(st.just("rewind"), st.sampled_from([10, 20, 30])),
-    st.tuples(st.just("go on rewinding"), st.integers(1, 20)),
+    st.tuples(st.just("read"), st.integers(0, 9)),
+    st.tuples(st.just("the last come goes on"), st.integers(1, 20)),
+    st.tuples(st.just("the last come goes on"), st.integers(1, 20)),
     st.tuples(st.just("kill"), st.integers(0, GANGS - 1)),
     st.tuples(st.just("damage"), st.integers(0, 9)),
     st.tuples(st.just("hours"), st.just(0)),
@@ -274,7 +290,9 @@ def test_under_any_interleaving_nothing_is_read_or_deleted_wrongly_and_nobody_is
         match what:
             case "rewind":
                 actors.append(rewinder(world, count))
-            case "go on rewinding":
+            case "read":
+                actors.append(reader(world, count))
+            case "the last come goes on":
                 turns(actors[GANGS:][-1:], count)
             case "kill":
                 actors[count].kill()
