@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from convoy.checkpoint.commits import read_commit, read_part
-from convoy.checkpoint.fill import fill
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig, TransformerConfig
@@ -58,6 +56,9 @@ def commit_weights(tiers: Sequence[Store], ref: CommitRef, model: TransformerCon
 
 
 def _read_weights(store: Store, ref: CommitRef, weights: dict[str, torch.Tensor]) -> None:
+    from convoy.checkpoint.commits import read_commit, read_part  # every worker imports this module before its start
+    from convoy.checkpoint.fill import fill
+
     with contextlib.ExitStack() as held:
         with contextlib.suppress(StoreUnavailable):  # whoever may only read takes no lease
             held.enter_context(lease(store, ref))
@@ -85,6 +86,8 @@ def export_commit(
 
 def export_job(root: str, job: str, config_json: dict[str, Any], folder: Path, step: int | None) -> CommitRef:
     """Write the newest commit that counts, at or below `step`, to `folder`. Raises ConfigError if there is none."""
+    from convoy.checkpoint.commits import read_commit
+
     config = RunConfig.model_validate(config_json)
     tiers = tier_stores(root, job, config)
     history = read_history(tiers[0], tiers[1:])

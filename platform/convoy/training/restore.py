@@ -1,14 +1,12 @@
 """Where a generation starts: the newest commit of its lineage that is whole, or the beginning."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from convoy.checkpoint import load
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, Progress
-from convoy.checkpoint.marks import mark_damaged
-from convoy.checkpoint.state import parameter_shapes, put_tensors, tensors_of
 from convoy.data.sampler import SamplerState, check_resume
 from convoy.events.log import EventWriter
 from convoy.events.types import CheckpointDamaged, Restored
@@ -18,6 +16,9 @@ from convoy.storage import Store, StoreUnavailable
 from convoy.training.model import Trained
 from convoy.training.ranks import Ranks
 from convoy.training.same_model import check_same_model
+
+if TYPE_CHECKING:
+    from convoy.checkpoint import load
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     """
     if assignment.parent is None:
         return Start(Progress(), None)
+    # A new job's first step does not wait for what reads checkpoints.
+    from convoy.checkpoint import load
+    from convoy.checkpoint.marks import mark_damaged
+    from convoy.checkpoint.state import parameter_shapes, put_tensors, tensors_of
+
     commits = _candidates(assignment, ranks, tiers)
     tensors = tensors_of(trained.module, trained.optimizer)
     shapes = parameter_shapes(tensors)
@@ -65,7 +71,7 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     return Start(commit.progress, commit.ref)
 
 
-def _candidates(assignment: Assignment, ranks: Ranks, tiers: list[Store]) -> load.Candidates | None:
+def _candidates(assignment: Assignment, ranks: Ranks, tiers: list[Store]) -> "load.Candidates | None":
     """What rank 0 finds in the lineage of the gang's own generation; on the other ranks None."""
     found: load.Candidates | None = None
     failure: StoreUnavailable | None = None

@@ -1,18 +1,19 @@
-"""The saves of one generation: begun by the loop, written aside, settled by what all ranks say in each step."""
+"""The saves of one generation: begun by the loop, written aside, settled by what all ranks say in each step.
+
+What writes them is imported when the first step is done: people wait for that.
+"""
 
 import contextlib
 import time
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from convoy.checkpoint.engine import Engine
 from convoy.checkpoint.format import Commit, Progress, SamplerPosition
-from convoy.checkpoint.messages import AfterCommit, WriterSetup
 from convoy.checkpoint.queue import Attempt, SaveQueue, Standing
-from convoy.checkpoint.state import TensorsOf
 from convoy.config.run import config_hash
 from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment
@@ -20,7 +21,12 @@ from convoy.job.lineage import CommitRef
 from convoy.storage import StoreUnavailable
 from convoy.training.model import Trained
 from convoy.training.ranks import Ranks
-from convoy.training.save_log import SaveLog, Timing
+
+if TYPE_CHECKING:
+    from convoy.checkpoint.engine import Engine
+    from convoy.checkpoint.messages import AfterCommit
+    from convoy.checkpoint.state import TensorsOf
+    from convoy.training.save_log import SaveLog, Timing
 
 FIRST_PAUSE_SECONDS = 0.002
 LONGEST_PAUSE_SECONDS = 0.1
@@ -44,16 +50,16 @@ class Saver:
         parent: CommitRef | None,
     ) -> None:
         """tiers: URIs of the job on each. parent: the commit that the state came from."""
-        config = assignment.config.checkpoint
         self._assignment = assignment
         self._ranks = ranks
         self._trained = trained
-        self._state = TensorsOf(trained.module, trained.optimizer)
         self._tiers = tiers
+        self._events = events
         self._parent = parent
         self._queue = SaveQueue(len(tiers), "")
         self._engine: Engine | None = None
-        self._log = SaveLog(events, tiers, ranks.place.world_size, ranks.first, config.alert_after_failures)
+        self._log: SaveLog
+        self._state: TensorsOf
         self._drafts: dict[int, Commit] = {}
         self._timings: dict[int, Timing] = {}
         self._commits = 0
@@ -77,7 +83,14 @@ class Saver:
         the optimizer all its state. Raises CheckpointError, on all ranks, for a state that cannot be saved."""
         if self._engine is not None:
             return
+        from convoy.checkpoint.engine import Engine
+        from convoy.checkpoint.messages import WriterSetup
+        from convoy.checkpoint.state import TensorsOf
+        from convoy.training.save_log import SaveLog
+
         config, place = self._assignment.config.checkpoint, self._ranks.place
+        self._log = SaveLog(self._events, self._tiers, place.world_size, self._ranks.first, config.alert_after_failures)
+        self._state = TensorsOf(self._trained.module, self._trained.optimizer)
         setup = WriterSetup(
             tiers=self._tiers,
             store=config.store,
@@ -134,6 +147,8 @@ class Saver:
             self._skipped = progress.step
             self._log.skipped(progress.step, self._queue.steps)
             return
+        from convoy.training.save_log import Timing
+
         slot = self._queue.free_slot()
         timing = self._timings[progress.step] = Timing(time.perf_counter(), self._engine.waited_seconds, slot)
         self._drafts[progress.step] = self._draft(progress)
@@ -216,8 +231,10 @@ class Saver:
             if at is not None:
                 timing.staged, timing.joined = at - timing.began, self._engine.waited_seconds - timing.waited
 
-    def _chores(self, attempt: Attempt) -> AfterCommit:
+    def _chores(self, attempt: Attempt) -> "AfterCommit":
         """Each part is read back by a rank of another host; where all ranks share one, from the storage itself."""
+        from convoy.checkpoint.messages import AfterCommit
+
         place, config = self._ranks.place, self._assignment.config.checkpoint
         hosts = place.world_size // place.host_ranks
         away = place.host_ranks * (1 + self._commits % (hosts - 1)) if hosts > 1 else 1
