@@ -226,7 +226,11 @@ class _Restore:
         try:
             return _Verdict(), work()
         except CommitGoneError as error:
-            return _Verdict(_Outcome.GONE, str(error)), None
+            if self._rank == 0:
+                return _Verdict(_Outcome.GONE, str(error)), None
+            # Rank 0 has read it, and holds it: this rank sees an older state of the store. Where it was pruned after
+            # all, for there was no lease to be had, rank 0 finds that out when it is tried again.
+            return _Verdict(_Outcome.UNAVAILABLE, f"rank {self._rank} does not see what rank 0 sees: {error}"), None
         except DamagedCommitError as error:
             return _Verdict(_Outcome.DAMAGED, str(error)), None
         except StoreUnavailable as error:
