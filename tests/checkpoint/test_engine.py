@@ -15,7 +15,7 @@ from convoy.checkpoint.engine import Engine
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.load import restore
-from convoy.checkpoint.messages import Committed, SaveFailed, WriterSetup
+from convoy.checkpoint.messages import Committed, SaveFailed, SetLayout, WriterSetup
 from convoy.checkpoint.queue import Attempt, Standing
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import candidates, read_history
@@ -160,19 +160,63 @@ def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engin
     assert ["structure" in errors[0], "odd: builtins.object" in errors[1]] == [True, True]
 
 
-def test_a_writer_that_died_fails_its_save_and_is_replaced_once(engine: Engine, uri: str, model: Model) -> None:
+def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine: Engine, model: Model) -> None:
     state = {"model": model}
     engine.plan(state)
-    for step in (1, 2):
+    for step in (1, 2, 3):
         stopped(engine)
         engine.stage(0, state)
         engine.submit(attempt(step), draft(step), DEADLINE_SECONDS)
         os.kill(writer_of(engine), signal.SIGKILL)
         assert settled(engine, attempt(step)) == FAILED
-        if step == 1:
-            assert save(engine, state, 10) == COMMITTED
-    assert save(engine, state, 11) == FAILED
-    assert "two have failed" in str(engine.reports()[-1])
+        assert "the writer process ended" in str(engine.reports()[-1])
+        assert save(engine, state, 10 + step) == COMMITTED
+
+
+def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_by_the_next(
+    engine: Engine, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convoy.checkpoint.link.GRACE_SECONDS", 0.2)
+    state = {"model": model}
+    engine.plan(state)
+    assert save(engine, state, 1) == COMMITTED
+    stopped(engine)
+    engine.stage(0, state)
+    before, hung = buffer_of(engine, 0), writer_of(engine)
+    engine.submit(attempt(2), draft(2), DEADLINE_SECONDS)
+    sent(engine, attempt(2))
+    engine.forget(attempt(2))
+
+    engine.stage(0, state)
+    assert buffer_of(engine, 0) != before  # the old bytes may still be read
+    engine.submit(attempt(3), draft(3), DEADLINE_SECONDS)
+
+    assert settled(engine, attempt(3)) == FAILED
+    assert "hangs" in str(engine.reports()[-1])
+    assert writer_of(engine) != hung
+    assert save(engine, state, 4) == COMMITTED
+
+
+def test_an_attempt_that_was_given_up_before_it_was_sent_is_never_sent(engine: Engine, uri: str, model: Model) -> None:
+    engine.plan({"model": model})
+    engine.stage(0, {"model": model})
+    link = engine._link
+    given = link.expect("a-1-0", DEADLINE_SECONDS, coordinator=True)
+    engine.forget(attempt(1))
+    link.send(given, SetLayout(shards=[], file_bytes=[]), None)  # type: ignore[arg-type]
+    assert given.sent_to is None
+    assert save(engine, {"model": model}, 2) == COMMITTED
+
+
+def test_what_is_submitted_before_there_is_a_writer_fails_and_does_not_wait_for_ever(uri: str, model: Model) -> None:
+    early = Engine(setup(uri))
+    early.plan({"model": model})
+    early.stage(0, {"model": model})
+    early.submit(attempt(1), draft(1), DEADLINE_SECONDS)
+    early._stager.drain()
+    early.start()
+    assert settled(early, attempt(1)) == FAILED
+    early.close()
 
 
 def test_a_writer_that_died_with_nothing_to_do_costs_no_save(engine: Engine, model: Model) -> None:
@@ -187,6 +231,7 @@ def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
     engine: Engine, uri: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("convoy.checkpoint.link.GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("convoy.checkpoint.writer_process.WriterProcess.abandon", lambda _: None)  # as in D state
     state = {"model": model}
     engine.plan(state)
     stopped(engine)
@@ -198,12 +243,14 @@ def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
     began = time.monotonic()
     assert settled(engine, attempt(1)) == FAILED
     assert time.monotonic() - began < 5.0
+    engine.forget(attempt(1))
 
     assert writer_of(engine) != hung
     engine.submit(attempt(2), draft(2), DEADLINE_SECONDS)  # the same staged bytes once more
     assert settled(engine, attempt(2)) == COMMITTED
     engine.stage(0, state)
     assert buffer_of(engine, 0) != before
+    os.kill(hung, signal.SIGKILL)
 
 
 def test_another_generation_is_told_apart_from_a_failure(engine: Engine, uri: str, model: Model) -> None:
@@ -220,6 +267,13 @@ def test_a_plan_that_fails_is_an_error_that_names_the_tensor(engine: Engine) -> 
 def stopped(engine: Engine) -> None:
     """Its writer is ready, and then does nothing more."""
     os.kill(writer_of(engine), signal.SIGSTOP)
+
+
+def sent(engine: Engine, attempt: Attempt) -> None:
+    deadline = time.monotonic() + 10
+    while engine._link._given[attempt.name].sent_to is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def writer_of(engine: Engine) -> int:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
-from convoy.checkpoint.link import Link
+from convoy.checkpoint.link import Given, Link
 from convoy.checkpoint.messages import AfterCommit, Report, SetLayout, WritePart, WriterSetup
 from convoy.checkpoint.plan import Layout, Plan, make_plan, signature
 from convoy.checkpoint.queue import Attempt, Standing
@@ -82,7 +82,8 @@ class Engine:
         self._plan: Plan | None = None
         self._layouts: tuple[Layout, SetLayout] | None = None
         self._slots: dict[int, _Slot | str] = {}
-        self._unsafe: set[int] = set()
+        self._unsafe: dict[int, list[Given]] = {}
+        """Attempts that were settled while their slot was perhaps still being read."""
         self._link = Link(setup)
         self.waited_seconds = 0.0
         """In all calls of `join`, those before the optimizer's steps included."""
@@ -197,8 +198,6 @@ class Engine:
         given = self._link.given(attempt.name) if attempt is not None else None
         if attempt is None or given is None:
             return Standing()
-        if given.hung:
-            self._unsafe.add(attempt.slot)
         return given.standing
 
     def written(self, attempt: Attempt) -> bool:
@@ -208,7 +207,9 @@ class Engine:
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is settled, one way or the other."""
-        self._link.forget(attempt.name)
+        given = self._link.forget(attempt.name)
+        if given is not None and given.may_be_read:
+            self._unsafe.setdefault(attempt.slot, []).append(given)
 
     def reports(self) -> list[Report]:
         """What the writer process has told since the last call, also of failures that it could not tell itself."""
@@ -263,8 +264,9 @@ class Engine:
 
     def _release(self, slot: int) -> None:
         self._slots.pop(slot, None)
-        if slot in self._unsafe:
-            self._unsafe.discard(slot)
+        # Bytes that change while a writer reads them would get checksums that are right, of a state that never was.
+        self._link.collect()
+        if any(given.may_be_read for given in self._unsafe.pop(slot, [])):
             self._stager.discard(slot)
 
     def _put(self, slot: int, checked: Checked, layout: Layout, now: bool) -> None:

@@ -1,8 +1,10 @@
 """A rank's writer process over the life of the training process, and what is known of the attempts it was given.
 
-Where one hangs it is given up, never waited for, and replaced; at most once.
+Where one hangs it is given up, never waited for, and replaced; at most once in a row.
 """
 
+import contextlib
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -36,8 +38,14 @@ class Given:
     sent_to: WriterProcess | None = None
     written: bool = False
     """This rank's part is, and the rest is the coordinator's, which is another rank."""
-    hung: bool = False
-    """The process that had it was given up, and may still read its buffer."""
+    forgotten: bool = False
+    read: bool = False
+    """The process has told that it is through with the buffer."""
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether a process may still read the attempt's buffer: one that hangs does so when its storage is back."""
+        return not (self.read or self.sent_to is None or self.sent_to.ended())
 
 
 class Link:
@@ -48,35 +56,49 @@ class Link:
         self._writer: WriterProcess | None = None
         self._replaced = False
         self._given: dict[str, Given] = {}
+        self._owed: dict[str, Given] = {}
+        """What the process was sent and has not answered, forgotten attempts too: whether it hangs, they tell."""
+        self._sending = threading.Lock()
+        self._abandoned: list[WriterProcess] = []
         self._layout_sent: tuple[WriterProcess, SetLayout] | None = None
         self._reports: list[Report] = []
         self.unfit: dict[str, str] = {}
         """Tiers that do not keep what commits stand on, and why."""
 
     def start(self) -> None:
+        """Start the process. Where that fails, attempts do, until it can be started."""
         writer = WriterProcess(self._setup)
-        writer.start()
-        self._writer = writer  # from now on `send` may use it
+        with contextlib.suppress(OSError):  # no memory, too many processes: training goes on
+            writer.start()
+            self._writer = writer  # from now on `send` may use it
 
     def expect(self, name: str, deadline_seconds: float, *, coordinator: bool) -> Given:
         """An attempt that is about to be sent."""
         if self._writer is not None and not self._writer.alive():
-            self._collect()
+            self.collect()
             self._replace()  # it died with nothing to do: no save need be lost for it
+        elif self._writer is None and all(writer.ended() for writer in self._abandoned):
+            self.start()  # what they hung in is over
         until = time.monotonic() + deadline_seconds + GRACE_SECONDS
         given = self._given[name] = Given(name, coordinator, until)
         return given
 
     def send(self, given: Given, layout: SetLayout, request: WritePart) -> None:
         """layout: of the buffer; the same object where it is the same layout."""
-        writer = self._writer
-        if writer is None:
-            return  # which `standing` finds out
-        if self._layout_sent is None or self._layout_sent[0] is not writer or self._layout_sent[1] is not layout:
-            writer.send(layout)
-            self._layout_sent = writer, layout
-        writer.send(request)
-        given.sent_to = writer
+        with self._sending:
+            writer = self._writer
+            if writer is None or given.forgotten:
+                return  # which `given` finds out
+            if self._layout_sent is None or self._layout_sent[0] is not writer or self._layout_sent[1] is not layout:
+                writer.send(layout)
+                self._layout_sent = writer, layout
+            # It gives up what it has under way as soon as it hears of this, unless it hangs.
+            soon = time.monotonic() + GRACE_SECONDS
+            for owed in self._owed.values():
+                owed.until = min(owed.until, soon)
+            self._owed[given.name] = given
+            given.sent_to = writer
+            writer.send(request)
 
     def fail(self, given: Given, error: str) -> None:
         """The attempt is over on this rank; told as if the writer had said so."""
@@ -85,18 +107,24 @@ class Link:
 
     def given(self, name: str) -> Given | None:
         """What is known of an attempt by now. Never blocks."""
-        self._collect()
+        self.collect()
+        self._give_up_hung()
         given = self._given.get(name)
         if given is not None and given.standing == Standing() and not given.written:
             self._look_after(given)
         return given
 
     def forget(self, name: str) -> Given | None:
-        return self._given.pop(name, None)
+        """The attempt is settled; where it was not sent yet, it never is."""
+        given = self._given.pop(name, None)
+        if given is not None:
+            with self._sending:
+                given.forgotten = True
+        return given
 
     def reports(self) -> list[Report]:
         """What was told since the last call. Never blocks."""
-        self._collect()
+        self.collect()
         reports, self._reports = self._reports, []
         return reports
 
@@ -110,43 +138,54 @@ class Link:
             self._reports += self._writer.close(deadline_seconds)
             self._writer = None
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Take in what the process has told. Never blocks."""
         for report in self._writer.poll() if self._writer is not None else ():
             self._reports.append(report)
             if isinstance(report, Ready):
                 self.unfit = report.unfit
-            elif isinstance(report, (PartWritten, Committed, SaveFailed)) and report.attempt in self._given:
-                self._note(self._given[report.attempt], report)
+            elif isinstance(report, (PartWritten, Committed, SaveFailed)):
+                given = self._given.get(report.attempt) or self._owed.get(report.attempt)
+                if given is not None:
+                    self._note(given, report)
 
     def _note(self, given: Given, report: PartWritten | Committed | SaveFailed) -> None:
+        given.read = True
         match report:
             case PartWritten():
                 given.written = not given.coordinator
+                self._replaced = False
             case Committed():
                 given.standing = Standing(committed=1)
             case SaveFailed():
                 given.standing = Standing(failed=1, superseded=int(report.superseded))
+        if given.written or given.standing != Standing():
+            self._owed.pop(given.name, None)
 
     def _look_after(self, given: Given) -> None:
-        """Give up a process that has ended or hangs, and with it the attempt."""
+        """Fail the attempt if the process that has it will not answer any more."""
         if self._writer is None:
-            self.fail(given, "there is no writer process any more: two have failed")
+            self.fail(given, "there is no writer process: two in a row have failed, or it cannot be started")
         elif given.sent_to is not None and given.sent_to is not self._writer:
-            self.fail(given, "the writer process that had it was given up")
-        elif not self._writer.alive():
-            self._collect()  # its last words
-            if given.standing == Standing():
-                self.fail(given, "the writer process ended")
-                self._replace()
-        elif given.sent_to is not None and time.monotonic() > given.until:
             self.fail(given, "the writer process hangs, and was given up")
-            given.hung = True
-            self._writer.abandon()
+        elif not self._writer.alive():
+            self.collect()  # its last words
+            if given.standing == Standing() and not given.written:
+                self.fail(given, "the writer process ended")
+            self._replace()
+
+    def _give_up_hung(self) -> None:
+        """Give up a process that has not answered in time, be it for an attempt that the gang gave up long since."""
+        writer, now = self._writer, time.monotonic()
+        if writer is not None and any(now > owed.until for owed in list(self._owed.values())):
+            writer.abandon()
+            self._abandoned.append(writer)
             self._replace()
 
     def _replace(self) -> None:
-        """At most once: where a second one fails too, the machine or the storage is at fault."""
+        """At most once without a part written between: after that, storage or machine are at fault, not the process."""
         self._writer = None
+        self._owed.clear()
         if not self._replaced:
             self._replaced = True
             self.start()

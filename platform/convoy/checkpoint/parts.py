@@ -1,6 +1,7 @@
 """What one writer contributes to an attempt: its data files, then the record that names them."""
 
 from collections.abc import Callable
+from typing import cast
 
 from convoy.checkpoint.format import CHUNK_BYTES, DataFile, PartRecord, failed_name, file_name, part_name, shards_prefix
 from convoy.checkpoint.messages import SetLayout, WritePart
@@ -36,7 +37,8 @@ def write_part(
     for index, length in enumerate(layout.file_bytes):
         go_on()
         name = file_name(request.writer, index)
-        checks = store.put(prefix + name, data[start : start + length], chunk_bytes, threads)
+        watched = _Watched(data[start : start + length], go_on)
+        checks = store.put(prefix + name, cast(memoryview, watched), chunk_bytes, threads)
         files.append(DataFile(name=name, bytes=length, crc32c=checks))
         start += length
     record = _record(request, layout, files, chunk_bytes)
@@ -49,6 +51,24 @@ def write_part(
 def abort_attempt(store: Store, request: WritePart, reason: str) -> None:
     """Tell whoever waits for this writer's part that it will not come. Raises StoreUnavailable."""
     store.create(_prefix(request) + failed_name(request.writer), reason.encode())
+
+
+class _Watched:
+    """A file's bytes as a put takes them, slice by slice: none any more once the attempt is given up."""
+
+    def __init__(self, data: memoryview, go_on: GoOn) -> None:
+        self._data = data
+        self._go_on = go_on
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, span: slice) -> memoryview:
+        self._go_on()
+        return self._data[span]
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._data)
 
 
 def _record(request: WritePart, layout: SetLayout, files: list[DataFile], chunk_bytes: int) -> PartRecord:

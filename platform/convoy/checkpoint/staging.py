@@ -95,7 +95,7 @@ class Stager:
         self._buffers = Buffers(pin=self._cuda)
         self._stream = torch.cuda.Stream(device) if self._cuda else None
         self._targets: dict[int, tuple[Layout, Buffer, list[torch.Tensor]]] = {}
-        self._newest: Staged | None = None
+        self._unfinished: list[Staged] = []
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="staging", daemon=True)
         self._thread.start()
@@ -139,7 +139,7 @@ class Stager:
         if now:
             torch._foreach_copy_([targets[i] for i in now], [sources[i] for i in now])
         staged._begin(moves, event, [sources[i] for i in on_device])
-        self._newest = staged
+        self._unfinished = [s for s in self._unfinished if not s.done] + [staged]
         self._tasks.put(staged.wait)
         return staged
 
@@ -154,8 +154,9 @@ class Stager:
 
     def join(self) -> None:
         """The state may change when this returns; on CUDA, by work on the current stream."""
-        if self._newest is not None:
-            self._newest.join()
+        for staged in self._unfinished:
+            staged.join()
+        self._unfinished = [staged for staged in self._unfinished if not staged.done]
 
     def drain(self) -> None:
         """Wait until all that was asked for is done."""
@@ -167,7 +168,7 @@ class Stager:
         """Wait for what is being copied, and give the memory back: nobody reads it any more."""
         self._tasks.put(None)
         self._thread.join()
-        self._newest = None
+        self._unfinished.clear()
         self._targets.clear()
         self._buffers.close()
 

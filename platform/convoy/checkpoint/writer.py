@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO
 
 from convoy.checkpoint.commits import check_mounted
@@ -120,6 +121,8 @@ class Buffers:
                 return memoryview(b"")
             key = (path, status.st_ino, status.st_size)
             if key not in self._maps:
+                # A buffer that was replaced is no file any more: kept mapped, its memory would never be given back.
+                self._maps = {known: mapped for known, mapped in self._maps.items() if Path(known[0]).exists()}
                 self._maps[key] = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
         return memoryview(self._maps[key])
 

@@ -61,6 +61,10 @@ class WriterProcess:
     def alive(self) -> bool:
         return self._started().poll() is None
 
+    def ended(self) -> bool:
+        """Whether the process is no more, or never was."""
+        return self._process is None or not self.alive()
+
     def abandon(self) -> None:
         """Kill it and never wait: a process that hangs in its storage ends when that does. The buffers that it was
         told to write may be read until then."""
