@@ -14,7 +14,7 @@ from convoy.config.errors import ConfigError
 from convoy.job.leases import leased
 from convoy.job.lineage import read_history
 from convoy.job.record import RECORD
-from convoy.storage import Store, open_store
+from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.torchless import TinyState, form, restored
 
 STATE = TinyState(sizes=(5000, 0, 3000), chunk_bytes=1024)
@@ -26,6 +26,7 @@ def tiers(request: pytest.FixtureRequest, tmp_path: Path, s3_uri: str) -> tuple[
     stores = open_store(str(tmp_path / "job")), open_store(s3_uri)
     source, target = stores if request.param == "folder to S3" else stores[::-1]
     form(source)
+    copy_job(source, target)
     return source, target
 
 
@@ -33,6 +34,7 @@ def tiers(request: pytest.FixtureRequest, tmp_path: Path, s3_uri: str) -> tuple[
 def folders(tmp_path: Path) -> tuple[Store, Store]:
     source, target = open_store(str(tmp_path / "job")), open_store(str(tmp_path / "tier"))
     form(source)
+    copy_job(source, target)
     return source, target
 
 
@@ -49,6 +51,16 @@ def test_a_copied_commit_holds_the_same_state_and_the_tier_tells_the_job_by_itse
     assert verify_commit(target, commit.ref) == 8000
     assert target.read(RECORD) == b"the job"
     assert read_history(target) == read_history(source)
+
+
+def test_nothing_is_copied_to_a_tier_that_is_not_mounted(folders: tuple[Store, Store], tmp_path: Path) -> None:
+    source, bare = folders[0], open_store(str(tmp_path / "bare"))
+    commit = STATE.save(source, 10)
+    with pytest.raises(StoreUnavailable, match=r"bare has nothing of the job: is it mounted\?"):
+        copy_part(source, bare, commit.ref, 0)
+    with pytest.raises(StoreUnavailable, match=r"bare has nothing of the job: is it mounted\?"):
+        commit_copy(source, bare, commit.ref, 0.0)
+    assert not bare.sizes("")
 
 
 def test_copying_again_does_nothing(folders: tuple[Store, Store]) -> None:

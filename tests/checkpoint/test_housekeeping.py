@@ -58,9 +58,9 @@ class Kept:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Store:
+def root(tmp_path: Path, tier: Store) -> Store:
     store = open_store(str(tmp_path / "root"))
-    form(store)
+    form(store, tier)
     return store
 
 
@@ -182,7 +182,7 @@ def large() -> TinyState:
 @pytest.fixture
 def places(tmp_path: Path, s3_uri: str) -> tuple[Store, Store]:
     root, tier = open_store(str(tmp_path / "root")), open_store(s3_uri)
-    form(root)
+    form(root, tier)
     return root, tier
 
 

@@ -86,10 +86,12 @@ class TinyState:
         return commit_when_complete(store, store, requests[0])
 
 
-def form(store: Store) -> int:
+def form(store: Store, *others: Store) -> int:
     """Form the next generation of the job; its number."""
     formation = f"test {random.random()}"
-    made = form_generation(store, formation=formation, nodes=1, world_size=2, config_hash="c", rendezvous="")
+    made = form_generation(
+        store, formation=formation, nodes=1, world_size=2, config_hash="c", rendezvous="", others=others
+    )
     return made.generation
 
 

@@ -1,5 +1,6 @@
 """Forming generations in a real folder."""
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,10 @@ def form(store: Store, formation: str = "run/1", others: tuple[Store, ...] = ())
     return form_generation(
         store, formation=formation, nodes=2, world_size=4, config_hash="c", rendezvous="h:1", others=others
     )
+
+
+def rewind_to_the_first(store: Store, others: tuple[Store, ...] = ()) -> CommitRef:
+    return rewind(store, 10, others)
 
 
 def commit(store: Store, generation: int, step: int) -> None:
@@ -143,6 +148,58 @@ def test_with_a_tier_out_of_reach_no_generation_is_formed_from_an_older_commit(
     with pytest.raises(StoreUnavailable):
         form(store, others=(tier,))
     assert read_history(store).newest == 1
+
+
+@pytest.mark.parametrize("go_on", [form, rewind_to_the_first], ids=["formation", "rewind"])
+def test_a_tier_that_is_not_mounted_is_no_empty_one_and_nothing_is_written_there(
+    store: Store, tier: Store, go_on: Callable[..., object]
+):
+    form(store, others=(tier,))
+    commit(store, 1, 10)
+    commit(tier, 1, 20)
+    Path(tier.uri).rename(tier.uri + ".elsewhere")
+    bare = Path(tier.uri)
+    bare.mkdir()
+    with pytest.raises(StoreUnavailable, match=r"tier has nothing of the job, whose generation 1 .* is it mounted\?"):
+        go_on(store, others=(open_store(tier.uri),))
+    assert (read_history(store).newest, list(bare.iterdir())) == (1, [])
+
+
+@pytest.mark.parametrize("go_on", [form, rewind_to_the_first], ids=["formation", "rewind"])
+def test_a_tier_that_alone_has_the_newest_commit_cannot_be_left_out(
+    store: Store, tier: Store, go_on: Callable[..., object]
+):
+    assert form(store, others=(tier,)).tiers == (tier.uri,)
+    commit(store, 1, 10)
+    commit(tier, 1, 20)
+    with pytest.raises(
+        ConfigError,
+        match=r"checkpoint.tiers: lacks .*tier, which the job's generation 1 saved to; keep it: it alone has "
+        r"the newest commit, step 20, until: convoy checkpoints copy .*tier .*job",
+    ):
+        go_on(store)
+    assert read_history(store).newest == 1
+    commit(store, 1, 20)  # as copying does
+    go_on(store)
+    assert (read_history(store).newest, read_history(store).generations[2].tiers) == (2, ())
+    shutil.rmtree(tier.uri)
+    go_on(store)  # it is no tier of the job any more
+
+
+def test_a_tier_that_may_have_the_newest_commit_cannot_be_left_out_while_it_is_away(store: Store, tier: Store):
+    form(store, others=(tier,))
+    commit(store, 1, 10)
+    shutil.rmtree(tier.uri)
+    with pytest.raises(ConfigError, match=r"keep it: it may have the newest commit, and is out of reach .*is it"):
+        form(store)
+
+
+def test_a_tier_that_is_new_may_be_empty_and_the_root_s_place_may_be_taken_by_a_tier(store: Store, tier: Store):
+    form(store)
+    commit(store, 1, 10)
+    assert form(store, others=(tier,)).generation == 2
+    commit(tier, 2, 20)
+    assert form(tier).generation == 3
 
 
 def test_a_job_whose_commits_are_all_damaged_never_starts_from_the_beginning(store: Store):

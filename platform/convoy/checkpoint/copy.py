@@ -18,7 +18,7 @@ from convoy.checkpoint.format import Commit, DataFile, Digest, PartRecord, part_
 from convoy.checkpoint.verify import Stop, StoppedError
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
-from convoy.job.lineage import CommitRef
+from convoy.job.lineage import CommitRef, generation_numbers
 from convoy.job.record import RECORD
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.parallel import in_parallel
@@ -36,8 +36,10 @@ def copy_part(
 ) -> int:
     """Copy what one writer wrote of a commit, each chunk checked on the way: bytes copied, 0 if it was there.
 
-    Raises DamagedCommitError (of the source, which is not marked), CommitGoneError, StoreUnavailable, StoppedError.
+    Raises DamagedCommitError (of the source, which is not marked), CommitGoneError, StoreUnavailable (also if the job
+    is not on the target, see `copy_job`), StoppedError.
     """
+    _check_begun(target)
     with lease(source, ref), lease(target, ref):
         commit = read_commit(source, ref)
         name = commit.shards + part_name(writer)
@@ -73,8 +75,9 @@ def commit_copy(
     """Wait until every part is on the target, then make the commit there; as it stands there. Copies what tells a job
     by itself, too: its record and its generations.
 
-    Raises NotCopiedError, DamagedCommitError, StoreUnavailable, StoppedError.
+    Raises NotCopiedError, DamagedCommitError, StoreUnavailable as `copy_part`, StoppedError.
     """
+    _check_begun(target)
     with lease(source, ref), lease(target, ref):
         commit, deadline = read_commit(source, ref), clock() + deadline_seconds
         copy_job(source, target)
@@ -92,7 +95,8 @@ def commit_copy(
 def copy_commit(
     source: Store, target: Store, ref: CommitRef, *, stop: Stop = lambda: False, threads: int = 4
 ) -> tuple[Commit, int]:
-    """Copy a whole commit by oneself: as it stands on the target, and the bytes copied."""
+    """Copy a whole commit by oneself, also to a fresh place: as it stands on the target, and the bytes copied."""
+    copy_job(source, target)
     parts = range(len(read_commit(source, ref).parts))
     copied = sum(copy_part(source, target, ref, part, stop=stop, threads=threads) for part in parts)
     return commit_copy(source, target, ref, 0.0, stop=stop), copied
@@ -106,6 +110,12 @@ def copy_job(source: Store, target: Store) -> None:
     for index, name in enumerate(source.sizes("generations/")):
         if index == 0 or name not in there:
             _copy_object(source, target, name)
+
+
+def _check_begun(target: Store) -> None:
+    """Raises StoreUnavailable if the target has no generation at all: an empty mount point looks like a store."""
+    if not generation_numbers(target):
+        raise StoreUnavailable(f"{target.uri} has nothing of the job: is it mounted?")
 
 
 def _copy_object(source: Store, target: Store, name: str) -> None:

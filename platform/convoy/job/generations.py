@@ -17,7 +17,7 @@ from convoy.job.lineage import (
     places,
     read_history,
 )
-from convoy.storage import ObjectMissing, Store, StoreUnavailable
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 _TRIES = 8
 """Of forming a generation while the commit it would go on from is pruned."""
@@ -48,10 +48,11 @@ def form_generation(
     """Create the job's next generation, on from the newest commit that counts on any tier.
 
     store: the root. others: the further tiers, which are told of the generation too. Raises GenerationLostError,
-    CommitsLostError, and StoreUnavailable if any tier is out of reach: it may hold the newest commit.
+    CommitsLostError, and StoreUnavailable if any tier is out of reach: it may hold the newest commit; ConfigError if
+    one that does was left out.
     """
     for _ in range(_TRIES):
-        history = read_history(store, others)
+        history = full_history(store, others)
         if lost(history):
             raise CommitsLostError(f"{store.uri}: the job had checkpoints, and every one of them is damaged or gone")
         parent = newest_commit(history)
@@ -66,10 +67,38 @@ def form_generation(
                     config_hash=config_hash,
                     created=time.time(),
                     rendezvous=rendezvous,
+                    tiers=tuple(tier.uri for tier in others),
                 )
                 _create(store, ours, others)
                 return ours
     raise GenerationLostError(f"{store.uri}: another run of the job goes on saving and pruning")
+
+
+def full_history(store: Store, others: Sequence[Store]) -> History:
+    """The history, from which a job may go on: no tier is left out that alone has the newest commit.
+
+    store: the root. others: the further tiers. Raises ConfigError, StoreUnavailable.
+    """
+    history, kept = read_history(store, others), (store, *others)
+    newest = history.generations.get(history.newest)
+    for uri in newest.tiers if newest else ():
+        needed = None if uri in [tier.uri for tier in kept] else _needed(kept, uri)
+        if needed:
+            saved = f"which the job's generation {history.newest} saved to"
+            raise ConfigError(f"checkpoint.tiers: lacks {uri}, {saved}; keep it: {needed}")
+    return history
+
+
+def _needed(kept: Sequence[Store], uri: str) -> str | None:
+    """Why the tier must not be left out; None: what is newest is on the others."""
+    try:
+        whole = read_history(kept[0], (*kept[1:], open_store(uri)))
+    except StoreUnavailable as error:
+        return f"it may have the newest commit, and is out of reach ({error})"
+    newest = newest_commit(whole)
+    if newest is None or min(places(whole, newest)) < len(kept):
+        return None
+    return f"it alone has the newest commit, step {newest.step}, until: convoy checkpoints copy {uri} {kept[0].uri}"
 
 
 @contextlib.contextmanager
@@ -119,14 +148,15 @@ def _refusal(formation: str) -> str:
 def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRef:
     """Make the newest commit at or below `to_step` the one the job goes on from; later ones count no more.
 
-    store: the root. others: the further tiers. Raises ConfigError if no commit that counts is that old.
+    store: the root. others: the further tiers. Raises ConfigError if no commit that counts is that old, or as
+    `full_history`.
     """
-    history = read_history(store, others)
+    history = full_history(store, others)
     target = _target(history, to_step)
     with _held((store, *others), history, target) as there:
         if not there:
             raise ConfigError(f"--to {to_step}: {target.name} was pruned just now; try again")
-        _create(store, _rewound(history, target), others)
+        _create(store, _rewound(history, target, others), others)
     return target
 
 
@@ -139,7 +169,7 @@ def _target(history: History, to_step: int) -> CommitRef:
     return usable[-1]
 
 
-def _rewound(history: History, target: CommitRef) -> Generation:
+def _rewound(history: History, target: CommitRef, others: Sequence[Store]) -> Generation:
     return Generation(
         generation=history.newest + 1,
         parent=target,
@@ -148,6 +178,7 @@ def _rewound(history: History, target: CommitRef) -> Generation:
         world_size=0,
         config_hash="",
         created=time.time(),
+        tiers=tuple(tier.uri for tier in others),
     )
 
 
@@ -184,6 +215,7 @@ __all__ = [
     "GenerationLostError",
     "await_generation",
     "form_generation",
+    "full_history",
     "generation_name",
     "refuse_formation",
     "rewind",

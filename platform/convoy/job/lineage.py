@@ -49,6 +49,8 @@ class Generation(BaseModel):
     """Unix time."""
     rendezvous: str = ""
     """`host:port` of rank 0's store."""
+    tiers: tuple[str, ...] = ()
+    """URIs of the further tiers, which its commits may lie on alone."""
 
     @property
     def name(self) -> str:
@@ -154,7 +156,8 @@ def read_history(store: Store, others: Sequence[Store] = ()) -> History:
     """The job's generations, and the names of its commits on the root `store` and on the `others`.
 
     Raises StoreUnavailable also where the root has less than the others stand on: then it is not the job's root, such
-    as an empty folder where nothing is mounted.
+    as an empty folder where nothing is mounted. A further tier of the newest generation that tells of none is no more
+    the job's.
     """
     # The root is read last: what came to another tier before has its generation on the root.
     held = tuple(_holding(tier) for tier in others)
@@ -168,6 +171,11 @@ def read_history(store: Store, others: Sequence[Store] = ()) -> History:
             raise StoreUnavailable(
                 f"{store.uri} lacks generation {min(unknown)} of the job, which {tier.uri} has: "
                 "it is not mounted, or another job of this name was copied there"
+            )
+        if not made[tier.uri] and history.newest and tier.uri in history.generations[history.newest].tiers:
+            raise StoreUnavailable(
+                f"{tier.uri} has nothing of the job, whose generation {history.newest} saved there: is it mounted? "
+                f"If it is gone for good: convoy checkpoints copy {store.uri} {tier.uri} begins it anew"
             )
     return history
 
