@@ -26,7 +26,9 @@ campaign: $(VENV)/.dev
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data/test_sampler.py tests/data/test_permutation.py \
 		tests/data/test_sequences.py tests/job/test_lineage.py tests/storage/test_s3_faults.py tests/events/test_types.py \
 		tests/checkpoint/test_corruption.py tests/checkpoint/test_reshard.py tests/checkpoint/test_plan.py \
-		tests/checkpoint/test_values.py $(ARGS)
+		tests/checkpoint/test_values.py tests/checkpoint/test_queue.py tests/checkpoint/test_retention.py \
+		tests/checkpoint/test_protocol.py tests/checkpoint/test_chunks.py tests/checkpoint/test_format.py \
+		tests/checkpoint/test_crash.py tests/report/test_checkpoints.py $(ARGS)
 
 lint: $(VENV)/.dev
 	$(RUN) ruff check .
