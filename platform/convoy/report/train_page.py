@@ -22,7 +22,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any]) -> Page:
         (
             *_top(report, config),
             *sections.progress(report),
-            Values((_loss(report), _bits(report), _speed(report), _memory(report), _durable(report))),
+            Values((_loss(report), _bits(report), _speed(report), _durable(report))),
             *checkpoint_sections.tiers(report),
             *sections.curves(report),
             *sections.step_breakdown(report),
@@ -86,6 +86,8 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
             facts.append(newest.run)
     if report.hardware:
         facts.append(report.hardware.device)
+    if report.outcome.state == "running" and report.memory_peak_bytes is not None:
+        facts.append(f"memory peak {numbers.size(report.memory_peak_bytes)}")
     return (
         Heading(_name(report, config), level=1),
         Text(" · ".join(facts), quiet=True),
