@@ -198,8 +198,8 @@ def test_patience_ends() -> None:
 
 
 def in_gang(rank: int, world: int, folder: Path, function: Any, args: tuple[Any, ...]) -> Any:
-    dist.init_process_group("gloo", f"file://{folder}/rendezvous-{function.__name__}", rank=rank, world_size=world)
-    return function(rank, folder, *args)
+    dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    return function(rank, *args)
 
 
 def gang(world: int, folder: Path, function: Any, *args: Any) -> list[Any]:
@@ -232,14 +232,20 @@ def restore_with_a_fault(rank: int, folder: Path, fault: str) -> tuple[str, int,
     return told, state["step"], float(state["w"].full_tensor().min()), [d.ref.step for d in damages]
 
 
-def test_damage_that_one_rank_sees_takes_all_to_the_commit_before(tmp_path: Path) -> None:
-    gang(2, tmp_path, save_two)
-    assert gang(2, tmp_path, restore_with_a_fault, "damaged") == [("restored", 1, 1.0, [2]), ("restored", 1, 1.0, [])]
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("of two")
+    gang(2, folder, save_two, folder)
+    return folder
 
 
-def test_an_outage_that_one_rank_sees_is_an_error_on_all(tmp_path: Path) -> None:
-    gang(2, tmp_path, save_two)
-    first, second = gang(2, tmp_path, restore_with_a_fault, "unavailable")
+def test_damage_that_one_rank_sees_takes_all_to_the_commit_before(of_two: Path, tmp_path: Path) -> None:
+    found = gang(2, tmp_path, restore_with_a_fault, of_two, "damaged")
+    assert found == [("restored", 1, 1.0, [2]), ("restored", 1, 1.0, [])]
+
+
+def test_an_outage_that_one_rank_sees_is_an_error_on_all(of_two: Path, tmp_path: Path) -> None:
+    first, second = gang(2, tmp_path, restore_with_a_fault, of_two, "unavailable")
     assert first[0] == second[0]
     assert first[0].endswith("the state is not usable")
     assert (first[1], first[3]) == (0, [])
@@ -254,8 +260,7 @@ def restore_into_another_model_on_one_rank(rank: int, folder: Path) -> str:
     return str(error.value)
 
 
-def test_a_model_that_does_not_fit_on_one_rank_is_refused_on_all_and_left_alone(tmp_path: Path) -> None:
-    gang(2, tmp_path, save_two)
-    first, second = gang(2, tmp_path, restore_into_another_model_on_one_rank)
+def test_a_model_that_does_not_fit_on_one_rank_is_refused_on_all_and_left_alone(of_two: Path, tmp_path: Path) -> None:
+    first, second = gang(2, tmp_path, restore_into_another_model_on_one_rank, of_two)
     assert first == second
     assert "more is (1,) float32 here, and absent in the checkpoint of step 2" in first

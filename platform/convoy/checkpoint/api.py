@@ -229,8 +229,9 @@ class Checkpoints:
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        # Whoever interrupts a program does not want to wait for a store that hangs.
+        self.close(None if kind is None else CLOSE_SECONDS)
 
     def _begin(self, step: int, checked: Checked) -> Pending:
         copies: list[Staged | None] = []

@@ -38,6 +38,8 @@ class Given:
     sent_to: WriterProcess | None = None
     written: bool = False
     """This rank's part is, and the rest is the coordinator's, which is another rank."""
+    lost: bool = False
+    """There was no process that it could be sent to."""
     forgotten: bool = False
     read: bool = False
     """The process has told that it is through with the buffer."""
@@ -88,7 +90,8 @@ class Link:
         with self._sending:
             writer = self._writer
             if writer is None or given.forgotten:
-                return  # which `given` finds out
+                given.lost = True
+                return
             if self._layout_sent is None or self._layout_sent[0] is not writer or self._layout_sent[1] is not layout:
                 writer.send(layout)
                 self._layout_sent = writer, layout
@@ -164,7 +167,7 @@ class Link:
 
     def _look_after(self, given: Given) -> None:
         """Fail the attempt if the process that has it will not answer any more."""
-        if self._writer is None:
+        if self._writer is None or given.lost:
             self.fail(given, "there is no writer process: two in a row have failed, or it cannot be started")
         elif given.sent_to is not None and given.sent_to is not self._writer:
             self.fail(given, "the writer process hangs, and was given up")

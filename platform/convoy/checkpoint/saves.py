@@ -94,8 +94,10 @@ class Saves:
         self._closing = False
         self.newest = 0
         """Step of the newest commit that was made here."""
-        self._thread = threading.Thread(target=self._run, name="saves", daemon=True)
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="saves", daemon=True)
         self._thread.start()
+        started.result()  # what is submitted before there is a writer process would be lost
 
     @property
     def superseded(self) -> str | None:
@@ -182,8 +184,13 @@ class Saves:
             with self._changed:
                 self._waiting -= 1
 
-    def _run(self) -> None:
-        self._engine.start()  # by a thread that lives as long: the process ends with the thread that started it
+    def _run(self, started: "Future[None]") -> None:
+        try:
+            self._engine.start()  # by a thread that lives as long: the process ends with the thread that started it
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(None)
         while True:
             with self._changed:
                 if self._closing:
