@@ -7,7 +7,7 @@ import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import event, given
@@ -24,7 +24,7 @@ from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
 from convoy.job.generations import CommitsLostError, GenerationLostError, form_generation, rewind
 from convoy.job.leases import lease
-from convoy.job.lineage import CommitRef, Generation, candidates, on_branch, parse_commits, read_history
+from convoy.job.lineage import CommitRef, Generation, candidates, newest_commit, on_branch, parse_commits, read_history
 from convoy.storage import Store
 from tests.campaign import examples
 from tests.checkpoint.stage import Actor, Killed, MemoryStore
@@ -316,3 +316,61 @@ def turns(actors: Sequence[Actor], count: int) -> None:
     for actor in actors:
         for _ in range(count):
             actor.step()
+
+
+def pruned_world() -> World:
+    """Generation 1 has saved and read back 10, 20 and 30: the first two may go."""
+    world = World()
+    form_generation(world.store, formation="f", nodes=1, world_size=2, config_hash="c", rendezvous="")
+    world.base[1] = None
+    for step in (10, 20, 30):
+        save_one(world, world.store, GangState(generation=1), step, f"a{step}")
+        for part in range(2):
+            verify_part(world.store, CommitRef(generation=1, step=step), part)
+    return world
+
+
+def pruner(world: World) -> Actor:
+    return Actor(world.store, lambda actor, store: (prune(store, 1, POLICY), None)[1])
+
+
+MEETS: dict[str, Callable[[World], Actor]] = {
+    "reads 10": lambda world: reader(world, 0),
+    "reads 20": lambda world: reader(world, 1),
+    "rewinds to 10": lambda world: rewinder(world, 10),
+    "rewinds to 20": lambda world: rewinder(world, 20),
+    "forms a gang and goes on": lambda world: gang(world, 7, 2),
+    "prunes, too": pruner,
+}
+
+
+@examples(120)
+@given(st.sampled_from(sorted(MEETS)), st.integers(0, 70), st.integers(0, 30), st.integers(0, 70))
+def test_whoever_meets_a_pruning_at_any_point_finds_all_of_a_commit_or_nothing(
+    what: str, before: int, until: int, then: int
+) -> None:
+    """The pruning does so many operations, the other so many, the pruning some more, and both end."""
+    world = pruned_world()
+    first, other = pruner(world), MEETS[what](world)
+    turns([first], before)
+    turns([other], until)
+    turns([first], then)
+    for actor in (other, first):
+        while not actor.done:
+            actor.step()
+        if actor.error is not None:
+            raise actor.error
+    event(f"{what}, {len(world.there)} are left")
+    for ref in world.there:
+        read_all(world, world.store, ref)
+    history = read_history(world.store)
+    newest = newest_commit(history)
+    assert newest is not None
+    if what.startswith("rewinds"):
+        assert newest == (history.generations[2].parent if history.newest == 2 else CommitRef(generation=1, step=30))
+    world.store.clock += 7200
+    for _ in range(2):
+        assert prune(world.store, history.newest, POLICY).error is None
+    assert {name.split("/")[1] for name in world.store.sizes("shards/")} == {ref.stem for ref in world.there}
+    assert newest in world.there
+    assert not world.store.sizes("removing/")
