@@ -1,5 +1,6 @@
 """Restoring: damage leads to the next copy or commit and is reported, an outage to an error, and all ranks agree."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     with Checkpoints(str(folder / "root"), tiers=[str(folder / "copy")]) as ckpt:
         for step in (1, 2):
-            ckpt.save(step, {"w": torch.full((ELEMENTS,), float(step)), "step": step}).wait()
+            ref = ckpt.save(step, {"w": torch.full((ELEMENTS,), float(step)), "step": step}).wait().ref
+            until = time.monotonic() + 30  # of two copies that have not begun only the newer one is made
+            while ref.name not in open_store(str(folder / "copy")).sizes("commits/"):
+                assert time.monotonic() < until
+                time.sleep(0.01)
     return folder
 
 
