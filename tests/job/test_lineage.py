@@ -141,9 +141,7 @@ def test_the_history_of_several_tiers_is_read_with_their_marks(tmp_path: Path):
 def test_a_root_that_lacks_what_a_tier_has_is_not_mounted(tmp_path: Path):
     root, tier = open_store(str(tmp_path / "root")), open_store(str(tmp_path / "tier"))
     tier.create(CommitRef(generation=1, step=10).name, b"")
-    with pytest.raises(
-        StoreUnavailable, match=r"root lacks generation 1 of the job, which .*tier has: it is not"
-    ):
+    with pytest.raises(StoreUnavailable, match=r"root lacks generation 1 of the job, which .*tier has: it is not"):
         read_history(root, [tier])
     put(root, generation(1, None))
     assert steps(read_history(root, [tier])) == [(1, 10)]
