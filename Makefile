@@ -20,7 +20,7 @@ test: $(VENV)/.dev
 	$(RUN) python -m pytest $(ARGS)
 
 test-system: $(VENV)/.dev
-	$(RUN) python -m pytest -m system $(ARGS)
+	$(RUN):/usr/sbin:/sbin python -m pytest -m system $(ARGS)
 
 campaign: $(VENV)/.dev
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data/test_sampler.py tests/data/test_permutation.py \
