@@ -24,7 +24,16 @@ from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
 from convoy.job.generations import CommitsLostError, GenerationLostError, form_generation, rewind
 from convoy.job.leases import lease
-from convoy.job.lineage import CommitRef, Generation, candidates, newest_commit, on_branch, parse_commits, read_history
+from convoy.job.lineage import (
+    CommitRef,
+    Generation,
+    candidates,
+    generation_name,
+    newest_commit,
+    on_branch,
+    parse_commits,
+    read_history,
+)
 from convoy.storage import Store
 from tests.campaign import examples
 from tests.checkpoint.stage import Actor, Killed, MemoryStore
@@ -126,6 +135,7 @@ def gang(world: World, number: int, saves: int) -> Actor:
             assert world.torn or world.removed or counted <= world.damaged, "not all was lost"
             world.seen["lost"] += 1
             return
+        check_parent(world, made)
         missed = absent[0] | set(world.removed[absent[1] :])
         try:
             ref = restore(world, store, made, missed)
@@ -140,6 +150,15 @@ def gang(world: World, number: int, saves: int) -> Actor:
             look_after(world, store, CommitRef(generation=made.generation, step=step))
 
     return Actor(world.store, run)
+
+
+def check_parent(world: World, made: Generation) -> None:
+    """A generation goes on from a commit of the one before it, or from what led to that one's own parent."""
+    name = generation_name(made.generation - 1)
+    if made.parent is None or made.parent.generation == made.generation - 1:
+        return
+    before = Generation.model_validate_json(world.store.read(name))
+    assert made.parent in world.past(before.parent), f"{made.parent} did not lead to {before.parent}"
 
 
 def restore(world: World, store: Store, made: Generation, missed: set[CommitRef]) -> CommitRef | None:
