@@ -102,6 +102,7 @@ class Writer:
         def tell() -> None:
             with contextlib.suppress(Exception):
                 store = self._tiers.store(request.tier, 0)
+                check_mounted(store, request.generation)  # nothing is written to a bare mount point
                 abort_attempt(store, request, f"writer {request.writer}: {reason}")
 
         threading.Thread(target=tell, name="abort", daemon=True).start()
