@@ -22,6 +22,10 @@ class Standing:
     """1, from the coordinator alone: the commit exists."""
     superseded: int = 0
     """1: another gang has formed a newer generation."""
+    reading_back: int = 0
+    """1: this rank's writer process has not ended reading back what it was last asked to."""
+    copying: int = 0
+    """1: the same of copies to further tiers."""
 
     def values(self) -> list[int]:
         return [getattr(self, field.name) for field in fields(self)]
