@@ -1,10 +1,15 @@
 """The same call for many numbers on a few threads: the first error ends it."""
 
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TypeVar
 
 Result = TypeVar("Result")
+
+
+class _NotBegun(Exception):
+    """Another call had failed before."""
 
 
 def in_parallel(function: Callable[[int], Result], count: int, threads: int) -> list[Result]:
@@ -12,9 +17,21 @@ def in_parallel(function: Callable[[int], Result], count: int, threads: int) -> 
     call's exception is raised once those under way have ended."""
     if min(count, threads) <= 1:
         return [function(i) for i in range(count)]
+    failed = Event()
+
+    def call(number: int) -> Result:
+        if failed.is_set():
+            raise _NotBegun
+        try:
+            return function(number)
+        except BaseException:
+            failed.set()
+            raise
+
     with ThreadPoolExecutor(min(count, threads), thread_name_prefix="storage") as pool:
-        futures = [pool.submit(function, i) for i in range(count)]
-        ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        failed = [future for future in ended if future.exception() is not None]
-        pool.shutdown(wait=True, cancel_futures=bool(failed))
-        return [future.result() for future in failed or futures]
+        futures = [pool.submit(call, i) for i in range(count)]
+    for future in futures if failed.is_set() else ():
+        error = future.exception()
+        if error is not None and not isinstance(error, _NotBegun):
+            raise error
+    return [future.result() for future in futures]
