@@ -145,9 +145,10 @@ def gang(world: World, number: int, saves: int) -> Actor:
         state, step = GangState(generation=made.generation), ref.step if ref else 0
         for save in range(saves):
             step += 10
+            failed = fail_to_save(store, state, step, f"{number}-{save}-first") if save % 2 else None
             if not save_one(world, store, state, step, f"{number}-{save}"):
                 return
-            look_after(world, store, CommitRef(generation=made.generation, step=step))
+            look_after(world, store, CommitRef(generation=made.generation, step=step), failed)
 
     return Actor(world.store, run)
 
@@ -205,6 +206,12 @@ def read_all(world: World, store: Store, ref: CommitRef) -> None:
         world.reading.remove(ref)
 
 
+def fail_to_save(store: Store, state: GangState, step: int, attempt: str) -> str:
+    """Leave a part of an attempt that nobody commits; its name."""
+    state.write(store, state.request(store.uri, 1, step, generation=state.generation, attempt=attempt))
+    return attempt
+
+
 def save_one(world: World, store: Store, state: GangState, step: int, attempt: str) -> bool:
     """False: the gang learnt that it is superseded. Nothing else keeps it from committing."""
     world.saving += 1
@@ -221,12 +228,12 @@ def save_one(world: World, store: Store, state: GangState, step: int, attempt: s
         world.saving -= 1
 
 
-def look_after(world: World, store: Store, ref: CommitRef) -> None:
+def look_after(world: World, store: Store, ref: CommitRef, failed: str | None) -> None:
     with contextlib.suppress(DamagedCommitError):  # or gone
         for part in range(2):
             verify_part(store, ref, part)
     try:
-        prune(store, ref.generation, POLICY)
+        prune(store, ref.generation, POLICY, over=frozenset({failed} if failed else ()))
     except Killed:
         world.pruner_killed()
         raise

@@ -13,13 +13,14 @@ from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.copy import copy_commit, copy_part
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.marks import mark_damaged, noted, verified
+from convoy.checkpoint.parts import abort_attempt
 from convoy.checkpoint.prune import inventory, prune
 from convoy.checkpoint.verify import verify_commit
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.generations import rewind
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, generation_name, parse_commits, read_history
-from convoy.storage import Store, open_store
+from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.stage import Actor, MemoryStore
 from tests.checkpoint.torchless import TinyState, form, restored
 
@@ -210,6 +211,59 @@ def test_files_that_no_commit_names_go_when_it_is_known_that_none_will(local: St
     pruned = prune(local, 1, ONE)
     assert (pruned.attempts, local.sizes("shards/000001-000000010/")) == (1, {})
     assert len(local.sizes("shards/000001-000000030/under-way/")) == 2
+
+
+def test_files_of_an_attempt_that_is_over_go_without_another_commit_and_the_word_of_its_writers_stays(
+    store: Store,
+) -> None:
+    for step, name in [(10, "over"), (20, "under-way")]:
+        STATE.write(store, STATE.request(store.uri, 1, step, attempt=name))
+    abort_attempt(store, STATE.request(store.uri, 0, 10, attempt="over"), "no space left")
+    pruned = prune(store, 1, ONE, over=frozenset({"over"}))
+    assert (pruned.attempts, pruned.error) == (1, None)
+    assert pruned.bytes > STATE.sizes[1]
+    assert list(store.sizes("shards/000001-000000010/")) == ["shards/000001-000000010/over/failed-00000.txt"]
+    assert len(store.sizes("shards/000001-000000020/")) == 2
+    assert prune(store, 1, ONE, over=frozenset({"over"})).attempts == 0
+    saved(store, 30)
+    assert prune(store, 1, ONE, over=frozenset({"over"})).attempts == 2
+    assert store.sizes("shards/000001-000000010/") == {}
+
+
+def test_what_a_commit_names_is_never_taken_for_a_failed_attempt(local: Store) -> None:
+    STATE.write(local, STATE.request(local.uri, 0, 10, attempt="first"))
+    (commit,) = saved(local, 10)
+    over = frozenset({"first", commit.attempt})
+    assert prune(local, 1, ONE, over=over).attempts == 1
+    assert restored(local, commit.ref)
+    with lease(local, CommitRef(generation=1, step=20)):
+        STATE.write(local, STATE.request(local.uri, 0, 20, attempt="first"))
+        assert prune(local, 1, ONE, over=over).attempts == 0
+    assert prune(local, 1, ONE, over=over).attempts == 1
+
+
+def test_what_failed_saves_left_goes_though_the_store_takes_nothing(local: Store) -> None:
+    """A full disk may have no room for an empty file either."""
+    STATE.write(local, STATE.request(local.uri, 1, 10, attempt="over"))
+
+    class Full(Hooked):
+        def now(self) -> float:
+            raise StoreUnavailable("No space left on device")
+
+    def before(operation: str, name: str) -> None:
+        if operation == "create":
+            raise StoreUnavailable("No space left on device")
+
+    pruned = prune(Full(local, before), 1, ONE, over=frozenset({"over"}))  # type: ignore[arg-type]
+    assert (pruned.attempts, pruned.error) == (1, "No space left on device")
+    assert local.sizes("shards/") == {}
+
+
+def test_an_older_generation_removes_none_of_its_failed_attempts(local: Store) -> None:
+    STATE.write(local, STATE.request(local.uri, 1, 10, attempt="over"))
+    form(local)
+    assert prune(local, 1, ONE, over=frozenset({"over"})).attempts == 0
+    assert len(local.sizes("shards/")) == 2
 
 
 def test_files_of_a_zombie_go_when_they_are_old_by_the_stores_clock(local: Store) -> None:

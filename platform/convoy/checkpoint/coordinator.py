@@ -27,6 +27,10 @@ class AttemptFailedError(RuntimeError):
     """A part will not come, or the parts do not fit together."""
 
 
+class WriterFailedError(AttemptFailedError):
+    """A writer has left word that its part will not come."""
+
+
 class SupersededError(RuntimeError):
     """Another gang has formed a newer generation of the job: nothing this one commits would count."""
 
@@ -42,9 +46,24 @@ def commit_when_complete(
 ) -> Commit:
     """Poll for the parts of the attempt, then commit it: the commit as it stands in the store.
 
+    The arguments are those of `commit_to_make`. Raises what that does, and DamagedCommitError.
+    """
+    return create_commit(store, commit_to_make(store, root, request, go_on=go_on, sleep=sleep, clock=clock))
+
+
+def commit_to_make(
+    store: Store,
+    root: Store | None,
+    request: WritePart,
+    *,
+    go_on: GoOn = lambda: None,
+    sleep: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.time,
+) -> Commit:
+    """Poll for the parts of the attempt: the commit that is now to be created.
+
     root: the first tier; None if it is out of reach. go_on: raises GivenUpError past the deadline; asked before each
-    look and right before the commit. clock: Unix time.
-    Raises AttemptFailedError, SupersededError, StoreUnavailable, DamagedCommitError.
+    look and at the end. clock: Unix time. Raises AttemptFailedError, SupersededError, StoreUnavailable.
     """
     draft, attempt = request.draft, _Attempt(store, request)
     if draft is None or (draft.generation, draft.step) != (request.generation, request.step):
@@ -57,7 +76,7 @@ def commit_when_complete(
     commit = draft.model_copy(update={**attempt.contents(draft), "attempt": request.attempt, "created": clock()})
     check_newest(store, root, request.generation)
     go_on()
-    return create_commit(store, commit)
+    return commit
 
 
 def check_newest(store: Store, root: Store | None, generation: int) -> None:
@@ -94,7 +113,7 @@ class _Attempt:
         there = {name[len(self._prefix) :]: size for name, size in self._store.sizes(self._prefix).items()}
         for name in there:
             if name.startswith("failed-"):
-                raise AttemptFailedError(self._store.read(self._prefix + name).decode(errors="replace"))
+                raise WriterFailedError(self._store.read(self._prefix + name).decode(errors="replace"))
         new = [w for w in range(self._request.writers) if w not in self._records and part_name(w) in there]
         for writer, raw in zip(new, in_parallel(lambda i: self._read(new[i]), len(new), _READERS), strict=True):
             self._take(writer, raw, there)

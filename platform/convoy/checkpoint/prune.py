@@ -11,14 +11,23 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from convoy.checkpoint.format import Commit, DamagedCommitError, parsed
+from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, parsed
 from convoy.checkpoint.marks import damaged, forget_verified, noted, verified
 from convoy.checkpoint.messages import Pruned
-from convoy.checkpoint.retention import GRACE_SECONDS, Attempt, Inventory, spent_attempts, spent_commits
+from convoy.checkpoint.retention import (
+    GRACE_SECONDS,
+    Attempt,
+    Inventory,
+    given_up_attempts,
+    spent_attempts,
+    spent_commits,
+)
 from convoy.config.checkpoint import RetentionConfig
-from convoy.job.leases import leased
+from convoy.job.leases import leased, named_by_leases
 from convoy.job.lineage import CommitRef, History, generation_numbers, parse_commits, read_history
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
+
+_MARKER = failed_name(0)[:7]
 
 
 class _Stopped(Exception):
@@ -32,16 +41,19 @@ def prune(
     *,
     root: Store | None = None,
     grace_seconds: float = GRACE_SECONDS,
+    over: frozenset[str] = frozenset(),
     stop: Callable[[], bool] = lambda: False,
 ) -> Pruned:
     """Remove what retention no longer needs on this tier; what was removed. An outage or a newer generation ends it
     early, with the reason in `error`.
 
-    root: the job's first tier, whose generations decide; None: `store` is. own_generation: of the caller. stop: asked
-    before each removal; True ends it.
+    root: the job's first tier, whose generations decide; None: `store` is. own_generation: of the caller. over: names
+    of its attempts that it knows to have failed before their commit was begun. stop: asked before each removal; True
+    ends it.
     """
     pruning = _Pruning(store, root or store, own_generation, stop)
     try:
+        pruning.free(over)
         pruning.run(policy, grace_seconds)
     except (StoreUnavailable, _Stopped) as error:
         pruning.error = str(error) or None
@@ -91,6 +103,27 @@ class _Pruning:
         self.attempts = 0
         self.bytes = 0
         self.error: str | None = None
+
+    def free(self, over: frozenset[str]) -> None:
+        """Remove what failed saves have left, which may be why the tier is full: nothing is written on the way.
+
+        So nothing is held in `removing/` either. That is for those who might put back what another removes, and nobody
+        puts back an attempt: only the one process that could have committed it knows its name to be over.
+        """
+        if not over:
+            return
+        self._check_newest()
+        tier = Inventory(
+            commits=dict.fromkeys(parse_commits(self._store.sizes("commits/")), 0.0),
+            now=0.0,
+            leased=named_by_leases(self._store),
+            attempts=list(_attempts(self._store)),
+        )
+        refs = {attempt.ref for attempt in tier.attempts if attempt.name in over} & tier.commits.keys()
+        for attempt in given_up_attempts(self._own, tier, self._committed(refs), over):
+            self._go_on()
+            self._remove_files(_prefix(attempt), markers=False)
+            self.attempts += 1
 
     def run(self, policy: RetentionConfig, grace_seconds: float) -> None:
         self._check_newest()
@@ -201,11 +234,13 @@ class _Pruning:
             named = self._committed([attempt.ref]).get(attempt.ref)
             if attempt.ref.name in self._store.sizes(attempt.ref.name) and named in (None, attempt.name):
                 return
-            self._remove_files(f"shards/{attempt.ref.stem}/{attempt.name}/")
+            self._remove_files(_prefix(attempt))
             self.attempts += 1
 
-    def _remove_files(self, prefix: str) -> None:
-        sizes = self._store.sizes(prefix)
+    def _remove_files(self, prefix: str, markers: bool = True) -> None:
+        """markers: also the word of writers that failed."""
+        there = self._store.sizes(prefix)
+        sizes = {name: there[name] for name in there if markers or not name.startswith(prefix + _MARKER)}
         # Part records first: what is left half removed must not look like a part that is there.
         for count, name in enumerate(sorted(sizes, key=lambda name: not name.startswith(f"{prefix}part-"))):
             # Not before the first: until then this could still be undone, by whoever takes it for interrupted.
@@ -213,6 +248,10 @@ class _Pruning:
                 raise _Stopped
             self._store.delete(name)
             self.bytes += sizes[name]
+
+
+def _prefix(attempt: Attempt) -> str:
+    return f"shards/{attempt.ref.stem}/{attempt.name}/"
 
 
 def _removing(ref: CommitRef) -> str:
@@ -234,12 +273,13 @@ def _commit(raw: bytes) -> Commit | None:
 
 
 def _attempts(store: Store) -> Iterator[Attempt]:
-    found: dict[tuple[CommitRef, str], tuple[int, float]] = {}
+    found: dict[tuple[CommitRef, str], tuple[int, float, bool]] = {}
     for name, info in store.listing("shards/").items():
         match = re.match(r"shards/(\d+)-(\d+)/([^/]+)/", name)
         if match:
             key = (CommitRef(generation=int(match[1]), step=int(match[2])), match[3])
-            size, changed = found.get(key, (0, 0.0))
-            found[key] = (size + info.bytes, max(changed, info.modified))
-    for (ref, name), (size, changed) in found.items():
-        yield Attempt(ref, name, size, changed)
+            size, changed, only_markers = found.get(key, (0, 0.0, True))
+            only_markers = only_markers and name[match.end() :].startswith(_MARKER)
+            found[key] = (size + info.bytes, max(changed, info.modified), only_markers)
+    for (ref, name), (size, changed, only_markers) in found.items():
+        yield Attempt(ref, name, size, changed, only_markers)

@@ -23,6 +23,8 @@ class Attempt:
     bytes: int
     changed: float
     """When the newest of them was written: Unix time by the store's own clock."""
+    only_markers: bool = False
+    """Nothing is there but its writers' word that they failed."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,33 @@ def spent_attempts(
 
     def spent(attempt: Attempt) -> bool:
         ref = attempt.ref
-        if ref in tier.leased or ref.generation not in history.generations:
-            return False
-        if ref in tier.commits and committed.get(ref, attempt.name) == attempt.name:
+        if ref in tier.leased or ref.generation not in history.generations or _may_be_named(attempt, tier, committed):
             return False
         over = ref.generation == newest and ref.step <= settled
         return over or tier.now - attempt.changed > grace_seconds
 
     return [attempt for attempt in tier.attempts if spent(attempt)]
+
+
+def given_up_attempts(
+    generation: int, tier: Inventory, committed: Mapping[CommitRef, str], over: frozenset[str]
+) -> list[Attempt]:
+    """Attempts of the generation, whatever their age, whose names are in `over`: their coordinator failed before it
+    began to commit, so that no commit ever names them. Their markers stay, for ranks that have not read them."""
+    return [
+        attempt
+        for attempt in tier.attempts
+        if attempt.ref.generation == generation
+        and attempt.name in over
+        and not attempt.only_markers
+        and attempt.ref not in tier.leased
+        and not _may_be_named(attempt, tier, committed)
+    ]
+
+
+def _may_be_named(attempt: Attempt, tier: Inventory, committed: Mapping[CommitRef, str]) -> bool:
+    """Whether the tier has a commit that names the attempt, or one of which it is not known what it names."""
+    return attempt.ref in tier.commits and committed.get(attempt.ref, attempt.name) == attempt.name
 
 
 def _on_tier(history: History, tier: Inventory) -> History:

@@ -64,14 +64,22 @@ def lease(store: Store, ref: CommitRef, term_seconds: float = TERM_SECONDS) -> I
 def leased(store: Store) -> frozenset[CommitRef]:
     """The commits that a reader holds on this tier now. Removes leases that expired long ago."""
     now, held = store.now(), set[CommitRef]()
-    for name, info in store.listing("leases/").items():
-        try:
-            found = Lease.model_validate_json(store.read(name))
-        except (ObjectMissing, ValueError):  # given back meanwhile; or not a lease
-            continue
-        expires = info.modified + found.seconds
+    for name, modified, found in _leases(store):
+        expires = modified + found.seconds
         if now <= expires:
             held.add(found.ref)
         elif now > expires + FORGOTTEN_SECONDS:
             store.delete(name)
     return frozenset(held)
+
+
+def named_by_leases(store: Store) -> frozenset[CommitRef]:
+    """The commits that any lease on this tier is of, expired ones too. Writes nothing, as asking for the time may."""
+    return frozenset(found.ref for _, _, found in _leases(store))
+
+
+def _leases(store: Store) -> Iterator[tuple[str, float, Lease]]:
+    """Each with its object's name and when that was last written."""
+    for name, info in store.listing("leases/").items():
+        with contextlib.suppress(ObjectMissing, ValueError):  # given back meanwhile; or not a lease
+            yield name, info.modified, Lease.model_validate_json(store.read(name))
