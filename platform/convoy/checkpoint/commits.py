@@ -4,19 +4,37 @@ Damage is what two reads of a store that demonstrably is there agree on; everyth
 """
 
 import contextlib
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, Digest, PartRecord, parsed, part_name, sealed
 from convoy.job.lineage import CommitRef, generation_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.checksum import crc32c
+from convoy.storage.parallel import in_parallel
+
+_READERS = 8
 
 T = TypeVar("T")
 
 
 class CommitGoneError(DamagedCommitError):
     """The commit object is not there (any more), though its store is: pruned. There is nothing to mark as damaged."""
+
+
+class DamagedPartError(DamagedCommitError):
+    """What one writer wrote is not what the commit says."""
+
+    def __init__(self, text: str, writer: int | None = None) -> None:
+        """writer: None where the object's name does not tell."""
+        super().__init__(text)
+        self.writer = writer
+
+
+class IncompleteCommitError(DamagedCommitError):
+    """All parts are what the commit says, and are not all of its tensors: nothing would be won by reading again."""
 
 
 def create_commit(store: Store, commit: Commit) -> Commit:
@@ -62,11 +80,19 @@ def read_part(store: Store, commit: Commit, writer: int) -> PartRecord:
     return confirmed(store, commit, name, read)
 
 
+def describe(store: Store, ref: CommitRef) -> tuple[Commit, list[PartRecord]]:
+    """The commit and its part records, every file there with its length. Raises as `read_commit` and `read_part`."""
+    commit = read_commit(store, ref)
+    _check_lengths(store, commit)
+    return commit, in_parallel(lambda writer: read_part(store, commit, writer), len(commit.parts), _READERS)
+
+
 def confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T]) -> T:
     """What `read` gives of the object `name` below the commit's shards, tried a second time where it finds damage.
 
     read: raises DamagedCommitError or ObjectMissing for what may be damage. Raises DamagedCommitError only if the
-    commit itself can still be read, CommitGoneError if it was pruned meanwhile, else StoreUnavailable.
+    commit itself can still be read (DamagedPartError, if that is not damaged too), CommitGoneError if it was pruned
+    meanwhile, else StoreUnavailable.
     """
     try:
         return _twice(store, commit.shards + name, read)
@@ -75,7 +101,7 @@ def confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T]) ->
     except DamagedCommitError as error:
         damage = str(error)
     read_commit(store, commit.ref)
-    raise DamagedCommitError(damage)
+    raise DamagedPartError(damage, _writer_of(name))
 
 
 def check_mounted(store: Store, generation: int) -> None:
@@ -103,6 +129,27 @@ def _twice(store: Store, name: str, read: Callable[[], T]) -> T:
         with contextlib.suppress(ObjectMissing, StoreUnavailable):
             store.drop_cache(name)  # the second read asks the storage, not this host's memory
     return read()
+
+
+def _check_lengths(store: Store, commit: Commit) -> None:
+    """One listing tells at once of files that are gone, cut or longer than they were written."""
+    there = store.sizes(commit.shards)
+    for name, file in commit.files.items():
+        if there.get(commit.shards + name) != file.bytes:
+            confirmed(store, commit, name, partial(_check_length, store, commit, name))
+
+
+def _check_length(store: Store, commit: Commit, name: str) -> None:
+    where, wanted = commit.shards + name, commit.files[name].bytes
+    found = store.sizes(where).get(where)
+    if found != wanted:
+        raise DamagedCommitError(f"{store.uri}/{where}: {found} bytes, the commit says {wanted}")
+
+
+def _writer_of(name: str) -> int | None:
+    """By the name of a part record or a data file, a copy's too."""
+    match = re.match(r"(?:part-)?(\d+)\.", name)
+    return int(match[1]) if match else None
 
 
 def _where(store: Store, name: str) -> str:

@@ -23,7 +23,8 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import ReadItem
 
 from convoy.checkpoint.chunks import chunk_span, read_chunk
-from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord, TensorShard
+from convoy.checkpoint.commits import IncompleteCommitError
+from convoy.checkpoint.format import Commit, DataFile, PartRecord, TensorShard
 from convoy.checkpoint.plan import local_tensor
 from convoy.checkpoint.values import dtype_of
 from convoy.storage import Store
@@ -88,7 +89,7 @@ def fill(
 
 
 def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, torch.Tensor]) -> list[Piece]:
-    """Raises DamagedCommitError if the parts do not hold all that is needed."""
+    """Raises IncompleteCommitError if the parts do not hold all that is needed."""
     shards = {
         (shard.name, tuple(shard.offset)): (part.writer, shard)
         for part in parts
@@ -106,7 +107,7 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
             pieces.append(_piece(item, *shards[name, tuple(item.storage_index.offset or ())], wanted[name]))
     for name, count in found.items():
         if count != local_tensor(wanted[name]).numel():
-            raise DamagedCommitError(f"{commit.shards}: its parts do not hold the whole of {name}")
+            raise IncompleteCommitError(f"{commit.shards}: its parts do not hold the whole of {name}")
     return pieces
 
 

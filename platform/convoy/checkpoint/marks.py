@@ -27,12 +27,15 @@ class Evidence(BaseModel):
     pid: int
     at: float
     """Unix time by the tier's own clock."""
+    confirmed_by: str = ""
+    """Another host that reads it so; empty: all reads were one host's."""
 
 
-def mark_damaged(store: Store, ref: CommitRef, error: str) -> Evidence:
+def mark_damaged(store: Store, ref: CommitRef, error: str, *, host: str = "", confirmed_by: str = "") -> Evidence:
     """Take a commit out of what counts on this tier, for good. Returns the evidence: the first finder's, if another was
-    first. Only for damage that a second read confirmed; see `convoy.checkpoint.chunks`."""
-    ours = Evidence(ref=ref, tier=store.uri, error=error, host=socket.gethostname(), pid=os.getpid(), at=store.now())
+    first. Only for damage that a second read confirmed (see `convoy.checkpoint.commits`), in a gang of several hosts
+    that of another host, `confirmed_by`. host: of the finder; empty: this one."""
+    ours = _evidence(store, ref, error, host, confirmed_by)
     if store.create(damaged_name(ref), ours.model_dump_json(indent=1).encode()):
         return ours
     return read_damage(store, ref) or ours
@@ -86,6 +89,18 @@ def noted(store: Store) -> frozenset[CommitRef]:
     """The commits of which anything was verified."""
     matches = (re.match(r"verified/(\d+)-(\d+)/", name) for name in store.sizes("verified/"))
     return frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
+
+
+def _evidence(store: Store, ref: CommitRef, error: str, host: str, confirmed_by: str = "") -> Evidence:
+    return Evidence(
+        ref=ref,
+        tier=store.uri,
+        error=error,
+        host=host or socket.gethostname(),
+        pid=os.getpid(),
+        at=store.now(),
+        confirmed_by=confirmed_by,
+    )
 
 
 def _verified_folder(ref: CommitRef) -> str:

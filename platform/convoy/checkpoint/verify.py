@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from convoy.checkpoint.chunks import chunk_span, read_chunk
-from convoy.checkpoint.commits import CommitGoneError, read_commit, read_part
-from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord
+from convoy.checkpoint.commits import CommitGoneError, describe, read_commit, read_part
+from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord, part_name
 from convoy.checkpoint.marks import mark_damaged, mark_verified
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
-from convoy.storage import Store
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.parallel import in_parallel
 
 
@@ -59,6 +59,26 @@ def read_back(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, t
     """Check every chunk of a part. Raises as `verify_part` does, and marks nothing."""
     for file in record.files:
         _check_file(store, commit, file, record.chunk_bytes, stop, threads)
+
+
+def read_again(store: Store, ref: CommitRef, part: int | None, *, data: bool, threads: int) -> None:
+    """Read what another host has found damaged, from the storage itself: the commit and all part records, and with
+    `data` the files of a part too, or those of all parts. Raises as `verify_part` does, and marks nothing."""
+    _forget(store, ref.name)
+    commit = read_commit(store, ref)
+    for writer in range(len(commit.parts)):
+        _forget(store, commit.shards + part_name(writer))
+    commit, records = describe(store, ref)
+    known = part is not None and part < len(records)
+    for record in (r for r in records if data and (r.writer == part or not known)):
+        for file in record.files:
+            _forget(store, commit.shards + file.name)
+        read_back(store, commit, record, stop=lambda: False, threads=threads)
+
+
+def _forget(store: Store, name: str) -> None:
+    with contextlib.suppress(ObjectMissing, StoreUnavailable):  # which reading it will tell
+        store.drop_cache(name)
 
 
 def _check_file(store: Store, commit: Commit, file: DataFile, chunk_bytes: int, stop: Stop, threads: int) -> None:

@@ -54,7 +54,7 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     def damaged(damage: load.Damage) -> None:
         """Rank 0: keep the evidence, and tell."""
         tier, ref = tiers[damage.tier], damage.ref
-        mark_damaged(tier, ref, damage.error)
+        mark_damaged(tier, ref, damage.error, host=damage.host, confirmed_by=damage.confirmed_by)
         told = CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tier.uri, error=damage.error)
         events.append(told)
 

@@ -1,0 +1,56 @@
+"""Damage needs the word of two hosts, where a gang has two: one with bad memory, a bad network card or a bad disk cache
+finds damage wherever it reads, and would take the whole job back, commit by commit.
+
+Pure functions: which rank reads again what another has found, and what is said of a host that was wrong.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Damage that a rank found in two reads."""
+
+    rank: int
+    part: int | None
+    """Whose writer's; None: the commit itself, or it is not known."""
+    error: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A finding, and the rank of another host that is to read the same."""
+
+    finding: Finding
+    witness: int
+
+
+def found_by_two(findings: Sequence[Finding], hosts: Sequence[str]) -> Question | None:
+    """A finding that another host has made as well, of the same part, with its rank; hosts: of each rank."""
+    for finding in findings:
+        for other in findings:
+            if other.part == finding.part and hosts[other.rank] != hosts[finding.rank]:
+                return Question(finding, other.rank)
+    return None
+
+
+def questions(findings: Sequence[Finding], hosts: Sequence[str]) -> list[Question]:
+    """Of each host its first finding: whether it is to be trusted shows there. None where there is one host only."""
+    first = {hosts[finding.rank]: finding for finding in reversed(findings)}
+    witnesses = {name: next((r for r, other in enumerate(hosts) if other != name), None) for name in first}
+    asked = ((finding, witnesses[name]) for name, finding in first.items())
+    return [Question(finding, witness) for finding, witness in asked if witness is not None]
+
+
+def misread(host: str, other: str, what: str, error: str) -> str:
+    """One line about a host that found damage where another finds none."""
+    return (
+        f"{host} reads {what} otherwise than {other}, which finds it whole: memory, network or a disk cache of {host} "
+        f"is at fault ({error})"
+    )
+
+
+def named(part: int | None, commit: str) -> str:
+    """What was read, for people."""
+    return commit if part is None else f"part {part} of {commit}"
