@@ -4,11 +4,12 @@ SETUP := tools/setup_venv.sh $(VENV)
 # Metaflow's local @parallel starts `python` from PATH: it must be the environment's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-.PHONY: help train test test-system campaign lint clean
+.PHONY: help train test test-slow test-system campaign lint clean
 
 help:
 	@echo "make train        train the default model on this machine, and leave a card"
 	@echo "make test         the tests that need nothing but the package index"
+	@echo "make test-slow    whole jobs and benchmarks from end to end, which need no more than that"
 	@echo "make test-system  the tests that need Debian packages or root (chromium)"
 	@echo "make campaign     the full counts of the slow campaigns"
 	@echo "make lint         ruff, mypy, import-linter"
@@ -18,6 +19,9 @@ train: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	$(RUN) python -m pytest $(ARGS)
+
+test-slow: $(VENV)/.dev
+	$(RUN) python -m pytest -m slow $(ARGS)
 
 test-system: $(VENV)/.dev
 	$(RUN):/usr/sbin:/sbin python -m pytest -m system $(ARGS)

@@ -40,6 +40,7 @@ def test_uncapped_rounds_are_compared_pair_by_pair() -> None:
     assert told["uncapped"]["convoy"]["cpu_seconds_per_gb"]["save_writer"] == 0.25
 
 
+@pytest.mark.slow
 def test_every_saver_gets_back_what_it_put_through_a_capped_link_and_without(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     sizes = ["--capped-mib", "18", "--capped-rounds", "1", "--mib", "9", "--pairs", "2", "--savers", "convoy", "raw"]

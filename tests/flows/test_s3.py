@@ -32,6 +32,7 @@ def run(place: Place, job: str, overrides: str = "") -> "subprocess.CompletedPro
     return done
 
 
+@pytest.mark.slow
 def test_a_job_on_s3_trains_continues_and_can_be_looked_at(place: Place, s3_uri: str) -> None:
     done = run(place, JOB)
     store = job_store(f"{s3_uri}/jobs", JOB)
