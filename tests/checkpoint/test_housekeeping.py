@@ -11,7 +11,16 @@ from convoy.checkpoint import marks
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, file_name
 from convoy.checkpoint.housekeeping import Housekeeping
 from convoy.checkpoint.inbox import Inbox
-from convoy.checkpoint.messages import AfterCommit, Committed, Copied, PartVerified, Pruned, Report, WriterSetup
+from convoy.checkpoint.messages import (
+    AfterCommit,
+    ChoreDone,
+    Committed,
+    Copied,
+    PartVerified,
+    Pruned,
+    Report,
+    WriterSetup,
+)
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable, open_store
@@ -37,11 +46,12 @@ class Known:
 
 
 class Kept:
-    """Housekeeping in its thread, and what it reported."""
+    """Housekeeping in its threads, and what it reported."""
 
-    def __init__(self, stores: dict[str, Any]) -> None:
+    def __init__(self, stores: dict[str, Any], *further: str) -> None:
+        """further: tiers that are out of reach."""
         self.inbox, self.reports = Inbox(), list[Report]()
-        setup = WriterSetup(tiers=["root"], store=StoreConfig(), keep_last=1, keep_every_steps=None)
+        setup = WriterSetup(tiers=[*stores, *further], store=StoreConfig(), keep_last=1, keep_every_steps=None)
         known: Any = Known(stores)
         keeping = Housekeeping(setup, known, self.inbox, self.reports.append)
         self._thread = threading.Thread(target=keeping.run, daemon=True)
@@ -50,11 +60,19 @@ class Kept:
     def ask(self, ref: CommitRef, writer: int = 0, **fields: Any) -> None:
         self.inbox.put(AfterCommit(ref=ref, tier="root", writer=writer, generation=1, **fields))
 
+    def await_report(self, kind: type[Report], count: int = 1) -> None:
+        """Wait until it has told so many of a kind."""
+        until = time.monotonic() + WAIT_SECONDS
+        while sum(isinstance(report, kind) for report in self.reports) < count:
+            assert time.monotonic() < until, self.reports
+            time.sleep(0.01)
+
     def end(self) -> list[Report]:
+        """What it told in all, but for what only says that a chore has ended."""
         self.inbox.close()
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive()
-        return self.reports
+        return [report for report in self.reports if not isinstance(report, ChoreDone)]
 
 
 @pytest.fixture
@@ -74,26 +92,46 @@ def test_a_commit_is_copied_read_back_and_its_elders_pruned(root: Store, tier: S
     for commit in commits:
         kept = [Kept({"root": root, "tier": tier}) for _ in range(2)]
         for writer in (1, 0):
-            kept[writer].ask(commit.ref, writer, verify_part=1 - writer, copy_to=["tier"])
-            kept[writer].end()
+            kept[writer].ask(commit.ref, writer, verify_part=1 - writer, copy_to=["tier"], verify_copies=1 - writer)
+        told = [one.end() for one in kept]
     last = Kept({"root": root, "tier": tier})
     last.ask(commits[1].ref, prune=True)
 
-    assert [type(report) for report in kept[0].reports] == [Copied, PartVerified, PartVerified]
-    copied, verified, _ = kept[0].reports
-    assert isinstance(copied, Copied)
+    (copied,) = [report for report in told[0] if isinstance(report, Copied)]
     assert (copied.ref, copied.to, copied.bytes, copied.error) == (commits[1].ref, "tier", 8000, None)
-    assert isinstance(verified, PartVerified)
-    assert (verified.part, verified.error, verified.damaged) == (1, None, False)
+    assert not any(isinstance(report, Copied) for report in told[1])
     (pruned,) = last.end()
     assert isinstance(pruned, Pruned)
     assert (pruned.commits, pruned.error) == ([commits[0].ref], None)
-    # Of a further tier the newest copy that has come there: writer 1 was done before the copy of step 6 was committed.
-    read_back = [(report.tier, report.ref.step, report.part) for k in kept for report in k.reports[-2:]]
-    assert read_back == [("root", 6, 1), ("tier", 6, 1), ("root", 6, 0), ("tier", 5, 0)]
-    assert marks.verified(tier) == {commits[0].ref}
+    read_back = [{(r.tier, r.ref.step, r.part, r.error) for r in one if isinstance(r, PartVerified)} for one in told]
+    assert read_back == [{("root", 6, 1 - writer, None), ("tier", 6, 1 - writer, None)} for writer in range(2)]
+    assert marks.verified(tier) == {commit.ref for commit in commits}
     assert newest(root) == commits[1].ref
     assert restored(tier, commits[1].ref) == [STATE.data(0, 6), STATE.data(1, 6)]
+
+
+def test_the_end_of_each_chore_is_told_after_what_came_of_it(root: Store, tier: Store) -> None:
+    commit = TinyState(sizes=(100,)).save(root, 5)
+    kept = Kept({"root": root, "tier": tier}, "away")
+    kept.ask(commit.ref, verify_part=0, copy_to=["tier", "away"], verify_copies=0)
+    kept.end()
+    by_tier = {
+        uri: [
+            type(report) for report in kept.reports if uri in (getattr(report, "tier", ""), getattr(report, "to", ""))
+        ]
+        for uri in ("root", "tier", "away")
+    }
+    assert by_tier == {
+        "root": [PartVerified, ChoreDone],
+        "tier": [Copied, PartVerified, ChoreDone],
+        "away": [Copied, ChoreDone],
+    }
+    done = {(r.chore, r.tier, r.ref) for r in kept.reports if isinstance(r, ChoreDone)}
+    assert done == {
+        ("reading_back", "root", commit.ref),
+        ("copying", "tier", commit.ref),
+        ("copying", "away", commit.ref),
+    }
 
 
 def test_damage_is_told_from_an_outage_and_from_what_was_pruned(root: Store) -> None:
@@ -102,7 +140,7 @@ def test_damage_is_told_from_an_outage_and_from_what_was_pruned(root: Store) -> 
     root.delete(commits[1].ref.name)
     told = list[tuple[bool, bool]]()
     for stores, commit in (({"root": root}, commits[0]), ({"root": root}, commits[1]), ({}, commits[2])):
-        kept = Kept(stores)
+        kept = Kept(stores, *({"root"} - stores.keys()))
         kept.ask(commit.ref, verify_part=1)
         (report,) = kept.end()
         assert isinstance(report, PartVerified)
@@ -112,25 +150,91 @@ def test_damage_is_told_from_an_outage_and_from_what_was_pruned(root: Store) -> 
 
 def test_a_tier_that_is_out_of_reach_fails_its_own_copy_alone(root: Store, tier: Store) -> None:
     commit = TinyState(sizes=(100,)).save(root, 5)
-    kept = Kept({"root": root, "tier": tier})
-    kept.ask(commit.ref, copy_to=["away", "tier"], verify_part=0, prune=True)
+    kept = Kept({"root": root, "tier": tier}, "away")
+    kept.ask(commit.ref, copy_to=["away", "tier"], verify_part=0, verify_copies=0, prune=True)
     reports = kept.end()
-    assert [(report.to, report.error) for report in reports if isinstance(report, Copied)] == [
-        ("away", "away is out of reach"),
-        ("tier", None),
-    ]
-    assert [report.error for report in reports if isinstance(report, Pruned)] == [None, "away is out of reach", None]
-    told = [(report.tier, report.error) for report in reports if isinstance(report, PartVerified)]
-    assert told == [("root", None), ("tier", None)]
+    copied = {report.to: report.error for report in reports if isinstance(report, Copied)}
+    assert copied == {"away": "away is out of reach", "tier": None}
+    pruned = [report.error for report in reports if isinstance(report, Pruned)]
+    assert sorted(map(str, pruned)) == ["None", "None", "away is out of reach"]
+    told = {report.tier: report.error for report in reports if isinstance(report, PartVerified)}
+    assert told == {"root": None, "tier": None}
+
+
+class Hanging:
+    """A store none of whose calls comes back before it may."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.asked = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.set()
+        self.may_go_on.wait(WAIT_SECONDS)
+        return getattr(self._store, name)
+
+
+def test_a_further_tier_that_hangs_holds_up_neither_the_commits_own_nor_another(root: Store, tier: Store) -> None:
+    state = TinyState(sizes=(100,))
+    commits = [state.save(root, step, attempt=str(step)) for step in (5, 6, 7)]
+    store = Hanging(tier)
+    kept = Kept({"root": root, "hangs": store})
+    kept.ask(commits[0].ref, copy_to=["hangs"], verify_part=0, verify_copies=0, prune=True)
+    assert store.asked.wait(WAIT_SECONDS)
+    for count, commit in enumerate(commits[1:], 2):
+        kept.ask(commit.ref, verify_part=0, prune=True)
+        kept.await_report(Pruned, count)
+
+    told = [report for report in kept.reports if not isinstance(report, ChoreDone)]
+    assert [report.error for report in told if isinstance(report, PartVerified | Pruned)] == [None] * 6
+    assert marks.verified(root) == {commits[-1].ref}
+    assert newest(root) == commits[-1].ref
+    assert not any(isinstance(report, Copied) for report in told)
+    store.may_go_on.set()
+    assert sum(isinstance(report, Copied) for report in kept.end()) == 1
 
 
 def test_nothing_is_pruned_while_the_root_cannot_tell_who_is_newest(tier: Store) -> None:
-    kept = Kept({"tier": tier})
+    kept = Kept({"tier": tier}, "root")
     kept.inbox.put(AfterCommit(ref=CommitRef(generation=1, step=1), tier="tier", writer=0, generation=1, prune=True))
     (report,) = kept.end()
     assert isinstance(report, Pruned)
     assert report.error is not None
     assert report.error.startswith("the root is out of reach")
+
+
+def test_what_a_failed_save_has_left_goes_though_no_commit_follows(root: Store, tier: Store) -> None:
+    commit = STATE.save(root, 5)
+    for store in (root, tier):
+        STATE.write(store, STATE.request(store.uri, 1, 6, attempt="over"))
+        STATE.write(store, STATE.request(store.uri, 1, 6, attempt="another"))
+    kept = Kept({"root": root, "tier": tier})
+    kept.inbox.put(STATE.request("tier", 0, 6))
+    kept.inbox.next()
+    kept.inbox.given_up("over", "tier", 1)
+    assert kept.reports == []
+    kept.inbox.written()
+    kept.await_report(Pruned)
+
+    (pruned,) = kept.end()
+    assert isinstance(pruned, Pruned)
+    assert (pruned.commits, pruned.attempts, pruned.error) == ([], 1, None)
+    left = {name.split("/")[2] for name in tier.sizes("shards/")}
+    assert left == {"another"}
+    assert {name.split("/")[2] for name in root.sizes("shards/")} == {commit.attempt, "over", "another"}
+
+
+def test_the_next_pruning_after_a_commit_knows_of_failed_saves_too(root: Store) -> None:
+    STATE.write(root, STATE.request(root.uri, 1, 6, attempt="late"))
+    kept = Kept({"root": root})
+    kept.inbox.given_up("late", "root", 1)
+    kept.await_report(Pruned)
+    STATE.write(root, STATE.request(root.uri, 1, 6, attempt="late"))  # by a writer that had not heard of it
+    commit = STATE.save(root, 7)
+    kept.ask(commit.ref, prune=True)
+    kept.end()
+    assert {name.split("/")[2] for name in root.sizes("shards/")} == {commit.attempt}
 
 
 class Telling:
@@ -201,14 +305,15 @@ def test_the_writer_process_does_it_all(places: tuple[Store, Store], large: Tiny
                 verify_part=0,
                 drop_cache=True,
                 copy_to=[tier.uri],
+                verify_copies=0,
                 prune=True,
                 generation=1,
             )
             process.send(asked)
             gang.await_report(0, Copied)
-            assert gang.await_report(0, PartVerified).error is None
+            assert [gang.await_report(0, PartVerified).error for _ in range(2)] == [None, None]
             pruned = [gang.await_report(0, Pruned) for _ in range(2)]
         assert [report.error for report in pruned] == [None, None]
-    assert pruned[0].commits == [commits[0].ref]
+    assert {report.tier: report.commits for report in pruned} == {uri: [commits[0].ref] for uri in (root.uri, tier.uri)}
     assert newest(root) == commits[1].ref
     assert restored(tier, commits[1].ref) == restored(root, commits[1].ref) == [large.data(0, 6)]

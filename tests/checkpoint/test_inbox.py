@@ -1,9 +1,11 @@
-"""Requests are served in order, a write before what is done between saves, and a newer write is noticed at once."""
+"""Requests are served in order, a write before what is done between saves, and a newer write is noticed at once.
+What is done between saves is told to each tier by itself."""
 
 import threading
 import time
+from typing import Any
 
-from convoy.checkpoint.inbox import Inbox
+from convoy.checkpoint.inbox import Due, Inbox
 from convoy.checkpoint.messages import AfterCommit, Close, SetLayout
 from convoy.job.lineage import CommitRef
 from tests.checkpoint.torchless import TinyState
@@ -12,8 +14,8 @@ WRITES = [TinyState().request("/store", 0, step) for step in (1, 2)]
 LAYOUT = SetLayout(shards=[], file_bytes=[])
 
 
-def after_commit(step: int) -> AfterCommit:
-    return AfterCommit(ref=CommitRef(generation=1, step=step), tier="/store", writer=0, generation=1)
+def after_commit(step: int, **fields: Any) -> AfterCommit:
+    return AfterCommit(ref=CommitRef(generation=1, step=step), tier="/store", writer=0, generation=1, **fields)
 
 
 def test_requests_come_in_order_with_the_time_of_their_arrival() -> None:
@@ -39,12 +41,12 @@ def test_a_write_knows_of_the_next_one_and_not_of_itself() -> None:
 
 
 def test_what_is_done_between_saves_waits_for_the_last_write_and_only_the_newest_is_left() -> None:
-    inbox, got = Inbox(), list[AfterCommit | None]()
+    inbox, got = Inbox(), list[Due | None]()
     for write in WRITES:
         inbox.put(write)
     for step in (1, 2):
-        inbox.put(after_commit(step))
-    thread = threading.Thread(target=lambda: got.extend([inbox.next_after_commit(), inbox.next_after_commit()]))
+        inbox.put(after_commit(step, verify_part=0))
+    thread = threading.Thread(target=lambda: got.extend([inbox.next_due("/store"), inbox.next_due("/store")]))
     thread.start()
     for _ in WRITES:
         inbox.next()
@@ -52,15 +54,44 @@ def test_what_is_done_between_saves_waits_for_the_last_write_and_only_the_newest
         inbox.written()
     inbox.close()
     thread.join(30.0)
-    assert got == [after_commit(2), None]
+    assert got == [Due(read_back=after_commit(2, verify_part=0)), None]
+
+
+def test_of_each_kind_and_tier_the_newest_is_left_and_what_was_not_asked_again_stays() -> None:
+    inbox = Inbox()
+    first = after_commit(1, verify_part=0, copy_to=["/a", "/b"])
+    second = after_commit(2, copy_to=["/b"], prune=True)
+    for request in (first, second):
+        inbox.put(request)
+    assert inbox.next_due("/store") == Due(read_back=first, prune=1)
+    assert inbox.next_due("/a") == Due(copy=first)
+    assert inbox.next_due("/b") == Due(copy=second, prune=1)
+
+
+def test_an_attempt_that_was_given_up_has_its_tier_pruned_and_the_newest_names_are_kept() -> None:
+    inbox = Inbox()
+    for number in range(70):
+        inbox.given_up(str(number), "/store", 3)
+    assert inbox.next_due("/store") == Due(prune=3)
+    assert inbox.over() == {str(number) for number in range(6, 70)}
+
+
+def test_a_copy_knows_of_the_next_one_and_not_of_itself() -> None:
+    inbox = Inbox()
+    inbox.put(after_commit(1, copy_to=["/a"]))
+    inbox.next_due("/a")
+    inbox.put(after_commit(2, copy_to=["/b"], verify_part=0))
+    assert not inbox.copy_waits("/a")
+    inbox.put(after_commit(3, copy_to=["/a"]))
+    assert inbox.copy_waits("/a")
 
 
 def test_closing_leaves_nothing_undone() -> None:
     inbox = Inbox()
-    inbox.put(after_commit(1))
+    inbox.put(after_commit(1, prune=True))
     inbox.close()
-    assert inbox.next_after_commit() == after_commit(1)
-    assert inbox.next_after_commit() is None
+    assert inbox.next_due("/store") == Due(prune=1)
+    assert inbox.next_due("/store") is None
 
 
 def test_who_waits_for_idleness_goes_on_when_the_write_has_ended() -> None:

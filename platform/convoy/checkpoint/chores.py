@@ -1,23 +1,46 @@
 """What is done between saves: who reads back which part, what is copied, and who prunes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from convoy.checkpoint.messages import AfterCommit
 from convoy.job.lineage import CommitRef
 
 
+@dataclass(frozen=True)
+class Busy:
+    """What a rank's writer process, or that of any rank of the gang, has not ended of what it was asked last."""
+
+    reading_back: bool = False
+    copying: bool = False
+
+
 def chores(
-    ref: CommitRef, tier: int, tiers: Sequence[str], rank: int, hosts: Sequence[str], turn: int, verify: bool
+    ref: CommitRef,
+    tier: int,
+    tiers: Sequence[str],
+    rank: int,
+    hosts: Sequence[str],
+    turn: int,
+    verify: bool,
+    busy: Busy = Busy(),
 ) -> AfterCommit:
-    """hosts: of each rank. turn: counts the commits, so that each part's reader changes."""
+    """hosts: of each rank. turn: counts the commits, so that each part's reader changes.
+
+    busy: of the gang, the same on every rank. What some rank still does for an earlier commit is not asked for now: a
+    commit counts as verified, and is copied, only if every rank does its part. Were each to take the newest commit
+    when it is done, ranks of unequal speed would do parts of different ones, and none would ever be whole.
+    """
     part, away = part_to_read(rank, hosts, turn)
+    copy_to = [] if busy.copying else [uri for uri in tiers if uri != tiers[tier]]
     return AfterCommit(
         ref=ref,
         tier=tiers[tier],
         writer=rank,
-        verify_part=part if verify else None,
+        verify_part=part if verify and not busy.reading_back else None,
         drop_cache=not away,
-        copy_to=[uri for uri in tiers if uri != tiers[tier]],
+        copy_to=copy_to,
+        verify_copies=part if verify and copy_to else None,
         prune=rank == 0,
         generation=ref.generation,
     )

@@ -1,9 +1,11 @@
-"""What a writer process does between saves, in one thread: copies commits to other tiers, reads them back, prunes.
+"""What a writer process does between saves: copies commits to other tiers, reads them back, prunes.
 
-It yields to a save: the functions it calls ask `pause` between chunks and files, which waits until none is under way.
+Each tier has a thread for what is done to it, so that one that hangs or is slow holds up no other. They yield to a
+save: the functions they call ask `pause` between chunks and files, which waits until none is under way.
 """
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,25 +13,29 @@ from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.copy import commit_copy, copy_part
 from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import DamagedCommitError
-from convoy.checkpoint.inbox import Inbox
+from convoy.checkpoint.inbox import Due, Inbox
 from convoy.checkpoint.marks import verified_parts
-from convoy.checkpoint.messages import AfterCommit, Copied, PartVerified, Pruned, Report, WriterSetup
+from convoy.checkpoint.messages import AfterCommit, ChoreDone, Copied, PartVerified, Pruned, Report, WriterSetup
 from convoy.checkpoint.prune import prune
 from convoy.checkpoint.tiers import Tiers
 from convoy.checkpoint.verify import verify_part
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.lineage import CommitRef, parse_commits
-from convoy.storage import StoreUnavailable, StoreUnfit
+from convoy.storage import Store, StoreUnavailable, StoreUnfit
 
 OPEN_SECONDS = 60.0
 """How long a tier may take to open and prove itself."""
 
 COPY_SECONDS = 900.0
-"""How long writer 0 waits for the other writers' copies."""
+"""How long a writer waits for the other writers' copies."""
+
+LOOK_SECONDS = (0.1, 5.0)
+"""First and longest pause between two looks for a copy, by a writer that does not commit it."""
 
 
 class Housekeeping:
     def __init__(self, setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
+        self._uris = setup.tiers
         self._policy = RetentionConfig(keep_last=setup.keep_last, keep_every_steps=setup.keep_every_steps)
         self._tiers = tiers
         self._inbox = inbox
@@ -37,16 +43,27 @@ class Housekeeping:
 
     def run(self) -> None:
         """Serve the inbox until it is closed."""
-        while (request := self._inbox.next_after_commit()) is not None:
-            for target in request.copy_to:
-                self._copy(request, target)
-            if request.verify_part is not None:
-                self._verify(request, request.tier, request.ref, request.verify_part)
-                for target in request.copy_to:
-                    self._verify_copy(request, target, request.verify_part)
-            if request.prune:
-                for tier in [request.tier, *request.copy_to]:
-                    self._prune(request, tier)
+        threads = [threading.Thread(target=self._serve, args=[u], name=f"chores {u}", daemon=True) for u in self._uris]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _serve(self, uri: str) -> None:
+        while (due := self._inbox.next_due(uri)) is not None:
+            self._keep(uri, due)
+
+    def _keep(self, uri: str, due: Due) -> None:
+        if (asked := due.read_back) is not None and asked.verify_part is not None:
+            self._verify(asked, uri, asked.ref, asked.verify_part)
+            self._report(ChoreDone(chore="reading_back", ref=asked.ref, tier=uri))
+        if (asked := due.copy) is not None:
+            self._copy(asked, uri)
+            if asked.verify_copies is not None:
+                self._verify_copy(asked, uri, asked.verify_copies)
+            self._report(ChoreDone(chore="copying", ref=asked.ref, tier=uri))
+        if due.prune is not None:
+            self._prune(uri, due.prune)
 
     def _pause(self) -> bool:
         """Waits while a save is under way. False: what was begun is always to be ended."""
@@ -62,8 +79,20 @@ class Housekeeping:
                 commit = commit_copy(source, target, request.ref, COPY_SECONDS, stop=self._pause)
                 seconds = time.monotonic() - began
                 self._report(Copied(ref=request.ref, to=uri, bytes=commit.bytes, seconds=seconds))
+            elif request.verify_copies is not None:
+                self._await_copy(target, uri, request.ref)
         except Exception as error:
             self._report(Copied(ref=request.ref, to=uri, seconds=time.monotonic() - began, error=one_line(error)))
+
+    def _await_copy(self, target: Store, uri: str, ref: CommitRef) -> None:
+        """Wait for writer 0, so that all writers read the same commit back: of several none would be read whole."""
+        until, pause = time.monotonic() + COPY_SECONDS, LOOK_SECONDS[0]
+        while ref.name not in target.sizes(ref.name) and time.monotonic() < until:
+            if self._inbox.copy_waits(uri):  # writer 0 may wait for this writer's part of that one
+                return
+            time.sleep(pause)
+            pause = min(LOOK_SECONDS[1], 1.5 * pause)
+            self._pause()
 
     def _verify_copy(self, request: AfterCommit, uri: str, part: int) -> None:
         """Read back the newest commit that has come to a further tier: without, none could ever go from there."""
@@ -85,11 +114,12 @@ class Housekeeping:
         seconds = time.monotonic() - began
         self._report(PartVerified(ref=ref, tier=uri, part=part, seconds=seconds, error=problem, damaged=damaged))
 
-    def _prune(self, request: AfterCommit, uri: str) -> None:
+    def _prune(self, uri: str, generation: int) -> None:
         try:
             store, root = self._tiers.store(uri, OPEN_SECONDS), self._tiers.root()
             if root is None:
                 raise StoreUnavailable("the root is out of reach, whose generations decide what may go")
-            self._report(prune(store, request.generation, self._policy, root=root, stop=self._pause))
+            over = self._inbox.over()
+            self._report(prune(store, generation, self._policy, root=root, over=over, stop=self._pause))
         except Exception as error:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from convoy.checkpoint.messages import AfterCommit, Close, Request, SetLayout, WritePart
 
+_REMEMBERED = 64
+"""Attempts that were given up. What older ones have left is pruned by the ordinary rule."""
+
 
 @dataclass(frozen=True)
 class Received:
@@ -16,20 +19,33 @@ class Received:
     at: float
 
 
+@dataclass
+class Due:
+    """What is to be done on one tier between saves: of each kind the newest that was asked for."""
+
+    read_back: AfterCommit | None = None
+    """Of a commit that was saved to this tier."""
+    copy: AfterCommit | None = None
+    """Of a commit that is to come to this tier from another."""
+    prune: int | None = None
+    """By the gang of this generation."""
+
+
 class Inbox:
-    """Requests in order; what is done between saves lies apart from them, and only the newest of it."""
+    """Requests in order; what is done between saves lies apart from them, by tier."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._requests: collections.deque[Received] = collections.deque()
-        self._after_commit: AfterCommit | None = None
+        self._due: dict[str, Due] = {}
+        self._over: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
         self._writes = 0
         self._closing = False
 
     def put(self, request: Request) -> None:
         with self._changed:
             if isinstance(request, AfterCommit):
-                self._after_commit = request
+                self._put_chores(request)
             else:
                 self._writes += isinstance(request, WritePart)
                 self._requests.append(Received(request, time.monotonic()))
@@ -57,15 +73,43 @@ class Inbox:
         with self._changed:
             self._changed.wait_for(lambda: self._writes == 0)
 
-    def next_after_commit(self) -> AfterCommit | None:
-        """The newest request of its kind, when no write is under way; None: there will be no more."""
+    def next_due(self, tier: str) -> Due | None:
+        """All that is to be done on a tier, when no write is under way; None: there will be no more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._writes == 0 and (self._after_commit or self._closing))
-            request, self._after_commit = self._after_commit, None
-            return request
+            self._changed.wait_for(lambda: self._writes == 0 and (tier in self._due or self._closing))
+            return self._due.pop(tier, None)
+
+    def copy_waits(self, tier: str) -> bool:
+        """Whether a copy to a tier waits for the one under way."""
+        with self._changed:
+            return tier in self._due and self._due[tier].copy is not None
+
+    def given_up(self, attempt: str, tier: str, generation: int) -> None:
+        """The coordinator's attempt has failed, and no commit of it can ever appear: what it has left is in the way of
+        the next one. The tier is pruned when no write is under way, though no commit follows."""
+        with self._changed:
+            self._over.append(attempt)
+            self._due_on(tier).prune = generation
+            self._changed.notify_all()
+
+    def over(self) -> frozenset[str]:
+        """The newest attempts that were given up, by name."""
+        with self._changed:
+            return frozenset(self._over)
 
     def close(self) -> None:
         """There will be no more requests."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+
+    def _put_chores(self, request: AfterCommit) -> None:
+        if request.verify_part is not None:
+            self._due_on(request.tier).read_back = request
+        for tier in request.copy_to:
+            self._due_on(tier).copy = request
+        for tier in [request.tier, *request.copy_to] if request.prune else []:
+            self._due_on(tier).prune = request.generation
+
+    def _due_on(self, tier: str) -> Due:
+        return self._due.setdefault(tier, Due())

@@ -45,7 +45,8 @@ class WritePart(_Message):
 class AfterCommit(_Message):
     """What is done between saves, when a commit exists: read back, copied to other tiers, and old ones pruned.
 
-    A later one replaces an earlier one that has not begun.
+    Whether it is read back and copied is a decision of the whole gang: each rank does a part of either. On each tier
+    a later chore replaces an earlier one of its kind that has not begun.
     """
 
     op: Literal["after_commit"] = "after_commit"
@@ -55,11 +56,13 @@ class AfterCommit(_Message):
     writer: int
     """This rank."""
     verify_part: int | None = None
-    """Read this part back and check every byte; None: not now."""
+    """Read this part back on `tier` and check every byte; None: not now."""
     drop_cache: bool = False
     """Have the page cache forget the part first: its writer is on this node."""
     copy_to: list[str] = Field(default_factory=list)
     """Copy this rank's own part there; writer 0 also makes the commit there when all parts have come."""
+    verify_copies: int | None = None
+    """Read this part back on each of `copy_to`, of the newest commit that has come there; None: not now."""
     prune: bool = False
     """Writer 0 alone: apply retention on `tier` and `copy_to`."""
     generation: int
@@ -137,6 +140,20 @@ class Copied(_Message):
     error: str | None = None
 
 
+Chore = Literal["reading_back", "copying"]
+"""What all ranks do together between saves: on the commit's own tier, and to and on a further one."""
+
+
+class ChoreDone(_Message):
+    """What this rank was asked to do of a chore on one tier has ended, well or not."""
+
+    kind: Literal["chore_done"] = "chore_done"
+    chore: Chore
+    ref: CommitRef
+    tier: str
+    """For copying, the one that is copied to."""
+
+
 class Pruned(_Message):
     """Writer 0: what retention removed on one tier."""
 
@@ -150,7 +167,8 @@ class Pruned(_Message):
 
 
 Report = Annotated[
-    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | Pruned, Field(discriminator="kind")
+    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | ChoreDone | Pruned,
+    Field(discriminator="kind"),
 ]
 
 REQUESTS: TypeAdapter[Request] = TypeAdapter(Request)

@@ -233,22 +233,12 @@ class Saver:
 
     def _chores(self, attempt: Attempt) -> "AfterCommit":
         """Each part is read back by a rank of another host; where all ranks share one, from the storage itself."""
-        from convoy.checkpoint.messages import AfterCommit
+        from convoy.checkpoint.chores import chores
 
         place, config = self._ranks.place, self._assignment.config.checkpoint
-        hosts = place.world_size // place.host_ranks
-        away = place.host_ranks * (1 + self._commits % (hosts - 1)) if hosts > 1 else 1
-        here = self._tiers[attempt.tier]
-        return AfterCommit(
-            ref=CommitRef(generation=self._assignment.generation, step=attempt.step),
-            tier=here,
-            writer=place.rank,
-            verify_part=(place.rank + away) % place.world_size if config.verify else None,
-            drop_cache=hosts == 1,
-            copy_to=[tier for tier in self._tiers if tier != here],
-            prune=self._ranks.first,
-            generation=self._assignment.generation,
-        )
+        hosts = [str(rank // place.host_ranks) for rank in range(place.world_size)]
+        ref = CommitRef(generation=self._assignment.generation, step=attempt.step)
+        return chores(ref, attempt.tier, self._tiers, place.rank, hosts, self._commits, config.verify)
 
     def _session(self) -> str:
         box = [uuid.uuid4().hex[:12]]
