@@ -6,11 +6,16 @@ import pytest
 
 from convoy.checkpoint.marks import (
     damaged,
+    dismiss,
     forget_verified,
     mark_damaged,
     mark_verified,
     noted,
     read_damage,
+    read_suspicion,
+    reinstate,
+    suspect,
+    suspicions,
     verified,
     verified_parts,
 )
@@ -70,3 +75,60 @@ def test_the_marks_of_a_commit_that_is_gone_can_be_forgotten_and_its_evidence_st
     mark_damaged(store, REF, "a flipped bit")
     forget_verified(store, REF)
     assert (noted(store), damaged(store)) == ({OTHER}, {REF})
+
+
+def test_one_hosts_word_is_a_suspicion_and_twos_are_a_mark(store: Store) -> None:
+    mark_verified(store, REF, 0, 1)
+    assert suspect(store, REF, 3, "chunk 1 does not match", "host/a") is None
+    assert suspect(store, REF, 3, "once more", "host/a") is None
+    assert suspect(store, REF, 4, "of another part", "b") is None
+    found = suspicions(store)
+    assert [(s.ref, s.part, s.host) for s in found] == [(REF, 3, "host-a"), (REF, 4, "b")]
+    assert (damaged(store), verified(store)) == (frozenset(), frozenset())
+    evidence = read_suspicion(store, found[0])
+    assert evidence is not None
+    assert (evidence.host, evidence.error) == ("host/a", "chunk 1 does not match")
+
+    marked = suspect(store, REF, 3, "chunk 2 does not match", "b")
+
+    assert marked == read_damage(store, REF)
+    assert marked is not None
+    assert (marked.host, marked.confirmed_by, marked.error) == ("host/a", "b", "chunk 1 does not match")
+    assert (damaged(store), suspicions(store)) == ({REF}, [])
+
+
+def test_hosts_that_find_the_same_at_one_moment_mark_it(store: Store) -> None:
+    start = threading.Barrier(3)
+
+    def find(host: str) -> None:
+        start.wait()
+        suspect(store, REF, 0, "a flipped bit", host)
+
+    threads = [threading.Thread(target=find, args=(host,)) for host in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert damaged(store) == {REF}
+
+
+def test_a_suspicion_that_is_dismissed_counts_no_more(store: Store) -> None:
+    mark_verified(store, REF, 0, 1)
+    suspect(store, REF, 0, "a flipped bit", "a")
+    suspect(store, OTHER, 0, "a flipped bit", "a")
+    assert [s.ref for s in suspicions(store, OTHER)] == [OTHER]
+    dismiss(store, *suspicions(store, REF))
+    assert (verified(store), [s.ref for s in suspicions(store)]) == ({REF}, [OTHER])
+
+
+def test_a_suspicion_goes_with_its_commit(store: Store) -> None:
+    suspect(store, REF, 0, "a flipped bit", "a")
+    assert noted(store) == {REF}
+    forget_verified(store, REF)
+    assert (noted(store), suspicions(store)) == (frozenset(), [])
+
+
+def test_a_mark_can_be_taken_back(store: Store) -> None:
+    marked = mark_damaged(store, REF, "a flipped bit")
+    assert reinstate(store, REF) == marked
+    assert (damaged(store), reinstate(store, REF)) == (frozenset(), None)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.second_host import Finding, Question, found_by_two, questions
+from convoy.checkpoint.second_host import Finding, Question, found_by_two, questions, reader_of
 from tests.campaign import examples
 
 
@@ -40,3 +40,10 @@ def test_every_host_with_a_finding_is_checked_once_by_another(hosts: list[str], 
     assert all(hosts[q.witness] != hosts[q.finding.rank] for q in asked)
     checked = [hosts[q.finding.rank] for q in asked]
     assert sorted(checked) == (sorted({hosts[rank] for rank in ranks}) if len(set(hosts)) > 1 else [])
+
+
+def test_a_suspected_part_is_read_by_its_writer_or_the_next_rank_elsewhere() -> None:
+    hosts = ["a", "a", "b", "b"]
+    assert [reader_of(part, "a", hosts) for part in range(6)] == [2, 2, 2, 3, 2, 2]
+    assert [reader_of(part, "gone", hosts) for part in range(4)] == [0, 1, 2, 3]
+    assert reader_of(0, "a", ["a", "a"]) is None

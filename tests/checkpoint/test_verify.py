@@ -1,13 +1,14 @@
 """Reading commits back, in a folder and on S3."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.format import Commit, DamagedCommitError, file_name, part_name
-from convoy.checkpoint.marks import damaged, read_damage, verified, verified_parts
-from convoy.checkpoint.verify import StoppedError, verify_commit, verify_part
+from convoy.checkpoint.marks import damaged, read_damage, suspect, suspicions, verified, verified_parts
+from convoy.checkpoint.verify import StoppedError, SuspectedError, read_again, verify_commit, verify_part
 from convoy.job.leases import leased
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
@@ -84,12 +85,60 @@ def test_whatever_is_spoiled_is_found(local: Store, which: str) -> None:
     assert damaged(local) == {commit.ref}
 
 
-def test_a_missing_file_is_damage(local: Store) -> None:
-    commit = STATE.save(local, 10)
-    local.delete(data_name(commit, 0))
+@pytest.mark.parametrize("drop_cache", [False, True])
+def test_a_missing_file_is_damage(store: Store, drop_cache: bool) -> None:
+    commit = STATE.save(store, 10)
+    store.delete(data_name(commit, 0))
     with pytest.raises(DamagedCommitError):
-        verify_part(local, commit.ref, 0)
-    assert damaged(local) == {commit.ref}
+        verify_part(store, commit.ref, 0, drop_cache)
+    assert damaged(store) == {commit.ref}
+
+
+def test_what_one_of_several_hosts_finds_is_suspected_and_marked_when_another_finds_it_too(store: Store) -> None:
+    commit = STATE.save(store, 10)
+    spoil(store, data_name(commit, 1))
+    with pytest.raises(SuspectedError, match="the checksum of chunk 1 does not match its content; only a finds it so"):
+        verify_part(store, commit.ref, 1, host="a")
+    assert (damaged(store), [(s.part, s.host) for s in suspicions(store)]) == (frozenset(), [(1, "a")])
+    with pytest.raises(DamagedCommitError) as caught:
+        verify_part(store, commit.ref, 1, host="b")
+    assert not isinstance(caught.value, SuspectedError)
+    assert (damaged(store), suspicions(store)) == ({commit.ref}, [])
+
+
+def test_a_commit_that_is_read_back_whole_is_not_suspected_any_more(local: Store) -> None:
+    commit = STATE.save(local, 10)
+    suspect(local, commit.ref, 1, "a flipped bit", "a")
+    verify_part(local, commit.ref, 0)
+    verify_part(local, commit.ref, 1)
+    assert verified(local) == frozenset()
+    verify_commit(local, commit.ref)
+    assert (verified(local), suspicions(local)) == ({commit.ref}, [])
+
+
+@pytest.mark.parametrize("part", [None, 0, 1, 7])
+@pytest.mark.parametrize("what", ["commit", "record", "data", "nothing"])
+def test_another_host_reads_again_what_was_found_and_marks_nothing(local: Store, what: str, part: int | None) -> None:
+    commit = STATE.save(local, 10)
+    names = {"commit": commit.ref.name, "record": commit.shards + part_name(0), "data": data_name(commit, 0)}
+    if what in names:
+        spoil(local, names[what])
+    finds = what in ("commit", "record") or (what == "data" and part != 1)  # of 7 it cannot tell whose it is
+    with pytest.raises(DamagedCommitError) if finds else contextlib.nullcontext():
+        read_again(local, commit.ref, part, data=True, threads=2)
+    with pytest.raises(DamagedCommitError) if what in ("commit", "record") else contextlib.nullcontext():
+        read_again(local, commit.ref, part, data=False, threads=2)
+    assert damaged(local) == frozenset()
+
+
+def test_reading_again_goes_past_the_cache_of_all_it_reads(local: Store) -> None:
+    commit, faulty = STATE.save(local, 10), Faulty(local)
+    read_again(faulty, commit.ref, 1, data=True, threads=1)  # type: ignore[arg-type]
+    read = dict.fromkeys(name for call, name in faulty.calls if call.startswith("read"))
+    assert data_name(commit, 1) in read
+    assert data_name(commit, 0) not in read
+    for name in read:
+        assert next(call for call, other in faulty.calls if other == name) == "drop_cache"
 
 
 def test_a_commit_that_was_pruned_meanwhile_is_not_marked(local: Store) -> None:

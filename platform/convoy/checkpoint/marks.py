@@ -1,11 +1,13 @@
 """What is known of a commit on one tier: that it is damaged, or that every byte of it was read back.
 
-Marks lie beside what they are about and are never changed. A damage mark outlives its commit: it is the evidence.
+A host of a gang that finds damage alone only suspects it: its memory or its network may be at fault. Marks lie beside
+what they are about and are never changed. A damage mark outlives its commit: it is the evidence.
 """
 
 import os
 import re
 import socket
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
@@ -49,6 +51,66 @@ def read_damage(store: Store, ref: CommitRef) -> Evidence | None:
         return None
 
 
+@dataclass(frozen=True)
+class Suspicion:
+    """`suspected/<g>-<step>/<part>-<host>.json`: what one host found, in the form of `Evidence`."""
+
+    ref: CommitRef
+    part: int
+    host: str
+    """As `host_key` gives it."""
+    name: str
+
+
+def suspect(store: Store, ref: CommitRef, part: int, error: str, host: str) -> Evidence | None:
+    """Note that a host cannot read a part as it was written. Where another host has noted the same, the commit is
+    marked as damaged: the evidence; None: it is suspected only."""
+    ours = _evidence(store, ref, error, host)
+    store.create(f"{_suspected_folder(ref)}{part:05d}-{host_key(host)}.json", ours.model_dump_json(indent=1).encode())
+    # Of two that note it at the same time at least one sees the other.
+    for other in suspicions(store, ref):
+        if other.part == part and other.host != host_key(host):
+            first = read_suspicion(store, other)
+            if first is not None:
+                marked = mark_damaged(store, ref, first.error, host=first.host, confirmed_by=ours.host)
+                dismiss(store, *suspicions(store, ref))
+                return marked
+    return None
+
+
+def suspicions(store: Store, ref: CommitRef | None = None) -> list[Suspicion]:
+    """Of one commit, or of all on this tier."""
+    folder = "suspected/" if ref is None else _suspected_folder(ref)
+    matches = (re.fullmatch(r"suspected/(\d+)-(\d+)/(\d+)-(.+)\.json", name) for name in store.sizes(folder))
+    return [Suspicion(CommitRef(generation=int(m[1]), step=int(m[2])), int(m[3]), m[4], m[0]) for m in matches if m]
+
+
+def read_suspicion(store: Store, suspicion: Suspicion) -> Evidence | None:
+    """None: it was settled meanwhile."""
+    try:
+        return Evidence.model_validate_json(store.read(suspicion.name))
+    except ObjectMissing:
+        return None
+
+
+def dismiss(store: Store, *settled: Suspicion) -> None:
+    """They are settled, either way."""
+    for suspicion in settled:
+        store.delete(suspicion.name)
+
+
+def host_key(host: str) -> str:
+    """A host's name as it stands in an object's name."""
+    return re.sub(r"[^A-Za-z0-9.-]", "-", host)
+
+
+def reinstate(store: Store, ref: CommitRef) -> Evidence | None:
+    """Take back that a commit is damaged: the evidence there was. Only for one of which every byte was read back."""
+    evidence = read_damage(store, ref)
+    store.delete(damaged_name(ref))
+    return evidence
+
+
 def damaged(store: Store) -> frozenset[CommitRef]:
     """The commits that are marked as damaged on this tier."""
     return damaged_commits(store)
@@ -68,10 +130,10 @@ def mark_verified(store: Store, ref: CommitRef, part: int, parts: int) -> bool:
 
 
 def verified(store: Store) -> frozenset[CommitRef]:
-    """The commits whose every part was read back on this tier, and that were not found damaged since."""
+    """The commits whose every part was read back on this tier, and that nobody found damaged, or suspects."""
     matches = (re.fullmatch(r"verified/(\d+)-(\d+)/all\.json", name) for name in store.sizes("verified/"))
     found = frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
-    return found - damaged(store) if found else found
+    return found - damaged(store) - {suspicion.ref for suspicion in suspicions(store)} if found else found
 
 
 def verified_parts(store: Store, ref: CommitRef) -> frozenset[int]:
@@ -81,13 +143,15 @@ def verified_parts(store: Store, ref: CommitRef) -> frozenset[int]:
 
 def forget_verified(store: Store, ref: CommitRef) -> None:
     """Take back what was noted of a commit that is gone, so that it can never speak for another of its name."""
-    for name in store.sizes(_verified_folder(ref)):
-        store.delete(name)
+    for folder in (_verified_folder(ref), _suspected_folder(ref)):
+        for name in store.sizes(folder):
+            store.delete(name)
 
 
 def noted(store: Store) -> frozenset[CommitRef]:
-    """The commits of which anything was verified."""
-    matches = (re.match(r"verified/(\d+)-(\d+)/", name) for name in store.sizes("verified/"))
+    """The commits of which a part was verified, or is suspected."""
+    names = [*store.sizes("verified/"), *store.sizes("suspected/")]
+    matches = (re.match(r"(?:verified|suspected)/(\d+)-(\d+)/", name) for name in names)
     return frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
 
 
@@ -105,6 +169,10 @@ def _evidence(store: Store, ref: CommitRef, error: str, host: str, confirmed_by:
 
 def _verified_folder(ref: CommitRef) -> str:
     return f"verified/{ref.stem}/"
+
+
+def _suspected_folder(ref: CommitRef) -> str:
+    return f"suspected/{ref.stem}/"
 
 
 def _parts(names: dict[str, int]) -> frozenset[int]:

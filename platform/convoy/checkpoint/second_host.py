@@ -43,6 +43,13 @@ def questions(findings: Sequence[Finding], hosts: Sequence[str]) -> list[Questio
     return [Question(finding, witness) for finding, witness in asked if witness is not None]
 
 
+def reader_of(part: int, suspected_by: str, hosts: Sequence[str]) -> int | None:
+    """The rank that reads a part again which a host suspects: the part's own writer, or the next one elsewhere. None:
+    all ranks are on that host."""
+    order = ((part + step) % len(hosts) for step in range(len(hosts)))
+    return next((rank for rank in order if hosts[rank] != suspected_by), None)
+
+
 def misread(host: str, other: str, what: str, error: str) -> str:
     """One line about a host that found damage where another finds none."""
     return (

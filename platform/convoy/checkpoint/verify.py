@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from convoy.checkpoint.chunks import chunk_span, read_chunk
 from convoy.checkpoint.commits import CommitGoneError, describe, read_commit, read_part
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord, part_name
-from convoy.checkpoint.marks import mark_damaged, mark_verified
+from convoy.checkpoint.marks import dismiss, mark_damaged, mark_verified, suspect, suspicions
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
@@ -15,6 +15,10 @@ from convoy.storage.parallel import in_parallel
 
 class StoppedError(RuntimeError):
     """Asked to stop before the end."""
+
+
+class SuspectedError(DamagedCommitError):
+    """Damage that this host alone has found so far: another is to read the part before the commit is marked."""
 
 
 Stop = Callable[[], bool]
@@ -27,19 +31,21 @@ def verify_part(
     part: int,
     drop_cache: bool = False,
     *,
+    host: str = "",
     stop: Stop = lambda: False,
     threads: int = 1,
 ) -> int:
     """Read back all that writer `part` wrote of a commit, and mark it as verified: how many bytes.
 
-    drop_cache: have this host forget the files first, where it may have written them itself. Raises DamagedCommitError
-    once the commit is marked as damaged, CommitGoneError if it was pruned, StoreUnavailable, StoppedError.
+    drop_cache: have this host forget the files first, where it may have written them itself. host: of this rank, in a
+    gang of several hosts; empty: no other can be asked. Raises DamagedCommitError once the commit is marked as damaged,
+    SuspectedError if it is not yet, CommitGoneError if it was pruned, StoreUnavailable, StoppedError.
     """
-    with _marking(store, ref):
+    with _marking(store, ref, part, host):
         commit = read_commit(store, ref)
         record = read_part(store, commit, part)
         for file in record.files if drop_cache else ():
-            store.drop_cache(commit.shards + file.name)
+            _forget(store, commit.shards + file.name)
         read_back(store, commit, record, stop=stop, threads=threads)
     mark_verified(store, ref, part, len(commit.parts))
     return sum(file.bytes for file in record.files)
@@ -48,11 +54,13 @@ def verify_part(
 def verify_commit(
     store: Store, ref: CommitRef, drop_cache: bool = False, *, stop: Stop = lambda: False, threads: int = 4
 ) -> int:
-    """Read back every part of a commit, as `verify_part` does, under a lease: how many bytes."""
+    """Read back every part of a commit, as `verify_part` does, under a lease: how many bytes. No suspicion is left."""
     with lease(store, ref):
         with _marking(store, ref):
             parts = len(read_commit(store, ref).parts)
-        return sum(verify_part(store, ref, part, drop_cache, stop=stop, threads=threads) for part in range(parts))
+        read = sum(verify_part(store, ref, part, drop_cache, stop=stop, threads=threads) for part in range(parts))
+    dismiss(store, *suspicions(store, ref))
+    return read
 
 
 def read_back(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, threads: int) -> None:
@@ -92,12 +100,15 @@ def _check_file(store: Store, commit: Commit, file: DataFile, chunk_bytes: int, 
 
 
 @contextlib.contextmanager
-def _marking(store: Store, ref: CommitRef) -> Iterator[None]:
-    """Damage that is found in the block is marked. A commit that was pruned is not damaged."""
+def _marking(store: Store, ref: CommitRef, part: int = 0, host: str = "") -> Iterator[None]:
+    """Damage that is found in the block is marked, or suspected. A commit that was pruned is not damaged."""
     try:
         yield
     except CommitGoneError:
         raise
     except DamagedCommitError as error:
-        mark_damaged(store, ref, str(error))
+        if not host:
+            mark_damaged(store, ref, str(error))
+        elif suspect(store, ref, part, str(error), host) is None:
+            raise SuspectedError(f"{error}; only {host} finds it so yet") from error
         raise

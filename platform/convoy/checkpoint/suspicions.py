@@ -1,0 +1,58 @@
+"""Reading again what another host of the gang suspects: either the commit is damaged, or that host reads wrongly."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from convoy.checkpoint.commits import CommitGoneError
+from convoy.checkpoint.format import DamagedCommitError
+from convoy.checkpoint.marks import Suspicion, damaged, dismiss, host_key, read_suspicion, suspicions
+from convoy.checkpoint.second_host import misread, named, reader_of
+from convoy.checkpoint.verify import Stop, verify_part
+from convoy.job.lineage import CommitRef
+from convoy.storage import Store
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of a suspicion."""
+
+    ref: CommitRef
+    part: int
+    error: str
+    """One line: what is damaged, or which host reads wrongly."""
+    misread_by: str = ""
+    """The host that found damage where there is none; empty: there is."""
+
+
+def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda: False) -> Iterator[Settled]:
+    """Read again, from the storage, what other hosts suspect and this rank is to look at; hosts: of each rank.
+
+    Raises StoreUnavailable, StoppedError; what is left then is looked at the next time.
+    """
+    keys = [host_key(host) for host in hosts]
+    asked = [s for s in suspicions(store) if reader_of(s.part, s.host, keys) == rank]
+    known = damaged(store) if asked else frozenset[CommitRef]()
+    for suspicion in asked:
+        if suspicion.ref in known:
+            dismiss(store, suspicion)
+            continue
+        found = _read(store, suspicion, hosts[rank], stop)
+        if found is not None:
+            yield found
+
+
+def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> Settled | None:
+    """None: there is nothing to tell, for the commit was pruned."""
+    ref, part, evidence = suspicion.ref, suspicion.part, read_suspicion(store, suspicion)
+    try:
+        verify_part(store, ref, part, drop_cache=True, host=host, stop=stop)
+    except CommitGoneError:
+        dismiss(store, suspicion)
+        return None
+    except DamagedCommitError as error:
+        return Settled(ref, part, str(error))
+    dismiss(store, suspicion)
+    if evidence is None:
+        return None
+    wrong = misread(evidence.host, host, named(part, ref.name), evidence.error)
+    return Settled(ref, part, wrong, evidence.host)
