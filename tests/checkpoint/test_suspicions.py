@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint.format import Commit, file_name
-from convoy.checkpoint.marks import damaged, mark_damaged, read_damage, suspicions, verified
+from convoy.checkpoint.marks import damaged, dismiss, mark_damaged, read_damage, suspicions, verified
 from convoy.checkpoint.suspicions import Settled, settle
 from convoy.checkpoint.verify import SuspectedError, verify_part
 from convoy.storage import Store, StoreUnavailable, open_store
@@ -87,6 +87,20 @@ def test_a_suspicion_of_a_commit_that_is_gone_or_damaged_is_dropped(store: Store
     misread(store, commit)
     store.delete(commit.ref.name)
     assert (settled(store, 1), suspicions(store)) == ([], [])
+
+
+def test_damage_that_both_hosts_read_wrongly_one_after_the_other_is_not_told_as_damage(store: Store) -> None:
+    """The first host's suspicion is dismissed while the second reads: it is one host's word again."""
+    commit, seen = suspected(store), Faulty(store)
+    seen.garble(commit.shards + file_name(1, 0), 1000)
+
+    def stop() -> bool:
+        dismiss(store, *suspicions(store))
+        return False
+
+    wrong: Any = seen
+    assert list(settle(wrong, 1, HOSTS, stop=stop)) == []
+    assert ([s.host for s in suspicions(store)], damaged(store)) == (["b"], frozenset())
 
 
 def test_without_a_suspicion_it_is_one_listing(store: Store) -> None:

@@ -43,7 +43,16 @@ def chores(
         verify_copies=part if verify and copy_to else None,
         prune=rank == 0,
         generation=ref.generation,
+        hosts=list(hosts),
     )
+
+
+def host_names(names: Sequence[str], per_host: int) -> list[str]:
+    """Of each rank its host, told apart also where several have one name; names: as each rank's host calls itself."""
+    numbers = [rank // per_host for rank in range(len(names))]
+    if len(set(zip(names, numbers, strict=True))) == len(set(names)):
+        return list(names)
+    return [f"{name}-{number}" for name, number in zip(names, numbers, strict=True)]
 
 
 def part_to_read(rank: int, hosts: Sequence[str], turn: int) -> tuple[int, bool]:

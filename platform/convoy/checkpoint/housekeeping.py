@@ -17,8 +17,9 @@ from convoy.checkpoint.inbox import Due, Inbox
 from convoy.checkpoint.marks import verified_parts
 from convoy.checkpoint.messages import AfterCommit, ChoreDone, Copied, PartVerified, Pruned, Report, WriterSetup
 from convoy.checkpoint.prune import prune
+from convoy.checkpoint.suspicions import settle
 from convoy.checkpoint.tiers import Tiers
-from convoy.checkpoint.verify import verify_part
+from convoy.checkpoint.verify import SuspectedError, verify_part
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.storage import Store, StoreUnavailable, StoreUnfit
@@ -54,10 +55,11 @@ class Housekeeping:
             self._keep(uri, due)
 
     def _keep(self, uri: str, due: Due) -> None:
-        if (asked := due.read_back) is not None and asked.verify_part is not None:
-            self._verify(asked, uri, asked.ref, asked.verify_part)
+        for asked in due.read_back:
+            if asked.verify_part is not None:
+                self._verify(asked, uri, asked.ref, asked.verify_part)
             self._report(ChoreDone(chore="reading_back", ref=asked.ref, tier=uri))
-        if (asked := due.copy) is not None:
+        for asked in due.copy:
             self._copy(asked, uri)
             if asked.verify_copies is not None:
                 self._verify_copy(asked, uri, asked.verify_copies)
@@ -80,16 +82,14 @@ class Housekeeping:
                 seconds = time.monotonic() - began
                 self._report(Copied(ref=request.ref, to=uri, bytes=commit.bytes, seconds=seconds))
             elif request.verify_copies is not None:
-                self._await_copy(target, uri, request.ref)
+                self._await_copy(target, request.ref)
         except Exception as error:
             self._report(Copied(ref=request.ref, to=uri, seconds=time.monotonic() - began, error=one_line(error)))
 
-    def _await_copy(self, target: Store, uri: str, ref: CommitRef) -> None:
+    def _await_copy(self, target: Store, ref: CommitRef) -> None:
         """Wait for writer 0, so that all writers read the same commit back: of several none would be read whole."""
         until, pause = time.monotonic() + COPY_SECONDS, LOOK_SECONDS[0]
         while ref.name not in target.sizes(ref.name) and time.monotonic() < until:
-            if self._inbox.copy_waits(uri):  # writer 0 may wait for this writer's part of that one
-                return
             time.sleep(pause)
             pause = min(LOOK_SECONDS[1], 1.5 * pause)
             self._pause()
@@ -105,14 +105,28 @@ class Housekeeping:
 
     def _verify(self, request: AfterCommit, uri: str, ref: CommitRef, part: int) -> None:
         began, problem, damaged = time.monotonic(), None, False
+        host = request.hosts[request.writer] if len(set(request.hosts)) > 1 else ""
         try:
             store = self._tiers.store(uri, OPEN_SECONDS)
-            verify_part(store, ref, part, request.drop_cache, stop=self._pause)
+            if host:
+                self._settle(request, uri, store)
+            verify_part(store, ref, part, request.drop_cache, host=host, stop=self._pause)
         except Exception as error:
-            gone = isinstance(error, CommitGoneError)  # pruned meanwhile
-            problem, damaged = one_line(error), isinstance(error, DamagedCommitError) and not gone
+            no_mark = isinstance(error, CommitGoneError | SuspectedError)  # pruned meanwhile; or one host's word
+            problem, damaged = one_line(error), isinstance(error, DamagedCommitError) and not no_mark
         seconds = time.monotonic() - began
         self._report(PartVerified(ref=ref, tier=uri, part=part, seconds=seconds, error=problem, damaged=damaged))
+
+    def _settle(self, request: AfterCommit, uri: str, store: Store) -> None:
+        """Read what other hosts suspect."""
+        began = time.monotonic()
+        for found in settle(store, request.writer, request.hosts, stop=self._pause):
+            about = PartVerified(ref=found.ref, tier=uri, part=found.part, seconds=time.monotonic() - began)
+            told = {"error": found.error, "misread_by": found.misread_by, "damaged": not found.misread_by}
+            self._report(about.model_copy(update=told))
+            if found.misread_by:
+                self._report(about)
+            began = time.monotonic()
 
     def _prune(self, uri: str, generation: int) -> None:
         try:

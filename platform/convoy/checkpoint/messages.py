@@ -45,8 +45,8 @@ class WritePart(_Message):
 class AfterCommit(_Message):
     """What is done between saves, when a commit exists: read back, copied to other tiers, and old ones pruned.
 
-    Whether it is read back and copied is a decision of the whole gang: each rank does a part of either. On each tier
-    a later chore replaces an earlier one of its kind that has not begun.
+    Whether it is read back and copied is a decision of the whole gang: each rank does a part of either, and leaves
+    nothing undone that it was asked for.
     """
 
     op: Literal["after_commit"] = "after_commit"
@@ -67,6 +67,8 @@ class AfterCommit(_Message):
     """Writer 0 alone: apply retention on `tier` and `copy_to`."""
     generation: int
     """The gang's own generation: only the newest one prunes."""
+    hosts: list[str] = Field(default_factory=list)
+    """Of each rank: where there are several, damage needs the word of two. Empty: there is one."""
 
 
 class Close(_Message):
@@ -127,6 +129,8 @@ class PartVerified(_Message):
     error: str | None = None
     damaged: bool = False
     """The error is damage, not an outage."""
+    misread_by: str = ""
+    """The error is that of this host: it found damage, and this rank finds the part whole."""
 
 
 class Copied(_Message):

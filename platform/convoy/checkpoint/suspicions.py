@@ -7,7 +7,7 @@ from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.marks import Suspicion, damaged, dismiss, host_key, read_suspicion, suspicions
 from convoy.checkpoint.second_host import misread, named, reader_of
-from convoy.checkpoint.verify import Stop, verify_part
+from convoy.checkpoint.verify import Stop, SuspectedError, verify_part
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store
 
@@ -42,12 +42,14 @@ def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda
 
 
 def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> Settled | None:
-    """None: there is nothing to tell, for the commit was pruned."""
+    """None: there is nothing to tell, such as for a commit that was pruned."""
     ref, part, evidence = suspicion.ref, suspicion.part, read_suspicion(store, suspicion)
     try:
         verify_part(store, ref, part, drop_cache=True, host=host, stop=stop)
     except CommitGoneError:
         dismiss(store, suspicion)
+        return None
+    except SuspectedError:  # the first host's word was taken back meanwhile; this host's own is looked at next
         return None
     except DamagedCommitError as error:
         return Settled(ref, part, str(error))
