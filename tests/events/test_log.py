@@ -1,6 +1,7 @@
 """The log: nothing lost, nothing repeated, whatever else lies between the lines."""
 
 import itertools
+import threading
 import time
 from pathlib import Path
 
@@ -9,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.events.log import EventReader, EventWriter, read_events
-from convoy.events.types import AnyEvent, CheckpointSaved, Event, RankThroughput, SampleText, StepDone, encode
+from convoy.events.types import (
+    AnyEvent,
+    CheckpointSaved,
+    Event,
+    EventsDropped,
+    RankThroughput,
+    SampleText,
+    StepDone,
+    encode,
+)
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.posix import PosixStore
 from tests.campaign import examples
@@ -160,6 +170,36 @@ def test_a_carriage_return_in_a_text_does_not_end_its_line(store: Store) -> None
     assert len(read) == 2
 
 
+def test_what_was_lost_in_an_outage_too_long_is_told_once_the_storage_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convoy.storage.background_log.MOST_LINES", 3)
+    released, store = threading.Event(), open_store(str(tmp_path))
+    monkeypatch.setattr("convoy.storage.posix_log.FileSink.sync", lambda self: released.wait(30))
+    writer = EventWriter(store, 0, 0, rank=4)
+    with pytest.raises(StoreUnavailable):
+        writer.flush(0.01)  # and the thread that writes hangs from here on
+    for step in range(10):
+        writer.append(did(step))
+    released.set()
+    writer.close()
+    events = read_events(store)
+    assert steps(events) == [7, 8, 9]
+    assert [(e.events, e.rank) for e in events if isinstance(e, EventsDropped)] == [(7, 4)]
+
+
+def test_a_log_whose_storage_hangs_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr("convoy.storage.posix_log.FileSink.write", lambda self, lines: released.wait(30))
+    writer = EventWriter(open_store(str(tmp_path)), 0, 0, rank=4)
+    writer.append(did(1))
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=r"rank00004.*no answer in 0\.1 s"):
+        writer.close(0.1)
+    assert time.monotonic() - began < 5
+    released.set()
+
+
 def test_an_outage_between_two_polls_loses_and_repeats_nothing(s3_uri: str, s3_server: S3Server) -> None:
     store = open_store(s3_uri)
     writer, reader = EventWriter(store, 0, 0, rank=0), EventReader(store)
@@ -192,6 +232,7 @@ def test_an_outage_in_the_middle_of_a_poll_loses_and_repeats_nothing(tmp_path: P
     writers = [EventWriter(store, 0, 0, rank=rank) for rank in range(3)]
     for step, writer in enumerate(writers):
         writer.append(did(step))
+        writer.flush()
     reader = EventReader(store)
     store.away = "events/000000/00000/rank00001.jsonl"
     with pytest.raises(StoreUnavailable):

@@ -16,7 +16,8 @@ from convoy.gang.assignment import EXPECTED
 from convoy.job.lineage import lineage, read_history
 from convoy.job.live import LIVE
 from convoy.job.record import job_store
-from convoy.storage import ObjectMissing
+from convoy.storage import ObjectMissing, StoreUnavailable
+from convoy.storage.posix_log import FileSink
 from tests.gang.tasks import (
     a_node,
     a_task,
@@ -159,16 +160,19 @@ def test_a_gang_that_cannot_form_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "job" / LIVE).exists()
 
 
-def test_a_log_that_cannot_be_written_does_not_hide_the_cause(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_does_not_hide_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreUnavailable("no space left")
+
     task = a_task(str(tmp_path), train=LONG)
     with Gang(task, a_node(nproc=1)) as gang:
         wait_for("a step", lambda: any(e.kind == "step" for e in events_of(task)))
-        gang._events.close()  # what is appended from now on finds no open file
+        monkeypatch.setattr(FileSink, "write", refuse)
         os.kill(gang._workers[0].process.pid, signal.SIGKILL)
         outcome = outcome_of(gang)
 
     assert outcome.message.startswith("rank 0 on node 0 was killed by SIGKILL")
-    assert "the event log is out of reach" in outcome.message
+    assert "the event log is out of reach: no space left" in outcome.message
 
 
 def test_cores_are_shared_by_the_ranks_of_a_host(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_following_a_live_job_prints_what_comes_until_it_ends(tmp_path: Path) ->
     store = open_store(str(tmp_path / "job"))
     agent = EventWriter(store, 1, 0)
     agent.append(GenerationStarted(world_size=1))
+    agent.flush()
     with LiveMarker(store, "blue", "TrainFlow/1"):
         followed = follow(store, True, poll_seconds=0.01)
         assert "Generation 1 formed" in next(followed)

@@ -6,12 +6,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.events.types import AnyEvent, Event, decode, encode
+from convoy.events.types import AnyEvent, Event, EventsDropped, decode, encode
 from convoy.storage import Store
+from convoy.storage.base import FLUSH_SECONDS
 
 
 class EventWriter:
-    """Appends one writer's events to `events/<generation>/<node>/<writer>`."""
+    """Appends one writer's events to `events/<generation>/<node>/<writer>`.
+
+    A thread writes them: training does not wait for the log. A process that is killed may lose its last moments.
+    """
 
     def __init__(self, job: Store, generation: int, node: int, rank: int | None = None) -> None:
         self._stamp = {"generation": generation, "node": node, "rank": rank}
@@ -19,14 +23,27 @@ class EventWriter:
         self._log = job.appender(f"events/{generation:06d}/{node:05d}/{writer}")
 
     def append(self, event: Event) -> None:
-        """Stamp the event with the time and its writer, and append it."""
+        """Stamp the event with the time and its writer, and append it. Never waits for the storage, nor fails by it."""
+        self._tell_dropped()
+        self._append(event)
+
+    def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
+        """Have all that was appended in the storage. Raises StoreUnavailable."""
+        self._log.flush(timeout_seconds)
+
+    def close(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
+        """Flush, and end. Raises StoreUnavailable."""
+        self._log.flush(timeout_seconds)
+        self._tell_dropped()
+        self._log.close(timeout_seconds)
+
+    def _tell_dropped(self) -> None:
+        dropped = self._log.take_dropped()
+        if dropped:
+            self._append(EventsDropped(events=dropped))
+
+    def _append(self, event: Event) -> None:
         self._log.append(encode(event.model_copy(update={"t": time.time(), **self._stamp})))
-
-    def flush(self) -> None:
-        self._log.flush()
-
-    def close(self) -> None:
-        self._log.close()
 
 
 class EventReader:

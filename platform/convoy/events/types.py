@@ -287,6 +287,14 @@ class Stopping(Event):
     detail: str = ""
 
 
+class EventsDropped(Event):
+    """Events before this one were lost: the storage was away for so long that too many waited for it."""
+
+    kind: Literal["events_dropped"] = "events_dropped"
+    events: int
+    """How many, of this writer."""
+
+
 class GenerationEnded(Event):
     """The agent of a node saw its workers end."""
 
@@ -318,6 +326,7 @@ AnyEvent = Annotated[
     | MemoryPeak
     | WorkerExited
     | Stopping
+    | EventsDropped
     | GenerationEnded,
     Field(discriminator="kind"),
 ]

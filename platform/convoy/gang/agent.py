@@ -27,6 +27,9 @@ JOIN_SECONDS = {"local": 600.0, "remote": 3600.0}
 PEERS_SECONDS = 2.0
 """When a worker failed for want of a peer, the others of this node get this long to show an earlier cause."""
 
+CLOSE_SECONDS = 5.0
+"""For what of the log is not in the storage yet when the gang is left: how it ended was flushed before."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -77,7 +80,7 @@ class Gang:
             self._folder = Path(stack.enter_context(TemporaryDirectory(prefix="convoy-")))
             self.generation = self._form(stack) if self._node.index == 0 else self._join()
             self._events = EventWriter(self.store, self.generation.generation, self._node.index)
-            stack.callback(_unless_out_of_reach, self._events.close)
+            stack.callback(_unless_out_of_reach, lambda: self._events.close(CLOSE_SECONDS))
             stack.callback(self._stop)
             self._events.append(self._started())
             for local_rank in range(self._node.nproc_per_node):

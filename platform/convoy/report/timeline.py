@@ -16,6 +16,7 @@ from convoy.events.types import (
     CheckpointVerified,
     Evaluated,
     Event,
+    EventsDropped,
     ExportFailed,
     GenerationEnded,
     GenerationStarted,
@@ -131,6 +132,13 @@ def _stopping(e: Stopping) -> Moment:
     return Moment(t=e.t, text=f"Stopping at step {e.step:,}: {ending(e)}", tone="warning")
 
 
+def _dropped(e: EventsDropped) -> Moment:
+    whose = f"the agent of node {e.node}" if e.rank is None else f"rank {e.rank}"
+    what = numbers.plural(e.events, "event")
+    text = f"{what} of {whose} lost: the storage did not take the log for too long"
+    return Moment(t=e.t, text=text, tone="warning")
+
+
 def _ended(e: GenerationEnded) -> Moment | None:
     if e.node != 0:
         return None
@@ -159,5 +167,6 @@ _WRITERS: dict[type[Event], Callable[[Any], Moment | None]] = {
     StepDone: _skipped,
     WorkerExited: _exited,
     Stopping: _stopping,
+    EventsDropped: _dropped,
     GenerationEnded: _ended,
 }

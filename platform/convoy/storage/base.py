@@ -28,17 +28,25 @@ class ObjectInfo:
     """Unix time, by the store's own clock."""
 
 
+FLUSH_SECONDS = 60.0
+"""A storage that has not taken a log by then is out of reach."""
+
+
 class Appender(Protocol):
-    """A log that one writer appends to."""
+    """A log that one writer appends to. A thread writes it: `append` never waits for the storage, nor fails by it."""
 
     def append(self, line: bytes) -> None:
-        """Add one line (without its newline). Durable at the latest after `flush`."""
+        """Add one line (without its newline). It is kept, and tried again, while the storage does not take it."""
 
-    def flush(self) -> None:
-        """Make every line appended so far visible to readers."""
+    def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
+        """Return when every line appended so far is durable and visible. Raises StoreUnavailable at an error, or when
+        that takes longer; the lines are kept."""
 
-    def close(self) -> None:
-        """Flush, and release what the appender holds."""
+    def close(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
+        """Flush, and release what the appender holds. After StoreUnavailable it is still open."""
+
+    def take_dropped(self) -> int:
+        """How many lines were lost since the last call, because too many waited; 0 while the storage is away."""
 
 
 class Store(Protocol):

@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo, ObjectMissing, StoreUnavailable, StoreUnfit
 from convoy.storage.posix_bulk import forget, read_at, write_new
 from convoy.storage.posix_folder import ABSENT, files_below, make_folder, outages, sync_folder
-from convoy.storage.posix_log import PosixAppender
+from convoy.storage.posix_log import FileSink
 from convoy.storage.proof import prove
 
 _TEMPORARY = ".tmp-"
@@ -107,8 +108,9 @@ class PosixStore:
     def abort_uploads(self, prefix: str, older_than: float) -> int:
         return 0
 
-    def appender(self, prefix: str) -> PosixAppender:
-        return PosixAppender(self.folder / f"{prefix}.jsonl")
+    def appender(self, prefix: str) -> BackgroundLog:
+        path = self.folder / f"{prefix}.jsonl"
+        return BackgroundLog(FileSink(path), str(path))
 
     @contextlib.contextmanager
     def _temporary(self, name: str, data: bytes) -> Iterator[Path]:

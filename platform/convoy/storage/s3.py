@@ -7,11 +7,12 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from convoy.config.checkpoint import StoreConfig
+from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo
 from convoy.storage.checksum import as_s3_header, crc32c
 from convoy.storage.proof import prove
 from convoy.storage.s3_client import client, code, outages
-from convoy.storage.s3_log import SegmentAppender
+from convoy.storage.s3_log import SEGMENT_SECONDS, SegmentSink
 from convoy.storage.s3_read import read_range, read_rest
 from convoy.storage.s3_upload import Place, put_if_absent, put_new
 
@@ -98,8 +99,8 @@ class S3Store:
                         aborted += self._abort(upload["Key"], upload["UploadId"])
         return aborted
 
-    def appender(self, prefix: str) -> SegmentAppender:
-        return SegmentAppender(self, prefix)
+    def appender(self, prefix: str) -> BackgroundLog:
+        return BackgroundLog(SegmentSink(self, prefix), f"{self.uri}/{prefix}", SEGMENT_SECONDS)
 
     def _abort(self, key: str, upload: str) -> bool:
         try:

@@ -29,6 +29,9 @@ from convoy.training.step import Batch, Stepper
 
 Phase = Literal["imported", "connected", "built", "restored", "first_step"]
 
+FAILED_SECONDS = 10.0
+"""The log gets so long after a failure, whose cause the agent waits for."""
+
 
 def run_rank(assignment: Assignment, began: float) -> bool:
     """Do the whole task of one rank; True if all ranks agreed to stop before the last step.
@@ -43,7 +46,7 @@ def run_rank(assignment: Assignment, began: float) -> bool:
         stopped = _run(assignment, tiers, Log(events, began))
     except BaseException:
         with contextlib.suppress(StoreUnavailable):  # never in place of the cause
-            events.close()
+            events.close(FAILED_SECONDS)
         raise
     events.close()
     return stopped is not None
