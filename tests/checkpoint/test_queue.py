@@ -1,5 +1,7 @@
 """The saves of a gang: at most two, never under one name twice, and the same on every rank."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,14 +63,95 @@ def test_a_commit_counts_although_a_rank_failed_after_its_part_and_ends_the_row_
     assert queue.failures == 0
 
 
-def test_a_save_after_a_failure_begins_on_the_first_tier_again() -> None:
+def began_on(queue: SaveQueue, down: set[int]) -> list[int]:
+    """The tiers that a save was tried on, one after the other, while these are down."""
+    attempt, tried = queue.add(1, tier=None), []
+    while attempt is not None:
+        tried.append(attempt.tier)
+        attempt = queue.settle(FAILED if attempt.tier in down else COMMITTED).start
+    return tried
+
+
+def test_a_first_tier_that_is_down_costs_few_saves_their_deadline_there() -> None:
     queue = SaveQueue(2, "s")
-    queue.add(1)
+    saves = [began_on(queue, {0}) for _ in range(300)]
+    tried = [i for i, tiers in enumerate(saves) if 0 in tiers]
+    assert [later - earlier - 1 for earlier, later in pairwise(tried)] == [4, 8, 16, 32, 64, 64, 64]
+    assert all(tiers == ([0, 1] if i in tried else [1]) for i, tiers in enumerate(saves))
+
+
+def test_a_commit_on_the_first_tier_makes_it_the_first_again_with_the_first_patience() -> None:
+    queue = SaveQueue(2, "s")
+    for _ in range(20):
+        began_on(queue, {0})
+    until = next(i for i in range(100) if began_on(queue, set()) == [0])
+    assert until < 16
+    assert [began_on(queue, set()) for _ in range(5)] == [[0]] * 5
+    assert [began_on(queue, {0}) for _ in range(6)] == [[0, 1], [1], [1], [1], [1], [0, 1]]
+
+
+def test_a_save_that_begins_elsewhere_is_still_tried_on_every_tier_before_it_is_given_up() -> None:
+    queue = SaveQueue(3, "s")
+    assert began_on(queue, {0, 1}) == [0, 1, 2]
+    assert began_on(queue, {1, 2}) == [2, 0]
+    assert began_on(queue, set()) == [0]
+    assert began_on(queue, {0}) == [0, 1]
+    assert began_on(queue, {0, 1, 2}) == [1, 2, 0]
+    assert queue.failures == 1
+
+
+def test_a_save_that_waits_begins_where_the_one_before_it_was_committed() -> None:
+    queue = SaveQueue(2, "s")
+    queue.add(1, tier=None)
+    queue.add(2, tier=None)
     queue.settle(FAILED)
-    queue.settle(COMMITTED)
-    again = queue.add(2)
-    assert again is not None
-    assert again.tier == 0
+    settled = queue.settle(COMMITTED)
+    assert settled.start is not None
+    assert (settled.start.step, settled.start.tier, settled.start.tried) == (2, 1, 0)
+
+
+def test_a_tier_that_the_gang_agreed_on_stays_what_it_is() -> None:
+    queue = SaveQueue(2, "s")
+    queue.add(1, tier=0)
+    queue.add(2, tier=0)
+    queue.settle(FAILED)
+    settled = queue.settle(COMMITTED)
+    assert settled.start is not None
+    assert (settled.start.step, settled.start.tier) == (2, 0)
+    assert queue.first_tier == 1
+
+
+@given(
+    tiers=st.integers(1, 4),
+    seen=st.lists(st.tuples(st.booleans(), st.booleans(), st.sets(st.integers(0, 3))), max_size=40),
+)
+@examples(200)
+def test_ranks_that_learn_at_different_moments_write_the_same_where_the_highest_tier_they_tell_is_taken(
+    tiers: int, seen: list[tuple[bool, bool, set[int]]]
+) -> None:
+    """Each save: whether either rank has settled the one before it when they tell each other, and what is down."""
+    ranks = [SaveQueue(tiers, "s"), SaveQueue(tiers, "s")]
+    unheard: list[list[Standing]] = [[], []]
+    for one, other, down in seen:
+        for queue, late, learns in zip(ranks, unheard, (one, other), strict=True):
+            if learns:
+                _hear(queue, late)
+        tier = max(queue.first_tier for queue in ranks)
+        for queue, late in zip(ranks, unheard, strict=True):
+            _hear(queue, late)  # the rest, before it adds the next
+        begun = [queue.add(1, tier) for queue in ranks]
+        assert begun[0] == begun[1]
+        assert begun[0] is not None
+        assert begun[0].tier == tier < tiers
+        order = [(tier + i) % tiers for i in range(tiers)]
+        up = [i for i, tier in enumerate(order) if tier not in down]
+        for late in unheard:
+            late += [FAILED] * up[0] + [COMMITTED] if up else [FAILED] * tiers
+
+
+def _hear(queue: SaveQueue, late: list[Standing]) -> None:
+    while late:
+        queue.settle(late.pop(0))
 
 
 def test_a_superseded_gang_learns_it() -> None:
@@ -95,7 +178,7 @@ def test_two_ranks_that_are_told_the_same_always_agree_and_no_name_or_buffer_is_
         else:
             if not ranks[0].may_add():
                 continue
-            attempts = [queue.add(step) for queue in ranks]
+            attempts = [queue.add(step, tier=None) for queue in ranks]
             assert attempts[0] == attempts[1]
             begun = attempts[0]
         started += [begun] if begun else []

@@ -20,7 +20,7 @@ from convoy.events.types import (
     Restored,
 )
 from convoy.report.fold import fold
-from convoy.report.page import Callout, Heading, Page, Table, Value, Values
+from convoy.report.page import Callout, Heading, Page, Table, Text, Value, Values
 from convoy.report.train_page import final_page, live_page
 from convoy.report.train_report import Checkpoint, SaveCounts, TrainReport
 from tests.campaign import examples
@@ -134,6 +134,16 @@ def test_a_tier_without_any_checkpoint_is_behind_by_all_steps() -> None:
     assert (report.tiers[1].newest_step, report.tiers[1].behind_steps) == (None, 20)
     rows = next(t.rows for t in _blocks(report, Table) if t.headers[0] == "Tier")
     assert rows == ((FSX, "20", "", ""), (S3, "none", "20 steps, 1.0 s", ""))
+
+
+def test_the_card_says_where_checkpoints_go_while_the_first_tier_takes_none() -> None:
+    log = Saves().formed().saved(10)
+    assert not [t for t in _blocks(log.report, Text) if "tried again" in t.text]
+    log.failed(20, retried_on=S3).saved(20, tier=S3)
+    (said,) = [t.text for t in _blocks(log.report, Text) if "tried again" in t.text]
+    assert said == f"{FSX} did not take a checkpoint: they go to {S3}, and it is tried again from time to time."
+    log.saved(30)
+    assert not [t for t in _blocks(log.report, Text) if "tried again" in t.text]
 
 
 def test_a_save_that_went_to_the_next_tier_says_so_and_the_first_one_lags() -> None:

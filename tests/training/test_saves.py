@@ -86,6 +86,21 @@ def test_a_rank_that_cannot_take_part_aborts_the_save_for_all_and_says_why(tmp_p
     assert len(job.events(StepDone)) == 6
 
 
+def test_while_the_root_takes_nothing_few_saves_are_tried_there_at_all(tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    job = Job(str(tmp_path / "root"), tiny(train={"steps": 8}, checkpoint={"every_steps": 1, "tiers": [str(second)]}))
+    in_the_way(job.store, range(1, 8))
+
+    job.run(2, lambda rank: settle_before_each_save(), prompt=False)
+
+    root, tier = job.store.uri, f"{second}/job"
+    assert [(e.step, e.tier, e.retried_on) for e in job.events(CheckpointFailed)] == [
+        (1, root, tier),
+        (6, root, tier),
+    ]
+    assert [(e.step, e.tier) for e in job.events(CheckpointSaved)] == [(step, tier) for step in range(1, 9)]
+
+
 def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_goes_on_from_there(
     tmp_path: Path,
 ) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import count
 
+from convoy.checkpoint.first_tier import FirstTier
+
 MOST = 2
 """One being written, one staged."""
 
@@ -49,6 +51,8 @@ class Attempt:
     alone, so that ranks which have seen different things of an earlier save still write the same attempt."""
     number: int = 0
     """Counts the saves of the session."""
+    tried: int = 0
+    """Tiers that this save has failed on before."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Settled:
     given_up: Attempt | None = None
     """Failed on every tier: its buffer is free again."""
     moved: Attempt | None = None
-    """Failed on its tier, and begun anew on the next one: `start` holds that."""
+    """Failed on its tier, and begun anew on the next one, after the last the first: `start` holds that."""
     start: Attempt | None = None
     """Every rank now hands this to its writer."""
     superseded: bool = False
@@ -74,6 +78,8 @@ class SaveQueue:
         self._session = session
         self._numbers: Iterator[int] = count()
         self._attempts: list[Attempt] = []
+        self._first = FirstTier()
+        self._undecided: set[int] = set()  # numbers of the saves that begin on whatever tier is the first one then
         self.failures = 0
         """Saves in a row that were given up."""
 
@@ -105,11 +111,24 @@ class SaveQueue:
         """Index of the buffer that holds the state of a step; None: no save of it is under way."""
         return next((attempt.slot for attempt in self._attempts if attempt.step == step), None)
 
-    def add(self, step: int) -> Attempt | None:
-        """The state of `step` is being staged into `free_slot()`: what to hand to the writer now; None: it waits."""
-        attempt = self._attempt(step, self.free_slot(), 0, next(self._numbers))
-        self._attempts.append(attempt)
-        return attempt if len(self._attempts) == 1 else None
+    @property
+    def first_tier(self) -> int:
+        """Index of the tier that a save would begin on now."""
+        return self._first.next
+
+    def add(self, step: int, tier: int | None = 0) -> Attempt | None:
+        """The state of `step` is being staged into `free_slot()`: what to hand to the writer now; None: it waits.
+
+        tier: to begin on; None: on what `first_tier` is when the write begins, which is for ranks that settle together.
+        Those that settle at different moments have to agree on one here.
+        """
+        slot, number = self.free_slot(), next(self._numbers)
+        self._attempts.append(self._attempt(step, slot, tier or 0, number))
+        if tier is None:
+            self._undecided.add(number)
+        else:
+            self._first.begun(tier)
+        return self._begin() if len(self._attempts) == 1 else None
 
     def settle(self, sums: Standing) -> Settled:
         """sums: of all ranks' standing of `under_way`. A commit counts even if a rank failed after its part."""
@@ -120,17 +139,29 @@ class SaveQueue:
             return Settled(superseded=True)
         if sums.committed:
             self.failures = 0
-            return Settled(committed=self._attempts.pop(0), start=self.under_way)
+            self._first.committed(head.tier, moved=head.tried > 0)
+            return Settled(committed=self._attempts.pop(0), start=self._begin())
         if not sums.failed:
             return Settled()
-        if head.tier + 1 < self._tiers:
-            self._attempts[0] = self._attempt(head.step, head.slot, head.tier + 1, head.number)
+        if head.tried + 1 < self._tiers:
+            following = (head.tier + 1) % self._tiers
+            self._attempts[0] = self._attempt(head.step, head.slot, following, head.number, head.tried + 1)
             return Settled(moved=head, start=self._attempts[0])
         self.failures += 1
-        return Settled(given_up=self._attempts.pop(0), start=self.under_way)
+        return Settled(given_up=self._attempts.pop(0), start=self._begin())
 
-    def _attempt(self, step: int, slot: int, tier: int, number: int) -> Attempt:
-        return Attempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number)
+    def _begin(self) -> Attempt | None:
+        """The save whose turn it is, on the tier that it begins on."""
+        head = self.under_way
+        if head is not None and head.number in self._undecided:
+            self._undecided.remove(head.number)
+            tier = self._first.next
+            self._first.begun(tier)
+            self._attempts[0] = self._attempt(head.step, head.slot, tier, head.number)
+        return self.under_way
+
+    def _attempt(self, step: int, slot: int, tier: int, number: int, tried: int = 0) -> Attempt:
+        return Attempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number, tried)
 
 
 def _none() -> int:

@@ -1,7 +1,7 @@
 """Parts of the training pages on checkpoints: each takes the report and gives blocks or nothing."""
 
 from convoy.report import numbers
-from convoy.report.page import Block, Callout, Heading, Table
+from convoy.report.page import Block, Callout, Heading, Table, Text
 from convoy.report.train_report import TrainReport
 
 _ROWS = 10
@@ -41,7 +41,16 @@ def tiers(report: TrainReport) -> tuple[Block, ...]:
         )
         for t in report.tiers
     )
-    return (Heading("Checkpoint tiers"), Table(("Tier", "Newest step", "Behind", "Last failure"), rows))
+    table = Table(("Tier", "Newest step", "Behind", "Last failure"), rows)
+    return (Heading("Checkpoint tiers"), *_elsewhere(report), table)
+
+
+def _elsewhere(report: TrainReport) -> tuple[Block, ...]:
+    """That saves pass over the first tier, since it failed."""
+    first, newest = report.tiers[0].uri, report.checkpoints[-1].tier if report.checkpoints else ""
+    if newest == first or newest not in {tier.uri for tier in report.tiers}:
+        return ()
+    return (Text(f"{first} did not take a checkpoint: they go to {newest}, and it is tried again from time to time."),)
 
 
 def table(report: TrainReport) -> tuple[Block, ...]:

@@ -153,7 +153,7 @@ class Saver:
         timing = self._timings[progress.step] = Timing(time.perf_counter(), self._engine.waited_seconds, slot)
         self._drafts[progress.step] = self._draft(progress)
         self._engine.stage(slot, self._state(), now=now)
-        begun = self._queue.add(progress.step)
+        begun = self._queue.add(progress.step, tier=None)
         if begun is not None:
             self._submit(begun)
         timing.call = timing.since()
