@@ -40,7 +40,7 @@ def test_a_write_knows_of_the_next_one_and_not_of_itself() -> None:
     assert not inbox.wait_for_write(0)
 
 
-def test_what_is_done_between_saves_waits_for_the_last_write_and_only_the_newest_is_left() -> None:
+def test_what_is_done_between_saves_waits_for_the_last_write_and_keeps_its_order() -> None:
     inbox, got = Inbox(), list[Due | None]()
     for write in WRITES:
         inbox.put(write)
@@ -54,18 +54,18 @@ def test_what_is_done_between_saves_waits_for_the_last_write_and_only_the_newest
         inbox.written()
     inbox.close()
     thread.join(30.0)
-    assert got == [Due(read_back=after_commit(2, verify_part=0)), None]
+    assert got == [Due(read_back=[after_commit(step, verify_part=0) for step in (1, 2)]), None]
 
 
-def test_of_each_kind_and_tier_the_newest_is_left_and_what_was_not_asked_again_stays() -> None:
+def test_each_tier_is_told_what_concerns_it() -> None:
     inbox = Inbox()
     first = after_commit(1, verify_part=0, copy_to=["/a", "/b"])
     second = after_commit(2, copy_to=["/b"], prune=True)
     for request in (first, second):
         inbox.put(request)
-    assert inbox.next_due("/store") == Due(read_back=first, prune=1)
-    assert inbox.next_due("/a") == Due(copy=first)
-    assert inbox.next_due("/b") == Due(copy=second, prune=1)
+    assert inbox.next_due("/store") == Due(read_back=[first], prune=1)
+    assert inbox.next_due("/a") == Due(copy=[first])
+    assert inbox.next_due("/b") == Due(copy=[first, second], prune=1)
 
 
 def test_an_attempt_that_was_given_up_has_its_tier_pruned_and_the_newest_names_are_kept() -> None:
@@ -74,16 +74,6 @@ def test_an_attempt_that_was_given_up_has_its_tier_pruned_and_the_newest_names_a
         inbox.given_up(str(number), "/store", 3)
     assert inbox.next_due("/store") == Due(prune=3)
     assert inbox.over() == {str(number) for number in range(6, 70)}
-
-
-def test_a_copy_knows_of_the_next_one_and_not_of_itself() -> None:
-    inbox = Inbox()
-    inbox.put(after_commit(1, copy_to=["/a"]))
-    inbox.next_due("/a")
-    inbox.put(after_commit(2, copy_to=["/b"], verify_part=0))
-    assert not inbox.copy_waits("/a")
-    inbox.put(after_commit(3, copy_to=["/a"]))
-    assert inbox.copy_waits("/a")
 
 
 def test_closing_leaves_nothing_undone() -> None:

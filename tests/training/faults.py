@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from convoy.checkpoint import housekeeping
 from convoy.checkpoint.format import Progress
 from convoy.checkpoint.queue import Standing
 from convoy.checkpoint.staging import Staged, Stager
@@ -120,6 +121,18 @@ def know_nothing_of_saves() -> None:
 
     Saver.save_last = save_last  # type: ignore[method-assign]
     Saver.standing = lambda self: ask(self) if ended else Standing()  # type: ignore[method-assign]
+
+
+def slow_chores(seconds: float) -> None:
+    """This rank's writer process takes so long for each part that it reads back or copies, and more."""
+    for name in ("verify_part", "copy_part"):
+        real = getattr(housekeeping, name)
+
+        def slow(*args: Any, real: Callable[..., int] = real, **named: Any) -> int:
+            time.sleep(seconds)
+            return real(*args, **named)
+
+        setattr(housekeeping, name, slow)
 
 
 def no_memory_for_copies(times: int) -> None:

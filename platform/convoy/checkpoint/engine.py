@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from convoy.checkpoint.chores import Busy
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
 from convoy.checkpoint.link import Given, Link
@@ -216,8 +217,15 @@ class Engine:
         return self._link.reports()
 
     def after_commit(self, request: AfterCommit) -> None:
-        """What is to be done between saves. Returns at once; a later request replaces one that has not begun."""
+        """What is to be done between saves. Returns at once; what was asked before is ended first."""
         self._link.after_commit(request)
+
+    def busy(self, tier: int | None = None) -> Busy:
+        """What the writer process has not ended of what it was asked between saves. Never blocks.
+
+        tier: only commits that were saved there are asked about when it comes to reading back; None: all.
+        """
+        return self._link.busy(None if tier is None else self._setup.tiers[tier])
 
     def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> Apart:
         """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.

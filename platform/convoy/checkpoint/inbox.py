@@ -3,7 +3,7 @@
 import collections
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from convoy.checkpoint.messages import AfterCommit, Close, Request, SetLayout, WritePart
 
@@ -21,12 +21,12 @@ class Received:
 
 @dataclass
 class Due:
-    """What is to be done on one tier between saves: of each kind the newest that was asked for."""
+    """What is to be done on one tier between saves. All of it: the other ranks do their part of the same."""
 
-    read_back: AfterCommit | None = None
-    """Of a commit that was saved to this tier."""
-    copy: AfterCommit | None = None
-    """Of a commit that is to come to this tier from another."""
+    read_back: list[AfterCommit] = field(default_factory=list)
+    """Commits that were saved to this tier, in order."""
+    copy: list[AfterCommit] = field(default_factory=list)
+    """Commits that are to come to this tier from another, in order."""
     prune: int | None = None
     """By the gang of this generation."""
 
@@ -79,11 +79,6 @@ class Inbox:
             self._changed.wait_for(lambda: self._writes == 0 and (tier in self._due or self._closing))
             return self._due.pop(tier, None)
 
-    def copy_waits(self, tier: str) -> bool:
-        """Whether a copy to a tier waits for the one under way."""
-        with self._changed:
-            return tier in self._due and self._due[tier].copy is not None
-
     def given_up(self, attempt: str, tier: str, generation: int) -> None:
         """The coordinator's attempt has failed, and no commit of it can ever appear: what it has left is in the way of
         the next one. The tier is pruned when no write is under way, though no commit follows."""
@@ -105,9 +100,9 @@ class Inbox:
 
     def _put_chores(self, request: AfterCommit) -> None:
         if request.verify_part is not None:
-            self._due_on(request.tier).read_back = request
+            self._due_on(request.tier).read_back.append(request)
         for tier in request.copy_to:
-            self._due_on(tier).copy = request
+            self._due_on(tier).copy.append(request)
         for tier in [request.tier, *request.copy_to] if request.prune else []:
             self._due_on(tier).prune = request.generation
 

@@ -8,8 +8,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from convoy.checkpoint.chores import Busy
 from convoy.checkpoint.messages import (
     AfterCommit,
+    Chore,
+    ChoreDone,
     Committed,
     PartWritten,
     Ready,
@@ -21,6 +24,7 @@ from convoy.checkpoint.messages import (
 )
 from convoy.checkpoint.queue import Standing
 from convoy.checkpoint.writer_process import WriterProcess
+from convoy.job.lineage import CommitRef
 
 GRACE_SECONDS = 10.0
 """A writer that has not told of its deadline so long after it hangs, and is given up."""
@@ -60,6 +64,8 @@ class Link:
         self._given: dict[str, Given] = {}
         self._owed: dict[str, Given] = {}
         """What the process was sent and has not answered, forgotten attempts too: whether it hangs, they tell."""
+        self._chores: dict[tuple[Chore, str], CommitRef] = {}
+        """What the process was asked last of each kind on each tier, and has not ended: there it keeps the order."""
         self._sending = threading.Lock()
         self._abandoned: list[WriterProcess] = []
         self._layout_sent: tuple[WriterProcess, SetLayout] | None = None
@@ -132,8 +138,23 @@ class Link:
         return reports
 
     def after_commit(self, request: AfterCommit) -> None:
+        """Returns at once."""
         if self._writer is not None:
+            if request.verify_part is not None:
+                self._chores["reading_back", request.tier] = request.ref
+            self._chores.update((("copying", uri), request.ref) for uri in request.copy_to)
             self._writer.send(request)
+
+    def busy(self, tier: str | None = None) -> Busy:
+        """What the process has not ended of what it was asked between saves; a new process has nothing to end.
+
+        tier: only commits that were saved there are asked about when it comes to reading back; None: all.
+        """
+        if self._chores:
+            self.collect()
+        on = {uri for chore, uri in self._chores if chore == "reading_back"}
+        copying = any(chore == "copying" for chore, _ in self._chores)
+        return Busy(reading_back=bool(on) if tier is None else tier in on, copying=copying)
 
     def close(self, deadline_seconds: float) -> None:
         """End the process, which ends what it is doing; after so long it is killed."""
@@ -147,6 +168,9 @@ class Link:
             self._reports.append(report)
             if isinstance(report, Ready):
                 self.unfit = report.unfit
+            elif isinstance(report, ChoreDone):
+                if self._chores.get((report.chore, report.tier)) == report.ref:
+                    del self._chores[report.chore, report.tier]
             elif isinstance(report, (PartWritten, Committed, SaveFailed)):
                 given = self._given.get(report.attempt) or self._owed.get(report.attempt)
                 if given is not None:
@@ -189,6 +213,7 @@ class Link:
         """At most once without a part written between: after that, storage or machine are at fault, not the process."""
         self._writer = None
         self._owed.clear()
+        self._chores.clear()
         if not self._replaced:
             self._replaced = True
             self.start()

@@ -7,6 +7,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -63,6 +64,8 @@ class Saver:
         self._drafts: dict[int, Commit] = {}
         self._timings: dict[int, Timing] = {}
         self._commits = 0
+        self._left: tuple[Attempt, bool, bool] | None = None
+        """The newest commit, where some rank was busy with an earlier one: is it to be read back still, and copied?"""
         self._skipped = 0
         self._last_error = ""
         self.newest_commit = parent
@@ -110,8 +113,12 @@ class Saver:
         self._engine.plan(self._state())
 
     def standing(self) -> Standing:
-        """What this rank knows of the save that is being written; never blocks."""
-        return Standing() if self._engine is None else self._engine.standing(self._queue.under_way)
+        """What this rank knows of the save that is being written, and what it does besides; never blocks."""
+        if self._engine is None:
+            return Standing()
+        head = self._queue.under_way
+        busy = self._engine.busy(None if head is None else head.tier)
+        return replace(self._engine.standing(head), reading_back=int(busy.reading_back), copying=int(busy.copying))
 
     def settle(self, sums: Standing, step: int) -> None:
         """Draw the conclusions from all ranks' standing, `step` steps done.
@@ -129,7 +136,7 @@ class Saver:
                 "newer one; its checkpoints count, this gang's do not"
             )
         if settled.committed is not None:
-            self._on_commit(settled.committed)
+            self._on_commit(settled.committed, sums)
         lost = settled.moved or settled.given_up
         if lost is not None:
             self._on_failure(lost, settled.start if settled.moved else None, step)
@@ -167,8 +174,14 @@ class Saver:
         return None if self.committed == progress.step else self._last_error
 
     def finish(self, step: int) -> None:
-        """Wait until every save under way is settled; each has its deadline."""
+        """Wait until every save under way is settled; each has its deadline.
+
+        No commit follows the newest one, so that its own chores come after those of the one before it.
+        """
         self._exchange(step, until=0)
+        if self._left is not None and self._engine is not None:
+            left, self._left = self._left, None
+            self._engine.after_commit(self._chores(*left))
 
     def close(self, deadline_seconds: float) -> None:
         """End the writer process. What it does between saves, such as copying to other tiers, gets so long to end."""
@@ -195,13 +208,16 @@ class Saver:
         assert self._engine is not None
         self._engine.submit(attempt, self._drafts[attempt.step], self._assignment.config.checkpoint.deadline_seconds)
 
-    def _on_commit(self, attempt: Attempt) -> None:
+    def _on_commit(self, attempt: Attempt, sums: Standing) -> None:
+        """What some rank still does for an earlier commit, no rank does for this one."""
         assert self._engine is not None
         self._engine.forget(attempt)
         self._log.committed(attempt, self._timings[attempt.step])
         self._done(attempt.step)
         self.newest_commit = CommitRef(generation=self._assignment.generation, step=attempt.step)
-        self._engine.after_commit(self._chores(attempt))
+        read_back, copy = sums.reading_back == 0, sums.copying == 0
+        self._engine.after_commit(self._chores(attempt, read_back, copy))
+        self._left = None if read_back and copy else (attempt, not read_back, not copy)
         self._commits += 1
 
     def _on_failure(self, attempt: Attempt, retried: Attempt | None, step: int) -> None:
@@ -231,14 +247,15 @@ class Saver:
             if at is not None:
                 timing.staged, timing.joined = at - timing.began, self._engine.waited_seconds - timing.waited
 
-    def _chores(self, attempt: Attempt) -> "AfterCommit":
+    def _chores(self, attempt: Attempt, read_back: bool, copy: bool) -> "AfterCommit":
         """Each part is read back by a rank of another host; where all ranks share one, from the storage itself."""
-        from convoy.checkpoint.chores import chores
+        from convoy.checkpoint.chores import Busy, chores
 
         place, config = self._ranks.place, self._assignment.config.checkpoint
         hosts = [str(rank // place.host_ranks) for rank in range(place.world_size)]
         ref = CommitRef(generation=self._assignment.generation, step=attempt.step)
-        return chores(ref, attempt.tier, self._tiers, place.rank, hosts, self._commits, config.verify)
+        busy = Busy(reading_back=not read_back, copying=not copy)
+        return chores(ref, attempt.tier, self._tiers, place.rank, hosts, self._commits, config.verify, busy)
 
     def _session(self) -> str:
         box = [uuid.uuid4().hex[:12]]

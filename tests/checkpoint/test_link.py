@@ -1,0 +1,106 @@
+"""What a rank's writer process has still to do between saves is known at each moment, without a wait."""
+
+from typing import Any
+
+import pytest
+
+from convoy.checkpoint import link
+from convoy.checkpoint.chores import Busy
+from convoy.checkpoint.link import Link
+from convoy.checkpoint.messages import AfterCommit, Chore, ChoreDone, Report, Request, WriterSetup
+from convoy.config.checkpoint import StoreConfig
+from convoy.job.lineage import CommitRef
+
+TIERS = ["root", "near", "far"]
+
+
+class Process:
+    """A writer process that says what it is told to say."""
+
+    def __init__(self, setup: WriterSetup) -> None:
+        self.reports: list[Report] = []
+        self.sent: list[Request] = []
+        self.lives = True
+
+    def start(self) -> None: ...
+
+    def send(self, request: Request) -> None:
+        self.sent.append(request)
+
+    def poll(self) -> list[Report]:
+        reports, self.reports = self.reports, []
+        return reports
+
+    def alive(self) -> bool:
+        return self.lives
+
+    def ended(self) -> bool:
+        return not self.lives
+
+
+@pytest.fixture
+def linked(monkeypatch: pytest.MonkeyPatch) -> Link:
+    monkeypatch.setattr(link, "WriterProcess", Process)
+    made = Link(WriterSetup(tiers=TIERS, store=StoreConfig(), keep_last=1, keep_every_steps=None))
+    made.start()
+    return made
+
+
+def process(linked: Link) -> Any:
+    return linked._writer
+
+
+def ask(linked: Link, step: int, **fields: Any) -> None:
+    ref = CommitRef(generation=1, step=step)
+    linked.after_commit(AfterCommit(ref=ref, tier="root", writer=0, generation=1, **fields))
+
+
+def done(linked: Link, chore: Chore, step: int, tier: str) -> None:
+    process(linked).reports.append(ChoreDone(chore=chore, ref=CommitRef(generation=1, step=step), tier=tier))
+
+
+def test_a_chore_is_under_way_from_when_it_is_asked_until_its_end_is_told(linked: Link) -> None:
+    assert linked.busy() == Busy()
+    ask(linked, 1, verify_part=0, copy_to=["near", "far"])
+    assert linked.busy() == Busy(reading_back=True, copying=True)
+    done(linked, "reading_back", 1, "root")
+    assert linked.busy() == Busy(copying=True)
+    done(linked, "copying", 1, "near")
+    assert linked.busy() == Busy(copying=True)
+    done(linked, "copying", 1, "far")
+    assert linked.busy() == Busy()
+
+
+def test_pruning_alone_makes_nobody_busy(linked: Link) -> None:
+    ask(linked, 1, prune=True)
+    assert linked.busy() == Busy()
+    assert len(process(linked).sent) == 1
+
+
+def test_the_end_of_an_earlier_chore_is_not_that_of_the_newest(linked: Link) -> None:
+    ask(linked, 1, verify_part=0)
+    ask(linked, 2, verify_part=0)
+    done(linked, "reading_back", 1, "root")
+    assert linked.busy() == Busy(reading_back=True)
+    done(linked, "reading_back", 2, "root")
+    assert linked.busy() == Busy()
+
+
+def test_reading_back_on_a_tier_that_hangs_is_no_matter_of_another(linked: Link) -> None:
+    ask(linked, 1, verify_part=0)
+    assert linked.busy("root") == linked.busy() == Busy(reading_back=True)
+    assert linked.busy("near") == Busy()
+
+
+def test_a_process_that_replaces_one_that_died_has_nothing_to_end(linked: Link) -> None:
+    ask(linked, 1, verify_part=0, copy_to=["near"])
+    process(linked).lives = False
+    linked.expect("a", 10.0, coordinator=True)
+    assert process(linked).lives
+    assert linked.busy() == Busy()
+
+
+def test_nothing_is_asked_of_a_process_that_is_not_there(linked: Link) -> None:
+    linked._writer = None
+    ask(linked, 1, verify_part=0, copy_to=["near"])
+    assert linked.busy() == Busy()
