@@ -35,8 +35,8 @@ class CheckpointConfig(Frozen):
     every_steps: int | None = Field(200, ge=1)
     """Save at each multiple of this many steps; null saves only at the end."""
     tiers: tuple[str, ...] = ()
-    """Further shared places, in order, such as `s3://bucket/prefix`. Each commit under `root` is copied to all of
-    them, and while `root` takes no writes a save goes to the next one."""
+    """Further shared places, in order, such as `s3://bucket/prefix`. The newest commit under `root` is copied to all
+    of them, as often as they take it, and the last one; while `root` takes no writes a save goes to the next one."""
     root_is_shared: bool = False
     """`root` is a path that every machine of a remote cluster has mounted, such as FSx for Lustre."""
     deadline_seconds: float = Field(900.0, gt=0, le=3600)
@@ -45,7 +45,8 @@ class CheckpointConfig(Frozen):
     alert_after_failures: int = Field(3, ge=1)
     """So many saves in a row without a commit are shown as an alert."""
     verify: bool = True
-    """Read every commit back, each part by another node than wrote it. Only such commits count for retention."""
+    """Read the newest commit back, each part by another node than wrote it, as often as the storage gives it, and the
+    last one. Only such commits count for retention."""
     retention: RetentionConfig = RetentionConfig()
     store: StoreConfig = StoreConfig()
     export_model: bool = True
