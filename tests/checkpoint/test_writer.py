@@ -13,8 +13,10 @@ import pytest
 
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.messages import Committed, PartWritten, Ready, SaveFailed, SetLayout
+from convoy.checkpoint.saves import find_commit
 from convoy.checkpoint.writer import NICENESS
 from convoy.config.checkpoint import StoreConfig
+from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
 from tests.checkpoint.torchless import TinyState, form, newest, restored
 from tests.checkpoint.writers import WAIT_SECONDS, Writers, writers
@@ -101,6 +103,56 @@ def test_a_part_that_fails_on_one_writer_fails_the_save_for_all_with_its_reason(
     for writer in range(2):
         gang.write(store.uri, writer, 5, attempt="b")
     assert gang.await_report(0, Committed).attempt == f"{gang.session}-b"
+
+
+def shards(store: Store, attempt: str) -> list[str]:
+    """Names of what is there of an attempt, of whatever step."""
+    return [name.split("/")[3] for name in store.sizes("shards/") if name.split("/")[2] == attempt]
+
+
+def test_a_coordinator_whose_own_part_fails_leaves_word_for_those_who_wait_for_its_commit(
+    gang: Writers, local: Store
+) -> None:
+    gang.write(local.uri, 1, 5)
+    gang.await_report(1, PartWritten)
+    gang.write(local.uri, 0, 5, buffer="/nowhere/staged")
+    told = f"writer 0: {gang.await_report(0, SaveFailed).error}"
+    ref, attempt = CommitRef(generation=1, step=5), f"{gang.session}-a"
+    wait_for(lambda: find_commit(local, ref, attempt) == told)
+    made = STATE.save(local, 5, attempt="b")
+    assert find_commit(local, ref, attempt) == made
+
+
+def test_a_commit_that_fails_is_told_to_those_who_wait_for_it_too(gang: Writers, local: Store) -> None:
+    (Path(local.uri) / "commits").write_text("in the way")
+    for writer in range(2):
+        gang.write(local.uri, writer, 5)
+    assert "commits" in gang.await_report(0, SaveFailed).error
+    wait_for(lambda: "failed-00000.txt" in shards(local, f"{gang.session}-a"))
+
+
+def test_what_a_failed_save_has_left_goes_though_no_commit_follows(tmp_path: Path) -> None:
+    root = open_store(str(tmp_path / "root"))
+    form(root)
+    with writers(tmp_path, [root.uri]) as gang:
+        gang.write(root.uri, 0, 5)
+        gang.await_report(0, PartWritten)
+        gang.write(root.uri, 1, 5, buffer="/nowhere/staged")
+        gang.await_report(0, SaveFailed)
+        wait_for(lambda: shards(root, "0-a") == ["failed-00001.txt"])
+
+
+def test_what_a_save_has_left_stays_where_its_commit_may_be_there(tmp_path: Path) -> None:
+    root = open_store(str(tmp_path / "root"))
+    form(root)
+    (Path(root.uri) / "commits").write_text("in the way")
+    with writers(tmp_path, [root.uri]) as gang:
+        for writer in range(2):
+            gang.write(root.uri, writer, 5, attempt="begun")
+        gang.await_report(0, SaveFailed)
+        gang.write(root.uri, 0, 6, deadline_seconds=0.3)
+        wait_for(lambda: shards(root, "0-a") == ["failed-00000.txt"])
+        assert len(shards(root, "0-begun")) == 5  # two files, two records, and word of the failure
 
 
 def test_a_save_that_is_not_complete_in_time_is_given_up(gang: Writers, local: Store) -> None:

@@ -10,9 +10,12 @@ import pytest
 import torch
 
 from convoy.checkpoint import CheckpointError, Checkpoints
+from convoy.checkpoint.messages import Committed, PartWritten, Ready, SaveFailed
 from convoy.storage import open_store
+from tests.checkpoint.torchless import TinyState, form
+from tests.checkpoint.writers import writers as writer_processes
 from tests.ranks import on_ranks
-from tests.system.mounts import Disk
+from tests.system.mounts import MIB, Disk
 from tests.system.processes import children, hangs, wait_until
 
 pytestmark = pytest.mark.system
@@ -78,6 +81,32 @@ def test_a_save_that_the_disk_refuses_fails_and_the_one_before_it_stands(disk: D
         assert restored_step(ckpt) == 3
         assert [ref.step for ref in ckpt.commits()] == [1, 3]
     assert damaged(disk.path / "job") == []
+
+
+def test_a_save_that_fails_on_a_full_disk_leaves_nothing_there(disk: Disk, tmp_path: Path) -> None:
+    """The part of one writer fits, the other's does not; no commit follows that would have it pruned."""
+    root = open_store(str(disk.path / "job"))
+    form(root)
+    with writer_processes(tmp_path, [root.uri], TinyState(sizes=(12 * MIB, 4 * MIB))) as gang:
+        gang.await_report(0, Ready)
+        gang.write(root.uri, 0, 5, deadline_seconds=6.0)
+        gang.await_report(0, PartWritten)
+        with disk.full():
+            assert free(disk) < 2 * MIB
+            gang.write(root.uri, 1, 5)
+            assert "No space left on device" in gang.await_report(1, SaveFailed).error
+            gang.await_report(0, SaveFailed)
+            wait_until(lambda: free(disk) > 11 * MIB, "what the save has left is still there")
+        assert [name for name in root.sizes("shards/") if not name.endswith(".txt")] == []
+        for writer in range(2):
+            gang.write(root.uri, writer, 5, attempt="b")
+        assert gang.await_report(0, Committed).commit.step == 5
+
+
+def free(disk: Disk) -> int:
+    """Bytes, some of them reserved by the file system."""
+    status = os.statvfs(disk.path)
+    return status.f_bfree * status.f_frsize
 
 
 @pytest.mark.parametrize("fault", FAULTS)

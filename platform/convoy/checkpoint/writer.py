@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from convoy.checkpoint.commits import check_mounted
-from convoy.checkpoint.coordinator import SupersededError, commit_when_complete
+from convoy.checkpoint.commits import check_mounted, create_commit
+from convoy.checkpoint.coordinator import SupersededError, WriterFailedError, commit_to_make
 from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.inbox import Inbox
 from convoy.checkpoint.messages import (
@@ -34,6 +34,7 @@ from convoy.checkpoint.messages import (
 )
 from convoy.checkpoint.parts import GivenUpError, GoOn, abort_attempt, write_part
 from convoy.checkpoint.tiers import Tiers
+from convoy.storage import Store
 
 READY_SECONDS = 20.0
 """A tier that has not proven itself by then does not hold up the others."""
@@ -76,14 +77,25 @@ class Writer:
                 raise GivenUpError("the gang gave it up")
 
         try:
-            self._save(request, since, go_on)
-        except Exception as error:
-            superseded = isinstance(error, SupersededError)
-            self._report(SaveFailed(attempt=request.attempt, error=one_line(error), superseded=superseded))
+            store = self._write_part(request, since, go_on)
             if request.draft is None:
-                self._tell_coordinator(request, one_line(error))
+                return
+            pause = self._inbox.wait_for_write
+            commit = commit_to_make(store, self._tiers.root(), request, go_on=go_on, sleep=pause)
+        except Exception as error:
+            self._failed(request, error)
+            if request.draft is not None and not isinstance(error, SupersededError):
+                # Nobody else could have made this attempt's commit: none will ever come.
+                self._inbox.given_up(request.attempt, request.tier, request.generation)
+            return
+        try:
+            commit = create_commit(store, commit)
+            self._report(Committed(attempt=request.attempt, commit=commit, seconds=time.monotonic() - since))
+        except Exception as error:
+            self._failed(request, error)
 
-    def _save(self, request: WritePart, since: float, go_on: GoOn) -> None:
+    def _write_part(self, request: WritePart, since: float, go_on: GoOn) -> Store:
+        """Write the part; where it is now."""
         left = since + request.deadline_seconds - time.monotonic()
         store = self._tiers.store(request.tier, left)
         check_mounted(store, request.generation)
@@ -91,13 +103,19 @@ class Writer:
         record = write_part(store, request, self._layout, data, self._setup.threads, go_on=go_on)
         written, took = sum(file.bytes for file in record.files), time.monotonic() - since
         self._report(PartWritten(attempt=request.attempt, bytes=written, seconds=took))
-        if request.draft is not None:
-            root, pause = self._tiers.root(), self._inbox.wait_for_write
-            commit = commit_when_complete(store, root, request, go_on=go_on, sleep=pause)
-            self._report(Committed(attempt=request.attempt, commit=commit, seconds=time.monotonic() - since))
+        return store
 
-    def _tell_coordinator(self, request: WritePart, reason: str) -> None:
-        """In a thread that may hang where the store does: the next attempt must not wait for it."""
+    def _failed(self, request: WritePart, error: Exception) -> None:
+        superseded, reason = isinstance(error, SupersededError), one_line(error)
+        self._report(SaveFailed(attempt=request.attempt, error=reason, superseded=superseded))
+        if not isinstance(error, WriterFailedError):  # which is there for all to read
+            self._tell_others(request, reason)
+
+    def _tell_others(self, request: WritePart, reason: str) -> None:
+        """Leave word in the store, for the coordinator, and from it for those who wait for its commit.
+
+        In a thread that may hang where the store does: the next attempt must not wait for it.
+        """
 
         def tell() -> None:
             with contextlib.suppress(Exception):

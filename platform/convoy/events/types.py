@@ -210,6 +210,20 @@ class CheckpointVerified(Event):
     """Why the part could not be read: an outage. Damage has its own event."""
 
 
+class CheckpointMisread(Event):
+    """A host read part of a commit otherwise than it was written, and another host found it whole: nothing is marked.
+    Memory, network or a disk cache of that host is at fault."""
+
+    kind: Literal["checkpoint_misread"] = "checkpoint_misread"
+    from_generation: int
+    step: int
+    tier: str
+    part: int
+    host: str
+    """That reads wrongly."""
+    error: str
+
+
 class CheckpointCopied(Event):
     """A commit exists on a further tier too, or `error` says why not (rank 0)."""
 
@@ -319,6 +333,7 @@ AnyEvent = Annotated[
     | CheckpointAlert
     | CheckpointDamaged
     | CheckpointVerified
+    | CheckpointMisread
     | CheckpointCopied
     | CheckpointsPruned
     | Restored

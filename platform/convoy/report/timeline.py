@@ -10,6 +10,7 @@ from convoy.events.types import (
     CheckpointCopied,
     CheckpointDamaged,
     CheckpointFailed,
+    CheckpointMisread,
     CheckpointSaved,
     CheckpointSkipped,
     CheckpointsPruned,
@@ -90,6 +91,10 @@ def _unverified(e: CheckpointVerified) -> Moment | None:
     return Moment(t=e.t, text=text, tone="warning")
 
 
+def _misread(e: CheckpointMisread) -> Moment:
+    return Moment(t=e.t, text=f"Host {e.host} is not to be trusted with checkpoints: {e.error}", tone="bad")
+
+
 def _copied(e: CheckpointCopied) -> Moment:
     what = f"Checkpoint at step {e.step:,}"
     if e.error is not None:
@@ -160,6 +165,7 @@ _WRITERS: dict[type[Event], Callable[[Any], Moment | None]] = {
     CheckpointAlert: _save_alert,
     CheckpointDamaged: _damaged,
     CheckpointVerified: _unverified,
+    CheckpointMisread: _misread,
     CheckpointCopied: _copied,
     CheckpointsPruned: _pruned,
     ExportFailed: _not_exported,

@@ -13,6 +13,7 @@ from convoy.events.types import (
     CheckpointCopied,
     CheckpointDamaged,
     CheckpointFailed,
+    CheckpointMisread,
     CheckpointSaved,
     CheckpointSkipped,
     CheckpointsPruned,
@@ -114,6 +115,13 @@ class SaveLog:
                 from_generation=ref.generation, step=ref.step, tier=report.tier, error=error or "not as written"
             )
             self._events.append(told)
+            return
+        if report.misread_by:
+            wrong = CheckpointMisread(
+                from_generation=ref.generation, step=ref.step, tier=report.tier, part=report.part,
+                host=report.misread_by, error=error or "",
+            )  # fmt: skip
+            self._events.append(wrong)
             return
         self._events.append(
             CheckpointVerified(
