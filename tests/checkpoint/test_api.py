@@ -314,6 +314,42 @@ def test_all_ranks_have_the_same_commits_and_skip_the_same_saves(tmp_path: Path)
     assert gang(3, tmp_path, restored) == [(3, True)] * 3
 
 
+def save_while_one_rank_settles(rank: int, uri: str) -> list[Any]:
+    with Checkpoints(uri) as ckpt:
+        ckpt.save(1, sharded()).wait()
+        if rank == 1:
+            stopped_writer(ckpt)
+        dist.barrier()
+        pending = [ckpt.save(step, sharded()) for step in (2, 3)]
+        saves, align = ckpt._saves, ckpt._saves.align
+
+        def align_and_go_on(views: Any) -> Any:
+            """Rank 0 learns that save 2 is committed after it told the others that it is under way; rank 1 does not."""
+            concluded = align(views)
+            if rank == 1:
+                saves.lock.acquire()
+                resumed_writer(ckpt)
+            else:
+                until = time.monotonic() + 20
+                while len(saves.steps) > 1:
+                    assert time.monotonic() < until
+                    time.sleep(0.01)
+            return concluded
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(saves, "align", align_and_go_on)
+            pending.append(ckpt.save(4, sharded()))
+        if rank == 1:
+            saves.lock.release()
+        dist.barrier()
+        pending.append(ckpt.save(5, sharded(), may_skip=False))
+        return [p.skipped or p.wait().step for p in pending]
+
+
+def test_whether_a_save_is_skipped_follows_from_what_the_ranks_told_alone(tmp_path: Path) -> None:
+    assert gang(2, tmp_path, save_while_one_rank_settles) == [[2, 3, True, 5]] * 2
+
+
 def restored(rank: int, uri: str) -> tuple[int, bool]:
     with Checkpoints(uri) as ckpt:
         state, wanted = sharded(-1.0), sharded()
@@ -346,6 +382,28 @@ def save_one_that_fails(rank: int, uri: str) -> list[str]:
 
 def test_a_rank_whose_part_failed_fails_the_save_for_all_and_the_next_one_commits(tmp_path: Path) -> None:
     assert gang(3, tmp_path, save_one_that_fails) == [["step 2 was not saved: the writer process ended", "3"]] * 3
+
+
+def save_that_the_coordinator_fails(rank: int, uri: str) -> str:
+    with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
+        ckpt.save(1, sharded()).wait()
+        link = ckpt._engine._link
+        send = link.send
+
+        def send_wrong(given: Any, layout: Any, request: Any) -> None:
+            send(given, layout, request.model_copy(update={"buffer": "/nowhere"}))
+
+        if rank == 0:
+            link.send = send_wrong  # type: ignore[method-assign]
+        with pytest.raises(CheckpointError) as error:
+            ckpt.save(2, sharded()).wait(timeout_seconds=20.0)
+        return str(error.value)
+
+
+def test_a_coordinator_that_fails_is_heard_of_long_before_the_deadline(tmp_path: Path) -> None:
+    first, second = gang(2, tmp_path, save_that_the_coordinator_fails)
+    assert first == "step 2 was not saved: [Errno 2] No such file or directory: '/nowhere'"
+    assert second == "step 2 was not saved: writer 0: [Errno 2] No such file or directory: '/nowhere'"
 
 
 def wrong_on_one_rank(rank: int, uri: str) -> list[str]:

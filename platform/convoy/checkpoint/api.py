@@ -25,9 +25,10 @@ from convoy.checkpoint.marks import mark_damaged
 from convoy.checkpoint.messages import AfterCommit, Pruned, WriterSetup
 from convoy.checkpoint.prune import prune
 from convoy.checkpoint.queue import Attempt
-from convoy.checkpoint.saves import Outcome, Saves, View
+from convoy.checkpoint.saves import Outcome, Saves
 from convoy.checkpoint.staging import Staged
 from convoy.checkpoint.verify import verify_commit
+from convoy.checkpoint.views import Agreed, View
 from convoy.config.checkpoint import RetentionConfig, StoreConfig
 from convoy.config.errors import ConfigError
 from convoy.job.generations import CommitsLostError, GenerationLostError, form_generation, rewind
@@ -157,14 +158,18 @@ class Checkpoints:
             self._saves.wait_for_room()
         checked, error = self._checked(state)
         told = self._everyones((error, step, checked is not None and self._engine.fits(checked), self._saves.view()))
-        self._agree(told)
+        agreed = self._agree(told)
         self._begin_generation()
-        self._check_step(step)
+        self._check_step(step, agreed)
         assert checked is not None
         if not all(fits for _, _, fits, _ in told):
             with self._saves.lock:
                 self._engine.plan(checked)
-        return self._begin(step, checked)
+        if agreed.may_add:
+            return self._begin(step, checked)
+        self.skipped += 1
+        log.warning("step %d is not saved: two saves are under way", step)
+        return Pending(step, None, _skipped(step), skipped=True)
 
     def restore(self, state: Mapping[str, Any]) -> Restored | None:
         """Fill `state` in place from the newest commit that loads whole; None only if there never was a commit.
@@ -241,10 +246,6 @@ class Checkpoints:
             copies.append(self._engine.copy(slot))
 
         begun = self._saves.add(step, self._draft(step), stage)
-        if begun is None:
-            self.skipped += 1
-            log.warning("step %d is not saved: two saves are under way", step)
-            return Pending(step, None, _skipped(step), skipped=True)
         return Pending(step, copies[0], self._result(begun))
 
     def _save_now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
@@ -280,24 +281,25 @@ class Checkpoints:
         except CheckpointError as error:
             return None, str(error)
 
-    def _agree(self, told: list[tuple[str | None, int, bool, View]]) -> None:
+    def _agree(self, told: list[tuple[str | None, int, bool, View]]) -> Agreed:
         errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(told) if error]
         steps = sorted({step for _, step, *_ in told})
         if errors:
             raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(told) == 1 else errors[0])
         if len(steps) > 1:
             raise CheckpointError(f"the ranks save different steps: {steps}")
-        self._saves.align(view for *_, view in told)
-        if self._saves.superseded:
-            raise CheckpointError(self._saves.superseded)
+        agreed = self._saves.align([view for *_, view in told])
+        if agreed.superseded:
+            raise CheckpointError(agreed.superseded)
+        return agreed
 
-    def _check_step(self, step: int) -> None:
+    def _check_step(self, step: int, agreed: Agreed) -> None:
         assert self._generation is not None
         parent = self._generation.parent
-        newest = max(self._saves.newest, parent.step if parent else -1)
+        newest = max(agreed.newest, parent.step if parent else -1)
         if step <= newest:
             raise CheckpointError(f"step {step}: the newest commit is of step {newest}; rewind to save this one again")
-        if step in self._saves.steps:
+        if step in agreed.steps:
             raise CheckpointError(f"step {step} is being saved already")
 
     def _begin_generation(self) -> None:
@@ -361,7 +363,8 @@ class Checkpoints:
 
     def _mark(self, damage: Damage) -> None:
         log.error("the commit of step %d is damaged: %s", damage.ref.step, damage.error)
-        mark_damaged(self._stores[damage.tier], damage.ref, damage.error)
+        tier = self._stores[damage.tier]
+        mark_damaged(tier, damage.ref, damage.error, host=damage.host, confirmed_by=damage.confirmed_by)
 
     def _everyones(self, value: T) -> list[T]:
         if self._group is None:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.engine import Engine
@@ -19,8 +19,9 @@ from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, sh
 from convoy.checkpoint.link import GRACE_SECONDS
 from convoy.checkpoint.messages import AfterCommit, Committed, Copied, PartVerified, Pruned, Report, SaveFailed
 from convoy.checkpoint.queue import Attempt, SaveQueue, Settled, Standing
+from convoy.checkpoint.views import Agreed, View, agreed
 from convoy.job.lineage import CommitRef
-from convoy.storage import Store, StoreUnavailable
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 IDLE_SECONDS = 2.0
 WRITING_SECONDS = 0.02
@@ -47,17 +48,6 @@ class Outcome:
     """Why there is no commit; None: there is."""
     commit: Commit | None = None
     """Where this rank knows it already."""
-
-
-@dataclass(frozen=True)
-class View:
-    """What a rank tells the others of its saves."""
-
-    under_way: dict[int, int] = field(default_factory=dict)
-    """Tier that each is being written to, by number."""
-    settled: dict[int, str | None] = field(default_factory=dict)
-    """The newest ones by number, with the error; None: committed."""
-    superseded: str | None = None
 
 
 class Saves:
@@ -90,6 +80,7 @@ class Saves:
         self._pause = LOOK_SECONDS[0]
         self._gave_up_at = 0.0
         self._superseded: str | None = None
+        """Why no save of this session counts any more."""
         self._waiting = 0
         self._closing = False
         self.newest = 0
@@ -100,11 +91,6 @@ class Saves:
         started.result()  # what is submitted before there is a writer process would be lost
 
     @property
-    def superseded(self) -> str | None:
-        """Why no save of this session counts any more."""
-        return self._superseded
-
-    @property
     def steps(self) -> list[int]:
         with self._changed:
             return self._queue.steps
@@ -112,11 +98,17 @@ class Saves:
     def view(self) -> View:
         with self._changed:
             self._follow()
-            return View({a.number: a.tier for a in self._queue.attempts}, dict(self._settled), self._superseded)
+            attempts = self._queue.attempts
+            return View(
+                under_way={attempt.number: attempt.tier for attempt in attempts},
+                steps={attempt.number: attempt.step for attempt in attempts},
+                settled=dict(self._settled),
+                newest=self.newest,
+                superseded=self._superseded,
+            )
 
-    def align(self, views: Iterable[View]) -> None:
+    def align(self, views: Sequence[View]) -> Agreed:
         """Draw the same conclusions as all others who are given the same views."""
-        views = list(views)
         with self._changed:
             settled = [view.settled for view in views]
             for attempt in self._queue.attempts:
@@ -128,18 +120,22 @@ class Saves:
                 else:
                     furthest = max(view.under_way.get(attempt.number, 0) for view in views)
                     self._move(attempt.number, furthest)
-            self._superseded = next((v.superseded for v in views if v.superseded), self._superseded)
+            conclusions = agreed(views)
+            self._superseded = conclusions.superseded or self._superseded
+            return conclusions
 
-    def add(self, step: int, draft: Commit, stage: Callable[[int], None]) -> "Future[Outcome] | None":
-        """Stage into a free slot and begin, or wait for the save under way; None: there is no free slot."""
+    def add(self, step: int, draft: Commit, stage: Callable[[int], None]) -> "Future[Outcome]":
+        """Stage into a free slot and begin, or wait for the save under way. Raises ValueError if there is none."""
         with self._changed:
-            if not self._queue.may_add():
-                return None
+            outcome: Future[Outcome] = Future()
             stage(self._queue.free_slot())
+            if self._superseded is not None:  # since this rank told the others what it knew
+                outcome.set_result(Outcome(Attempt(step, 0, 0, ""), error=self._superseded))
+                return outcome
             begun = self._queue.add(step)
             number = self._queue.attempts[-1].number
             self._drafts[number] = draft
-            outcome = self._under_way[number] = Future()
+            self._under_way[number] = outcome
             if begun is not None:
                 self._submit(begun)
             self._changed.notify_all()
@@ -328,5 +324,9 @@ def find_commit(store: Store, ref: CommitRef, attempt: str) -> Commit | str | No
         return read_commit(store, ref)
     failed = store.sizes(shards_prefix(ref.generation, ref.step, attempt) + failed_name(0)[:7])
     for name in failed:
-        return store.read(name).decode(errors="replace")
+        with contextlib.suppress(ObjectMissing):  # pruned meanwhile
+            said = store.read(name).decode(errors="replace")
+            with contextlib.suppress(CommitGoneError):  # made meanwhile; its coordinator may not have heard of that
+                return read_commit(store, ref)
+            return said
     return None

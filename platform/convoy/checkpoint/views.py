@@ -1,0 +1,49 @@
+"""What the ranks of an opened store tell each other when they save, and what follows from it: the same on each.
+
+A rank settles its saves whenever it learns of them. So by the time that a save begins its own queue may know more than
+it has told: what all ranks must do alike follows from what was told alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from convoy.checkpoint.queue import MOST
+
+
+@dataclass(frozen=True)
+class View:
+    """What a rank tells the others of its saves."""
+
+    under_way: dict[int, int] = field(default_factory=dict)
+    """Tier that each is being written to, by number."""
+    steps: dict[int, int] = field(default_factory=dict)
+    """Their steps, by number."""
+    settled: dict[int, str | None] = field(default_factory=dict)
+    """The newest ones by number, with the error; None: committed."""
+    newest: int = 0
+    """Step of the newest commit that was made here."""
+    superseded: str | None = None
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What follows from the views of all ranks."""
+
+    steps: frozenset[int]
+    """Of the saves that no rank has settled."""
+    newest: int
+    """Step of the newest commit that any rank knows to have been made here."""
+    superseded: str | None = None
+    """Why no save of this session counts any more."""
+
+    @property
+    def may_add(self) -> bool:
+        """Whether every rank has a free buffer, once it has settled what another one has."""
+        return len(self.steps) < MOST
+
+
+def agreed(views: Sequence[View]) -> Agreed:
+    settled = {number for view in views for number in view.settled}
+    steps = {step for view in views for number, step in view.steps.items() if number not in settled}
+    superseded = next((view.superseded for view in views if view.superseded), None)
+    return Agreed(frozenset(steps), max(view.newest for view in views), superseded)
