@@ -206,12 +206,14 @@ def test_while_the_first_tier_takes_nothing_the_next_one_has_the_commit(tmp_path
         (first / "shards").rename(first / "away")
         (first / "shards").write_text("in the way")
         assert ckpt.save(2, state).wait().step == 2
+        assert ckpt.save(3, state).wait().step == 3
+    assert [path.name[-6:] for path in (second / "shards" / "000001-000000003").iterdir()] == ["0002-1"]
     assert "commits/000001-000000002.json" in open_store(str(second)).sizes("commits/")
     with Checkpoints(str(first), tiers=[str(second)]) as ckpt:
         found = {"t": torch.zeros(10)}
         restored = ckpt.restore(found)
         assert restored is not None
-        assert (restored.step, restored.tier) == (2, 1)
+        assert (restored.step, restored.tier) == (3, 1)
         assert torch.equal(found["t"], state["t"])
 
 

@@ -8,14 +8,15 @@ from convoy.checkpoint.views import View, agreed
 from tests.campaign import examples
 
 
-def view(added: int, settled: int, **other: int) -> View:
+def view(added: int, settled: int, newest: int = 0, first_tier: int = 0) -> View:
     """A rank that has settled the first so many of the saves that were added; save n is of step 10 n."""
     under_way = range(settled, added)
     return View(
         under_way=dict.fromkeys(under_way, 0),
         steps={number: 10 * number for number in under_way},
         settled=dict.fromkeys(range(max(0, settled - 8), settled)),
-        **other,
+        newest=newest,
+        first_tier=first_tier,
     )
 
 
@@ -27,6 +28,11 @@ def test_a_save_is_under_way_until_any_rank_has_settled_it() -> None:
 
 def test_the_newest_commit_is_that_of_the_rank_which_knows_most() -> None:
     assert agreed([view(3, 1, newest=10), view(3, 2, newest=20)]).newest == 20
+
+
+def test_a_save_begins_past_the_tier_that_any_rank_knows_to_take_nothing() -> None:
+    assert agreed([view(3, 3, first_tier=1), view(3, 2)]).first_tier == 1
+    assert agreed([view(3, 3), view(3, 2)]).first_tier == 0
 
 
 def test_one_rank_that_was_overtaken_is_enough() -> None:

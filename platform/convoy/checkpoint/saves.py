@@ -81,6 +81,7 @@ class Saves:
         self._gave_up_at = 0.0
         self._superseded: str | None = None
         """Why no save of this session counts any more."""
+        self._first_tier = 0  # that the next save begins on, as the ranks have agreed
         self._waiting = 0
         self._closing = False
         self.newest = 0
@@ -100,10 +101,11 @@ class Saves:
             self._follow()
             attempts = self._queue.attempts
             return View(
-                under_way={attempt.number: attempt.tier for attempt in attempts},
+                under_way={attempt.number: attempt.tried for attempt in attempts},
                 steps={attempt.number: attempt.step for attempt in attempts},
                 settled=dict(self._settled),
                 newest=self.newest,
+                first_tier=self._queue.first_tier,
                 superseded=self._superseded,
             )
 
@@ -121,6 +123,7 @@ class Saves:
                     furthest = max(view.under_way.get(attempt.number, 0) for view in views)
                     self._move(attempt.number, furthest)
             conclusions = agreed(views)
+            self._first_tier = conclusions.first_tier
             self._superseded = conclusions.superseded or self._superseded
             return conclusions
 
@@ -132,7 +135,7 @@ class Saves:
             if self._superseded is not None:  # since this rank told the others what it knew
                 outcome.set_result(Outcome(Attempt(step, 0, 0, ""), error=self._superseded))
                 return outcome
-            begun = self._queue.add(step)
+            begun = self._queue.add(step, self._first_tier)
             number = self._queue.attempts[-1].number
             self._drafts[number] = draft
             self._under_way[number] = outcome
@@ -290,8 +293,8 @@ class Saves:
             self._errors[head.name] = error
             self._settle(Standing(failed=1))
 
-    def _move(self, number: int, tier: int) -> None:
-        while (head := self._queue.under_way) is not None and head.number == number and head.tier < tier:
+    def _move(self, number: int, tried: int) -> None:
+        while (head := self._queue.under_way) is not None and head.number == number and head.tried < tried:
             self._errors[head.name] = "another rank could not write it"
             self._settle(Standing(failed=1))
 

@@ -15,13 +15,15 @@ class View:
     """What a rank tells the others of its saves."""
 
     under_way: dict[int, int] = field(default_factory=dict)
-    """Tier that each is being written to, by number."""
+    """Tiers that each has failed on, by number: how far it has moved on from the one that it began on."""
     steps: dict[int, int] = field(default_factory=dict)
     """Their steps, by number."""
     settled: dict[int, str | None] = field(default_factory=dict)
     """The newest ones by number, with the error; None: committed."""
     newest: int = 0
     """Step of the newest commit that was made here."""
+    first_tier: int = 0
+    """Tier that the next save should begin on."""
     superseded: str | None = None
 
 
@@ -33,6 +35,8 @@ class Agreed:
     """Of the saves that no rank has settled."""
     newest: int
     """Step of the newest commit that any rank knows to have been made here."""
+    first_tier: int = 0
+    """Tier that the next save begins on: not on the first one while any rank knows that it takes nothing."""
     superseded: str | None = None
     """Why no save of this session counts any more."""
 
@@ -46,4 +50,5 @@ def agreed(views: Sequence[View]) -> Agreed:
     settled = {number for view in views for number in view.settled}
     steps = {step for view in views for number, step in view.steps.items() if number not in settled}
     superseded = next((view.superseded for view in views if view.superseded), None)
-    return Agreed(frozenset(steps), max(view.newest for view in views), superseded)
+    first_tier = max(view.first_tier for view in views)
+    return Agreed(frozenset(steps), max(view.newest for view in views), first_tier, superseded)
