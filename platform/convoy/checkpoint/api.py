@@ -1,9 +1,14 @@
 """Verified checkpoints for any training loop: what is restored is a committed state, bit for bit, or an error."""
 
+import atexit
 import contextlib
+import functools
 import logging
+import os
 import socket
+import sys
 import uuid
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -134,6 +139,9 @@ class Checkpoints:
             commits=self._rank == 0,
             chores=self._chores,
         )
+        self._closed = False
+        self._at_exit = functools.partial(_close_at_exit, weakref.ref(self), os.getpid())
+        atexit.register(self._at_exit)
 
     def save(
         self,
@@ -225,8 +233,14 @@ class Checkpoints:
         return found
 
     def close(self, deadline_seconds: float | None = None) -> None:
-        """Wait until what is under way is settled, and end the writer process; what is not settled by then is given
-        up."""
+        """Wait until what is under way is settled, and end the writer process; what is not settled by then is given up.
+
+        Done at the end of the program too if it was forgotten.
+        """
+        atexit.unregister(self._at_exit)
+        if self._closed:
+            return
+        self._closed = True
         settled = self._saves.settle_all(deadline_seconds)
         self._saves.close()
         self._engine.close(CLOSE_SECONDS if settled else 0.0)
@@ -237,6 +251,12 @@ class Checkpoints:
     def __exit__(self, kind: object, *_: object) -> None:
         # Whoever interrupts a program does not want to wait for a store that hangs.
         self.close(None if kind is None else CLOSE_SECONDS)
+
+    def _close_unclosed(self) -> None:
+        """What `close` does, for a program that ends without: its last save would end with it."""
+        if self._saves.steps:
+            log.warning("steps %s are still being saved: call close() before the program ends", self._saves.steps)
+        self.close(CLOSE_SECONDS if hasattr(sys, "last_value") else None)  # as `__exit__` does after an error
 
     def _begin(self, step: int, checked: Checked) -> Pending:
         copies: list[Staged | None] = []
@@ -394,6 +414,12 @@ def _group(given: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
         return None
     ranks = None if given is None else dist.get_process_group_ranks(given)
     return dist.new_group(ranks, backend="gloo")
+
+
+def _close_at_exit(opened: "weakref.ref[Checkpoints]", process: int) -> None:
+    ckpt = opened()
+    if ckpt is not None and os.getpid() == process:  # a fork has none of the threads that it would wait for
+        ckpt._close_unclosed()
 
 
 def _skipped(step: int) -> Callable[[float | None], Commit]:
