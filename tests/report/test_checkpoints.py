@@ -11,6 +11,7 @@ from convoy.events.types import (
     CheckpointCopied,
     CheckpointDamaged,
     CheckpointFailed,
+    CheckpointMisread,
     CheckpointSaved,
     CheckpointSkipped,
     CheckpointsPruned,
@@ -105,6 +106,15 @@ def test_a_checkpoint_is_verified_when_every_part_was_read_back_whole() -> None:
 
     assert [c.verified for c in log.report.checkpoints] == [True, True]
     assert value(log.report) == Value("Durable step", "20", "2.00 MB, read back whole, 1 older one kept", "plain")
+
+
+def test_a_host_that_reads_wrongly_is_named_and_the_checkpoint_stays() -> None:
+    log = Saves().formed().saved(10).read_back(10, 0).read_back(10, 1)
+    wrong = {"from_generation": 1, "step": 10, "tier": FSX, "part": 1, "host": "node-7"}
+    log.then(CheckpointMisread(**wrong, error="node-7 reads part 1 otherwise than node-8"))
+    last = log.report.timeline[-1]
+    assert last.text == "Host node-7 is not to be trusted with checkpoints: node-7 reads part 1 otherwise than node-8"
+    assert (last.tone, steps(log.report)) == ("bad", [10])
 
 
 def test_what_was_read_back_counts_only_where_the_checkpoint_still_is() -> None:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from convoy.checkpoint import housekeeping
+from convoy.checkpoint import chunks, housekeeping, load
 from convoy.checkpoint.format import Progress
 from convoy.checkpoint.queue import Standing
 from convoy.checkpoint.staging import Staged, Stager
@@ -133,6 +134,15 @@ def slow_chores(seconds: float) -> None:
             return real(*args, **named)
 
         setattr(housekeeping, name, slow)
+
+
+def host(name: str, misreads: bool = False) -> None:
+    """This rank is on a host of that name, whose reads of data may all go wrong; its writer process, forked, too."""
+    socket.gethostname = lambda: name
+    load.OUTAGE_PAUSES_SECONDS = ()  # type: ignore[assignment]
+    if misreads:
+        real = chunks.crc32c
+        chunks.crc32c = lambda data: real(data) ^ 1  # type: ignore[assignment]
 
 
 def no_memory_for_copies(times: int) -> None:

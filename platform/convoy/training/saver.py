@@ -4,6 +4,7 @@ What writes them is imported when the first step is done: people wait for that.
 """
 
 import contextlib
+import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ class Saver:
         self._state: TensorsOf
         self._drafts: dict[int, Commit] = {}
         self._timings: dict[int, Timing] = {}
+        self._hosts: list[str] = []
         self._commits = 0
         self._left: tuple[Attempt, bool, bool] | None = None
         """The newest commit, where some rank was busy with an earlier one: is it to be read back still, and copied?"""
@@ -101,6 +103,7 @@ class Saver:
             keep_every_steps=config.retention.keep_every_steps,
         )
         self._queue = SaveQueue(len(self._tiers), self._session())
+        self._hosts = self._host_names()
         self._engine = Engine(
             setup,
             rank=place.rank,
@@ -252,15 +255,21 @@ class Saver:
         from convoy.checkpoint.chores import Busy, chores
 
         place, config = self._ranks.place, self._assignment.config.checkpoint
-        hosts = [str(rank // place.host_ranks) for rank in range(place.world_size)]
         ref = CommitRef(generation=self._assignment.generation, step=attempt.step)
         busy = Busy(reading_back=not read_back, copying=not copy)
-        return chores(ref, attempt.tier, self._tiers, place.rank, hosts, self._commits, config.verify, busy)
+        return chores(ref, attempt.tier, self._tiers, place.rank, self._hosts, self._commits, config.verify, busy)
 
     def _session(self) -> str:
         box = [uuid.uuid4().hex[:12]]
         dist.broadcast_object_list(box, group=self._ranks.saving, group_src=0)
         return box[0]
+
+    def _host_names(self) -> list[str]:
+        from convoy.checkpoint.chores import host_names
+
+        names = [""] * self._ranks.place.world_size
+        dist.all_gather_object(names, socket.gethostname(), group=self._ranks.saving)
+        return host_names(names, self._ranks.place.host_ranks)
 
     def _draft(self, progress: Progress) -> Commit:
         config, mesh = self._assignment.config, self._ranks.mesh
