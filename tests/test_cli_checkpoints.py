@@ -7,7 +7,7 @@ from typing import Any
 import click.testing
 import pytest
 
-from convoy.checkpoint.marks import mark_damaged, read_damage, verified
+from convoy.checkpoint.marks import mark_damaged, read_damage, suspect, verified
 from convoy.checkpoint.verify import verify_commit, verify_part
 from convoy.cli import main
 from convoy.job.generations import form_generation, rewind
@@ -152,7 +152,48 @@ def test_verify_finds_damage_marks_it_and_goes_on(job: Store) -> None:
     assert evidence.error == found[20]
     again = convoy("verify", job.uri)
     assert (again.exit_code, again.stderr) == (1, "convoy: 1 of 3 checkpoints: see above\n")
-    assert "step 20 of generation 1: found damaged before: " in again.stdout
+    told = next(line for line in again.stdout.splitlines() if line.startswith("step 20 of"))
+    assert told.startswith(f"step 20 of generation 1: found damaged before, by {evidence.host} on 2")
+    assert told.count("00001.000.bin: ends at byte 2999 of 3000") == 2  # then, and now
+
+
+def test_verify_of_a_checkpoint_that_was_marked_by_mistake_tells_so_and_reinstates_it_when_asked(job: Store) -> None:
+    mark_damaged(job, ref(20), "the checksum of chunk 0 does not match", host="bad")
+    done = convoy("verify", job.uri, "--step", "20")
+    assert done.exit_code == 1
+    assert "found damaged before, by bad on " in done.stdout
+    assert "the checksum of chunk 0 does not match; here every byte is right: --reinstate has it count" in done.stdout
+    assert read_damage(job, ref(20)) is not None
+
+    (row,) = answer("verify", job.uri, "--step", "20", "--reinstate")["checkpoints"]
+
+    assert (row["bytes"], row["error"]) == (8000, None)
+    assert (row["evidence"]["host"], row["evidence"]["error"]) == ("bad", "the checksum of chunk 0 does not match")
+    assert (read_damage(job, ref(20)), verified(job)) == (None, {ref(20)})
+    assert answer("verify", job.uri, "--reinstate")["checkpoints"][1] == {
+        "generation": 1,
+        "step": 20,
+        "bytes": 8000,
+        "error": None,
+    }
+
+
+def test_a_checkpoint_that_is_damaged_is_not_reinstated(local: Store) -> None:
+    spoil(local, 20)
+    answer("verify", local.uri, exit_code=1)
+    row = answer("verify", local.uri, "--reinstate", exit_code=1)["checkpoints"][1]
+    assert "; here too: " in row["error"]
+    assert read_damage(local, ref(20)) is not None
+
+
+def test_list_tells_which_hosts_suspect_a_checkpoint_until_it_is_verified(local: Store) -> None:
+    verify_commit(local, ref(20))
+    suspect(local, ref(20), 1, "a flipped bit", "node-7")
+    row = answer("list", local.uri)["checkpoints"][1]
+    assert (row["suspected_by"], row["verified"], row["counts"]) == (["node-7"], False, True)
+    assert "suspected by node-7" in convoy("list", local.uri).stdout
+    convoy("verify", local.uri, "--step", "20")
+    assert answer("list", local.uri)["checkpoints"][1]["verified"]
 
 
 def test_verify_of_one_step_reads_only_that(local: Store) -> None:

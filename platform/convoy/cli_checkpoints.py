@@ -46,27 +46,41 @@ def list_(uri: str, as_json: bool) -> None:
 @checkpoints.command()
 @URI
 @STEP
+@click.option("--reinstate", is_flag=True, help="Take the mark off those that were found damaged and read back whole.")
 @JSON
-def verify(uri: str, step: int | None, as_json: bool) -> None:
+def verify(uri: str, step: int | None, reinstate: bool, as_json: bool) -> None:
     """Read back every byte of the checkpoints at URI, and mark them as verified, or as damaged: then they count no
     more.
 
-    Exit code 1 if one is damaged, or was found so before.
+    Exit code 1 if one is damaged, or was found so before, by a host that may have read it wrongly: run this on another.
     """
+    from convoy.checkpoint import marks
     from convoy.checkpoint.format import DamagedCommitError
-    from convoy.checkpoint.marks import read_damage
     from convoy.checkpoint.verify import verify_commit
 
     store = _store(uri)
+    evidence: dict[tuple[int, int], marks.Evidence] = {}
 
     def check(ref: "CommitRef") -> tuple[int, str]:
-        known = read_damage(store, ref)
-        if known is not None:
-            raise DamagedCommitError(f"found damaged before: {known.error}")
-        count = verify_commit(store, ref, drop_cache=True)
-        return count, f"{_size(count)}, every byte is right"
+        known = marks.read_damage(store, ref)
+        if known is None:
+            count = verify_commit(store, ref, drop_cache=True)
+            return count, f"{_size(count)}, every byte is right"
+        evidence[ref.generation, ref.step] = known
+        before = f"found damaged before, by {known.host} on {_time(known.at)} UTC: {known.error}"
+        try:
+            count = verify_commit(store, ref, drop_cache=True)
+        except DamagedCommitError as error:
+            raise DamagedCommitError(f"{before}; here too: {error}") from error
+        if not reinstate:
+            raise DamagedCommitError(f"{before}; here every byte is right: --reinstate has it count again")
+        marks.reinstate(store, ref)
+        return count, f"{_size(count)}, every byte is right; it counts again, though {before}"
 
     results = _each(_chosen(store, step, damaged=True), check, as_json)
+    for row in results:
+        known = evidence.get((row["generation"], row["step"]))
+        row |= {} if known is None else {"evidence": known.model_dump()}
     _end(results, {"uri": store.uri}, as_json)
 
 
@@ -230,6 +244,8 @@ def _state(row: "Listed") -> str:
         return "damaged" if row.damage else "not readable"
     if not row.counts:
         return "not on the lineage"
+    if row.suspected_by:
+        return f"suspected by {', '.join(row.suspected_by)}"
     read_back = f"{row.verified_parts} of {row.parts} parts verified" if row.verified_parts else "not verified"
     return ("verified" if row.verified else read_back) + (", in use" if row.in_use else "")
 

@@ -1,10 +1,10 @@
 """What there is on one tier of a job, for people and scripts."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.format import Commit, DamagedCommitError
-from convoy.checkpoint.marks import read_damage, verified_parts
+from convoy.checkpoint.marks import read_damage, suspicions, verified_parts
 from convoy.config.errors import ConfigError
 from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, History, lineage, read_history
@@ -34,6 +34,8 @@ class Listed(BaseModel):
     """A reader holds a lease on it."""
     damage: str | None
     """What was found, if it is marked as damaged."""
+    suspected_by: list[str] = Field(default_factory=list)
+    """Hosts that found it damaged, which no other host has confirmed yet."""
     problem: str | None = None
     """Why its object cannot be read, if it is not marked."""
 
@@ -54,14 +56,15 @@ def listed(store: Store) -> list[Listed]:
     """All commits of the tier, in the order of their names; those that do not count, too."""
     history = known_history(store)
     counted, held = set(lineage(history)), leased(store)
+    doubts = [(suspicion.ref, suspicion.host) for suspicion in suspicions(store)]
     found = (
-        _listed(store, ref, ref in counted, ref in held)
+        _listed(store, ref, ref in counted, ref in held, sorted({host for about, host in doubts if about == ref}))
         for ref in sorted(history.commits, key=lambda ref: (ref.generation, ref.step))
     )
     return [row for row in found if row is not None]
 
 
-def _listed(store: Store, ref: CommitRef, counts: bool, in_use: bool) -> Listed | None:
+def _listed(store: Store, ref: CommitRef, counts: bool, in_use: bool, suspected_by: list[str]) -> Listed | None:
     """None: it was pruned meanwhile."""
     commit: Commit | None = None
     problem: str | None = None
@@ -76,7 +79,7 @@ def _listed(store: Store, ref: CommitRef, counts: bool, in_use: bool) -> Listed 
         generation=ref.generation,
         step=ref.step,
         counts=counts,
-        verified=commit is not None and evidence is None and read_back >= len(commit.parts),
+        verified=commit is not None and not (evidence or suspected_by) and read_back >= len(commit.parts),
         verified_parts=read_back,
         parts=len(commit.parts) if commit else None,
         bytes=commit.bytes if commit else None,
@@ -84,5 +87,6 @@ def _listed(store: Store, ref: CommitRef, counts: bool, in_use: bool) -> Listed 
         created=commit.created if commit else None,
         in_use=in_use,
         damage=evidence.error if evidence else None,
+        suspected_by=suspected_by,
         problem=None if evidence else problem,
     )
