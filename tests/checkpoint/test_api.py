@@ -20,6 +20,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from convoy.checkpoint import CheckpointError, Checkpoints
+from convoy.checkpoint.chores import Busy
+from convoy.checkpoint.messages import AfterCommit
 from convoy.storage import open_store
 from tests.ranks import on_ranks
 
@@ -350,6 +352,32 @@ def save_while_one_rank_settles(rank: int, uri: str) -> list[Any]:
 
 def test_whether_a_save_is_skipped_follows_from_what_the_ranks_told_alone(tmp_path: Path) -> None:
     assert gang(2, tmp_path, save_while_one_rank_settles) == [[2, 3, True, 5]] * 2
+
+
+def save_beside_a_rank_that_reads_back(rank: int, uri: str) -> list[tuple[int, bool, bool]]:
+    """Which steps are to be read back and copied here, as asked of the writer process."""
+    with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
+        asked = list[tuple[int, bool, bool]]()
+        engine, after_commit = ckpt._engine, ckpt._engine.after_commit
+
+        def ask(request: AfterCommit) -> None:
+            asked.append((request.ref.step, request.verify_part is not None, bool(request.copy_to)))
+            after_commit(request)
+
+        engine.after_commit = ask  # type: ignore[method-assign]
+        ckpt.save(1, sharded()).wait()
+        busy = engine.busy
+        for step, told in [(2, Busy(reading_back=True)), (3, Busy(copying=True)), (4, Busy())]:
+            engine.busy = lambda tier=None, told=told: told if rank == 1 else Busy()  # type: ignore[misc, method-assign]
+            ckpt.save(step, sharded()).wait()
+        engine.busy = busy  # type: ignore[method-assign]
+        dist.barrier()
+        return asked
+
+
+def test_what_one_rank_is_busy_with_is_asked_of_no_rank(tmp_path: Path) -> None:
+    wanted = [(1, True, True), (2, False, True), (3, True, False), (4, True, True)]
+    assert gang(2, tmp_path, save_beside_a_rank_that_reads_back) == [wanted] * 2
 
 
 def restored(rank: int, uri: str) -> tuple[int, bool]:

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.checkpoint.chores import Busy
 from convoy.checkpoint.queue import MOST
 from convoy.checkpoint.views import View, agreed
 from tests.campaign import examples
@@ -33,6 +34,13 @@ def test_the_newest_commit_is_that_of_the_rank_which_knows_most() -> None:
 def test_a_save_begins_past_the_tier_that_any_rank_knows_to_take_nothing() -> None:
     assert agreed([view(3, 3, first_tier=1), view(3, 2)]).first_tier == 1
     assert agreed([view(3, 3), view(3, 2)]).first_tier == 0
+
+
+def test_what_one_rank_is_still_busy_with_is_asked_of_none() -> None:
+    told = agreed([View(reading_back=frozenset({1})), View(copying=True), View()])
+    assert told.busy(0) == Busy(reading_back=False, copying=True)
+    assert told.busy(1) == Busy(reading_back=True, copying=True)
+    assert agreed([View(), View()]).busy(0) == Busy()
 
 
 def test_one_rank_that_was_overtaken_is_enough() -> None:

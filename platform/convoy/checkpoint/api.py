@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 import convoy
-from convoy.checkpoint.chores import chores
+from convoy.checkpoint.chores import Busy, chores
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.emergency import save_now
 from convoy.checkpoint.engine import CLOSE_SECONDS, Checked, Engine
@@ -100,9 +100,11 @@ class Checkpoints:
         """uri: a path that all ranks share, or `s3://bucket/prefix`.
 
         optimizer: what only its step changes is copied while training goes on; None: `save` copies before it returns.
-        tiers: further places; each commit is copied to them, and while one does not take a save the next one does.
+        tiers: further places; the newest commit is copied to them, as fast as they take it, and while one does not take
+        a save the next one does.
         group: of the ranks that save together; None: all of them, or this one where there is no process group.
-        deadline_seconds: of a save, on each tier. verify: read every commit back in the background.
+        deadline_seconds: of a save, on each tier. verify: read commits back in the background, each that the
+        ranks have time for.
         keep_last, keep_every_steps: as in `config.checkpoint.RetentionConfig`. threads: chunks written at once.
         """
         self._config = StoreConfig() if store is None else store
@@ -368,9 +370,9 @@ class Checkpoints:
         assert self._generation is not None
         return CommitRef(generation=self._generation.generation, step=attempt.step)
 
-    def _chores(self, attempt: Attempt, ref: CommitRef) -> AfterCommit:
+    def _chores(self, attempt: Attempt, ref: CommitRef, busy: Busy) -> AfterCommit:
         tiers, turn = self._setup.tiers, attempt.number
-        return chores(ref, attempt.tier, tiers, self._rank, self._hosts, turn, self._verify)
+        return chores(ref, attempt.tier, tiers, self._rank, self._hosts, turn, self._verify, busy)
 
     def _history(self) -> History:
         return read_history(self._stores[0], self._stores[1:])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from convoy.checkpoint.chores import Busy
 from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.engine import Engine
 from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, shards_prefix
@@ -61,9 +62,12 @@ class Saves:
         *,
         deadline_seconds: float,
         commits: bool,
-        chores: Callable[[Attempt, CommitRef], AfterCommit],
+        chores: Callable[[Attempt, CommitRef, Busy], AfterCommit],
     ) -> None:
-        """session: random, and the same on every rank. commits: this rank is the coordinator."""
+        """session: random, and the same on every rank. commits: this rank is the coordinator.
+
+        chores: to be done after a commit, given what the gang was busy with when its save began.
+        """
         self._engine = engine
         self._stores = stores
         self._deadline = deadline_seconds
@@ -72,6 +76,7 @@ class Saves:
         self._changed = threading.Condition(threading.RLock())
         self._queue = SaveQueue(len(stores), session)
         self._drafts: dict[int, Commit] = {}
+        self._agreed: dict[int, Agreed] = {}
         self._under_way: dict[int, Future[Outcome]] = {}
         self._settled: deque[tuple[int, str | None]] = deque(maxlen=_REMEMBERED)
         self._errors: dict[str, str] = {}
@@ -81,7 +86,7 @@ class Saves:
         self._gave_up_at = 0.0
         self._superseded: str | None = None
         """Why no save of this session counts any more."""
-        self._first_tier = 0  # that the next save begins on, as the ranks have agreed
+        self._newly_agreed = Agreed()  # of the next save
         self._waiting = 0
         self._closing = False
         self.newest = 0
@@ -106,6 +111,8 @@ class Saves:
                 settled=dict(self._settled),
                 newest=self.newest,
                 first_tier=self._queue.first_tier,
+                reading_back=frozenset(t for t in range(len(self._stores)) if self._engine.busy(t).reading_back),
+                copying=self._engine.busy().copying,
                 superseded=self._superseded,
             )
 
@@ -123,7 +130,7 @@ class Saves:
                     furthest = max(view.under_way.get(attempt.number, 0) for view in views)
                     self._move(attempt.number, furthest)
             conclusions = agreed(views)
-            self._first_tier = conclusions.first_tier
+            self._newly_agreed = conclusions
             self._superseded = conclusions.superseded or self._superseded
             return conclusions
 
@@ -135,9 +142,9 @@ class Saves:
             if self._superseded is not None:  # since this rank told the others what it knew
                 outcome.set_result(Outcome(Attempt(step, 0, 0, ""), error=self._superseded))
                 return outcome
-            begun = self._queue.add(step, self._first_tier)
+            begun = self._queue.add(step, self._newly_agreed.first_tier)
             number = self._queue.attempts[-1].number
-            self._drafts[number] = draft
+            self._drafts[number], self._agreed[number] = draft, self._newly_agreed
             self._under_way[number] = outcome
             if begun is not None:
                 self._submit(begun)
@@ -260,13 +267,14 @@ class Saves:
 
     def _committed(self, attempt: Attempt) -> None:
         commit = self._known.pop(attempt.name, None)
-        draft = self._drafts.pop(attempt.number)
+        draft, busy = self._drafts.pop(attempt.number), self._agreed.pop(attempt.number).busy(attempt.tier)
         self._record(Outcome(attempt, commit=commit))
         self.newest = max(self.newest, attempt.step)
-        self._engine.after_commit(self._chores(attempt, draft.ref))
+        self._engine.after_commit(self._chores(attempt, draft.ref, busy))
 
     def _failed(self, attempt: Attempt, error: str) -> None:
         self._drafts.pop(attempt.number, None)
+        self._agreed.pop(attempt.number, None)
         self._record(Outcome(attempt, error=error))
         level = logging.ERROR if self._queue.failures >= ALERT_AFTER else logging.WARNING
         log.log(level, "step %d was not saved (%d in a row): %s", attempt.step, self._queue.failures, error)

@@ -7,6 +7,7 @@ it has told: what all ranks must do alike follows from what was told alone.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from convoy.checkpoint.chores import Busy
 from convoy.checkpoint.queue import MOST
 
 
@@ -24,6 +25,10 @@ class View:
     """Step of the newest commit that was made here."""
     first_tier: int = 0
     """Tier that the next save should begin on."""
+    reading_back: frozenset[int] = frozenset()
+    """Tiers on which this rank has not ended reading back."""
+    copying: bool = False
+    """It has not ended copying."""
     superseded: str | None = None
 
 
@@ -31,12 +36,16 @@ class View:
 class Agreed:
     """What follows from the views of all ranks."""
 
-    steps: frozenset[int]
+    steps: frozenset[int] = frozenset()
     """Of the saves that no rank has settled."""
-    newest: int
+    newest: int = 0
     """Step of the newest commit that any rank knows to have been made here."""
     first_tier: int = 0
     """Tier that the next save begins on: not on the first one while any rank knows that it takes nothing."""
+    reading_back: frozenset[int] = frozenset()
+    """Tiers on which some rank still reads back an earlier commit."""
+    copying: bool = False
+    """Some rank still copies an earlier commit."""
     superseded: str | None = None
     """Why no save of this session counts any more."""
 
@@ -45,10 +54,19 @@ class Agreed:
         """Whether every rank has a free buffer, once it has settled what another one has."""
         return len(self.steps) < MOST
 
+    def busy(self, tier: int) -> Busy:
+        """What the gang still does for earlier commits, and so not for this one, if it comes to this tier."""
+        return Busy(reading_back=tier in self.reading_back, copying=self.copying)
+
 
 def agreed(views: Sequence[View]) -> Agreed:
     settled = {number for view in views for number in view.settled}
     steps = {step for view in views for number, step in view.steps.items() if number not in settled}
-    superseded = next((view.superseded for view in views if view.superseded), None)
-    first_tier = max(view.first_tier for view in views)
-    return Agreed(frozenset(steps), max(view.newest for view in views), first_tier, superseded)
+    return Agreed(
+        steps=frozenset(steps),
+        newest=max(view.newest for view in views),
+        first_tier=max(view.first_tier for view in views),
+        reading_back=frozenset[int]().union(*(view.reading_back for view in views)),
+        copying=any(view.copying for view in views),
+        superseded=next((view.superseded for view in views if view.superseded), None),
+    )
