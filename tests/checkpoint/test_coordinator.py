@@ -223,6 +223,7 @@ def test_shards_of_several_parts_make_one_tensor() -> None:
     [
         ([shard(size=[3, 2])], "w: 6 elements in all parts, it has 8"),
         ([shard(), shard()], "w: 16 elements in all parts, it has 8"),
+        ([shard(size=[2, 2]), shard(size=[2, 2])], "w: two shards hold the same elements, and others are missing"),
         ([shard(size=[2, 2]), shard(size=[2, 2], dtype="int32")], "not of one tensor"),
         ([shard(size=[2, 2]), shard(size=[2, 2], shape=[2, 4])], "not of one tensor"),
         ([shard(offset=[2, 0])], "w: a shard reaches out of its tensor"),

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from convoy.checkpoint.boxes import Box, any_meet
 from convoy.checkpoint.commits import check_mounted, create_commit, digest, file_digest
 from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, part_name, shards_prefix
 from convoy.checkpoint.messages import WritePart
@@ -156,7 +157,7 @@ class _Attempt:
 def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
     """The tensors that the parts' shards make up. Raises AttemptFailedError if one is not whole, or not one tensor."""
     tensors: dict[str, TensorInfo] = {}
-    elements: dict[str, int] = {}
+    boxes: dict[str, list[Box]] = {}
     for record in records:
         for shard in record.shards:
             info = TensorInfo(dtype=shard.dtype, shape=shard.shape)
@@ -169,10 +170,13 @@ def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
                 raise AttemptFailedError(f"{shard.name}: a shard names no file of its part")
             if shard.start + shard.bytes > record.files[shard.file].bytes:
                 raise AttemptFailedError(f"{shard.name}: a shard reaches past the end of its file")
-            elements[shard.name] = elements.get(shard.name, 0) + math.prod(shard.size)
+            boxes.setdefault(shard.name, []).append(Box(tuple(shard.offset), tuple(shard.size)))
     for name, info in tensors.items():
-        if elements[name] != math.prod(info.shape):
-            raise AttemptFailedError(f"{name}: {elements[name]} elements in all parts, it has {math.prod(info.shape)}")
+        elements = sum(math.prod(box.size) for box in boxes[name])
+        if elements != math.prod(info.shape):
+            raise AttemptFailedError(f"{name}: {elements} elements in all parts, it has {math.prod(info.shape)}")
+        if any_meet(boxes[name]):
+            raise AttemptFailedError(f"{name}: two shards hold the same elements, and others are missing")
     return tensors
 
 
