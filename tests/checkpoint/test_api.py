@@ -21,7 +21,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.checkpoint.chores import Busy
+from convoy.checkpoint.marks import verified
 from convoy.checkpoint.messages import AfterCommit
+from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
 from tests.ranks import on_ranks
 
@@ -378,6 +380,20 @@ def save_beside_a_rank_that_reads_back(rank: int, uri: str) -> list[tuple[int, b
 def test_what_one_rank_is_busy_with_is_asked_of_no_rank(tmp_path: Path) -> None:
     wanted = [(1, True, True), (2, False, True), (3, True, False), (4, True, True)]
     assert gang(2, tmp_path, save_beside_a_rank_that_reads_back) == [wanted] * 2
+
+
+def save_last_while_the_gang_is_busy(rank: int, uri: str) -> None:
+    with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
+        ckpt.save(1, sharded()).wait()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ckpt._engine, "busy", lambda tier=None: Busy(reading_back=True, copying=True))
+            ckpt.save(2, sharded()).wait()
+
+
+def test_the_last_commit_is_read_back_and_copied_before_the_store_is_closed(tmp_path: Path) -> None:
+    gang(2, tmp_path, save_last_while_the_gang_is_busy)
+    for tier in ("job", "job-2"):
+        assert CommitRef(generation=1, step=2) in verified(open_store(str(tmp_path / tier)))
 
 
 def restored(rank: int, uri: str) -> tuple[int, bool]:

@@ -87,6 +87,7 @@ class Saves:
         self._superseded: str | None = None
         """Why no save of this session counts any more."""
         self._newly_agreed = Agreed()  # of the next save
+        self._left_out: AfterCommit | None = None  # of the newest commit, for the gang was busy
         self._waiting = 0
         self._closing = False
         self.newest = 0
@@ -172,8 +173,13 @@ class Saves:
         return self._changed
 
     def close(self) -> None:
-        """Stop following; what is under way is left to the writer process."""
+        """Stop following; what is under way is left to the writer process.
+
+        What was left out for the newest commit is asked for now, on every rank: there is none after it.
+        """
         with self._changed:
+            if self._left_out is not None and not self._queue.steps:
+                self._engine.after_commit(self._left_out)
             self._closing = True
             self._changed.notify_all()
         self._thread.join(GRACE_SECONDS)
@@ -271,6 +277,8 @@ class Saves:
         self._record(Outcome(attempt, commit=commit))
         self.newest = max(self.newest, attempt.step)
         self._engine.after_commit(self._chores(attempt, draft.ref, busy))
+        rest = Busy(reading_back=not busy.reading_back, copying=not busy.copying)
+        self._left_out = self._chores(attempt, draft.ref, rest) if busy != Busy() else None
 
     def _failed(self, attempt: Attempt, error: str) -> None:
         self._drafts.pop(attempt.number, None)
