@@ -29,6 +29,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import random
 import re
 import socket
 import statistics
@@ -136,8 +137,7 @@ def _rank(rank: int, case: Case, folder: Path, names: list[str], tokens: int, po
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     step = 0
     for number in range(-1, case.rounds):  # the first one warms up
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
+        for name in random.Random(number).sample(names, len(names)):
             turn = _turn(savers[name], training, target, step)
             if number < 0:
                 _check(name, training, target)

@@ -1,8 +1,11 @@
 """Large files on a POSIX path: chunks written and read at their offsets by several threads at once."""
 
 import contextlib
+import ctypes
 import errno
+import mmap
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,12 @@ from convoy.storage.checksum import crc32c
 from convoy.storage.parallel import in_parallel
 
 _NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP)
+
+DIRECT_BYTES = 2**20
+"""Reads of at least so much go past the page cache."""
+
+BOUNCE_BYTES = 8 * 2**20
+"""Memory of a reading thread."""
 
 
 def write_new(path: Path, data: memoryview, chunk_bytes: int, threads: int) -> list[int]:
@@ -19,7 +28,7 @@ def write_new(path: Path, data: memoryview, chunk_bytes: int, threads: int) -> l
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        with _past_the_cache(path) as direct:
+        with _past_the_cache(path, os.O_WRONLY) as direct:
 
             def write(index: int) -> int:
                 start = index * chunk_bytes
@@ -39,18 +48,72 @@ def write_new(path: Path, data: memoryview, chunk_bytes: int, threads: int) -> l
 
 
 def read_at(path: Path, start: int, buffer: memoryview) -> int:
-    """Fill the buffer from byte `start` on; how many bytes there were."""
-    fd, filled = os.open(path, os.O_RDONLY), 0
+    """Fill the buffer from byte `start` on; how many bytes there were.
+
+    What is long goes past the page cache where the file system takes that: many threads at their own places of a file
+    are poor readers ahead, and what a restore or a check reads is not read again soon.
+    """
+    if len(buffer) >= DIRECT_BYTES and start % _PAGE == 0:
+        with _past_the_cache(path, os.O_RDONLY) as direct:
+            if direct is not None:
+                with contextlib.suppress(_Refused):
+                    return _read_direct(direct, start, buffer)
+    fd = os.open(path, os.O_RDONLY)
     try:
-        while filled < len(buffer):
-            with buffer[filled:] as rest:
-                count = os.preadv(fd, [rest], start + filled)
-            if count == 0:
-                break
-            filled += count
-        return filled
+        return _read(fd, start, buffer)
     finally:
         os.close(fd)
+
+
+def _read(fd: int, start: int, buffer: memoryview) -> int:
+    filled = 0
+    while filled < len(buffer):
+        with buffer[filled:] as rest:
+            count = os.preadv(fd, [rest], start + filled)
+        if count == 0:
+            break
+        filled += count
+    return filled
+
+
+def _read_direct(fd: int, start: int, buffer: memoryview) -> int:
+    """Through pages of the thread's own: the buffer may begin anywhere. Raises _Refused."""
+    filled, bounce = 0, _bounce()
+    while filled < len(buffer):
+        wanted = min(len(bounce), len(buffer) - filled)
+        with bounce[: -(-wanted // _PAGE) * _PAGE] as pages:
+            try:
+                count = min(wanted, os.preadv(fd, [pages], start + filled))
+            except OSError as error:
+                if error.errno in _NOT_DIRECT:
+                    raise _Refused from None
+                raise
+        _copy(buffer, filled, bounce, count)
+        filled += count
+        if count == 0 or count % _PAGE:  # the end of the file
+            break
+    return filled
+
+
+def _copy(to: memoryview, at: int, source: memoryview, count: int) -> None:
+    """As `to[at : at + count] = source[:count]`, but without Python's lock."""
+    if count:
+        target, first = ctypes.c_char.from_buffer(to, at), ctypes.c_char.from_buffer(source)
+        ctypes.memmove(ctypes.byref(target), ctypes.byref(first), count)
+
+
+_own = threading.local()
+
+
+def _bounce() -> memoryview:
+    """The thread's own pages; huge ones where there are any, for of fewer pieces the disk is asked at once."""
+    held: memoryview | None = getattr(_own, "bounce", None)
+    if held is None:
+        pages = mmap.mmap(-1, BOUNCE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # of a kernel without
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        held = _own.bounce = memoryview(pages)
+    return held
 
 
 def forget(path: Path) -> None:
@@ -64,10 +127,10 @@ def forget(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _past_the_cache(path: Path) -> Iterator[int | None]:
+def _past_the_cache(path: Path, flags: int) -> Iterator[int | None]:
     """The file opened with O_DIRECT; None where there is no such thing."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
+        fd = os.open(path, flags | os.O_DIRECT)
     except OSError as error:
         if error.errno not in _NOT_DIRECT:
             raise
