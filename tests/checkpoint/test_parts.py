@@ -6,6 +6,7 @@ import pytest
 
 from convoy.checkpoint.format import FORMAT_VERSION, PartRecord, failed_name, part_name, shards_prefix
 from convoy.checkpoint.messages import SetLayout
+from convoy.checkpoint.pace import Pace
 from convoy.checkpoint.parts import GivenUpError, abort_attempt, write_part
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.checksum import crc32c
@@ -105,3 +106,16 @@ def test_a_failed_writer_leaves_one_line_for_the_others(store: Store) -> None:
     abort_attempt(store, STATE.request(store.uri, 1, 5), "writer 1: no space")
     abort_attempt(store, STATE.request(store.uri, 1, 5), "writer 1: another reason")
     assert store.read(PREFIX + failed_name(1)) == b"writer 1: no space"
+
+
+def test_its_files_are_put_at_one_pace(local: Store) -> None:
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    pace = Pace(1000.0, lambda: clock[0], sleep)
+    layout = SetLayout(shards=[], file_bytes=[1000, 2000])
+    request = STATE.request(local.uri, 0, 5)
+    write_part(local, request, layout, memoryview(STATE.data(0, 5)), 1, pace=pace, chunk_bytes=500)
+    assert clock[0] == pytest.approx(2.5)  # the last piece is on its way

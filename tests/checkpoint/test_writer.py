@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.commits import read_commit
+from convoy.checkpoint.format import CHUNK_BYTES
 from convoy.checkpoint.messages import Committed, PartWritten, Ready, SaveFailed, SetLayout
 from convoy.checkpoint.saves import find_commit
 from convoy.checkpoint.writer import NICENESS
@@ -225,6 +226,18 @@ def test_signals_to_the_group_do_not_end_it_and_it_gives_way_to_training(gang: W
     gang.write(local.uri, 1, 5)
     assert gang.await_report(0, Committed).commit.step == 5
     assert os.getpriority(os.PRIO_PROCESS, pid_of(gang, 0)) == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+
+
+def test_a_save_beside_training_keeps_to_its_pace_and_an_urgent_one_does_not(tmp_path: Path, local: Store) -> None:
+    state = TinyState(sizes=(3 * CHUNK_BYTES,))
+    seconds = dict[bool, float]()
+    with writers(tmp_path, [local.uri], state, bytes_per_second=CHUNK_BYTES) as gang:
+        for step, urgent in ((5, False), (6, True)):
+            gang.write(local.uri, 0, step, attempt=str(step), urgent=urgent)
+            seconds[urgent] = gang.await_report(0, PartWritten).seconds
+            assert gang.await_report(0, Committed).commit.step == step
+    assert seconds[False] >= 2.0
+    assert seconds[True] < 1.0
 
 
 def test_a_large_request_and_its_answer_go_through_the_pipes(gang: Writers, local: Store) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from convoy.checkpoint.messages import Report, WriterSetup
 from convoy.checkpoint.writer_process import WriterProcess
@@ -20,13 +20,15 @@ R = TypeVar("R", bound=Report)
 class Writers:
     """The writer processes of a gang, each with its staged bytes in a file."""
 
-    def __init__(self, folder: Path, tiers: list[str], state: TinyState, store: StoreConfig | None = None) -> None:
-        """tiers: URIs, the root first; a write may go to another place too."""
+    def __init__(
+        self, folder: Path, tiers: list[str], state: TinyState, store: StoreConfig | None = None, **setup: Any
+    ) -> None:
+        """tiers: URIs, the root first; a write may go to another place too. setup: further fields of WriterSetup."""
         self.state = state
         self.session = 0
         self._folder = folder
-        setup = WriterSetup(tiers=tiers, store=store or StoreConfig(), keep_last=1, keep_every_steps=None)
-        self.processes = [WriterProcess(setup) for _ in range(state.writers)]
+        whole = WriterSetup(tiers=tiers, store=store or StoreConfig(), keep_last=1, keep_every_steps=None, **setup)
+        self.processes = [WriterProcess(whole) for _ in range(state.writers)]
         self.reports: list[list[Report]] = [[] for _ in self.processes]
         for process in self.processes:
             process.start()
@@ -65,10 +67,10 @@ class Writers:
 
 @contextmanager
 def writers(
-    folder: Path, tiers: list[str], state: TinyState | None = None, store: StoreConfig | None = None
+    folder: Path, tiers: list[str], state: TinyState | None = None, store: StoreConfig | None = None, **setup: Any
 ) -> Iterator[Writers]:
     """Writer processes that are gone afterwards."""
-    gang = Writers(folder, tiers, state or TinyState(), store)
+    gang = Writers(folder, tiers, state or TinyState(), store, **setup)
     try:
         yield gang
     finally:

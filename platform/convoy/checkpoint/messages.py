@@ -40,6 +40,8 @@ class WritePart(_Message):
     """Coordinator only: the commit but for its parts, files and time."""
     deadline_seconds: float
     """From the receipt of this message to the end of the part; for the coordinator, of the commit."""
+    urgent: bool = False
+    """The gang waits for it: `WriterSetup.bytes_per_second` does not hold."""
 
 
 class AfterCommit(_Message):
@@ -189,3 +191,5 @@ class WriterSetup(_Message):
     keep_every_steps: int | None
     threads: int = 4
     """Chunks that are written or sent at once."""
+    bytes_per_second: float | None = None
+    """Most that is written of a part that is not urgent; None: as much as the storage takes."""

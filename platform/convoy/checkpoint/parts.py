@@ -5,6 +5,7 @@ from typing import cast
 
 from convoy.checkpoint.format import CHUNK_BYTES, DataFile, PartRecord, failed_name, file_name, part_name, shards_prefix
 from convoy.checkpoint.messages import SetLayout, WritePart
+from convoy.checkpoint.pace import Pace
 from convoy.storage import Store
 
 
@@ -24,11 +25,13 @@ def write_part(
     threads: int,
     *,
     go_on: GoOn = lambda: None,
+    pace: Pace | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> PartRecord:
     """Put the part's files, then its record; all is durable on return.
 
-    data: the files' bytes one after the other, as `layout` says; more may follow. Raises StoreUnavailable,
+    data: the files' bytes one after the other, as `layout` says; more may follow. pace: None: as fast as
+    it goes. Raises StoreUnavailable,
     GivenUpError, ValueError if `data` is too short, FileExistsError if the attempt's name was used before.
     """
     if len(data) < sum(layout.file_bytes):
@@ -37,7 +40,7 @@ def write_part(
     for index, length in enumerate(layout.file_bytes):
         go_on()
         name = file_name(request.writer, index)
-        watched = _Watched(data[start : start + length], go_on)
+        watched = _Watched(data[start : start + length], go_on, pace or Pace(None))
         checks = store.put(prefix + name, cast(memoryview, watched), chunk_bytes, threads)
         files.append(DataFile(name=name, bytes=length, crc32c=checks))
         start += length
@@ -54,18 +57,21 @@ def abort_attempt(store: Store, request: WritePart, reason: str) -> None:
 
 
 class _Watched:
-    """A file's bytes as a put takes them, slice by slice: none any more once the attempt is given up."""
+    """A file's bytes as a put takes them, slice by slice: each when it may, none once the attempt is given up."""
 
-    def __init__(self, data: memoryview, go_on: GoOn) -> None:
+    def __init__(self, data: memoryview, go_on: GoOn, pace: Pace) -> None:
         self._data = data
         self._go_on = go_on
+        self._pace = pace
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __getitem__(self, span: slice) -> memoryview:
         self._go_on()
-        return self._data[span]
+        part = self._data[span]
+        self._pace.take(len(part))
+        return part
 
     def __bytes__(self) -> bytes:
         return bytes(self._data)

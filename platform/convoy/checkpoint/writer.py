@@ -32,6 +32,7 @@ from convoy.checkpoint.messages import (
     WritePart,
     WriterSetup,
 )
+from convoy.checkpoint.pace import Pace
 from convoy.checkpoint.parts import GivenUpError, GoOn, abort_attempt, write_part
 from convoy.checkpoint.tiers import Tiers
 from convoy.storage import Store
@@ -39,7 +40,8 @@ from convoy.storage import Store
 READY_SECONDS = 20.0
 """A tier that has not proven itself by then does not hold up the others."""
 
-NICENESS = 5
+NICENESS = 19
+"""A core that training wants too is training's; it is not even asked for when the writer wakes up (SCHED_BATCH)."""
 
 
 class Writer:
@@ -100,7 +102,8 @@ class Writer:
         store = self._tiers.store(request.tier, left)
         check_mounted(store, request.generation)
         data = self._buffers.view(request.buffer)
-        record = write_part(store, request, self._layout, data, self._setup.threads, go_on=go_on)
+        pace = Pace(None if request.urgent else self._setup.bytes_per_second)
+        record = write_part(store, request, self._layout, data, self._setup.threads, go_on=go_on, pace=pace)
         written, took = sum(file.bytes for file in record.files), time.monotonic() - since
         self._report(PartWritten(attempt=request.attempt, bytes=written, seconds=took))
         return store
@@ -203,6 +206,8 @@ def _bind_to_parent(parent: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _end_with(process: int) -> None:
