@@ -118,15 +118,16 @@ class Housekeeping:
         self._report(PartVerified(ref=ref, tier=uri, part=part, seconds=seconds, error=problem, damaged=damaged))
 
     def _settle(self, request: AfterCommit, uri: str, store: Store) -> None:
-        """Read what other hosts suspect."""
+        """Read what other hosts suspect. Whatever comes of it, this rank's own part is read then."""
         began = time.monotonic()
-        for found in settle(store, request.writer, request.hosts, stop=self._pause):
-            about = PartVerified(ref=found.ref, tier=uri, part=found.part, seconds=time.monotonic() - began)
-            told = {"error": found.error, "misread_by": found.misread_by, "damaged": not found.misread_by}
-            self._report(about.model_copy(update=told))
-            if found.misread_by:
-                self._report(about)
-            began = time.monotonic()
+        with contextlib.suppress(StoreUnavailable):  # which reading the own part tells
+            for found in settle(store, request.writer, request.hosts, stop=self._pause):
+                about = PartVerified(ref=found.ref, tier=uri, part=found.part, seconds=time.monotonic() - began)
+                told = {"error": found.error, "misread_by": found.misread_by, "damaged": found.damaged}
+                self._report(about.model_copy(update=told))
+                if found.misread_by:
+                    self._report(about)
+                began = time.monotonic()
 
     def _prune(self, uri: str, generation: int) -> None:
         try:
