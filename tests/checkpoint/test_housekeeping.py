@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint import marks
+from convoy.checkpoint import tiers as opening
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, file_name
 from convoy.checkpoint.housekeeping import Housekeeping
 from convoy.checkpoint.inbox import Inbox
@@ -21,9 +22,11 @@ from convoy.checkpoint.messages import (
     Report,
     WriterSetup,
 )
+from convoy.checkpoint.tiers import Tiers
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable, open_store
+from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form, newest, restored
 from tests.checkpoint.writers import WAIT_SECONDS, writers
 
@@ -48,11 +51,11 @@ class Known:
 class Kept:
     """Housekeeping in its threads, and what it reported."""
 
-    def __init__(self, stores: dict[str, Any], *further: str) -> None:
-        """further: tiers that are out of reach."""
+    def __init__(self, stores: dict[str, Any], *further: str, tiers: Tiers | None = None) -> None:
+        """further: tiers that are out of reach. tiers: in place of stores that are open."""
         self.inbox, self.reports = Inbox(), list[Report]()
         setup = WriterSetup(tiers=[*stores, *further], store=StoreConfig(), keep_last=1, keep_every_steps=None)
-        known: Any = Known(stores)
+        known: Any = tiers or Known(stores)
         keeping = Housekeeping(setup, known, self.inbox, self.reports.append)
         self._thread = threading.Thread(target=keeping.run, daemon=True)
         self._thread.start()
@@ -194,6 +197,34 @@ def test_a_further_tier_that_hangs_holds_up_neither_the_commits_own_nor_another(
     assert not any(isinstance(report, Copied) for report in told)
     store.may_go_on.set()
     assert sum(isinstance(report, Copied) for report in kept.end()) == 1
+
+
+def test_a_root_that_hangs_costs_a_further_tier_only_its_pruning(
+    root: Store, tier: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = TinyState(sizes=(100,))
+    seen, released = Faulty(root), threading.Event()
+    stores: dict[str, Any] = {"root": seen, "tier": tier}
+    monkeypatch.setattr(opening, "open_store", lambda uri, config: stores[uri])
+    monkeypatch.setattr(opening, "ROOT_SECONDS", 0.2)
+    tiers = Tiers([*stores], StoreConfig())
+    for uri in stores:
+        tiers.store(uri, WAIT_SECONDS)
+    seen.hang("generations/", released)
+
+    kept = Kept(stores, tiers=tiers)
+    commits = [state.save(tier, step, attempt=str(step)) for step in (5, 6)]
+    for count, commit in enumerate(commits, 1):
+        kept.inbox.put(AfterCommit(ref=commit.ref, tier="tier", writer=0, verify_part=0, generation=1, prune=True))
+        kept.await_report(Pruned, count)
+    released.set()
+
+    told = kept.end()
+    assert [report.error for report in told if isinstance(report, PartVerified)] == [None, None]
+    pruned = [report for report in told if isinstance(report, Pruned)]
+    assert [report.commits for report in pruned] == [[], []]
+    assert all((report.error or "").endswith("did not answer within 0.2 s") for report in pruned)
+    assert marks.verified(tier) == {commit.ref for commit in commits}
 
 
 def test_nothing_is_pruned_while_the_root_cannot_tell_who_is_newest(tier: Store) -> None:

@@ -134,7 +134,9 @@ class Housekeeping:
             store, root = self._tiers.store(uri, OPEN_SECONDS), self._tiers.root()
             if root is None:
                 raise StoreUnavailable("the root is out of reach, whose generations decide what may go")
-            over = self._inbox.over()
-            self._report(prune(store, generation, self._policy, root=root, over=over, stop=self._pause))
+            over, own = self._inbox.over(), root.uri == store.uri
+            self._report(
+                prune(store, generation, self._policy, root=None if own else root, over=over, stop=self._pause)
+            )
         except Exception as error:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
