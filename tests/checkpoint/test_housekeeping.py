@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convoy.checkpoint import marks
+from convoy.checkpoint import housekeeping, marks
 from convoy.checkpoint import tiers as opening
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, file_name
 from convoy.checkpoint.housekeeping import Housekeeping
@@ -76,6 +76,11 @@ class Kept:
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive()
         return [report for report in self.reports if not isinstance(report, ChoreDone)]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "COPY_PAUSES_SECONDS", (0.01, 0.01))
 
 
 @pytest.fixture
@@ -197,6 +202,70 @@ def test_a_further_tier_that_hangs_holds_up_neither_the_commits_own_nor_another(
     assert not any(isinstance(report, Copied) for report in told)
     store.may_go_on.set()
     assert sum(isinstance(report, Copied) for report in kept.end()) == 1
+
+
+class Refusing:
+    """A store that does not take the next so many files."""
+
+    def __init__(self, store: Store, times: float) -> None:
+        self._store = store
+        self.times = times
+
+    def put(self, *args: Any) -> list[int]:
+        if self.times > 0:
+            self.times -= 1
+            raise StoreUnavailable("no space")
+        return self._store.put(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def copied_by_two(root: Store, tiers: list[Any], commit: Commit, **fields: Any) -> list[list[Report]]:
+    """What two writers tell of copying a commit, each with its view of the tier."""
+    kept = [Kept({"root": root, "tier": tier}) for tier in tiers]
+    for writer, one in enumerate(kept):
+        one.ask(commit.ref, writer, copy_to=["tier"], verify_copies=1 - writer, **fields)
+    return [one.end() for one in kept]
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+def test_a_copy_that_the_storage_does_not_take_at_once_is_tried_again(root: Store, tier: Store, writer: int) -> None:
+    commit, seen = STATE.save(root, 5), [tier, tier]
+    seen[writer] = Refusing(tier, 2)  # type: ignore[call-overload]
+    told = copied_by_two(root, seen, commit)
+    assert [report.error for report in told[0] if isinstance(report, Copied)] == [None]
+    assert marks.verified(tier) == {commit.ref}
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+def test_when_a_writer_cannot_copy_nobody_waits_for_it(root: Store, tier: Store, writer: int) -> None:
+    commits = [STATE.save(root, step, attempt=str(step)) for step in (5, 6)]
+    seen: list[Any] = [tier, tier]
+    seen[writer] = Refusing(tier, float("inf"))
+    began = time.monotonic()
+    told = copied_by_two(root, seen, commits[0])
+    assert time.monotonic() - began < WAIT_SECONDS
+    errors = [[report.error for report in one if isinstance(report, Copied)] for one in told]
+    assert errors == ([["no space"], []] if writer == 0 else [["writer 1: no space"], ["no space"]])
+
+    copied_by_two(root, [tier, tier], commits[1], prune=True)
+    assert newest(tier) == commits[1].ref
+    assert marks.verified(tier) == {commits[1].ref}
+    assert {name.split("/")[2] for name in tier.sizes("shards/")} == {commits[1].attempt}  # the word is gone too
+
+
+def test_who_comes_late_copies_nothing_for_a_copy_that_has_failed(root: Store, tier: Store) -> None:
+    commit = STATE.save(root, 5)
+    late, kept = Faulty(tier), Kept({"root": root, "tier": Refusing(tier, float("inf"))})
+    kept.ask(commit.ref, 1, copy_to=["tier"], verify_copies=0)
+    kept.end()
+    kept = Kept({"root": root, "tier": late})
+    kept.ask(commit.ref, 0, copy_to=["tier"], verify_copies=1)
+    (copied,) = kept.end()
+    assert isinstance(copied, Copied)
+    assert copied.error == "writer 1: no space"
+    assert [name for name in tier.sizes("shards/") if name.endswith(".bin")] == []
 
 
 def test_a_root_that_hangs_costs_a_further_tier_only_its_pruning(
