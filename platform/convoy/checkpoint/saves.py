@@ -112,8 +112,7 @@ class Saves:
                 settled=dict(self._settled),
                 newest=self.newest,
                 first_tier=self._queue.first_tier,
-                reading_back=frozenset(t for t in range(len(self._stores)) if self._engine.busy(t).reading_back),
-                copying=self._engine.busy().copying,
+                busy=self._engine.busy(),
                 superseded=self._superseded,
             )
 
@@ -273,11 +272,11 @@ class Saves:
 
     def _committed(self, attempt: Attempt) -> None:
         commit = self._known.pop(attempt.name, None)
-        draft, busy = self._drafts.pop(attempt.number), self._agreed.pop(attempt.number).busy(attempt.tier)
+        draft, busy = self._drafts.pop(attempt.number), self._agreed.pop(attempt.number).busy.at(attempt.tier)
         self._record(Outcome(attempt, commit=commit))
         self.newest = max(self.newest, attempt.step)
         self._engine.after_commit(self._chores(attempt, draft.ref, busy))
-        rest = Busy(reading_back=not busy.reading_back, copying=not busy.copying)
+        rest = busy.turned(len(self._stores))
         self._left_out = self._chores(attempt, draft.ref, rest) if busy != Busy() else None
 
     def _failed(self, attempt: Attempt, error: str) -> None:
