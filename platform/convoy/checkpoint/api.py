@@ -32,7 +32,8 @@ from convoy.checkpoint.prune import prune
 from convoy.checkpoint.queue import Attempt
 from convoy.checkpoint.saves import Outcome, Saves
 from convoy.checkpoint.staging import Staged
-from convoy.checkpoint.verify import verify_commit
+from convoy.checkpoint.verdicts import Readers
+from convoy.checkpoint.verify_gang import verify_together
 from convoy.checkpoint.views import Agreed, View
 from convoy.config.checkpoint import RetentionConfig, StoreConfig
 from convoy.config.errors import ConfigError
@@ -206,14 +207,15 @@ class Checkpoints:
             return lineage(self._history())
 
     def verify(self, step: int) -> int:
-        """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged."""
+        """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged.
+
+        Each rank reads a share of the parts, and all return or raise alike. On several hosts damage is what two of them
+        find; a host that alone reads a part otherwise is an error that names it, and marks nothing.
+        """
         with _errors():
-            history = self._history()
-            found = [ref for ref in lineage(history) if ref.step == step]
-            if not found:
-                raise CheckpointError(f"step {step}: no commit of it counts")
-            tier = self._stores[places(history, found[-1])[0]]
-            return verify_commit(tier, found[-1], drop_cache=True, threads=self._threads)
+            ref, tier = self._from_first(lambda: self._of_step(step))
+            readers = Readers(self._stores, self._group, self._mark, self._threads, self._hosts[self._rank])
+            return verify_together(self._stores[tier], tier, ref, readers, self._threads)
 
     def prune(self) -> list[Pruned]:
         """Remove what retention no longer needs, as is done after each commit: what went, for each tier."""
@@ -373,6 +375,14 @@ class Checkpoints:
     def _chores(self, attempt: Attempt, ref: CommitRef, busy: Busy) -> AfterCommit:
         tiers, turn = self._setup.tiers, attempt.number
         return chores(ref, attempt.tier, tiers, self._rank, self._hosts, turn, self._verify, busy)
+
+    def _of_step(self, step: int) -> tuple[CommitRef, int]:
+        """The commit of a step that counts, and the first tier that has it."""
+        history = self._history()
+        found = [ref for ref in lineage(history) if ref.step == step]
+        if not found:
+            raise CheckpointError(f"step {step}: no commit of it counts")
+        return found[-1], places(history, found[-1])[0]
 
     def _history(self) -> History:
         return read_history(self._stores[0], self._stores[1:])
