@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.commits import read_commit
+from convoy.checkpoint.looks import find_commit
 from convoy.checkpoint.messages import Committed, PartWritten, Ready, SaveFailed, SetLayout
-from convoy.checkpoint.saves import find_commit
 from convoy.checkpoint.writer import NICENESS
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
