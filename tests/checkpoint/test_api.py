@@ -369,8 +369,9 @@ def save_beside_a_rank_that_reads_back(rank: int, uri: str) -> list[tuple[int, b
         engine.after_commit = ask  # type: ignore[method-assign]
         ckpt.save(1, sharded()).wait()
         busy = engine.busy
-        for step, told in [(2, Busy(reading_back=True)), (3, Busy(copying=True)), (4, Busy())]:
-            engine.busy = lambda tier=None, told=told: told if rank == 1 else Busy()  # type: ignore[misc, method-assign]
+        reading, copying = Busy(reading_back=frozenset({0})), Busy(copying=frozenset({1}))
+        for step, told in [(2, reading), (3, copying), (4, Busy())]:
+            engine.busy = lambda told=told: told if rank == 1 else Busy()  # type: ignore[misc, method-assign]
             ckpt.save(step, sharded()).wait()
         engine.busy = busy  # type: ignore[method-assign]
         dist.barrier()
@@ -386,7 +387,7 @@ def save_last_while_the_gang_is_busy(rank: int, uri: str) -> None:
     with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
         ckpt.save(1, sharded()).wait()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ckpt._engine, "busy", lambda tier=None: Busy(reading_back=True, copying=True))
+            patch.setattr(ckpt._engine, "busy", lambda: Busy(frozenset({0}), frozenset({1})))
             ckpt.save(2, sharded()).wait()
 
 

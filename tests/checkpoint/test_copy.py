@@ -6,13 +6,24 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.commits import read_commit
-from convoy.checkpoint.copy import NotCopiedError, commit_copy, copy_commit, copy_job, copy_part
+from convoy.checkpoint.copy import (
+    CopyAbortedError,
+    NotCopiedError,
+    abort_copy,
+    check_copying,
+    commit_copy,
+    copy_commit,
+    copy_job,
+    copy_part,
+)
 from convoy.checkpoint.format import DamagedCommitError, file_name, part_name
 from convoy.checkpoint.marks import damaged
+from convoy.checkpoint.prune import prune
 from convoy.checkpoint.verify import StoppedError, verify_commit
+from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
 from convoy.job.leases import leased
-from convoy.job.lineage import read_history
+from convoy.job.lineage import parse_commits, read_history
 from convoy.job.record import RECORD
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.torchless import TinyState, form, restored
@@ -151,6 +162,59 @@ def test_a_copy_is_committed_only_when_every_part_has_come(folders: tuple[Store,
 
     assert commit_copy(source, target, commit.ref, 60.0, sleep=sleep) == read_commit(target, commit.ref)
     assert len(slept) == 1
+
+
+def test_who_waits_for_parts_stops_when_a_writer_says_that_its_part_will_not_come(
+    folders: tuple[Store, Store],
+) -> None:
+    source, target = folders
+    commit = STATE.save(source, 10)
+    copy_part(source, target, commit.ref, 0)
+    slept = list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        copy_part(source, target, commit.ref, 1)
+        abort_copy(target, commit.ref, 2, "no space")
+
+    with pytest.raises(CopyAbortedError, match="writer 2: no space"):
+        commit_copy(source, target, commit.ref, 1e9, sleep=sleep)
+    assert len(slept) == 1
+    with pytest.raises(CopyAbortedError, match="writer 2: no space"):
+        check_copying(target, commit.ref)
+    assert parse_commits(target.sizes("commits/")) == []
+
+
+def test_a_copy_whose_parts_are_all_there_is_committed_whatever_was_said_before(
+    folders: tuple[Store, Store],
+) -> None:
+    source, target = folders
+    commit = STATE.save(source, 10)
+    abort_copy(target, commit.ref, 2, "no space")
+    copy_commit(source, target, commit.ref)
+    assert restored(target, commit.ref) == restored(source, commit.ref)
+
+
+def test_no_word_is_left_on_a_tier_that_is_not_mounted(folders: tuple[Store, Store], tmp_path: Path) -> None:
+    bare = open_store(str(tmp_path / "bare"))
+    with pytest.raises(StoreUnavailable, match="is it mounted"):
+        abort_copy(bare, STATE.save(folders[0], 10).ref, 1, "no space")
+    assert not bare.sizes("")
+
+
+def test_the_word_of_a_copy_that_failed_goes_when_a_later_one_has_come(folders: tuple[Store, Store]) -> None:
+    source, target = folders
+    first, second = (STATE.save(source, step, attempt=str(step)) for step in (10, 20))
+    copy_part(source, target, first.ref, 0)
+    abort_copy(target, first.ref, 1, "no space")
+    abort_copy(target, second.ref, 1, "no space")
+    copy_commit(source, target, second.ref)
+
+    pruned = prune(target, 1, RetentionConfig(keep_last=1), root=source)
+
+    assert (pruned.commits, pruned.attempts, pruned.error) == ([], 3, None)
+    assert {name.split("/")[2] for name in target.sizes("shards/")} == {"20"}
+    assert restored(target, second.ref) == restored(source, second.ref)
 
 
 def test_parts_of_another_save_or_without_their_files_are_never_committed(folders: tuple[Store, Store]) -> None:

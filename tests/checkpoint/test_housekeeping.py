@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from convoy.checkpoint import marks
+from convoy.checkpoint import housekeeping, marks
+from convoy.checkpoint import tiers as opening
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, file_name
 from convoy.checkpoint.housekeeping import Housekeeping
 from convoy.checkpoint.inbox import Inbox
@@ -21,9 +22,11 @@ from convoy.checkpoint.messages import (
     Report,
     WriterSetup,
 )
+from convoy.checkpoint.tiers import Tiers
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable, open_store
+from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form, newest, restored
 from tests.checkpoint.writers import WAIT_SECONDS, writers
 
@@ -48,11 +51,11 @@ class Known:
 class Kept:
     """Housekeeping in its threads, and what it reported."""
 
-    def __init__(self, stores: dict[str, Any], *further: str) -> None:
-        """further: tiers that are out of reach."""
+    def __init__(self, stores: dict[str, Any], *further: str, tiers: Tiers | None = None) -> None:
+        """further: tiers that are out of reach. tiers: in place of stores that are open."""
         self.inbox, self.reports = Inbox(), list[Report]()
         setup = WriterSetup(tiers=[*stores, *further], store=StoreConfig(), keep_last=1, keep_every_steps=None)
-        known: Any = Known(stores)
+        known: Any = tiers or Known(stores)
         keeping = Housekeeping(setup, known, self.inbox, self.reports.append)
         self._thread = threading.Thread(target=keeping.run, daemon=True)
         self._thread.start()
@@ -73,6 +76,11 @@ class Kept:
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive()
         return [report for report in self.reports if not isinstance(report, ChoreDone)]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "COPY_PAUSES_SECONDS", (0.01, 0.01))
 
 
 @pytest.fixture
@@ -194,6 +202,98 @@ def test_a_further_tier_that_hangs_holds_up_neither_the_commits_own_nor_another(
     assert not any(isinstance(report, Copied) for report in told)
     store.may_go_on.set()
     assert sum(isinstance(report, Copied) for report in kept.end()) == 1
+
+
+class Refusing:
+    """A store that does not take the next so many files."""
+
+    def __init__(self, store: Store, times: float) -> None:
+        self._store = store
+        self.times = times
+
+    def put(self, *args: Any) -> list[int]:
+        if self.times > 0:
+            self.times -= 1
+            raise StoreUnavailable("no space")
+        return self._store.put(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def copied_by_two(root: Store, tiers: list[Any], commit: Commit, **fields: Any) -> list[list[Report]]:
+    """What two writers tell of copying a commit, each with its view of the tier."""
+    kept = [Kept({"root": root, "tier": tier}) for tier in tiers]
+    for writer, one in enumerate(kept):
+        one.ask(commit.ref, writer, copy_to=["tier"], verify_copies=1 - writer, **fields)
+    return [one.end() for one in kept]
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+def test_a_copy_that_the_storage_does_not_take_at_once_is_tried_again(root: Store, tier: Store, writer: int) -> None:
+    commit, seen = STATE.save(root, 5), [tier, tier]
+    seen[writer] = Refusing(tier, 2)  # type: ignore[call-overload]
+    told = copied_by_two(root, seen, commit)
+    assert [report.error for report in told[0] if isinstance(report, Copied)] == [None]
+    assert marks.verified(tier) == {commit.ref}
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+def test_when_a_writer_cannot_copy_nobody_waits_for_it(root: Store, tier: Store, writer: int) -> None:
+    commits = [STATE.save(root, step, attempt=str(step)) for step in (5, 6)]
+    seen: list[Any] = [tier, tier]
+    seen[writer] = Refusing(tier, float("inf"))
+    began = time.monotonic()
+    told = copied_by_two(root, seen, commits[0])
+    assert time.monotonic() - began < WAIT_SECONDS
+    errors = [[report.error for report in one if isinstance(report, Copied)] for one in told]
+    assert errors == ([["no space"], []] if writer == 0 else [["writer 1: no space"], ["no space"]])
+
+    copied_by_two(root, [tier, tier], commits[1], prune=True)
+    assert newest(tier) == commits[1].ref
+    assert marks.verified(tier) == {commits[1].ref}
+    assert {name.split("/")[2] for name in tier.sizes("shards/")} == {commits[1].attempt}  # the word is gone too
+
+
+def test_who_comes_late_copies_nothing_for_a_copy_that_has_failed(root: Store, tier: Store) -> None:
+    commit = STATE.save(root, 5)
+    late, kept = Faulty(tier), Kept({"root": root, "tier": Refusing(tier, float("inf"))})
+    kept.ask(commit.ref, 1, copy_to=["tier"], verify_copies=0)
+    kept.end()
+    kept = Kept({"root": root, "tier": late})
+    kept.ask(commit.ref, 0, copy_to=["tier"], verify_copies=1)
+    (copied,) = kept.end()
+    assert isinstance(copied, Copied)
+    assert copied.error == "writer 1: no space"
+    assert [name for name in tier.sizes("shards/") if name.endswith(".bin")] == []
+
+
+def test_a_root_that_hangs_costs_a_further_tier_only_its_pruning(
+    root: Store, tier: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = TinyState(sizes=(100,))
+    seen, released = Faulty(root), threading.Event()
+    stores: dict[str, Any] = {"root": seen, "tier": tier}
+    monkeypatch.setattr(opening, "open_store", lambda uri, config: stores[uri])
+    monkeypatch.setattr(opening, "ROOT_SECONDS", 0.2)
+    tiers = Tiers([*stores], StoreConfig())
+    for uri in stores:
+        tiers.store(uri, WAIT_SECONDS)
+    seen.hang("generations/", released)
+
+    kept = Kept(stores, tiers=tiers)
+    commits = [state.save(tier, step, attempt=str(step)) for step in (5, 6)]
+    for count, commit in enumerate(commits, 1):
+        kept.inbox.put(AfterCommit(ref=commit.ref, tier="tier", writer=0, verify_part=0, generation=1, prune=True))
+        kept.await_report(Pruned, count)
+    released.set()
+
+    told = kept.end()
+    assert [report.error for report in told if isinstance(report, PartVerified)] == [None, None]
+    pruned = [report for report in told if isinstance(report, Pruned)]
+    assert [report.commits for report in pruned] == [[], []]
+    assert all((report.error or "").endswith("did not answer within 0.2 s") for report in pruned)
+    assert marks.verified(tier) == {commit.ref for commit in commits}
 
 
 def test_nothing_is_pruned_while_the_root_cannot_tell_who_is_newest(tier: Store) -> None:

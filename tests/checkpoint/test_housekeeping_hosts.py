@@ -87,6 +87,23 @@ def test_what_a_second_host_finds_too_is_marked_at_the_next_commit(root: Store) 
     assert (evidence.host, evidence.confirmed_by) == ("good", "bad")
 
 
+def test_suspicions_that_cannot_be_settled_keep_no_later_commit_from_being_verified(root: Store) -> None:
+    first, _ = round_of_chores(root, 1)
+    second, told = STATE.save(root, 20, attempt="2"), list[PartVerified]()
+    seen = Faulty(root)
+    seen.fail(first.shards + file_name(2, 0))
+    (unreadable,) = (s for s in suspicions(root) if s.part == 3)
+    root.write(unreadable.name, b"not a suspicion")
+    for rank in range(len(HOSTS)):
+        kept = Kept({"root": seen})
+        kept.inbox.put(chores(second.ref, 0, ["root"], rank, HOSTS, 2, True).model_copy(update={"prune": False}))
+        told += [report for report in kept.end() if isinstance(report, PartVerified)]
+
+    assert verified(root) == {second.ref}
+    assert [(r.ref, r.part, r.damaged) for r in told if r.error is not None] == [(first.ref, 2, False)]
+    assert [s.part for s in suspicions(root)] == [2]  # it is looked at again; the one that says nothing was read anew
+
+
 def test_on_one_host_damage_is_marked_at_once(root: Store) -> None:
     commit = STATE.save(root, 5, attempt="5")
     root.write(commit.shards + file_name(1, 0), bytes(3000))

@@ -149,6 +149,20 @@ def test_ranks_that_learn_at_different_moments_write_the_same_where_the_highest_
             late += [FAILED] * up[0] + [COMMITTED] if up else [FAILED] * tiers
 
 
+@examples(100)
+@given(st.integers(0, 4), st.data())
+def test_sums_of_what_ranks_know_are_those_of_each_tier(tiers: int, data: st.DataObject) -> None:
+    counts = st.tuples(*[st.integers(0, 1)] * tiers)
+    standings = st.builds(Standing, *[st.integers(0, 1)] * 3, counts, counts)
+    one, other = data.draw(standings), data.draw(standings)
+    sums = Standing.of([a + b for a, b in zip(one.values(), other.values(), strict=True)])
+    assert Standing.of(one.values()) == one
+    assert sums.committed == one.committed + other.committed
+    for tier in range(tiers):
+        assert sums.reading_back[tier] == one.reading_back[tier] + other.reading_back[tier]
+        assert sums.copying[tier] == one.copying[tier] + other.copying[tier]
+
+
 def _hear(queue: SaveQueue, late: list[Standing]) -> None:
     while late:
         queue.settle(late.pop(0))

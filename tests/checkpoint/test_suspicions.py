@@ -58,7 +58,7 @@ def test_what_another_host_finds_damaged_too_is_marked(store: Store) -> None:
     name = commit.shards + file_name(1, 0)
     store.write(name, bytes(3000))
     (found,) = settled(store, 1)
-    assert (found.part, found.misread_by) == (1, "")
+    assert (found.part, found.damaged, found.misread_by) == (1, True, "")
     evidence = read_damage(store, commit.ref)
     assert evidence is not None
     assert (evidence.host, evidence.confirmed_by) == ("a", "b")
@@ -71,12 +71,40 @@ def test_it_is_read_from_the_storage_and_not_from_the_cache_of_who_wrote_it(stor
     assert ("drop_cache", commit.shards + file_name(1, 0)) in seen.calls
 
 
-def test_an_outage_settles_nothing(store: Store) -> None:
-    commit, seen = suspected(store), Faulty(store)
-    seen.fail(commit.shards + file_name(1, 0))
+def test_a_part_that_cannot_be_read_settles_nothing_and_holds_up_no_other_suspicion(store: Store) -> None:
+    commits, seen = [STATE.save(store, step, attempt=str(step)) for step in (10, 20)], Faulty(store)
+    for commit in commits:
+        misread(store, commit)
+    seen.fail(commits[0].shards + file_name(1, 0))
+    unreadable, whole = settled(seen, 1)
+    assert (unreadable.ref, unreadable.damaged, unreadable.misread_by) == (commits[0].ref, False, "")
+    assert unreadable.error.endswith("is out of reach")
+    assert (whole.ref, whole.misread_by) == (commits[1].ref, "a")
+    assert [s.ref for s in suspicions(store)] == [commits[0].ref]
+
+
+def test_where_it_is_not_known_what_is_suspected_that_is_an_outage(store: Store) -> None:
+    suspected(store)
+    seen = Faulty(store)
+    seen.fail("suspected/")
     with pytest.raises(StoreUnavailable):
         settled(seen, 1)
-    assert len(suspicions(store)) == 1
+
+
+@pytest.mark.parametrize("said", [b"", b"{}", b"\xff"])
+def test_a_suspicion_that_is_not_readable_itself_is_settled_by_reading_the_part(store: Store, said: bytes) -> None:
+    commit = suspected(store)
+    (found,) = suspicions(store)
+    store.write(found.name, said)
+    assert (settled(store, 1), suspicions(store)) == ([], [])
+
+    misread(store, commit)
+    store.write(found.name, said)
+    store.write(commit.shards + file_name(1, 0), bytes(3000))
+    assert settled(store, 1) == []  # one host's word is not readable: that of the other is one alone
+    assert (len(suspicions(store)), damaged(store)) == (2, frozenset())
+    (other,) = settled(store, 0)
+    assert (other.damaged, damaged(store), suspicions(store)) == (True, {commit.ref}, [])
 
 
 def test_a_suspicion_of_a_commit_that_is_gone_or_damaged_is_dropped(store: Store) -> None:

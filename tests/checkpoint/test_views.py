@@ -37,10 +37,10 @@ def test_a_save_begins_past_the_tier_that_any_rank_knows_to_take_nothing() -> No
 
 
 def test_what_one_rank_is_still_busy_with_is_asked_of_none() -> None:
-    told = agreed([View(reading_back=frozenset({1})), View(copying=True), View()])
-    assert told.busy(0) == Busy(reading_back=False, copying=True)
-    assert told.busy(1) == Busy(reading_back=True, copying=True)
-    assert agreed([View(), View()]).busy(0) == Busy()
+    first, second = Busy(reading_back=frozenset({1})), Busy(reading_back=frozenset({0}), copying=frozenset({2}))
+    told = agreed([View(busy=first), View(busy=second), View()])
+    assert told.busy == Busy(reading_back=frozenset({0, 1}), copying=frozenset({2}))
+    assert agreed([View(), View()]).busy == Busy()
 
 
 def test_one_rank_that_was_overtaken_is_enough() -> None:

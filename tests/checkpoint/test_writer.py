@@ -13,8 +13,8 @@ import pytest
 
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.format import CHUNK_BYTES
+from convoy.checkpoint.looks import find_commit
 from convoy.checkpoint.messages import Committed, PartWritten, Ready, SaveFailed, SetLayout
-from convoy.checkpoint.saves import find_commit
 from convoy.checkpoint.writer import NICENESS
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef

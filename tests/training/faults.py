@@ -17,6 +17,7 @@ from convoy.checkpoint import chunks, housekeeping, load
 from convoy.checkpoint.format import Progress
 from convoy.checkpoint.queue import Standing
 from convoy.checkpoint.staging import Staged, Stager
+from convoy.storage import Store
 from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
 
@@ -134,6 +135,18 @@ def slow_chores(seconds: float) -> None:
             return real(*args, **named)
 
         setattr(housekeeping, name, slow)
+
+
+def copies_hang(uri: str, over: Path) -> None:
+    """This rank's writer process hangs in each copy of its part to a tier until that file is there."""
+    real = housekeeping.copy_part
+
+    def copy(source: Store, target: Store, *args: Any, **named: Any) -> int:
+        while target.uri == uri and not over.exists():
+            time.sleep(0.005)
+        return real(source, target, *args, **named)
+
+    housekeeping.copy_part = copy
 
 
 def host(name: str, misreads: bool = False) -> None:

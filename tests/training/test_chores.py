@@ -1,5 +1,6 @@
 """What is done between saves when it takes longer than the time between them: all ranks do it for the same commits."""
 
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from convoy.events.types import (
 )
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
-from tests.training.faults import slow_chores
+from tests.training.faults import before_step, copies_hang, slow_chores
 from tests.training.job import Job, tiny
 
 STEPS = 60
@@ -32,6 +33,18 @@ def parts_read(job: Job, tier: str) -> dict[int, list[int]]:
         if event.tier == tier:
             found[event.step].append(event.part)
     return {step: sorted(parts) for step, parts in found.items()}
+
+
+def copies(job: Job, tier: str) -> list[int]:
+    """Steps of the commits that are on a further tier; each was told once, and no failure."""
+    told = [event for event in job.events(CheckpointCopied) if event.tier == tier]
+    assert [event.error for event in told] == [None] * len(told)
+    assert sorted(event.step for event in told) == steps_at(tier)
+    return steps_at(tier)
+
+
+def steps_at(tier: str) -> list[int]:
+    return sorted(ref.step for ref in parse_commits(open_store(tier).sizes("commits/")))
 
 
 def test_ranks_of_unequal_speed_read_back_the_same_commits_and_old_ones_go(tmp_path: Path) -> None:
@@ -66,6 +79,50 @@ def test_ranks_of_unequal_speed_copy_the_same_commits_and_the_last_one(tmp_path:
     assert 2 < len(there) < len(job.events(CheckpointSaved))
     assert there[-1] == STEPS
     assert parts_read(job, tier.uri) == {step: [0, 1] for step in there}
+
+
+def test_a_further_tier_that_hangs_holds_up_only_the_copies_to_itself(tmp_path: Path) -> None:
+    hangs, good, over = (tmp_path / name for name in ("hangs", "good", "over"))
+    kept = {"every_steps": 1, "tiers": [str(hangs), str(good)]}
+    job = Job(str(tmp_path / "root"), tiny(train={"steps": STEPS}, checkpoint=kept))
+
+    def fault(rank: int) -> None:
+        if rank == 1:
+            copies_hang(f"{hangs}/job", over)
+            before_step(lambda stepper, step, batches: over.touch() if step == STEPS - 1 else None)
+
+    job.run(2, fault)
+
+    there = {tier: copies(job, f"{tier}/job") for tier in (hangs, good)}
+    assert len(there[hangs]) <= 3 < len(there[good])  # the first, the last, and perhaps one while the training ends
+    assert (there[hangs][0], there[hangs][-1], there[good][-1]) == (1, STEPS, STEPS)
+    assert parts_read(job, f"{good}/job") == {step: [0, 1] for step in there[good]}
+
+
+def test_what_was_left_out_for_the_newest_commit_is_made_up_for_as_soon_as_the_gang_has_time(tmp_path: Path) -> None:
+    second, over, early = (tmp_path / name for name in ("second", "over", "early"))
+    kept = {"every_steps": 30, "tiers": [str(second)]}
+    job = Job(str(tmp_path / "root"), tiny(train={"steps": 90}, checkpoint=kept))
+
+    def fault(rank: int) -> None:
+        if rank == 1:
+            copies_hang(f"{second}/job", over)
+            before_step(act)
+
+    def act(_: object, step: int, __: object) -> None:
+        if step == 65:
+            over.touch()
+        if 65 <= step < 89 and 60 not in steps_at(f"{second}/job"):
+            time.sleep(0.25)
+        if step == 89 and 60 in steps_at(f"{second}/job"):
+            early.touch()
+
+    job.run(2, fault)
+
+    assert job.steps_committed() == [30, 60, 90]
+    assert early.exists()
+    assert copies(job, f"{second}/job") == [30, 60, 90]
+    assert parts_read(job, f"{second}/job") == {step: [0, 1] for step in (30, 60, 90)}
 
 
 @pytest.mark.parametrize("verify", [True, False])

@@ -65,6 +65,15 @@ def test_what_each_rank_knows_of_the_save_under_way_is_summed(tmp_path: Path) ->
     assert told == [[Agreed(2, None, Standing(committed=1)), stopped]] * 2
 
 
+def test_what_each_rank_is_busy_with_is_summed_by_tier(tmp_path: Path) -> None:
+    one = Standing(reading_back=(1, 0), copying=(0, 1))
+    other = Standing(committed=1, reading_back=(1, 0), copying=(0, 0))
+
+    told = exchanged([[(1, None, one), (1, None, other)]], tmp_path)
+
+    assert told == [[Agreed(2, None, Standing(committed=1, reading_back=(2, 0), copying=(0, 1)))]] * 2
+
+
 def test_finishing_what_was_not_begun_is_an_error(tmp_path: Path) -> None:
     dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
     try:

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from convoy.checkpoint import writer, writer_process
+from convoy.checkpoint import housekeeping, writer, writer_process
 from convoy.checkpoint.queue import Standing
 from convoy.training.saver import Saver
 
@@ -51,6 +51,7 @@ def fork_writers() -> None:
         PIPE, Popen = None, Forked
 
     writer_process.subprocess = Subprocess  # type: ignore[assignment]
+    housekeeping.COPY_PAUSES_SECONDS = (0.01, 0.01)  # type: ignore[assignment]
 
 
 def wait_for_each_save() -> None:

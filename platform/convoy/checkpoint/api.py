@@ -7,32 +7,38 @@ import logging
 import os
 import socket
 import sys
+import time
 import uuid
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 
 import convoy
 from convoy.checkpoint.chores import Busy, chores
-from convoy.checkpoint.commits import read_commit
+from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.emergency import save_now
 from convoy.checkpoint.engine import CLOSE_SECONDS, Checked, Engine
-from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.format import Commit, DamagedCommitError, Progress
+from convoy.checkpoint.link import GRACE_SECONDS
 from convoy.checkpoint.load import Candidates, Damage, Restored, patiently
 from convoy.checkpoint.load import restore as load
+from convoy.checkpoint.looks import in_thread
 from convoy.checkpoint.marks import mark_damaged
 from convoy.checkpoint.messages import AfterCommit, Pruned, WriterSetup
 from convoy.checkpoint.prune import prune
 from convoy.checkpoint.queue import Attempt
 from convoy.checkpoint.saves import Outcome, Saves
 from convoy.checkpoint.staging import Staged
-from convoy.checkpoint.verify import verify_commit
+from convoy.checkpoint.verdicts import Readers
+from convoy.checkpoint.verify_gang import verify_together
 from convoy.checkpoint.views import Agreed, View
 from convoy.config.checkpoint import RetentionConfig, StoreConfig
 from convoy.config.errors import ConfigError
@@ -73,7 +79,11 @@ class Pending:
             self._copy.wait()
 
     def wait(self, timeout_seconds: float | None = None) -> Commit:
-        """The commit, once it is durable. Raises CheckpointError, which says why there is none, and TimeoutError."""
+        """The commit, once it is durable. Raises CheckpointError, which says why there is none, and TimeoutError.
+
+        A store that hangs is waited for until the save's deadline, on each tier. A rank to which it does not tell what
+        became of the save raises that the step may not be saved: the coordinator, rank 0, alone knows then.
+        """
         return self._result(timeout_seconds)
 
 
@@ -103,8 +113,8 @@ class Checkpoints:
         tiers: further places; the newest commit is copied to them, as fast as they take it, and while one does not take
         a save the next one does.
         group: of the ranks that save together; None: all of them, or this one where there is no process group.
-        deadline_seconds: of a save, on each tier. verify: read commits back in the background, each that the
-        ranks have time for.
+        deadline_seconds: of a save, on each tier, and at `close` of what is done between saves. verify: read commits
+        back in the background, each that the ranks have time for.
         keep_last, keep_every_steps: as in `config.checkpoint.RetentionConfig`. threads: chunks written at once.
         """
         self._config = StoreConfig() if store is None else store
@@ -117,7 +127,7 @@ class Checkpoints:
             keep_every_steps=keep_every_steps,
             threads=threads,
         )
-        self._group = _group(group)
+        self._group = _group(group, 2 * (1 + len(tiers)) * (deadline_seconds + 2 * GRACE_SECONDS))
         self._rank = 0 if self._group is None else dist.get_rank(self._group)
         self._world_size = 1 if self._group is None else dist.get_world_size(self._group)
         self._verify = verify
@@ -166,9 +176,9 @@ class Checkpoints:
             return self._save_now(step, state, ranks)
         if not may_skip:
             self._saves.wait_for_room()
-        checked, error = self._checked(state)
-        told = self._everyones((error, step, checked is not None and self._engine.fits(checked), self._saves.view()))
-        agreed = self._agree(told)
+        checked, fits, error = self._checked(state)
+        told = self._everyones((_shown(error), step, fits, self._saves.view()))
+        agreed = self._agree(told, error)
         self._begin_generation()
         self._check_step(step, agreed)
         assert checked is not None
@@ -206,14 +216,15 @@ class Checkpoints:
             return lineage(self._history())
 
     def verify(self, step: int) -> int:
-        """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged."""
+        """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged.
+
+        Each rank reads a share of the parts, and all return or raise alike. On several hosts damage is what two of them
+        find; a host that alone reads a part otherwise is an error that names it, and marks nothing.
+        """
         with _errors():
-            history = self._history()
-            found = [ref for ref in lineage(history) if ref.step == step]
-            if not found:
-                raise CheckpointError(f"step {step}: no commit of it counts")
-            tier = self._stores[places(history, found[-1])[0]]
-            return verify_commit(tier, found[-1], drop_cache=True, threads=self._threads)
+            ref, tier = self._from_first(lambda: self._of_step(step))
+            readers = Readers(self._stores, self._group, self._mark, self._threads, self._hosts[self._rank])
+            return verify_together(self._stores[tier], tier, ref, readers, self._threads)
 
     def prune(self) -> list[Pruned]:
         """Remove what retention no longer needs, as is done after each commit: what went, for each tier."""
@@ -235,17 +246,21 @@ class Checkpoints:
         return found
 
     def close(self, deadline_seconds: float | None = None) -> None:
-        """Wait until what is under way is settled, and end the writer process; what is not settled by then is given up.
+        """Wait until what is under way is settled and the last commit read back and copied to further tiers, and end
+        the writer process.
 
+        deadline_seconds: for all of it; a save that is not settled by then is given up. None: each save has its own
+        deadline, and the reading and copying so long once more. What is not read back or copied then is logged as a
+        warning. Where an error ends the `with` block or the program, the deadline is 30 s.
         Done at the end of the program too if it was forgotten.
         """
         atexit.unregister(self._at_exit)
         if self._closed:
             return
         self._closed = True
-        settled = self._saves.settle_all(deadline_seconds)
-        self._saves.close()
-        self._engine.close(CLOSE_SECONDS if settled else 0.0)
+        until = None if deadline_seconds is None else time.monotonic() + deadline_seconds
+        self._saves.settle_all(deadline_seconds)
+        self._saves.close(self._deadline if until is None else max(0.0, until - time.monotonic()))
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -268,7 +283,7 @@ class Checkpoints:
             copies.append(self._engine.copy(slot))
 
         begun = self._saves.add(step, self._draft(step), stage)
-        return Pending(step, copies[0], self._result(begun))
+        return Pending(step, copies[0] if copies else None, self._result(begun))
 
     def _save_now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
         if self._rank not in reachable:
@@ -297,14 +312,18 @@ class Checkpoints:
             self._saves.newest = max(self._saves.newest, step)
         return Pending(step, None, lambda _: commit)
 
-    def _checked(self, state: Mapping[str, Any]) -> tuple[Checked | None, str | None]:
+    def _checked(self, state: Mapping[str, Any]) -> tuple[Checked | None, bool, Exception | None]:
+        """The state, and whether the plan is one for it; or why it cannot be saved, which the other ranks must hear."""
         try:
-            return self._engine.check(state), None
-        except CheckpointError as error:
-            return None, str(error)
+            checked = self._engine.check(state)
+            return checked, self._engine.fits(checked), None
+        except Exception as error:  # of a `state_dict()`, whatever it may be
+            return None, False, error
 
-    def _agree(self, told: list[tuple[str | None, int, bool, View]]) -> Agreed:
+    def _agree(self, told: list[tuple[str | None, int, bool, View]], own: Exception | None) -> Agreed:
         errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(told) if error]
+        if errors:
+            raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(told) == 1 else errors[0]) from own
         steps = sorted({step for _, step, *_ in told})
         if errors:
             raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(told) == 1 else errors[0])
@@ -355,16 +374,36 @@ class Checkpoints:
 
     def _result(self, begun: "Future[Outcome]") -> Callable[[float | None], Commit]:
         def result(timeout_seconds: float | None) -> Commit:
+            began = time.monotonic()
             outcome = self._saves.wait(begun, timeout_seconds)
-            attempt = outcome.attempt
             if outcome.error is not None:
-                raise CheckpointError(f"step {attempt.step} was not saved: {outcome.error}")
+                raise CheckpointError(f"{outcome.failure}: {outcome.error}")
             if outcome.commit is not None:
                 return outcome.commit
-            with _errors():
-                return read_commit(self._stores[attempt.tier], self._ref(attempt))
+            left = None if timeout_seconds is None else max(0.0, began + timeout_seconds - time.monotonic())
+            return self._read(outcome.attempt, left)
 
         return result
+
+    def _read(self, attempt: Attempt, timeout_seconds: float | None) -> Commit:
+        """The commit that another rank has told of, on whichever tier it is."""
+        ref, last = self._ref(attempt), self._stores[attempt.tier]
+        others = [store for store in self._stores if store is not last]
+
+        def read() -> Commit:
+            for store in [last, *others]:
+                with contextlib.suppress(CommitGoneError):
+                    return read_commit(store, ref)
+            raise CheckpointError(f"step {ref.step} was saved, but its commit is gone")
+
+        read_by = in_thread(f"read {ref.stem}", read)
+        try:
+            with _errors():
+                return read_by.result(self._deadline if timeout_seconds is None else timeout_seconds)
+        except TimeoutError:
+            if timeout_seconds is not None:
+                raise
+            raise CheckpointError(f"step {ref.step} was saved, but {last.uri} does not answer") from None
 
     def _ref(self, attempt: Attempt) -> CommitRef:
         assert self._generation is not None
@@ -373,6 +412,14 @@ class Checkpoints:
     def _chores(self, attempt: Attempt, ref: CommitRef, busy: Busy) -> AfterCommit:
         tiers, turn = self._setup.tiers, attempt.number
         return chores(ref, attempt.tier, tiers, self._rank, self._hosts, turn, self._verify, busy)
+
+    def _of_step(self, step: int) -> tuple[CommitRef, int]:
+        """The commit of a step that counts, and the first tier that has it."""
+        history = self._history()
+        found = [ref for ref in lineage(history) if ref.step == step]
+        if not found:
+            raise CheckpointError(f"step {step}: no commit of it counts")
+        return found[-1], places(history, found[-1])[0]
 
     def _history(self) -> History:
         return read_history(self._stores[0], self._stores[1:])
@@ -410,12 +457,23 @@ class Checkpoints:
         return box[0]
 
 
-def _group(given: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
-    """On the CPU, and of its own: a collective of ours must not meet one of the training's."""
+def _group(given: dist.ProcessGroup | None, saving_seconds: float) -> dist.ProcessGroup | None:
+    """On the CPU, and of its own: a collective of ours must not meet one of the training's.
+
+    saving_seconds: how long a rank may wait for its saves, before it comes to where the others wait for it.
+    """
     if not (dist.is_available() and dist.is_initialized()):
         return None
     ranks = None if given is None else dist.get_process_group_ranks(given)
-    return dist.new_group(ranks, backend="gloo")
+    timeout = max(default_pg_timeout, timedelta(seconds=saving_seconds + GRACE_SECONDS))
+    return dist.new_group(ranks, backend="gloo", timeout=timeout)
+
+
+def _shown(error: Exception | None) -> str | None:
+    """What the other ranks are told of an error."""
+    if error is None or isinstance(error, CheckpointError):
+        return None if error is None else str(error)
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def _close_at_exit(opened: "weakref.ref[Checkpoints]", process: int) -> None:

@@ -14,7 +14,7 @@ from typing import cast
 
 from convoy.checkpoint.chunks import chunk_span, read_chunk
 from convoy.checkpoint.commits import create_commit, digest, file_digest, read_commit, read_part
-from convoy.checkpoint.format import Commit, DataFile, Digest, PartRecord, part_name
+from convoy.checkpoint.format import Commit, DataFile, Digest, PartRecord, copying_prefix, failed_name, part_name
 from convoy.checkpoint.verify import Stop, StoppedError
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
@@ -29,6 +29,10 @@ _READERS = 8
 
 class NotCopiedError(RuntimeError):
     """The copy cannot be committed: a part did not come in time, or is not what the source has."""
+
+
+class CopyAbortedError(NotCopiedError):
+    """A writer has left word that it cannot do its share."""
 
 
 def copy_part(
@@ -75,7 +79,8 @@ def commit_copy(
     """Wait until every part is on the target, then make the commit there; as it stands there. Copies what tells a job
     by itself, too: its record and its generations.
 
-    Raises NotCopiedError, DamagedCommitError, StoreUnavailable as `copy_part`, StoppedError.
+    Raises NotCopiedError, CopyAbortedError if a part will not come, DamagedCommitError, StoreUnavailable as
+    `copy_part`, StoppedError.
     """
     _check_begun(target)
     with lease(source, ref), lease(target, ref):
@@ -86,10 +91,27 @@ def commit_copy(
         while missing := _missing(target, commit):
             if stop():
                 raise StoppedError(f"{ref.name}: stopped while it was copied")
+            check_copying(target, ref)
             if clock() > deadline:
                 raise NotCopiedError(f"{target.uri}: {missing[0]} did not come within {deadline_seconds:.0f} s")
             sleep(_LOOK_SECONDS)
         return create_commit(target, _contents(source, target, commit))
+
+
+def abort_copy(target: Store, ref: CommitRef, writer: int, reason: str) -> None:
+    """Tell all who wait for this writer's part, or for the commit of writer 0, that it will not come.
+
+    Raises StoreUnavailable. What is left is removed as that of any attempt without a commit.
+    """
+    _check_begun(target)
+    target.create(copying_prefix(ref.generation, ref.step) + failed_name(writer), f"writer {writer}: {reason}".encode())
+
+
+def check_copying(target: Store, ref: CommitRef) -> None:
+    """Raises CopyAbortedError if a writer has left word that it cannot do its share, StoreUnavailable."""
+    for name in target.sizes(copying_prefix(ref.generation, ref.step)):
+        with contextlib.suppress(ObjectMissing):  # pruned meanwhile
+            raise CopyAbortedError(target.read(name).decode(errors="replace"))
 
 
 def copy_commit(

@@ -4,14 +4,16 @@ import time
 from collections.abc import Sequence
 
 from convoy.checkpoint.engine import Apart
-from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.format import Commit, DamagedCommitError
+from convoy.checkpoint.errors import CheckpointError, one_line
+from convoy.checkpoint.format import Commit
 from convoy.checkpoint.link import GRACE_SECONDS
+from convoy.checkpoint.looks import Found, Looks
 from convoy.checkpoint.messages import Committed, PartWritten, SaveFailed, WritePart, WriterSetup
-from convoy.checkpoint.saves import find_commit
 from convoy.checkpoint.writer_process import WriterProcess
-from convoy.storage import Store, StoreUnavailable
+from convoy.storage import Store
 
+HANGS = "the writer process hangs"
+UNHEARD = "nothing was heard of its commit"
 PAUSE_SECONDS = 0.01
 LOOK_SECONDS = 0.2
 
@@ -30,23 +32,35 @@ def save_now(
     """Write a part and have it committed, on the first tier that takes it; writer 0 commits.
 
     attempt: a name that all writers give this save and nothing else. deadline_seconds: on each tier. Raises
-    CheckpointError. A process of its own writes, whatever the usual one may be stuck in.
+    CheckpointError. A process of its own writes, whatever the usual one may be stuck in, and another where that hangs.
     """
-    process = WriterProcess(setup)
-    process.start()
+    processes, looks, began = [_started(setup, staged)], Looks(stores), time.monotonic()
+    longest = deadline_seconds + GRACE_SECONDS
     try:
-        process.send(staged.layout)
         errors = list[str]()
-        for tier, store in enumerate(stores):
+        for tier in range(len(stores)):
             name = f"{attempt}-{tier}"
-            process.send(_request(setup, tier, staged, draft, name, writer, writers, deadline_seconds))
-            found = _settled(process, store, draft, name, writer, deadline_seconds + GRACE_SECONDS)
+            processes[-1].send(_request(setup, tier, staged, draft, name, writer, writers, deadline_seconds))
+            # Writer 0 comes to a tier later than a writer whose part failed at once on those before.
+            until = time.monotonic() + longest, began + (tier + 1) * longest + GRACE_SECONDS
+            found = _settled(processes[-1], looks, tier, draft, name, writer, until)
             if isinstance(found, Commit):
                 return found
             errors.append(found)
-        raise CheckpointError(f"step {draft.step} was not saved: {'; then '.join(errors)}")
+            if tier + 1 < len(stores) and (found == HANGS or not processes[-1].alive()):
+                processes.append(_started(setup, staged))
+        became = "may not be saved" if UNHEARD in errors else "was not saved"
+        raise CheckpointError(f"step {draft.step} {became}: {'; then '.join(errors)}")
     finally:
-        process.abandon()
+        for process in processes:
+            process.abandon()
+
+
+def _started(setup: WriterSetup, staged: Apart) -> WriterProcess:
+    process = WriterProcess(setup)
+    process.start()
+    process.send(staged.layout)
+    return process
 
 
 def _request(
@@ -68,11 +82,11 @@ def _request(
 
 
 def _settled(
-    process: WriterProcess, store: Store, draft: Commit, name: str, writer: int, seconds: float
+    process: WriterProcess, looks: Looks, tier: int, draft: Commit, name: str, writer: int, until: tuple[float, float]
 ) -> Commit | str:
-    """The commit, or why there is none."""
-    until, written = time.monotonic() + seconds, False
-    while time.monotonic() < until:
+    """The commit, or why there is none. until: when the part must be written, and the commit heard of."""
+    written = False
+    while time.monotonic() < until[written]:
         alive = process.alive()
         for report in process.poll():
             match report:
@@ -82,16 +96,20 @@ def _settled(
                     return report.error
                 case PartWritten() if report.attempt == name:
                     written = writer > 0
-        if written and (found := _looked_up(store, draft, name)) is not None:
+        if written and (found := _looked_up(looks, tier, draft, name)) is not None:
             return found
         if not alive and not written:
             return "the writer process ended"
         time.sleep(LOOK_SECONDS if written else PAUSE_SECONDS)
-    return "it was not committed in time"
+    return UNHEARD if written else HANGS
 
 
-def _looked_up(store: Store, draft: Commit, name: str) -> Commit | str | None:
+def _looked_up(looks: Looks, tier: int, draft: Commit, name: str) -> Found:
+    """What the last look found; the next one is begun."""
     try:
-        return find_commit(store, draft.ref, name)
-    except (StoreUnavailable, DamagedCommitError):
-        return None
+        found = looks.answer(tier, name)
+    except Exception as error:
+        return one_line(error)
+    if found is None:
+        looks.ask(tier, draft.ref, name)
+    return found

@@ -220,12 +220,9 @@ class Engine:
         """What is to be done between saves. Returns at once; what was asked before is ended first."""
         self._link.after_commit(request)
 
-    def busy(self, tier: int | None = None) -> Busy:
-        """What the writer process has not ended of what it was asked between saves. Never blocks.
-
-        tier: only commits that were saved there are asked about when it comes to reading back; None: all.
-        """
-        return self._link.busy(None if tier is None else self._setup.tiers[tier])
+    def busy(self) -> Busy:
+        """What the writer process has not ended of what it was asked between saves, by tier. Never blocks."""
+        return self._link.busy()
 
     def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> Apart:
         """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.

@@ -189,6 +189,11 @@ def failed_name(writer: int) -> str:
     return f"failed-{writer:05d}.txt"
 
 
+def copying_prefix(generation: int, step: int) -> str:
+    """On a tier that a commit is copied to: where a writer that cannot do its share says so, by its `failed_name`."""
+    return shards_prefix(generation, step, "copying")
+
+
 def file_name(writer: int, index: int) -> str:
     return f"{writer:05d}.{index:03d}.bin"
 

@@ -8,11 +8,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from convoy.checkpoint.commits import CommitGoneError
-from convoy.checkpoint.copy import commit_copy, copy_part
+from convoy.checkpoint.copy import CopyAbortedError, abort_copy, check_copying, commit_copy, copy_part
 from convoy.checkpoint.errors import one_line
-from convoy.checkpoint.format import DamagedCommitError
+from convoy.checkpoint.format import Commit, DamagedCommitError
 from convoy.checkpoint.inbox import Due, Inbox
 from convoy.checkpoint.marks import verified_parts
 from convoy.checkpoint.messages import AfterCommit, ChoreDone, Copied, PartVerified, Pruned, Report, WriterSetup
@@ -24,11 +25,16 @@ from convoy.config.checkpoint import RetentionConfig
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.storage import Store, StoreUnavailable, StoreUnfit
 
+T = TypeVar("T")
+
 OPEN_SECONDS = 60.0
 """How long a tier may take to open and prove itself."""
 
 COPY_SECONDS = 900.0
-"""How long a writer waits for the other writers' copies."""
+"""How long a writer waits for the other writers' copies, while none of them says that it cannot."""
+
+COPY_PAUSES_SECONDS = (1.0, 5.0, 25.0)
+"""Between two tries of a copy that the storage did not take: for a moment's trouble no commit goes without its copy."""
 
 LOOK_SECONDS = (0.1, 5.0)
 """First and longest pause between two looks for a copy, by a writer that does not commit it."""
@@ -74,22 +80,46 @@ class Housekeeping:
 
     def _copy(self, request: AfterCommit, uri: str) -> None:
         began = time.monotonic()
-        try:
-            source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
-            copy_part(source, target, request.ref, request.writer, stop=self._pause)
-            if request.writer == 0:
-                commit = commit_copy(source, target, request.ref, COPY_SECONDS, stop=self._pause)
-                seconds = time.monotonic() - began
-                self._report(Copied(ref=request.ref, to=uri, bytes=commit.bytes, seconds=seconds))
-            elif request.verify_copies is not None:
-                self._await_copy(target, request.ref)
-        except Exception as error:
-            self._report(Copied(ref=request.ref, to=uri, seconds=time.monotonic() - began, error=one_line(error)))
 
-    def _await_copy(self, target: Store, ref: CommitRef) -> None:
+        def report(commit: Commit | None, error: str | None = None) -> None:
+            copied, seconds = 0 if commit is None else commit.bytes, time.monotonic() - began
+            self._report(Copied(ref=request.ref, to=uri, bytes=copied, seconds=seconds, error=error))
+
+        try:
+            commit = self._copy_share(request, uri)
+            if commit is not None:
+                report(commit)
+            elif request.verify_copies is not None:
+                _patiently(lambda: self._await_copy(request, uri))
+        except CopyAbortedError as error:
+            if request.writer == 0:  # who speaks for all
+                report(None, one_line(error))
+        except Exception as error:
+            report(None, one_line(error))
+
+    def _copy_share(self, request: AfterCommit, uri: str) -> Commit | None:
+        """Copy this writer's part; as writer 0 then make the commit. Whoever cannot leaves word: nobody is to wait."""
+        try:
+            return _patiently(lambda: self._try_share(request, uri))
+        except CopyAbortedError:
+            raise
+        except Exception as error:
+            with contextlib.suppress(Exception):  # then what ends the waiting is its deadline
+                abort_copy(self._tiers.store(uri, 0), request.ref, request.writer, one_line(error))
+            raise
+
+    def _try_share(self, request: AfterCommit, uri: str) -> Commit | None:
+        source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
+        check_copying(target, request.ref)
+        copy_part(source, target, request.ref, request.writer, stop=self._pause)
+        return commit_copy(source, target, request.ref, COPY_SECONDS, stop=self._pause) if request.writer == 0 else None
+
+    def _await_copy(self, request: AfterCommit, uri: str) -> None:
         """Wait for writer 0, so that all writers read the same commit back: of several none would be read whole."""
+        target, name = self._tiers.store(uri, OPEN_SECONDS), request.ref.name
         until, pause = time.monotonic() + COPY_SECONDS, LOOK_SECONDS[0]
-        while ref.name not in target.sizes(ref.name) and time.monotonic() < until:
+        while name not in target.sizes(name) and time.monotonic() < until:
+            check_copying(target, request.ref)
             time.sleep(pause)
             pause = min(LOOK_SECONDS[1], 1.5 * pause)
             self._pause()
@@ -118,22 +148,34 @@ class Housekeeping:
         self._report(PartVerified(ref=ref, tier=uri, part=part, seconds=seconds, error=problem, damaged=damaged))
 
     def _settle(self, request: AfterCommit, uri: str, store: Store) -> None:
-        """Read what other hosts suspect."""
+        """Read what other hosts suspect. Whatever comes of it, this rank's own part is read then."""
         began = time.monotonic()
-        for found in settle(store, request.writer, request.hosts, stop=self._pause):
-            about = PartVerified(ref=found.ref, tier=uri, part=found.part, seconds=time.monotonic() - began)
-            told = {"error": found.error, "misread_by": found.misread_by, "damaged": not found.misread_by}
-            self._report(about.model_copy(update=told))
-            if found.misread_by:
-                self._report(about)
-            began = time.monotonic()
+        with contextlib.suppress(StoreUnavailable):  # which reading the own part tells
+            for found in settle(store, request.writer, request.hosts, stop=self._pause):
+                about = PartVerified(ref=found.ref, tier=uri, part=found.part, seconds=time.monotonic() - began)
+                told = {"error": found.error, "misread_by": found.misread_by, "damaged": found.damaged}
+                self._report(about.model_copy(update=told))
+                if found.misread_by:
+                    self._report(about)
+                began = time.monotonic()
 
     def _prune(self, uri: str, generation: int) -> None:
         try:
             store, root = self._tiers.store(uri, OPEN_SECONDS), self._tiers.root()
             if root is None:
                 raise StoreUnavailable("the root is out of reach, whose generations decide what may go")
-            over = self._inbox.over()
-            self._report(prune(store, generation, self._policy, root=root, over=over, stop=self._pause))
+            over, own = self._inbox.over(), root.uri == store.uri
+            self._report(
+                prune(store, generation, self._policy, root=None if own else root, over=over, stop=self._pause)
+            )
         except Exception as error:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
+
+
+def _patiently(work: Callable[[], T]) -> T:
+    """What fails by the storage is tried again, some times."""
+    for pause in COPY_PAUSES_SECONDS:
+        with contextlib.suppress(OSError):
+            return work()
+        time.sleep(pause)
+    return work()

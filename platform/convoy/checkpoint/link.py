@@ -145,16 +145,11 @@ class Link:
             self._chores.update((("copying", uri), request.ref) for uri in request.copy_to)
             self._writer.send(request)
 
-    def busy(self, tier: str | None = None) -> Busy:
-        """What the process has not ended of what it was asked between saves; a new process has nothing to end.
-
-        tier: only commits that were saved there are asked about when it comes to reading back; None: all.
-        """
+    def busy(self) -> Busy:
+        """What the process has not ended of what it was asked between saves; a new process has nothing to end."""
         if self._chores:
             self.collect()
-        on = {uri for chore, uri in self._chores if chore == "reading_back"}
-        copying = any(chore == "copying" for chore, _ in self._chores)
-        return Busy(reading_back=bool(on) if tier is None else tier in on, copying=copying)
+        return Busy(reading_back=self._tiers_of("reading_back"), copying=self._tiers_of("copying"))
 
     def close(self, deadline_seconds: float) -> None:
         """End the process, which ends what it is doing; after so long it is killed."""
@@ -175,6 +170,9 @@ class Link:
                 given = self._given.get(report.attempt) or self._owed.get(report.attempt)
                 if given is not None:
                     self._note(given, report)
+
+    def _tiers_of(self, chore: Chore) -> frozenset[int]:
+        return frozenset(index for index, uri in enumerate(self._setup.tiers) if (chore, uri) in self._chores)
 
     def _note(self, given: Given, report: PartWritten | Committed | SaveFailed) -> None:
         given.read = True

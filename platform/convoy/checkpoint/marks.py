@@ -86,10 +86,10 @@ def suspicions(store: Store, ref: CommitRef | None = None) -> list[Suspicion]:
 
 
 def read_suspicion(store: Store, suspicion: Suspicion) -> Evidence | None:
-    """None: it was settled meanwhile."""
+    """None: it was settled meanwhile, or is not readable itself, and then tells only by its name."""
     try:
         return Evidence.model_validate_json(store.read(suspicion.name))
-    except ObjectMissing:
+    except (ObjectMissing, ValueError):
         return None
 
 

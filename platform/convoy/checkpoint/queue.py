@@ -4,8 +4,8 @@ At most two: the first is being written, the second waits, staged. Every rank ma
 `add` when the gang saves, `settle` with the sum of all ranks' `Standing`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from convoy.checkpoint.first_tier import FirstTier
@@ -24,17 +24,21 @@ class Standing:
     """1, from the coordinator alone: the commit exists."""
     superseded: int = 0
     """1: another gang has formed a newer generation."""
-    reading_back: int = 0
-    """1: this rank's writer process has not ended reading back what it was last asked to."""
-    copying: int = 0
-    """1: the same of copies to further tiers."""
+    reading_back: tuple[int, ...] = ()
+    """For each tier 1: this rank's writer process has not ended reading back there what it was last asked to."""
+    copying: tuple[int, ...] = ()
+    """For each tier 1: the same of copies to it."""
 
     def values(self) -> list[int]:
-        return [getattr(self, field.name) for field in fields(self)]
+        """As they are summed over the ranks, all of which have the same tiers."""
+        return [self.failed, self.committed, self.superseded, *self.reading_back, *self.copying]
 
     @classmethod
-    def width(cls) -> int:
-        return len(fields(cls))
+    def of(cls, values: Sequence[int]) -> "Standing":
+        """Of what `values` gave, or of sums of that."""
+        failed, committed, superseded, *counts = values
+        tiers = len(counts) // 2
+        return cls(failed, committed, superseded, tuple(counts[:tiers]), tuple(counts[tiers:]))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The saves of an opened store on one rank: a thread takes each from the staged state to its commit, or its failure.
 
-No rank waits for another here. A rank that does not commit learns what became of its part from the store; should two
+No rank waits for another here. A rank that does not commit learns what became of its part from the store, which may
+hang: it is asked in threads of their own, and nothing here waits for them longer than the save's deadline. Should two
 ranks have learned different things, `align` has them agree when the gang saves next.
 """
 
@@ -13,16 +14,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from convoy.checkpoint.asked import Asked
 from convoy.checkpoint.chores import Busy
-from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.engine import Engine
-from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, shards_prefix
+from convoy.checkpoint.errors import one_line
+from convoy.checkpoint.format import Commit
 from convoy.checkpoint.link import GRACE_SECONDS
-from convoy.checkpoint.messages import AfterCommit, Committed, Copied, PartVerified, Pruned, Report, SaveFailed
+from convoy.checkpoint.looks import Found, Looks
+from convoy.checkpoint.messages import (
+    AfterCommit,
+    ChoreDone,
+    Committed,
+    Copied,
+    PartVerified,
+    Pruned,
+    Report,
+    SaveFailed,
+)
+from convoy.checkpoint.patience import Patience
 from convoy.checkpoint.queue import Attempt, SaveQueue, Settled, Standing
 from convoy.checkpoint.views import Agreed, View, agreed
 from convoy.job.lineage import CommitRef
-from convoy.storage import ObjectMissing, Store, StoreUnavailable
+from convoy.storage import Store
 
 IDLE_SECONDS = 2.0
 WRITING_SECONDS = 0.02
@@ -49,6 +62,13 @@ class Outcome:
     """Why there is no commit; None: there is."""
     commit: Commit | None = None
     """Where this rank knows it already."""
+    certain: bool = True
+    """False: this rank has not heard what became of it, and the coordinator may have committed it."""
+
+    @property
+    def failure(self) -> str:
+        """Where there is an error, for people."""
+        return f"step {self.attempt.step} {'was not' if self.certain else 'may not be'} saved"
 
 
 class Saves:
@@ -81,9 +101,13 @@ class Saves:
         self._settled: deque[tuple[int, str | None]] = deque(maxlen=_REMEMBERED)
         self._errors: dict[str, str] = {}
         self._known: dict[str, Commit] = {}
-        self._next_look: float | None = None
+        self._looks = Looks(stores, self._wake)
+        self._next_look = 0.0
         self._pause = LOOK_SECONDS[0]
-        self._gave_up_at = 0.0
+        self._patience = Patience(deadline_seconds + GRACE_SECONDS, GRACE_SECONDS)
+        self._unheard: set[int] = set()
+        """Saves with an attempt that was given up by this rank's own clock."""
+        self._asked = Asked()
         self._superseded: str | None = None
         """Why no save of this session counts any more."""
         self._newly_agreed = Agreed()  # of the next save
@@ -104,7 +128,8 @@ class Saves:
 
     def view(self) -> View:
         with self._changed:
-            self._follow()
+            self._guarded(self._follow)
+            self._patience.tells()
             attempts = self._queue.attempts
             return View(
                 under_way={attempt.number: attempt.tried for attempt in attempts},
@@ -112,8 +137,7 @@ class Saves:
                 settled=dict(self._settled),
                 newest=self.newest,
                 first_tier=self._queue.first_tier,
-                reading_back=frozenset(t for t in range(len(self._stores)) if self._engine.busy(t).reading_back),
-                copying=self._engine.busy().copying,
+                busy=self._engine.busy(),
                 superseded=self._superseded,
             )
 
@@ -133,13 +157,18 @@ class Saves:
             conclusions = agreed(views)
             self._newly_agreed = conclusions
             self._superseded = conclusions.superseded or self._superseded
+            self._patience.aligned(time.monotonic())
             return conclusions
 
     def add(self, step: int, draft: Commit, stage: Callable[[int], None]) -> "Future[Outcome]":
         """Stage into a free slot and begin, or wait for the save under way. Raises ValueError if there is none."""
         with self._changed:
             outcome: Future[Outcome] = Future()
-            stage(self._queue.free_slot())
+            slot = self._queue.free_slot()
+            try:
+                stage(slot)
+            except Exception:  # of one rank: the others count this save too
+                log.exception("step %d could not be staged, and will fail", step)
             if self._superseded is not None:  # since this rank told the others what it knew
                 outcome.set_result(Outcome(Attempt(step, 0, 0, ""), error=self._superseded))
                 return outcome
@@ -172,17 +201,26 @@ class Saves:
         """Held while the engine is used."""
         return self._changed
 
-    def close(self) -> None:
-        """Stop following; what is under way is left to the writer process.
+    def close(self, chores_seconds: float) -> None:
+        """Stop following, and end the writer process, which is given so long for what it does between saves; what it
+        has not done by then is told as a warning. A save that is still under way is given up.
 
         What was left out for the newest commit is asked for now, on every rank: there is none after it.
         """
         with self._changed:
             if self._left_out is not None and not self._queue.steps:
-                self._engine.after_commit(self._left_out)
+                self._ask(self._left_out)
             self._closing = True
             self._changed.notify_all()
         self._thread.join(GRACE_SECONDS)
+        with self._changed:
+            seconds = 0.0 if self._queue.steps else chores_seconds
+        self._engine.close(seconds)
+        with self._changed:
+            self._hear(self._engine.reports())
+            self._fail_all("the store was closed before it was settled")
+        for left in self._asked.left:
+            log.warning("%s: the store was closed after %.0f s", left, seconds)
 
     @contextlib.contextmanager
     def _awaited(self) -> Iterator[None]:
@@ -203,21 +241,29 @@ class Saves:
             started.set_exception(error)
             return
         started.set_result(None)
-        while True:
-            with self._changed:
-                if self._closing:
-                    return
-                self._follow()
-                head = self._queue.under_way
-                looks = head is not None and not self._commits and self._engine.written(head)
-                due = looks and time.monotonic() >= (self._next_look or 0)
-                if not due:
-                    self._changed.wait(self._seconds())
-                    continue
-            assert head is not None
-            found = self._look(head)  # outside the lock: the store may take its time
-            with self._changed:
-                self._take(head, found)
+        with self._changed:
+            while not self._closing:
+                self._guarded(self._round)
+                self._changed.wait(self._seconds())
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """An error of ours fails the saves under way, which somebody may wait for, and not those that follow."""
+        try:
+            work()
+        except Exception as error:
+            log.exception("following the saves of steps %s", self._queue.steps)
+            self._fail_all(f"{type(error).__name__}: {one_line(error)}")
+
+    def _round(self) -> None:
+        """Hear the writer process, the store and the clock. Never blocks."""
+        self._follow()
+        head = self._queue.under_way
+        if head is not None and not self._commits and self._engine.written(head):
+            self._take(head, self._looks.answer(head.tier, head.name))
 
     def _seconds(self) -> float:
         if not self._queue.steps:
@@ -232,7 +278,7 @@ class Saves:
             standing = self._engine.standing(head)
             self._hear(self._engine.reports())
             if standing != Standing():
-                self._settle(standing)
+                self._settle(standing, alone=not self._commits)
         self._hear(self._engine.reports())
 
     def _hear(self, reports: Iterable[Report]) -> None:
@@ -242,6 +288,8 @@ class Saves:
                     self._known[report.attempt] = report.commit
                 case SaveFailed():
                     self._errors[report.attempt] = report.error
+                case ChoreDone():
+                    self._asked.done(report)
                 case PartVerified() if report.error is not None:
                     log.log(logging.ERROR if report.damaged else logging.WARNING, "read back: %s", report.error)
                 case Copied() if report.error is not None:
@@ -249,8 +297,10 @@ class Saves:
                 case Pruned() if report.error is not None:
                     log.warning("pruning %s: %s", report.tier, report.error)
 
-    def _settle(self, standing: Standing) -> None:
-        self._next_look, self._pause = None, LOOK_SECONDS[0]
+    def _settle(self, standing: Standing, *, alone: bool = False) -> None:
+        """alone: the coordinator may not know of it yet."""
+        self._next_look, self._pause = 0.0, LOOK_SECONDS[0]
+        self._patience.settled(time.monotonic(), alone=alone)
         settled = self._queue.settle(standing)
         head = settled.committed or settled.moved or settled.given_up
         error = self._errors.pop(head.name, "its part was not written") if head else None
@@ -272,20 +322,24 @@ class Saves:
         self._changed.notify_all()
 
     def _committed(self, attempt: Attempt) -> None:
-        commit = self._known.pop(attempt.name, None)
-        draft, busy = self._drafts.pop(attempt.number), self._agreed.pop(attempt.number).busy(attempt.tier)
-        self._record(Outcome(attempt, commit=commit))
+        self._record(Outcome(attempt, commit=self._known.pop(attempt.name, None)))
+        draft, busy = self._drafts.pop(attempt.number), self._agreed.pop(attempt.number).busy.at(attempt.tier)
         self.newest = max(self.newest, attempt.step)
-        self._engine.after_commit(self._chores(attempt, draft.ref, busy))
-        rest = Busy(reading_back=not busy.reading_back, copying=not busy.copying)
+        self._ask(self._chores(attempt, draft.ref, busy))
+        rest = busy.turned(len(self._stores))
         self._left_out = self._chores(attempt, draft.ref, rest) if busy != Busy() else None
+
+    def _ask(self, chores: AfterCommit) -> None:
+        self._asked.ask(chores)
+        self._engine.after_commit(chores)
 
     def _failed(self, attempt: Attempt, error: str) -> None:
         self._drafts.pop(attempt.number, None)
         self._agreed.pop(attempt.number, None)
-        self._record(Outcome(attempt, error=error))
+        outcome = Outcome(attempt, error=error, certain=attempt.number not in self._unheard)
+        self._record(outcome)
         level = logging.ERROR if self._queue.failures >= ALERT_AFTER else logging.WARNING
-        log.log(level, "step %d was not saved (%d in a row): %s", attempt.step, self._queue.failures, error)
+        log.log(level, "%s (%d in a row): %s", outcome.failure, self._queue.failures, error)
 
     def _end(self, error: str) -> None:
         self._superseded = error
@@ -295,13 +349,28 @@ class Saves:
         self._queue = SaveQueue(len(self._stores), "")
         self._changed.notify_all()
 
+    def _fail_all(self, error: str) -> None:
+        """Whatever state they are in."""
+        while (head := self._queue.under_way) is not None:
+            self._unheard.add(head.number)
+            self._engine.forget(head)
+            settled = self._queue.settle(Standing(failed=1))
+            self._patience.settled(time.monotonic(), alone=True)
+            self._patience.begun(time.monotonic())
+            if settled.given_up is not None:
+                self._failed(head, error)
+        self._changed.notify_all()
+
     def _record(self, outcome: Outcome) -> None:
         number = outcome.attempt.number
-        self._settled.append((number, outcome.error))
-        self._under_way.pop(number).set_result(outcome)
+        self._unheard.discard(number)
+        begun = self._under_way.pop(number, None)
+        if begun is not None:
+            self._settled.append((number, outcome.error))
+            begun.set_result(outcome)
 
     def _submit(self, attempt: Attempt) -> None:
-        self._gave_up_at = time.monotonic() + self._deadline + 2 * GRACE_SECONDS
+        self._patience.begun(time.monotonic())
         self._engine.submit(attempt, self._drafts[attempt.number], self._deadline)
 
     def _give_up(self, number: int, error: str) -> None:
@@ -314,38 +383,20 @@ class Saves:
             self._errors[head.name] = "another rank could not write it"
             self._settle(Standing(failed=1))
 
-    def _look(self, attempt: Attempt) -> Commit | str | None:
-        """The commit, or why there will be none, or None: not yet known."""
-        store, draft = self._stores[attempt.tier], self._drafts[attempt.number]
-        with contextlib.suppress(StoreUnavailable, DamagedCommitError):
-            return find_commit(store, draft.ref, attempt.name)
-        return None
-
-    def _take(self, attempt: Attempt, found: Commit | str | None) -> None:
-        if self._queue.under_way != attempt:
-            return
-        self._next_look = time.monotonic() + self._pause
-        self._pause = min(LOOK_SECONDS[1], 1.5 * self._pause)
+    def _take(self, head: Attempt, found: Found) -> None:
+        """What the store has told of the attempt under way, if anything; then it is asked again."""
+        now = time.monotonic()
         if isinstance(found, Commit):
-            self._known[attempt.name] = found
+            self._known[head.name] = found
             self._settle(Standing(committed=1))
-        elif found is not None or time.monotonic() > self._gave_up_at:
-            self._errors[attempt.name] = found or "nothing was heard of its commit"
+        elif found is not None:
+            self._errors[head.name] = found
+            # Of another writer's word the coordinator may hear later, if the store hangs for it.
+            self._settle(Standing(failed=1), alone=not found.startswith("writer 0: "))
+        elif self._patience.ended(now):
+            self._errors[head.name] = "nothing was heard of its commit"
+            self._unheard.add(head.number)
             self._settle(Standing(failed=1))
-
-
-def find_commit(store: Store, ref: CommitRef, attempt: str) -> Commit | str | None:
-    """The commit of a generation and step if it is there, or what a writer said when it gave the attempt up, or None.
-
-    Raises StoreUnavailable, DamagedCommitError.
-    """
-    with contextlib.suppress(CommitGoneError):
-        return read_commit(store, ref)
-    failed = store.sizes(shards_prefix(ref.generation, ref.step, attempt) + failed_name(0)[:7])
-    for name in failed:
-        with contextlib.suppress(ObjectMissing):  # pruned meanwhile
-            said = store.read(name).decode(errors="replace")
-            with contextlib.suppress(CommitGoneError):  # made meanwhile; its coordinator may not have heard of that
-                return read_commit(store, ref)
-            return said
-    return None
+        elif now >= self._next_look and self._looks.ask(head.tier, self._drafts[head.number].ref, head.name):
+            self._next_look = now + self._pause
+            self._pause = min(LOOK_SECONDS[1], 1.5 * self._pause)

@@ -4,30 +4,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convoy.checkpoint.commits import CommitGoneError
+from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.marks import Suspicion, damaged, dismiss, host_key, read_suspicion, suspicions
 from convoy.checkpoint.second_host import misread, named, reader_of
-from convoy.checkpoint.verify import Stop, SuspectedError, verify_part
+from convoy.checkpoint.verify import Stop, StoppedError, SuspectedError, verify_part
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of a suspicion."""
+    """What came of reading a suspected part again."""
 
     ref: CommitRef
     part: int
     error: str
-    """One line: what is damaged, or which host reads wrongly."""
+    """One line: what is damaged, which host reads wrongly, or why neither is known yet."""
+    damaged: bool = False
     misread_by: str = ""
-    """The host that found damage where there is none; empty: there is."""
+    """The host that found damage where there is none."""
 
 
 def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda: False) -> Iterator[Settled]:
     """Read again, from the storage, what other hosts suspect and this rank is to look at; hosts: of each rank.
 
-    Raises StoreUnavailable, StoppedError; what is left then is looked at the next time.
+    One that cannot be read now is told so and holds up no other; it is looked at again the next time. Raises
+    StoreUnavailable, if it is not known what there is, and StoppedError.
     """
     keys = [host_key(host) for host in hosts]
     asked = [s for s in suspicions(store) if reader_of(s.part, s.host, keys) == rank]
@@ -36,7 +39,12 @@ def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda
         if suspicion.ref in known:
             dismiss(store, suspicion)
             continue
-        found = _read(store, suspicion, hosts[rank], stop)
+        try:
+            found = _read(store, suspicion, hosts[rank], stop)
+        except StoppedError:
+            raise
+        except Exception as error:
+            found = Settled(suspicion.ref, suspicion.part, one_line(error))
         if found is not None:
             yield found
 
@@ -52,9 +60,9 @@ def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> Settled 
     except SuspectedError:  # the first host's word was taken back meanwhile; this host's own is looked at next
         return None
     except DamagedCommitError as error:
-        return Settled(ref, part, str(error))
+        return Settled(ref, part, str(error), damaged=True)
     dismiss(store, suspicion)
     if evidence is None:
         return None
     wrong = misread(evidence.host, host, named(part, ref.name), evidence.error)
-    return Settled(ref, part, wrong, evidence.host)
+    return Settled(ref, part, wrong, misread_by=evidence.host)

@@ -4,9 +4,13 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
 
+from convoy.checkpoint.bounded import bounded
 from convoy.config.checkpoint import StoreConfig
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.base import StoreUnfit
+
+ROOT_SECONDS = 10.0
+"""How long the root may take to answer those who do to another tier what it has to allow."""
 
 
 class Tiers:
@@ -18,11 +22,15 @@ class Tiers:
         self._lock = threading.Lock()
         self._proofs = {uri: self._begin(uri) for uri in uris}
         self._root = uris[0]
+        self._bounded: Store | None = None
 
     def root(self) -> Store | None:
-        """The first tier; None while it has not proven itself."""
-        proof = self._proofs[self._root]
-        return proof.result() if proof.done() and proof.exception() is None else None
+        """The first tier, whose calls fail where it does not answer in time; None while it has not proven itself."""
+        with self._lock:
+            proof = self._proofs[self._root]
+            if self._bounded is None and proof.done() and proof.exception() is None:
+                self._bounded = bounded(proof.result(), ROOT_SECONDS)
+            return self._bounded
 
     def store(self, uri: str, timeout_seconds: float) -> Store:
         """The proven store. Raises StoreUnfit, StoreUnavailable if it does not answer in time.

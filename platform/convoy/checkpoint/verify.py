@@ -42,13 +42,7 @@ def verify_part(
     SuspectedError if it is not yet, CommitGoneError if it was pruned, StoreUnavailable, StoppedError.
     """
     with _marking(store, ref, part, host):
-        commit = read_commit(store, ref)
-        record = read_part(store, commit, part)
-        for file in record.files if drop_cache else ():
-            _forget(store, commit.shards + file.name)
-        read_back(store, commit, record, stop=stop, threads=threads)
-    mark_verified(store, ref, part, len(commit.parts))
-    return sum(file.bytes for file in record.files)
+        return read_whole(store, ref, part, drop_cache, stop=stop, threads=threads)
 
 
 def verify_commit(
@@ -61,6 +55,19 @@ def verify_commit(
         read = sum(verify_part(store, ref, part, drop_cache, stop=stop, threads=threads) for part in range(parts))
     dismiss(store, *suspicions(store, ref))
     return read
+
+
+def read_whole(
+    store: Store, ref: CommitRef, part: int, drop_cache: bool, *, stop: Stop = lambda: False, threads: int = 1
+) -> int:
+    """As `verify_part`, but damage is only raised, and nothing marked for it."""
+    commit = read_commit(store, ref)
+    record = read_part(store, commit, part)
+    for file in record.files if drop_cache else ():
+        _forget(store, commit.shards + file.name)
+    read_back(store, commit, record, stop=stop, threads=threads)
+    mark_verified(store, ref, part, len(commit.parts))
+    return sum(file.bytes for file in record.files)
 
 
 def read_back(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, threads: int) -> None:

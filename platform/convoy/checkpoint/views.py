@@ -4,6 +4,8 @@ A rank settles its saves whenever it learns of them. So by the time that a save 
 it has told: what all ranks must do alike follows from what was told alone.
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,10 +27,8 @@ class View:
     """Step of the newest commit that was made here."""
     first_tier: int = 0
     """Tier that the next save should begin on."""
-    reading_back: frozenset[int] = frozenset()
-    """Tiers on which this rank has not ended reading back."""
-    copying: bool = False
-    """It has not ended copying."""
+    busy: Busy = field(default_factory=Busy)
+    """What this rank has not ended of what it does between saves."""
     superseded: str | None = None
 
 
@@ -42,10 +42,8 @@ class Agreed:
     """Step of the newest commit that any rank knows to have been made here."""
     first_tier: int = 0
     """Tier that the next save begins on: not on the first one while any rank knows that it takes nothing."""
-    reading_back: frozenset[int] = frozenset()
-    """Tiers on which some rank still reads back an earlier commit."""
-    copying: bool = False
-    """Some rank still copies an earlier commit."""
+    busy: Busy = field(default_factory=Busy)
+    """What some rank still does for earlier commits, and so no rank for the next one."""
     superseded: str | None = None
     """Why no save of this session counts any more."""
 
@@ -53,10 +51,6 @@ class Agreed:
     def may_add(self) -> bool:
         """Whether every rank has a free buffer, once it has settled what another one has."""
         return len(self.steps) < MOST
-
-    def busy(self, tier: int) -> Busy:
-        """What the gang still does for earlier commits, and so not for this one, if it comes to this tier."""
-        return Busy(reading_back=tier in self.reading_back, copying=self.copying)
 
 
 def agreed(views: Sequence[View]) -> Agreed:
@@ -66,7 +60,6 @@ def agreed(views: Sequence[View]) -> Agreed:
         steps=frozenset(steps),
         newest=max(view.newest for view in views),
         first_tier=max(view.first_tier for view in views),
-        reading_back=frozenset[int]().union(*(view.reading_back for view in views)),
-        copying=any(view.copying for view in views),
+        busy=functools.reduce(operator.or_, (view.busy for view in views)),
         superseded=next((view.superseded for view in views if view.superseded), None),
     )

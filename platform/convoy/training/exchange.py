@@ -29,7 +29,7 @@ class Exchange:
 
     def __init__(self, control: dist.ProcessGroup) -> None:
         self._control = control
-        self._values = torch.zeros(1 + len(_REASONS) + Standing.width(), dtype=torch.int64)
+        self._values = torch.zeros(0, dtype=torch.int64)
         self._work: dist.Work | None = None
 
     def begin(self, tokens: int, vote: StopReason | None, standing: Standing) -> None:
@@ -45,6 +45,6 @@ class Exchange:
         self._work.wait()
         self._work = None
         tokens, *rest = self._values.tolist()
-        votes, standing = rest[: len(_REASONS)], Standing(*rest[len(_REASONS) :])
+        votes, standing = rest[: len(_REASONS)], Standing.of(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
         return Agreed(tokens, stop, standing)

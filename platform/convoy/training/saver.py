@@ -7,7 +7,7 @@ import contextlib
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,8 @@ from convoy.training.model import Trained
 from convoy.training.ranks import Ranks
 
 if TYPE_CHECKING:
+    from convoy.checkpoint.chores import Busy
     from convoy.checkpoint.engine import Engine
-    from convoy.checkpoint.messages import AfterCommit
     from convoy.checkpoint.state import TensorsOf
     from convoy.training.save_log import SaveLog, Timing
 
@@ -66,8 +66,8 @@ class Saver:
         self._timings: dict[int, Timing] = {}
         self._hosts: list[str] = []
         self._commits = 0
-        self._left: tuple[Attempt, bool, bool] | None = None
-        """The newest commit, where some rank was busy with an earlier one: is it to be read back still, and copied?"""
+        self._left: tuple[Attempt, Busy] | None = None
+        """The newest commit, and where some rank was busy with an earlier one, so that this one was left out."""
         self._skipped = 0
         self._last_error = ""
         self.newest_commit = parent
@@ -118,10 +118,9 @@ class Saver:
     def standing(self) -> Standing:
         """What this rank knows of the save that is being written, and what it does besides; never blocks."""
         if self._engine is None:
-            return Standing()
-        head = self._queue.under_way
-        busy = self._engine.busy(None if head is None else head.tier)
-        return replace(self._engine.standing(head), reading_back=int(busy.reading_back), copying=int(busy.copying))
+            return Standing(reading_back=self._each(()), copying=self._each(()))
+        known, busy = self._engine.standing(self._queue.under_way), self._engine.busy()
+        return replace(known, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
 
     def settle(self, sums: Standing, step: int) -> None:
         """Draw the conclusions from all ranks' standing, `step` steps done.
@@ -145,6 +144,8 @@ class Saver:
             self._on_failure(lost, settled.start if settled.moved else None, step)
         if settled.start is not None:
             self._submit(settled.start)
+        if self._queue.under_way is None:  # else a newer commit is to be expected, which counts for more
+            self._make_up(sums)
 
     def save(self, progress: Progress, *, now: bool = False) -> None:
         """Begin to save the state after `progress.step` steps; skip it if two saves are under way.
@@ -182,9 +183,7 @@ class Saver:
         No commit follows the newest one, so that its own chores come after those of the one before it.
         """
         self._exchange(step, until=0)
-        if self._left is not None and self._engine is not None:
-            left, self._left = self._left, None
-            self._engine.after_commit(self._chores(*left))
+        self._make_up(Standing())
 
     def close(self, deadline_seconds: float) -> None:
         """End the writer process. What it does between saves, such as copying to other tiers, gets so long to end."""
@@ -201,7 +200,7 @@ class Saver:
             sums = torch.tensor(self.standing().values())
             dist.all_reduce(sums, group=self._ranks.saving)
             before = self._queue.under_way
-            self.settle(Standing(*sums.tolist()), step)
+            self.settle(Standing.of(sums.tolist()), step)
             if self._queue.under_way == before:
                 time.sleep(next(pauses))
             else:
@@ -212,16 +211,30 @@ class Saver:
         self._engine.submit(attempt, self._drafts[attempt.step], self._assignment.config.checkpoint.deadline_seconds)
 
     def _on_commit(self, attempt: Attempt, sums: Standing) -> None:
-        """What some rank still does for an earlier commit, no rank does for this one."""
+        """On a tier where some rank is still at an earlier commit, no rank does anything for this one."""
+        from convoy.checkpoint.chores import Busy
+
         assert self._engine is not None
         self._engine.forget(attempt)
         self._log.committed(attempt, self._timings[attempt.step])
         self._done(attempt.step)
         self.newest_commit = CommitRef(generation=self._assignment.generation, step=attempt.step)
-        read_back, copy = sums.reading_back == 0, sums.copying == 0
-        self._engine.after_commit(self._chores(attempt, read_back, copy))
-        self._left = None if read_back and copy else (attempt, not read_back, not copy)
+        busy = Busy.told(sums).at(attempt.tier)
+        self._ask(attempt, busy)
+        self._left = (attempt, busy) if busy != Busy() else None
         self._commits += 1
+
+    def _make_up(self, sums: Standing) -> None:
+        """Have done what was left out for the newest commit, where no rank is busy any more."""
+        if self._left is None:
+            return
+        from convoy.checkpoint.chores import Busy
+
+        attempt, left = self._left
+        free = left - Busy.told(sums)
+        if free != Busy():
+            self._ask(attempt, free.turned(len(self._tiers)))
+            self._left = (attempt, left - free) if left != free else None
 
     def _on_failure(self, attempt: Attempt, retried: Attempt | None, step: int) -> None:
         assert self._engine is not None
@@ -250,14 +263,19 @@ class Saver:
             if at is not None:
                 timing.staged, timing.joined = at - timing.began, self._engine.waited_seconds - timing.waited
 
-    def _chores(self, attempt: Attempt, read_back: bool, copy: bool) -> "AfterCommit":
+    def _ask(self, attempt: Attempt, busy: "Busy") -> None:
         """Each part is read back by a rank of another host; where all ranks share one, from the storage itself."""
-        from convoy.checkpoint.chores import Busy, chores
+        from convoy.checkpoint.chores import chores
 
+        assert self._engine is not None
         place, config = self._ranks.place, self._assignment.config.checkpoint
         ref = CommitRef(generation=self._assignment.generation, step=attempt.step)
-        busy = Busy(reading_back=not read_back, copying=not copy)
-        return chores(ref, attempt.tier, self._tiers, place.rank, self._hosts, self._commits, config.verify, busy)
+        asked = chores(ref, attempt.tier, self._tiers, place.rank, self._hosts, self._commits, config.verify, busy)
+        self._engine.after_commit(asked)
+
+    def _each(self, busy: Collection[int]) -> tuple[int, ...]:
+        """1 for each tier that is among them."""
+        return tuple(int(tier in busy) for tier in range(len(self._tiers)))
 
     def _session(self) -> str:
         box = [uuid.uuid4().hex[:12]]
