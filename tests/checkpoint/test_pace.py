@@ -68,3 +68,18 @@ def test_threads_keep_to_it_together() -> None:
     for thread in threads:
         thread.join()
     assert time.monotonic() - began >= 0.189
+
+
+def test_once_somebody_waits_there_is_no_pace_any_more() -> None:
+    clock, asked = Clock(), list[float]()
+
+    def hurried(seconds: float) -> bool:
+        asked.append(seconds)
+        clock.now += 0.5
+        return True
+
+    pace = Pace(10.0, clock, hurried)
+    for _ in range(5):
+        pace.take(10)
+    assert asked == [1.0]
+    assert clock.now == 0.5

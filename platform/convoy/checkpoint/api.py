@@ -106,6 +106,7 @@ class Checkpoints:
         keep_every_steps: int | None = None,
         store: StoreConfig | None = None,
         threads: int = 4,
+        write_mb_per_second: float | None = 400.0,
     ) -> None:
         """uri: a path that all ranks share, or `s3://bucket/prefix`.
 
@@ -116,6 +117,8 @@ class Checkpoints:
         deadline_seconds: of a save, on each tier, and at `close` of what is done between saves. verify: read commits
         back in the background, each that the ranks have time for.
         keep_last, keep_every_steps: as in `config.checkpoint.RetentionConfig`. threads: chunks written at once.
+        write_mb_per_second: most that this rank writes while nobody waits for a save, in 10^6 bytes, so that the steps
+        beside it do not feel it; None: as much as the storage takes.
         """
         self._config = StoreConfig() if store is None else store
         self._policy = RetentionConfig(keep_last=keep_last, keep_every_steps=keep_every_steps)
@@ -126,6 +129,7 @@ class Checkpoints:
             keep_last=keep_last,
             keep_every_steps=keep_every_steps,
             threads=threads,
+            bytes_per_second=None if write_mb_per_second is None else 1e6 * write_mb_per_second,
         )
         self._group = _group(group, 2 * (1 + len(tiers)) * (deadline_seconds + 2 * GRACE_SECONDS))
         self._rank = 0 if self._group is None else dist.get_rank(self._group)

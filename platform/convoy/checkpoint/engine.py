@@ -194,6 +194,10 @@ class Engine:
         )
         self._stager.after(slot.staged, lambda: self._link.send(given, slot.layout, request))
 
+    def hurry(self, attempt: Attempt) -> None:
+        """Somebody waits for what was submitted: it is not held to the setup's pace any more. Returns at once."""
+        self._link.hurry(attempt.name)
+
     def standing(self, attempt: Attempt | None) -> Standing:
         """What this rank knows of an attempt that was submitted. Never blocks."""
         given = self._link.given(attempt.name) if attempt is not None else None

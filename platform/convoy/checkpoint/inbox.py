@@ -5,10 +5,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from convoy.checkpoint.messages import AfterCommit, Close, Request, SetLayout, WritePart
+from convoy.checkpoint.messages import AfterCommit, Close, Hurry, Request, SetLayout, WritePart
 
 _REMEMBERED = 64
-"""Attempts that were given up. What older ones have left is pruned by the ordinary rule."""
+"""Attempts that were given up, or are waited for. What older ones have left is pruned by the ordinary rule."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Inbox:
         self._requests: collections.deque[Received] = collections.deque()
         self._due: dict[str, Due] = {}
         self._over: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
+        self._hurried: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
         self._writes = 0
         self._closing = False
 
@@ -46,6 +47,8 @@ class Inbox:
         with self._changed:
             if isinstance(request, AfterCommit):
                 self._put_chores(request)
+            elif isinstance(request, Hurry):
+                self._hurried.append(request.attempt)
             else:
                 self._writes += isinstance(request, WritePart)
                 self._requests.append(Received(request, time.monotonic()))
@@ -67,6 +70,11 @@ class Inbox:
         """Whether a further write waits behind the one under way: at once, or after at most so long."""
         with self._changed:
             return self._changed.wait_for(lambda: self._writes > 1, seconds)
+
+    def wait_for_hurry(self, attempt: str, seconds: float) -> bool:
+        """Whether somebody waits for the attempt: at once, or after so long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: attempt in self._hurried, seconds)
 
     def wait_until_idle(self) -> None:
         """Return when no write is under way or waits."""

@@ -14,6 +14,7 @@ from convoy.checkpoint.messages import (
     Chore,
     ChoreDone,
     Committed,
+    Hurry,
     PartWritten,
     Ready,
     Report,
@@ -108,6 +109,11 @@ class Link:
             self._owed[given.name] = given
             given.sent_to = writer
             writer.send(request)
+
+    def hurry(self, name: str) -> None:
+        """Somebody waits for the attempt, which may not be sent yet."""
+        if self._writer is not None:
+            self._writer.send(Hurry(attempt=name))
 
     def fail(self, given: Given, error: str) -> None:
         """The attempt is over on this rank; told as if the writer had said so."""

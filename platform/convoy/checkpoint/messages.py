@@ -40,8 +40,13 @@ class WritePart(_Message):
     """Coordinator only: the commit but for its parts, files and time."""
     deadline_seconds: float
     """From the receipt of this message to the end of the part; for the coordinator, of the commit."""
-    urgent: bool = False
-    """The gang waits for it: `WriterSetup.bytes_per_second` does not hold."""
+
+
+class Hurry(_Message):
+    """Somebody waits for the attempt: from now on `WriterSetup.bytes_per_second` does not hold for it."""
+
+    op: Literal["hurry"] = "hurry"
+    attempt: str
 
 
 class AfterCommit(_Message):
@@ -79,7 +84,7 @@ class Close(_Message):
     op: Literal["close"] = "close"
 
 
-Request = Annotated[SetLayout | WritePart | AfterCommit | Close, Field(discriminator="op")]
+Request = Annotated[SetLayout | WritePart | Hurry | AfterCommit | Close, Field(discriminator="op")]
 
 
 class Ready(_Message):
@@ -192,4 +197,4 @@ class WriterSetup(_Message):
     threads: int = 4
     """Chunks that are written or sent at once."""
     bytes_per_second: float | None = None
-    """Most that is written of a part that is not urgent; None: as much as the storage takes."""
+    """Most that is written while nobody waits for it; None: as much as the storage takes."""

@@ -14,7 +14,7 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """bytes_per_second: None: no limit."""
+        """bytes_per_second: None: no limit. sleep: where it returns something true, there is none any more."""
         self._rate = bytes_per_second
         self._clock = clock
         self._sleep = sleep
@@ -23,11 +23,11 @@ class Pace:
 
     def take(self, count: int) -> None:
         """Return when `count` bytes may be moved. Time that nobody used is not made up for later."""
-        if self._rate is None:
-            return
         with self._lock:
+            if self._rate is None:
+                return
             now = self._clock()
             at = max(now, self._free_at)
             self._free_at = at + count / self._rate
-        if at > now:
-            self._sleep(at - now)
+        if at > now and self._sleep(at - now):
+            self._rate = None

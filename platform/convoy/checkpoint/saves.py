@@ -227,6 +227,8 @@ class Saves:
         """Look more often while someone waits."""
         with self._changed:
             self._waiting += 1
+            if (head := self._queue.under_way) is not None:
+                self._engine.hurry(head)
             self._changed.notify_all()
         try:
             yield
@@ -372,6 +374,8 @@ class Saves:
     def _submit(self, attempt: Attempt) -> None:
         self._patience.begun(time.monotonic())
         self._engine.submit(attempt, self._drafts[attempt.number], self._deadline)
+        if self._waiting:
+            self._engine.hurry(attempt)
 
     def _give_up(self, number: int, error: str) -> None:
         while (head := self._queue.under_way) is not None and head.number == number:

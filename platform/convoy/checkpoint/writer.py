@@ -5,6 +5,7 @@ reads is its WriterSetup. A write that arrives while another is under way gives 
 """
 
 import contextlib
+import functools
 import mmap
 import os
 import select
@@ -102,7 +103,8 @@ class Writer:
         store = self._tiers.store(request.tier, left)
         check_mounted(store, request.generation)
         data = self._buffers.view(request.buffer)
-        pace = Pace(None if request.urgent else self._setup.bytes_per_second)
+        hurried = functools.partial(self._inbox.wait_for_hurry, request.attempt)
+        pace = Pace(self._setup.bytes_per_second, sleep=hurried)
         record = write_part(store, request, self._layout, data, self._setup.threads, go_on=go_on, pace=pace)
         written, took = sum(file.bytes for file in record.files), time.monotonic() - since
         self._report(PartWritten(attempt=request.attempt, bytes=written, seconds=took))

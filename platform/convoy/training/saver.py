@@ -68,6 +68,7 @@ class Saver:
         self._commits = 0
         self._left: tuple[Attempt, Busy] | None = None
         """The newest commit, and where some rank was busy with an earlier one, so that this one was left out."""
+        self._waits = False  # for saves, and does not train meanwhile
         self._skipped = 0
         self._last_error = ""
         self.newest_commit = parent
@@ -101,6 +102,7 @@ class Saver:
             store=config.store,
             keep_last=config.retention.keep_last,
             keep_every_steps=config.retention.keep_every_steps,
+            bytes_per_second=None if config.write_mb_per_second is None else 1e6 * config.write_mb_per_second,
         )
         self._queue = SaveQueue(len(self._tiers), self._session())
         self._hosts = self._host_names()
@@ -195,7 +197,9 @@ class Saver:
 
     def _exchange(self, step: int, until: int) -> None:
         """Exchange standings until at most `until` saves are under way."""
-        pauses = _pauses()
+        pauses, self._waits = _pauses(), True
+        if self._engine is not None and (head := self._queue.under_way) is not None:
+            self._engine.hurry(head)
         while len(self._queue.steps) > until:
             sums = torch.tensor(self.standing().values())
             dist.all_reduce(sums, group=self._ranks.saving)
@@ -205,10 +209,13 @@ class Saver:
                 time.sleep(next(pauses))
             else:
                 pauses = _pauses()
+        self._waits = False
 
     def _submit(self, attempt: Attempt) -> None:
         assert self._engine is not None
         self._engine.submit(attempt, self._drafts[attempt.step], self._assignment.config.checkpoint.deadline_seconds)
+        if self._waits:
+            self._engine.hurry(attempt)
 
     def _on_commit(self, attempt: Attempt, sums: Standing) -> None:
         """On a tier where some rank is still at an earlier commit, no rank does anything for this one."""
