@@ -226,6 +226,8 @@ def copied_by_two(root: Store, tiers: list[Any], commit: Commit, **fields: Any) 
     kept = [Kept({"root": root, "tier": tier}) for tier in tiers]
     for writer, one in enumerate(kept):
         one.ask(commit.ref, writer, copy_to=["tier"], verify_copies=1 - writer, **fields)
+    for one in kept:
+        one.await_report(ChoreDone)
     return [one.end() for one in kept]
 
 
@@ -253,6 +255,17 @@ def test_when_a_writer_cannot_copy_nobody_waits_for_it(root: Store, tier: Store,
     assert newest(tier) == commits[1].ref
     assert marks.verified(tier) == {commits[1].ref}
     assert {name.split("/")[2] for name in tier.sizes("shards/")} == {commits[1].attempt}  # the word is gone too
+
+
+def test_who_is_to_end_tries_a_copy_only_once_more(root: Store, tier: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "COPY_PAUSES_SECONDS", (0.01, 10 * WAIT_SECONDS))
+    seen = Refusing(tier, 1000)
+    kept = Kept({"root": root, "tier": seen})
+    kept.ask(STATE.save(root, 5).ref, copy_to=["tier"])
+    (copied,) = kept.end()
+    assert isinstance(copied, Copied)
+    assert copied.error == "no space"
+    assert 2 <= 1000 - seen.times <= 3
 
 
 def test_who_comes_late_copies_nothing_for_a_copy_that_has_failed(root: Store, tier: Store) -> None:

@@ -84,6 +84,14 @@ def test_closing_leaves_nothing_undone() -> None:
     assert inbox.next_due("/store") is None
 
 
+def test_who_waits_for_the_end_hears_of_it_at_once() -> None:
+    inbox = Inbox()
+    assert not inbox.wait_until_closing(0.01)
+    threading.Timer(0.05, inbox.close).start()
+    assert inbox.wait_until_closing(30.0)
+    assert inbox.wait_until_closing(0)
+
+
 def test_who_waits_for_idleness_goes_on_when_the_write_has_ended() -> None:
     inbox, idle = Inbox(), threading.Event()
     inbox.put(WRITES[0])

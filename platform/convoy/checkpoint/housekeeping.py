@@ -90,7 +90,7 @@ class Housekeeping:
             if commit is not None:
                 report(commit)
             elif request.verify_copies is not None:
-                _patiently(lambda: self._await_copy(request, uri))
+                self._patiently(lambda: self._await_copy(request, uri))
         except CopyAbortedError as error:
             if request.writer == 0:  # who speaks for all
                 report(None, one_line(error))
@@ -100,7 +100,7 @@ class Housekeeping:
     def _copy_share(self, request: AfterCommit, uri: str) -> Commit | None:
         """Copy this writer's part; as writer 0 then make the commit. Whoever cannot leaves word: nobody is to wait."""
         try:
-            return _patiently(lambda: self._try_share(request, uri))
+            return self._patiently(lambda: self._try_share(request, uri))
         except CopyAbortedError:
             raise
         except Exception as error:
@@ -171,11 +171,12 @@ class Housekeeping:
         except Exception as error:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
 
-
-def _patiently(work: Callable[[], T]) -> T:
-    """What fails by the storage is tried again, some times."""
-    for pause in COPY_PAUSES_SECONDS:
-        with contextlib.suppress(OSError):
-            return work()
-        time.sleep(pause)
-    return work()
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """What fails by the storage is tried again, some times; where the process is to end, once."""
+        for pause in COPY_PAUSES_SECONDS:
+            with contextlib.suppress(OSError):
+                return work()
+            if self._inbox.wait_until_closing(pause):
+                time.sleep(COPY_PAUSES_SECONDS[0])
+                break
+        return work()

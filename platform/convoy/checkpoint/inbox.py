@@ -106,6 +106,11 @@ class Inbox:
             self._closing = True
             self._changed.notify_all()
 
+    def wait_until_closing(self, seconds: float) -> bool:
+        """Whether it was closed: at once, or after at most so long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closing, seconds)
+
     def _put_chores(self, request: AfterCommit) -> None:
         if request.verify_part is not None:
             self._due_on(request.tier).read_back.append(request)
