@@ -18,7 +18,7 @@ DIRECT_BYTES = 2**20
 """Reads of at least so much go past the page cache."""
 
 BOUNCE_BYTES = 8 * 2**20
-"""Memory of a reading thread."""
+"""Memory of a thread that reads or writes so."""
 
 
 def write_new(path: Path, data: memoryview, chunk_bytes: int, threads: int) -> list[int]:
@@ -150,11 +150,13 @@ def _write_at(fd: int, direct: int | None, data: memoryview, start: int) -> None
 
 
 def _write_some(fd: int, direct: int | None, data: memoryview, start: int) -> int:
-    """Bytes written. Which buffers, offsets and lengths may go past the cache only the file system knows: it is asked
-    for whole pages, and refuses a buffer that begins at a wrong address."""
+    """Bytes written. Which offsets and lengths may go past the cache only the file system knows: it is asked for whole
+    pages. They go through huge ones of the thread's own: what shared memory scatters over small ones reaches the disk
+    in so many pieces that other work on the machine feels it."""
     whole = len(data) - len(data) % _PAGE
     if direct is not None and whole and start % _PAGE == 0:
-        with contextlib.suppress(_Refused), data[:whole] as pages:
+        with contextlib.suppress(_Refused), _bounce()[: min(whole, BOUNCE_BYTES)] as pages:
+            pages[:] = data[: len(pages)]
             return _write_direct(direct, pages, start)
     return os.pwrite(fd, data, start)
 
