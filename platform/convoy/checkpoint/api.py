@@ -111,8 +111,9 @@ class Checkpoints:
         """uri: a path that all ranks share, or `s3://bucket/prefix`.
 
         optimizer: what only its step changes is copied while training goes on; None: `save` copies before it returns.
-        tiers: further places; the newest commit is copied to them, as fast as they take it, and while one does not take
-        a save the next one does.
+        tiers: further places, to which commits are copied; while one does not take a save the next one does. What the
+        ranks still copy or read back when a save begins keeps them from doing so with its commit, on that tier; for the
+        newest commit this is made up for by `close`, and not before.
         group: of the ranks that save together; None: all of them, or this one where there is no process group.
         deadline_seconds: of a save, on each tier, and at `close` of what is done between saves. verify: read commits
         back in the background, each that the ranks have time for.
