@@ -9,7 +9,8 @@ under FSDP2. A turn of a saver is
 
 1. while training: plain steps, then a save, the step after it, and a few more. *call* is what the save itself took;
    *extra_step* is call plus the next step (which joins the staging) less the median of this turn's plain steps;
-   *extra_window* the same over all steps after the save, with whatever the writing took from them;
+   *extra_window* the same over all steps after the save, with whatever the writing took from them. Once a round the
+   same is measured with nothing saved: what the two say of steps alone is the error of the measurement;
 2. at rest: the same save with nothing else going on, for *staged*, *committed* and the CPU seconds of the training
    process and of the processes that write for it;
 3. *restore*, with the page cache told to forget the files, and *restore_warm*, right after that.
@@ -50,8 +51,13 @@ from measured import cpu_seconds, descendants, percentiles, provenance, ratio_of
 
 MIB = 2**20
 CASES = ("512x1:24", "256x2:24", "64x1:12", "64x2:12", "2048x1:6", "128x4:6")
-PLAIN_STEPS = 3
+PLAIN_STEPS = 5
 """Before the save, the first of which does not count: it may still feel the saver before."""
+
+ALONE = "steps alone"
+"""Takes a turn in each round, and saves nothing."""
+
+EXTRA = ("extra_step", "extra_window")
 
 LATER_STEPS = 2
 """After the step that follows the save."""
@@ -122,7 +128,8 @@ def measure(case: Case, folder: Path, savers: Sequence[str], tokens: int) -> dic
         raise RuntimeError(f"a rank failed: exit codes {failed}")
     found = [json.loads(_result(folder, rank).read_text()) for rank in range(case.ranks)]
     turns = {s: [_gang([Turn(**told["turns"][s][i]) for told in found]) for i in range(case.rounds)] for s in savers}
-    return summarise(case, sum(told["bytes"] for told in found), turns)
+    alone = [{what: max(told["alone"][i][what] for told in found) for what in EXTRA} for i in range(case.rounds)]
+    return summarise(case, sum(told["bytes"] for told in found), turns, alone)
 
 
 def _result(folder: Path, rank: int) -> Path:
@@ -135,9 +142,13 @@ def _rank(rank: int, case: Case, folder: Path, names: list[str], tokens: int, po
     target = empty_like(training.state)
     savers = {name: make_saver(name, folder / f"{case.mib}x{case.ranks}-{name}", training) for name in names}
     turns: dict[str, list[Turn]] = {name: [] for name in names}
+    alone: list[dict[str, float]] = []
     step = 0
     for number in range(-1, case.rounds):  # the first one warms up
-        for name in random.Random(number).sample(names, len(names)):
+        for name in random.Random(number).sample([*names, ALONE], len(names) + 1):
+            if name == ALONE:
+                alone.append(_steps_alone(training))
+                continue
             turn = _turn(savers[name], training, target, step)
             if number < 0:
                 _check(name, training, target)
@@ -147,7 +158,8 @@ def _rank(rank: int, case: Case, folder: Path, names: list[str], tokens: int, po
     for saver in savers.values():
         saver.close()
     told = {name: [asdict(turn) for turn in found] for name, found in turns.items()}
-    _result(folder, rank).write_text(json.dumps({"bytes": local_bytes(training.state), "turns": told}))
+    found = {"bytes": local_bytes(training.state), "turns": told, "alone": alone[1:]}
+    _result(folder, rank).write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -164,8 +176,7 @@ def _turn(saver: Saver, training: Training, target: dict[str, Any], step: int) -
 
 
 def _save_while_training(saver: Saver, training: Training, step: int) -> dict[str, float]:
-    _settle()
-    plain = statistics.median([training.step() for _ in range(PLAIN_STEPS)][1:])
+    plain = _plain_step(training)
     began = time.perf_counter()
     pending = saver.save(step, training.state)
     call = time.perf_counter() - began
@@ -174,10 +185,23 @@ def _save_while_training(saver: Saver, training: Training, step: int) -> dict[st
     return {
         "plain_step": plain,
         "call": call,
-        "extra_step": call + after[0] - plain,
-        "extra_window": call + sum(after) - len(after) * plain,
+        **_extra(call, after, plain),
         "committed_training": pending.wait() - began,
     }
+
+
+def _steps_alone(training: Training) -> dict[str, float]:
+    plain = _plain_step(training)
+    return _extra(0.0, [training.step() for _ in range(1 + LATER_STEPS)], plain)
+
+
+def _plain_step(training: Training) -> float:
+    _settle()
+    return statistics.median([training.step() for _ in range(PLAIN_STEPS)][1:])
+
+
+def _extra(call: float, after: Sequence[float], plain: float) -> dict[str, float]:
+    return dict(zip(EXTRA, (call + after[0] - plain, call + sum(after) - len(after) * plain), strict=True))
 
 
 def _save_at_rest(saver: Saver, training: Training, step: int) -> dict[str, float]:
@@ -233,8 +257,10 @@ def _gang(turns: Sequence[Turn]) -> Turn:
     return Turn(**{n: sum(found) if n.startswith("cpu_") else max(found) for n, found in values.items()})
 
 
-def summarise(case: Case, state_bytes: int, turns: dict[str, list[Turn]]) -> dict[str, Any]:
-    """turns: of each saver, one per round."""
+def summarise(
+    case: Case, state_bytes: int, turns: dict[str, list[Turn]], alone: Sequence[dict[str, float]]
+) -> dict[str, Any]:
+    """turns: of each saver, one per round. alone: what was found in each round where nothing was saved."""
     savers = {name: _of_saver(found, state_bytes) for name, found in turns.items()}
     pairs = {}
     for other in turns.keys() - {"convoy"} if "convoy" in turns else ():
@@ -243,8 +269,9 @@ def summarise(case: Case, state_bytes: int, turns: dict[str, list[Turn]]) -> dic
             for what in ("committed", "committed_training", "restore", "restore_warm")
         }
     result = {"case": asdict(case), "state_bytes": state_bytes, "savers": savers, "convoy_to": pairs}
+    result["steps_alone"] = {what: percentiles([found[what] for found in alone]) for what in EXTRA}
     raw = {name: [asdict(turn) for turn in found] for name, found in turns.items()}
-    return {**result, "acceptance": acceptance(result), "raw": raw}
+    return {**result, "acceptance": acceptance(result), "raw": {**raw, "steps_alone": list(alone)}}
 
 
 def _both(turns: dict[str, list[Turn]], other: str) -> list[tuple[Turn, Turn]]:
@@ -304,6 +331,8 @@ def table(result: dict[str, Any]) -> list[str]:
             f"{name:16}{cells}{rate['committed']:10.2f}, {rate['restore']:.2f}  {share:>14}"
             f"{cpu['save_training']:14.2f}+{cpu['save_writer']:.2f}, {cpu['restore']:.2f}"
         )
+    told = (f"{what} {_milliseconds(found)}" for what, found in result["steps_alone"].items())
+    lines.append(f"{ALONE}, with nothing saved: {', '.join(told)}")
     for other, pairs in sorted(result["convoy_to"].items()):
         told = "; ".join(f"{n} {p['ratio']:.3f} ({p['low']:.3f} to {p['high']:.3f})" for n, p in pairs.items())
         lines.append(f"convoy / {other}: {told}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import LIMITS, Case, Turn, _gang, summarise, table
+from checkpoint import EXTRA, LIMITS, Case, Turn, _gang, summarise, table
 from tests.benchmarks import FOLDER
 
 TURN = Turn(
@@ -45,13 +45,14 @@ def test_a_summary_tells_rates_cpu_per_gigabyte_and_whether_the_promises_were_me
         "raw": [replace(TURN, committed=0.5)] * 3,
         "dcp_sync": [replace(TURN, restore=0.5)] * 3,
     }
-    told = summarise(CASE, 2 * 10**9, turns)
+    told = summarise(CASE, 2 * 10**9, turns, [{"extra_step": 0.007, "extra_window": -0.003}] * 3)
     convoy = told["savers"]["convoy"]
     assert convoy["gb_per_second"]["restore"] == pytest.approx(5.0)
     assert convoy["cpu_seconds_per_gb"]["save_writer"] == pytest.approx(0.1)
     assert told["convoy_to"]["raw"]["committed"]["ratio"] == pytest.approx(1.2)
     assert {what: found["met"] for what, found in told["acceptance"].items()} == dict.fromkeys(LIMITS, True)
     assert any("10/10/10" in line for line in table(told))
+    assert "steps alone, with nothing saved: extra_step 7/7/7, extra_window -3/-3/-3" in table(told)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_summary_tells_rates_cpu_per_gigabyte_and_whether_the_promises_were_me
 )
 def test_a_promise_that_was_not_kept_is_told(what: str, worse: Turn) -> None:
     others = {"raw": [replace(TURN, committed=0.5)] * 3, "dcp_sync": [replace(TURN, restore=0.5)] * 3}
-    told = summarise(CASE, 10**9, {"convoy": [worse] * 3, **others})
+    told = summarise(CASE, 10**9, {"convoy": [worse] * 3, **others}, [dict.fromkeys(EXTRA, 0.0)] * 3)
     assert [name for name, found in told["acceptance"].items() if not found["met"]] == [what]
     assert any(line.startswith(what) and line.endswith("NOT MET") for line in table(told))
 
@@ -81,6 +82,7 @@ def test_savers_are_measured_over_two_ranks_and_give_back_what_they_saved(tmp_pa
     assert case["case"] == asdict(Case(1, 2, 1))
     assert case["state_bytes"] == pytest.approx(2 * 2**20, rel=0.1)
     assert set(case["savers"]) == set(savers)
+    assert len(case["raw"]["steps_alone"]) == 1
     for told in case["savers"].values():
         assert told["seconds"]["committed"]["p50"] > 0
         assert told["cpu_seconds_per_gb"]["save_training"] > 0

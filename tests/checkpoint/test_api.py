@@ -509,3 +509,16 @@ def test_opened_in_a_thread_that_ends_it_goes_on(tmp_path: Path) -> None:
     with opened[0] as ckpt:
         for step in (1, 2):
             assert ckpt.save(step, {"t": torch.zeros(10)}).wait().step == step
+
+
+def test_a_save_that_another_waits_behind_is_not_held_back(tmp_path: Path) -> None:
+    state = {"w": torch.randn(8 * 2**20)}  # 34 MB: 30 s at the slowest that a part is held back to
+    with Checkpoints(str(tmp_path), write_mb_per_second=0.5) as ckpt:
+        ckpt.save(1, state)
+        time.sleep(2.0)
+        assert not ckpt.commits()
+        ckpt.save(2, state)
+        deadline = time.monotonic() + 15.0
+        while not ckpt.commits():
+            assert time.monotonic() < deadline, "the first save was still held back"
+            time.sleep(0.05)

@@ -6,7 +6,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.pace import Pace
+from convoy.checkpoint.pace import PACED_SECONDS, Pace, bytes_per_second
 
 
 class Clock:
@@ -83,3 +83,12 @@ def test_once_somebody_waits_there_is_no_pace_any_more() -> None:
         pace.take(10)
     assert asked == [1.0]
     assert clock.now == 0.5
+
+
+@given(st.floats(1e6, 1e9), st.integers(0, 10**12))
+def test_no_part_is_held_back_for_longer_than_half_a_minute(wanted: float, part_bytes: int) -> None:
+    pace = bytes_per_second(wanted, part_bytes)
+    assert pace is not None
+    assert pace >= wanted
+    assert part_bytes / pace <= PACED_SECONDS * 1.000001
+    assert bytes_per_second(None, part_bytes) is None

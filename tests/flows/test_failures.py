@@ -7,6 +7,8 @@ from convoy.job.lineage import read_history
 from tests.flows.places import own_lines
 from tests.flows.runs import Interrupted, Run
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_failed_run_tells_the_first_cause_without_a_traceback(interrupted: Interrupted) -> None:
     done = interrupted.run.done

@@ -60,6 +60,16 @@ def test_free_running_saves_end_with_the_same_bits_and_the_last_one_is_settled(t
         assert differing(free.state(free.commit_of(step)), waited.state(waited.commit_of(step))) == []
 
 
+def test_a_save_that_another_waits_behind_is_not_held_back(tmp_path: Path) -> None:
+    slow = {"every_steps": 1, "write_mb_per_second": 0.001}  # 30 s for each part
+    job = Job(str(tmp_path), tiny(model=WIDE, train={"steps": 60}, checkpoint=slow))
+
+    job.run(1, prompt=False)
+
+    taken = [e.step for e in job.events(CheckpointSaved)]
+    assert len(taken) > 3, "the first two, and the last one that is waited for"
+
+
 def test_while_two_saves_are_under_way_later_ones_are_skipped_and_counted(tmp_path: Path) -> None:
     job = Job(str(tmp_path), tiny(train={"steps": 10}, checkpoint={"every_steps": 2}))
 

@@ -106,7 +106,7 @@ class Checkpoints:
         keep_every_steps: int | None = None,
         store: StoreConfig | None = None,
         threads: int = 4,
-        write_mb_per_second: float | None = 400.0,
+        write_mb_per_second: float | None = 200.0,
     ) -> None:
         """uri: a path that all ranks share, or `s3://bucket/prefix`.
 
@@ -118,8 +118,8 @@ class Checkpoints:
         deadline_seconds: of a save, on each tier, and at `close` of what is done between saves. verify: read commits
         back in the background, each that the ranks have time for.
         keep_last, keep_every_steps: as in `config.checkpoint.RetentionConfig`. threads: chunks written at once.
-        write_mb_per_second: most that this rank writes while nobody waits for a save, in 10^6 bytes, so that the steps
-        beside it do not feel it; None: as much as the storage takes.
+        write_mb_per_second: pace at which this rank writes while nobody waits for a save, in 10^6 bytes, so that the
+        steps beside it do not feel it; faster where its part would take more than 30 s; None: as fast as the storage.
         """
         self._config = StoreConfig() if store is None else store
         self._policy = RetentionConfig(keep_last=keep_last, keep_every_steps=keep_every_steps)

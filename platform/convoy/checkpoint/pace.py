@@ -4,6 +4,14 @@ import threading
 import time
 from collections.abc import Callable
 
+PACED_SECONDS = 30.0
+"""Longer than this no part is held back: what is lost with a machine is what was not committed."""
+
+
+def bytes_per_second(wanted: float | None, part_bytes: int) -> float | None:
+    """The pace for a part; None: no limit."""
+    return None if wanted is None else max(wanted, part_bytes / PACED_SECONDS)
+
 
 class Pace:
     """Holds any number of threads together to so many bytes a second, from the first one that is taken."""

@@ -178,6 +178,8 @@ class Saves:
             self._under_way[number] = outcome
             if begun is not None:
                 self._submit(begun)
+            else:
+                self._hurry()
             self._changed.notify_all()
             return outcome
 
@@ -227,8 +229,7 @@ class Saves:
         """Look more often while someone waits."""
         with self._changed:
             self._waiting += 1
-            if (head := self._queue.under_way) is not None:
-                self._engine.hurry(head)
+            self._hurry()
             self._changed.notify_all()
         try:
             yield
@@ -374,8 +375,13 @@ class Saves:
     def _submit(self, attempt: Attempt) -> None:
         self._patience.begun(time.monotonic())
         self._engine.submit(attempt, self._drafts[attempt.number], self._deadline)
-        if self._waiting:
+        if self._waiting or len(self._queue.steps) > 1:
             self._engine.hurry(attempt)
+
+    def _hurry(self) -> None:
+        """Somebody, or the next save, waits for the one under way."""
+        if (head := self._queue.under_way) is not None:
+            self._engine.hurry(head)
 
     def _give_up(self, number: int, error: str) -> None:
         while (head := self._queue.under_way) is not None and head.number == number:

@@ -33,7 +33,7 @@ from convoy.checkpoint.messages import (
     WritePart,
     WriterSetup,
 )
-from convoy.checkpoint.pace import Pace
+from convoy.checkpoint.pace import Pace, bytes_per_second
 from convoy.checkpoint.parts import GivenUpError, GoOn, abort_attempt, write_part
 from convoy.checkpoint.tiers import Tiers
 from convoy.storage import Store
@@ -104,7 +104,7 @@ class Writer:
         check_mounted(store, request.generation)
         data = self._buffers.view(request.buffer)
         hurried = functools.partial(self._inbox.wait_for_hurry, request.attempt)
-        pace = Pace(self._setup.bytes_per_second, sleep=hurried)
+        pace = Pace(bytes_per_second(self._setup.bytes_per_second, len(data)), sleep=hurried)
         record = write_part(store, request, self._layout, data, self._setup.threads, go_on=go_on, pace=pace)
         written, took = sum(file.bytes for file in record.files), time.monotonic() - since
         self._report(PartWritten(attempt=request.attempt, bytes=written, seconds=took))

@@ -42,9 +42,10 @@ class CheckpointConfig(Frozen):
     deadline_seconds: float = Field(900.0, gt=0, le=3600)
     """A save that is not committed by then is given up; training has gone on meanwhile. At most an hour: files older
     than that without a commit may be removed."""
-    write_mb_per_second: float | None = Field(400.0, gt=0)
-    """Most that each rank writes of a save while training goes on, in 10^6 bytes: a step beside it then hardly feels
-    it; null: as much as the storage takes. The last save is not held back."""
+    write_mb_per_second: float | None = Field(200.0, gt=0)
+    """Each rank writes a save at this pace while training goes on, in 10^6 bytes: a step beside it then hardly feels
+    it; null: as fast as the storage takes it. A large part is written faster, so that it takes no more than 30 s; the
+    last save, and one that another waits behind, are not held back."""
     alert_after_failures: int = Field(3, ge=1)
     """So many saves in a row without a commit are shown as an alert."""
     verify: bool = True

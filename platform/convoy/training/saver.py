@@ -169,6 +169,8 @@ class Saver:
         begun = self._queue.add(progress.step, tier=None)
         if begun is not None:
             self._submit(begun)
+        else:
+            self._hurry()
         timing.call = timing.since()
 
     def save_last(self, progress: Progress) -> str | None:
@@ -198,8 +200,7 @@ class Saver:
     def _exchange(self, step: int, until: int) -> None:
         """Exchange standings until at most `until` saves are under way."""
         pauses, self._waits = _pauses(), True
-        if self._engine is not None and (head := self._queue.under_way) is not None:
-            self._engine.hurry(head)
+        self._hurry()
         while len(self._queue.steps) > until:
             sums = torch.tensor(self.standing().values())
             dist.all_reduce(sums, group=self._ranks.saving)
@@ -214,8 +215,13 @@ class Saver:
     def _submit(self, attempt: Attempt) -> None:
         assert self._engine is not None
         self._engine.submit(attempt, self._drafts[attempt.step], self._assignment.config.checkpoint.deadline_seconds)
-        if self._waits:
+        if self._waits or len(self._queue.steps) > 1:
             self._engine.hurry(attempt)
+
+    def _hurry(self) -> None:
+        """Somebody waits for the save under way: the end of the training, or the next save."""
+        if self._engine is not None and (head := self._queue.under_way) is not None:
+            self._engine.hurry(head)
 
     def _on_commit(self, attempt: Attempt, sums: Standing) -> None:
         """On a tier where some rank is still at an earlier commit, no rank does anything for this one."""
