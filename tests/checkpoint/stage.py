@@ -65,7 +65,10 @@ class MemoryStore:
     def now(self) -> float:
         return self.clock
 
-    def abort_uploads(self, prefix: str, older_than: float) -> int:
+    def prove(self) -> None:
+        pass
+
+    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
         return 0
 
     def delete(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from convoy.job.generations import (
 from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, Generation, damaged_name, newest_commit, read_history
 from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage.proof import prove
 from tests.conftest import S3Server
+from tests.s3_proxy import S3Proxy
 
 
 @pytest.fixture
@@ -209,6 +211,50 @@ def test_a_job_whose_commits_are_all_damaged_never_starts_from_the_beginning(sto
     with pytest.raises(CommitsLostError, match="every one of them is damaged or gone"):
         form(store)
     assert read_history(store).newest == 1
+
+
+@pytest.fixture
+def replacing(s3_uri: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store behind an S3 server that replaces objects which are to be created only if absent."""
+    with S3Proxy(s3_endpoint) as proxy:
+        proxy.forgets.add("if-none-match")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        yield open_store(s3_uri)
+
+
+def test_a_store_that_replaces_what_is_there_is_refused_before_it_has_a_generation(replacing: Store):
+    with pytest.raises(ConfigError, match=r"replaces an object that was to be created only if absent; no job"):
+        form(replacing)
+    assert replacing.sizes("") == {}
+
+
+def test_such_a_store_is_refused_as_a_further_tier_too_and_for_a_rewind(store: Store, replacing: Store):
+    form(store)
+    commit(store, 1, 10)
+    for go_on in (form, rewind_to_the_first):
+        with pytest.raises(ConfigError, match=f"{replacing.uri}: replaces an object"):
+            go_on(store, others=(replacing,))
+    assert (read_history(store).newest, replacing.sizes("")) == (1, {})
+
+
+class Full:
+    """A store that takes no writes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(self, name: str, data: bytes) -> bool:
+        raise StoreUnavailable(f"{self._store.uri}: no space left")
+
+    def prove(self) -> None:
+        prove(self)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_a_further_tier_that_takes_no_writes_keeps_no_generation_from_being_formed(store: Store, tier: Store):
+    assert form(store, others=(Full(tier),)).generation == 1  # type: ignore[arg-type]
 
 
 class Hooked:

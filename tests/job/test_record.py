@@ -18,6 +18,7 @@ from convoy.job.record import (
     tier_uris,
 )
 from convoy.storage import Store, StoreUnavailable
+from tests.s3_proxy import S3Proxy
 
 
 @pytest.fixture
@@ -30,6 +31,18 @@ def test_the_first_to_come_makes_the_record_and_the_next_reads_it(store: Store):
     first = ensure_record(store, "blue", resolve({}, {}), "data-1")
     again = ensure_record(store, "blue", resolve({"train": {"steps": 999}}, {}), "data-1")
     assert first == again == read_record(store)
+
+
+def test_a_store_that_replaces_what_is_there_never_gets_a_record(
+    s3_uri: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+):
+    with S3Proxy(s3_endpoint) as proxy:
+        proxy.forgets.add("if-none-match")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        store = job_store(s3_uri, "blue")
+        with pytest.raises(ConfigError, match=r"blue: replaces an object that was .* only if absent; no job"):
+            ensure_record(store, "blue", resolve({}, {}), "data-1")
+        assert store.sizes("") == {}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from convoy.config.errors import ConfigError
+from convoy.job.fit import check_fit
 from convoy.job.leases import lease
 from convoy.job.lineage import (
     CommitRef,
@@ -49,7 +50,7 @@ def form_generation(
 
     store: the root. others: the further tiers, which are told of the generation too. Raises GenerationLostError,
     CommitsLostError, and StoreUnavailable if any tier is out of reach: it may hold the newest commit; ConfigError if
-    one that does was left out.
+    one that does was left out, or a tier does not keep what commits stand on.
     """
     for _ in range(_TRIES):
         history = full_history(store, others)
@@ -148,8 +149,8 @@ def _refusal(formation: str) -> str:
 def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRef:
     """Make the newest commit at or below `to_step` the one the job goes on from; later ones count no more.
 
-    store: the root. others: the further tiers. Raises ConfigError if no commit that counts is that old, or as
-    `full_history`.
+    store: the root. others: the further tiers. Raises ConfigError if no commit that counts is that old or a tier does
+    not keep what commits stand on, or as `full_history`.
     """
     history = full_history(store, others)
     target = _target(history, to_step)
@@ -184,6 +185,10 @@ def _rewound(history: History, target: CommitRef, others: Sequence[Store]) -> Ge
 
 def _create(store: Store, generation: Generation, others: Sequence[Store]) -> None:
     data = generation.model_dump_json(indent=2).encode()
+    check_fit(store)
+    for tier in others:
+        with contextlib.suppress(StoreUnavailable):  # such as a full one, from which the job may well go on
+            check_fit(tier)
     if not store.create(generation.name, data):
         raise GenerationLostError(f"generation {generation.generation} of {store.uri} was formed by another run")
     for tier in others:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig, config_hash
+from convoy.job.fit import check_fit
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 RECORD = "JOB.json"
@@ -70,7 +71,10 @@ def read_record(store: Store) -> JobRecord | None:
 
 
 def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -> JobRecord:
-    """The job's record, made if absent. Raises ConfigError if this configuration is another job's."""
+    """The job's record, made if absent. Raises ConfigError if this configuration is another job's, or if the store does
+    not keep what a job stands on."""
+    if read_record(store) is None:
+        check_fit(store)
     ours = JobRecord(
         job=job,
         created=time.time(),
