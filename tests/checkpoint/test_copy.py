@@ -16,7 +16,7 @@ from convoy.checkpoint.copy import (
     copy_job,
     copy_part,
 )
-from convoy.checkpoint.format import DamagedCommitError, file_name, part_name
+from convoy.checkpoint.format import DamagedCommitError, Digest, file_name, part_name, sealed
 from convoy.checkpoint.marks import damaged
 from convoy.checkpoint.prune import prune
 from convoy.checkpoint.verify import StoppedError, verify_commit
@@ -164,6 +164,18 @@ def test_a_copy_is_committed_only_when_every_part_has_come(folders: tuple[Store,
     assert len(slept) == 1
 
 
+def test_the_larger_a_part_the_longer_its_copy_is_waited_for(folders: tuple[Store, Store]) -> None:
+    source, target = folders
+    commit = STATE.save(source, 10)
+    copy_part(source, target, commit.ref, 0)
+    large = {"00000.000.bin": 10**9, "00000.001.bin": 4 * 10**9, "00002.000.copy-9.bin": 2 * 10**9}
+    files = {name: Digest(bytes=size, crc32c=0) for name, size in large.items()}
+    source.write(commit.ref.name, sealed(commit.model_copy(update={"files": files})))
+    clock = iter(range(0, 10_000, 100))
+    with pytest.raises(NotCopiedError, match=r"part-00001.json did not come within 1400 s"):
+        commit_copy(source, target, commit.ref, sleep=lambda _: None, clock=lambda: float(next(clock)))
+
+
 def test_who_waits_for_parts_stops_when_a_writer_says_that_its_part_will_not_come(
     folders: tuple[Store, Store],
 ) -> None:
@@ -245,3 +257,27 @@ def test_a_target_that_holds_another_job_is_refused(folders: tuple[Store, Store]
     target.create(RECORD, b"red")
     with pytest.raises(ConfigError, match=r"tier/JOB.json: differs from .*job/JOB.json; it holds another job"):
         copy_job(source, target)
+
+
+def test_a_copy_that_has_gone_on_by_itself_is_another_history_and_is_not_mixed_with_this_one(
+    folders: tuple[Store, Store],
+) -> None:
+    source, target = folders
+    copy_commit(source, target, STATE.save(source, 10).ref)
+    for store in (source, target):
+        form(store)
+    theirs, ours = STATE.save(target, 20, generation=2), STATE.save(source, 30, generation=2, attempt="b")
+    form(source)
+    source.create(RECORD, b"the job")
+    before = target.listing("")
+    with pytest.raises(ConfigError, match=r"tier/generations/000002.json: differs from .*job/generations/000002"):
+        copy_commit(source, target, ours.ref)
+    assert (target.listing(""), restored(target, theirs.ref)) == (before, [STATE.data(w, 20) for w in range(3)])
+
+
+def test_a_copy_that_has_gone_on_while_this_one_has_not_takes_what_it_lacks(folders: tuple[Store, Store]) -> None:
+    source, target = folders
+    form(target)
+    commit = STATE.save(source, 10)
+    copy_commit(source, target, commit.ref)
+    assert restored(target, commit.ref) == restored(source, commit.ref)

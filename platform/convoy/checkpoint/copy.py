@@ -9,7 +9,7 @@ import mmap
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from convoy.checkpoint.chunks import chunk_span, read_chunk
@@ -22,6 +22,10 @@ from convoy.job.lineage import CommitRef, generation_numbers
 from convoy.job.record import RECORD
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.parallel import in_parallel
+
+COPY_SECONDS = 900.0
+SLOWEST_BYTES_PER_SECOND = 10e6
+"""At which a part may be copied, besides so many seconds, before it counts as one that will not come."""
 
 _LOOK_SECONDS = 0.5
 _READERS = 8
@@ -66,25 +70,35 @@ def copy_part(
         return sum(file.bytes for file in copied)
 
 
+def copy_seconds(commit: Commit) -> float:
+    """How long whoever commits a copy waits for the parts, while no writer says that its own will not come."""
+    written: dict[str, int] = {}
+    for name, file in commit.files.items():
+        writer = name.partition(".")[0]
+        written[writer] = written.get(writer, 0) + file.bytes
+    return COPY_SECONDS + max(written.values(), default=0) / SLOWEST_BYTES_PER_SECOND
+
+
 def commit_copy(
     source: Store,
     target: Store,
     ref: CommitRef,
-    deadline_seconds: float,
+    deadline_seconds: float | None = None,
     *,
     stop: Stop = lambda: False,
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Commit:
     """Wait until every part is on the target, then make the commit there; as it stands there. Copies what tells a job
-    by itself, too: its record and its generations.
+    by itself, too: its record and its generations. deadline_seconds: None: as `copy_seconds` says.
 
     Raises NotCopiedError, CopyAbortedError if a part will not come, DamagedCommitError, StoreUnavailable as
     `copy_part`, StoppedError.
     """
     _check_begun(target)
     with lease(source, ref), lease(target, ref):
-        commit, deadline = read_commit(source, ref), clock() + deadline_seconds
+        commit, began = read_commit(source, ref), clock()
+        patience = copy_seconds(commit) if deadline_seconds is None else deadline_seconds
         copy_job(source, target)
         if ref.name in target.sizes(ref.name):
             return read_commit(target, ref)
@@ -92,8 +106,8 @@ def commit_copy(
             if stop():
                 raise StoppedError(f"{ref.name}: stopped while it was copied")
             check_copying(target, ref)
-            if clock() > deadline:
-                raise NotCopiedError(f"{target.uri}: {missing[0]} did not come within {deadline_seconds:.0f} s")
+            if clock() - began > patience:
+                raise NotCopiedError(f"{target.uri}: {missing[0]} did not come within {patience:.0f} s")
             sleep(_LOOK_SECONDS)
         return create_commit(target, _contents(source, target, commit))
 
@@ -125,19 +139,38 @@ def copy_commit(
 
 
 def copy_job(source: Store, target: Store) -> None:
-    """Copy the job's record and its generations. Raises ConfigError if the target holds another job."""
+    """Copy the job's record and its generations.
+
+    Raises ConfigError, with nothing changed, if the target holds another job, or the job as it went on elsewhere: a
+    generation's number would then stand for two, whose commits have the same names.
+    """
+    ours, theirs = source.sizes("generations/").keys(), target.sizes("generations/").keys()
+    _check_same(source, target, sorted(ours & theirs))
     with contextlib.suppress(ObjectMissing):  # outside a flow there is no record
         _copy_object(source, target, RECORD)
-    there = target.sizes("generations/")
-    for index, name in enumerate(source.sizes("generations/")):
-        if index == 0 or name not in there:
-            _copy_object(source, target, name)
+    for name in sorted(ours - theirs):
+        _copy_object(source, target, name)
 
 
 def _check_begun(target: Store) -> None:
     """Raises StoreUnavailable if the target has no generation at all: an empty mount point looks like a store."""
     if not generation_numbers(target):
         raise StoreUnavailable(f"{target.uri} has nothing of the job: is it mounted?")
+
+
+def _check_same(source: Store, target: Store, generations: Sequence[str]) -> None:
+    """Raises ConfigError unless each of these objects is the same on both."""
+
+    def same(index: int) -> bool:
+        return source.read(generations[index]) == target.read(generations[index])
+
+    alike = in_parallel(same, len(generations), _READERS)
+    if not all(alike):
+        name = generations[alike.index(False)]
+        raise ConfigError(
+            f"{target.uri}/{name}: differs from {source.uri}/{name}; it holds another job, or this one as it went on "
+            "there by itself: copy to an empty place"
+        )
 
 
 def _copy_object(source: Store, target: Store, name: str) -> None:

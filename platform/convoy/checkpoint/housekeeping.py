@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from convoy.checkpoint.commits import CommitGoneError
-from convoy.checkpoint.copy import CopyAbortedError, abort_copy, check_copying, commit_copy, copy_part
+from convoy.checkpoint.commits import CommitGoneError, read_commit
+from convoy.checkpoint.copy import CopyAbortedError, abort_copy, check_copying, commit_copy, copy_part, copy_seconds
 from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import Commit, DamagedCommitError
 from convoy.checkpoint.inbox import Due, Inbox
@@ -29,9 +29,6 @@ T = TypeVar("T")
 
 OPEN_SECONDS = 60.0
 """How long a tier may take to open and prove itself."""
-
-COPY_SECONDS = 900.0
-"""How long a writer waits for the other writers' copies, while none of them says that it cannot."""
 
 COPY_PAUSES_SECONDS = (1.0, 5.0, 25.0)
 """Between two tries of a copy that the storage did not take: for a moment's trouble no commit goes without its copy."""
@@ -112,12 +109,13 @@ class Housekeeping:
         source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
         check_copying(target, request.ref)
         copy_part(source, target, request.ref, request.writer, stop=self._pause)
-        return commit_copy(source, target, request.ref, COPY_SECONDS, stop=self._pause) if request.writer == 0 else None
+        return commit_copy(source, target, request.ref, stop=self._pause) if request.writer == 0 else None
 
     def _await_copy(self, request: AfterCommit, uri: str) -> None:
         """Wait for writer 0, so that all writers read the same commit back: of several none would be read whole."""
-        target, name = self._tiers.store(uri, OPEN_SECONDS), request.ref.name
-        until, pause = time.monotonic() + COPY_SECONDS, LOOK_SECONDS[0]
+        source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
+        until, pause = time.monotonic() + copy_seconds(read_commit(source, request.ref)), LOOK_SECONDS[0]
+        name = request.ref.name
         while name not in target.sizes(name) and time.monotonic() < until:
             check_copying(target, request.ref)
             time.sleep(pause)
