@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint import DefaultLoadPlanner, LoadPlan
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
+from convoy.checkpoint import fill
 from convoy.checkpoint.api import Checkpoints
+from convoy.checkpoint.commits import digest, read_part
 from convoy.checkpoint.copy import copy_commit
 from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.format import FORMAT_VERSION, Commit, sealed
+from convoy.checkpoint.format import FORMAT_VERSION, Commit, part_name, sealed
 from convoy.checkpoint.load import OUTAGE_PAUSES_SECONDS, Damage, Restored, patiently, restore
 from convoy.config.errors import ConfigError
 from convoy.job.lineage import CommitRef, candidates, read_history
@@ -148,6 +151,39 @@ def test_a_mark_that_cannot_be_made_is_an_outage(tiers: list[Faulty]) -> None:
     tiers[0].garble(data_file(tiers[0], 2), times=1000)
     with pytest.raises(StoreUnavailable, match="read-only"):
         restore(tiers, [(CommitRef(generation=1, step=2), [0])], empty(), on_damage=unable, sleep=lambda _: None)
+
+
+class Forgetful(DefaultLoadPlanner):
+    """Plans to read all but one piece."""
+
+    def create_local_plan(self) -> LoadPlan:
+        return LoadPlan(super().create_local_plan().items[1:])
+
+
+def test_a_planner_that_misses_what_the_parts_hold_is_an_error_and_no_damage(
+    tiers: list[Faulty], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fill, "DefaultLoadPlanner", Forgetful)
+    damages = list[Damage]()
+    with pytest.raises(CheckpointError, match=rf"plans to read 0 of the {ELEMENTS} elements of w .* holds it whole"):
+        restore(tiers, all_candidates(tiers), empty(), on_damage=damages.append)
+    assert damages == []
+
+
+def test_parts_that_do_not_hold_a_tensor_whole_are_damage(tmp_path: Path) -> None:
+    with Checkpoints(str(tmp_path), verify=False) as ckpt:
+        kept, spoilt = (ckpt.save(step, {"w": torch.full((8,), float(step))}).wait() for step in (1, 2))
+    store, damages = open_store(str(tmp_path)), list[Damage]()
+    part = read_part(store, spoilt, 0)
+    cut = part.shards[0].model_copy(update={"size": [4], "bytes": 16})
+    raw = part.model_copy(update={"shards": [cut]}).model_dump_json().encode()
+    store.write(spoilt.shards + part_name(0), raw)
+    parts = {part_name(0): digest(raw)}
+    store.write(spoilt.ref.name, sealed(spoilt.model_copy(update={"parts": parts})))
+    found = restore([store], candidates(read_history(store)), {"w": torch.zeros(8)}, on_damage=damages.append)
+    assert found is not None
+    assert (found.commit, [damage.ref for damage in damages]) == (kept, [spoilt.ref])
+    assert "w: 4 elements in all parts, it has 8" in damages[0].error
 
 
 def test_a_commit_that_was_pruned_meanwhile_is_no_damage(tiers: list[Faulty]) -> None:

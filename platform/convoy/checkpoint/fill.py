@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.planner import ReadItem
 
 from convoy.checkpoint.chunks import chunk_span, read_chunk
 from convoy.checkpoint.commits import IncompleteCommitError
+from convoy.checkpoint.coordinator import AttemptFailedError, whole_tensors
 from convoy.checkpoint.format import Commit, DataFile, PartRecord, TensorShard
 from convoy.checkpoint.plan import local_tensor
 from convoy.checkpoint.values import dtype_of
@@ -31,6 +32,10 @@ from convoy.storage import Store
 
 SCRATCH_BYTES = 2**30
 """Most memory for bytes that do not land in their tensor at once."""
+
+
+class UnplannedError(RuntimeError):
+    """The commit holds what this rank needs, and torch's planner does not see where: no fault of the commit."""
 
 
 @dataclass
@@ -71,7 +76,7 @@ def fill(
 ) -> int:
     """Fill this rank's own part of `tensors`, whose names, shapes and types are the commit's; how many bytes.
 
-    Raises DamagedCommitError, StoreUnavailable: the tensors hold anything then.
+    Raises DamagedCommitError, StoreUnavailable, UnplannedError: the tensors hold anything then.
     """
     pieces = sorted(_pieces(commit, parts, tensors), key=lambda p: (p.writer, p.shard.file, p.start))
     with ThreadPoolExecutor(threads, "checkpoint-read") as pool:
@@ -89,7 +94,7 @@ def fill(
 
 
 def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, torch.Tensor]) -> list[Piece]:
-    """Raises IncompleteCommitError if the parts do not hold all that is needed."""
+    """Raises IncompleteCommitError if the parts do not hold all that is needed, UnplannedError if they do."""
     shards = {
         (shard.name, tuple(shard.offset)): (part.writer, shard)
         for part in parts
@@ -107,8 +112,22 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
             pieces.append(_piece(item, *shards[name, tuple(item.storage_index.offset or ())], wanted[name]))
     for name, count in found.items():
         if count != local_tensor(wanted[name]).numel():
-            raise IncompleteCommitError(f"{commit.shards}: its parts do not hold the whole of {name}")
+            _check_whole(commit, parts, name)
+            raise UnplannedError(
+                f"torch {torch.__version__} plans to read {count} of the {local_tensor(wanted[name]).numel()} elements "
+                f"of {name} that this rank needs; {commit.shards} holds it whole"
+            )
     return pieces
+
+
+def _check_whole(commit: Commit, parts: Sequence[PartRecord], name: str) -> None:
+    """Raises IncompleteCommitError unless the parts' shards are the whole tensor."""
+    try:
+        found = whole_tensors(list(parts)).get(name)
+    except AttemptFailedError as error:
+        raise IncompleteCommitError(f"{commit.shards}: {error}") from error
+    if found != commit.tensors[name]:
+        raise IncompleteCommitError(f"{commit.shards}: its parts do not hold the whole of {name}")
 
 
 def _metadata(commit: Commit, shards: Iterable[TensorShard]) -> Metadata:
