@@ -9,13 +9,18 @@ from pathlib import Path
 
 import click.testing
 import pytest
+from mypy_boto3_s3 import S3Client
 
 from convoy.cli import main
+from convoy.config.checkpoint import StoreConfig
+from convoy.config.load import resolve
 from convoy.events.log import EventWriter
 from convoy.events.types import StepDone
+from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, newest_commit, read_history
 from convoy.job.live import LiveMarker
-from convoy.job.record import job_store
+from convoy.job.record import ensure_record, job_store, keep_config
+from convoy.storage import open_store
 from tests.conftest import S3Server
 from tests.flows.places import CONVOY, Place
 from tests.flows.runs import Run, smoke_run
@@ -208,6 +213,29 @@ def test_rewind_before_the_first_commit_names_the_commits(trained: Run, own: str
     done = convoy("rewind", trained.job, "--to", 3, "--root", own)
     assert done.exit_code == 2
     assert "commits: 10, 20" in done.stderr
+
+
+def test_rewind_reaches_the_endpoint_it_is_given_and_writes_as_the_job_was_configured(
+    s3_uri: str, s3_endpoint: str, s3_client: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    how = {"endpoint_url": "http://inside.example.com", "sse_kms_key_id": "some-key"}
+    config = resolve({}, {"checkpoint": {"store": how}})
+    store = open_store(f"{s3_uri}/blue", StoreConfig(endpoint_url=s3_endpoint))
+    ensure_record(store, "blue", config, "data")
+    kept = keep_config(store, config)
+    form_generation(store, formation="f", nodes=1, world_size=1, config_hash=kept, rendezvous="")
+    for step in (10, 20):
+        store.create(CommitRef(generation=1, step=step).name, b"{}")
+
+    done = convoy("rewind", "blue", "--to", 15, "--root", s3_uri, "--endpoint-url", s3_endpoint)
+
+    assert (done.exit_code, done.stdout) == (0, "job blue goes on from step 10 of generation 1\n")
+    assert newest_commit(read_history(store)) == CommitRef(generation=1, step=10)
+    bucket, _, prefix = s3_uri.removeprefix("s3://").partition("/")
+    made = s3_client.head_object(Bucket=bucket, Key=f"{prefix}/blue/generations/000002.json")
+    assert made["SSEKMSKeyId"] == "some-key"
 
 
 def test_a_live_job_cannot_be_rewound(trained: Run, own: str) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import click.testing
 import pytest
+from mypy_boto3_s3 import S3Client
 
 from convoy.checkpoint.marks import mark_damaged, read_damage, suspect, verified
 from convoy.checkpoint.verify import verify_commit, verify_part
 from convoy.cli import main
+from convoy.config.checkpoint import StoreConfig
 from convoy.job.generations import form_generation, rewind
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, parse_commits
@@ -246,6 +248,29 @@ def test_prune_of_a_further_tier_heeds_the_root(local: Store, tmp_path: Path) ->
     assert steps(tier) == [10, 20, 30]
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--root", "TIER"]], ids=["plainly", "dry run", "as its root"])
+def test_prune_of_a_further_tier_needs_the_root(tmp_path: Path, options: list[str]) -> None:
+    root, tier = open_store(str(tmp_path / "root")), open_store(str(tmp_path / "tier"))
+    form(root, tier)
+    for step in (10, 20, 30):
+        STATE.save(root, step)
+    convoy("copy", root.uri, tier.uri)
+    convoy("verify", tier.uri)
+    rewind(root, 10)  # of which the tier does not know: there, 10 is of no use any more
+    options = [option.replace("TIER", tier.uri) for option in options]
+    with LiveMarker(root, "blue", "TrainFlow/1"):
+        refused = convoy("prune", tier.uri, "--keep-last", "1", *options)
+        live = convoy("prune", tier.uri, "--keep-last", "1", "--root", root.uri)
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        f"convoy: --root: must be given, and be the job's first tier; {tier.uri} is a further one, which does not tell "
+        "whether the job runs, nor of every rewind\n"
+    )
+    assert (live.exit_code, "run TrainFlow/1 on " in live.stderr) == (2, True)
+    assert steps(tier) == [10, 20, 30]
+    assert answer("prune", root.uri, "--dry-run")["commits"] == []
+
+
 def test_copy_copies_what_counts_once(job: Store, tmp_path: Path) -> None:
     job.create(RECORD, b"{}")
     target = open_store(str(tmp_path / "copy"))
@@ -275,3 +300,59 @@ def test_copy_onto_another_job_is_refused(local: Store, tmp_path: Path) -> None:
     done = convoy("copy", local.uri, other.uri)
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
     assert done.stderr.endswith("it holds another job\n")
+
+
+def test_copy_onto_a_copy_that_went_on_by_itself_is_refused_in_one_line(local: Store, tmp_path: Path) -> None:
+    other = open_store(str(tmp_path / "other"))
+    convoy("copy", local.uri, other.uri)
+    for store in (local, other):
+        form(store)
+    STATE.save(local, 40, generation=2)
+    done = convoy("copy", local.uri, other.uri)
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert done.stderr.startswith(f"convoy: {other.uri}/generations/000002.json: differs from {local.uri}/generations/")
+    assert steps(other) == [10, 20, 30]
+
+
+@pytest.fixture
+def elsewhere(s3_uri: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A URI on an S3-compatible store of which the environment does not tell."""
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    return s3_uri
+
+
+def test_each_command_reaches_the_endpoint_that_it_is_given(elsewhere: str, s3_endpoint: str, tmp_path: Path) -> None:
+    with_checkpoints(open_store(elsewhere, StoreConfig(endpoint_url=s3_endpoint)))
+    at = ("--endpoint-url", s3_endpoint)
+    assert len(answer("list", elsewhere, *at)["checkpoints"]) == 3
+    assert len(answer("verify", elsewhere, *at)["checkpoints"]) == 3
+    assert len(answer("copy", elsewhere, tmp_path / "copy", *at)["checkpoints"]) == 3
+    assert len(answer("prune", elsewhere, "--keep-last", "1", *at)["commits"]) == 2
+
+
+def test_an_endpoint_that_is_no_url_is_refused_in_one_line(elsewhere: str) -> None:
+    done = convoy("list", elsewhere, "--endpoint-url", "s3.example.com")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "convoy: --endpoint-url s3.example.com: must be a URL, such as https://s3.example.com\n",
+    )
+
+
+def test_copies_are_put_where_and_as_the_job_was_configured(
+    local: Store, elsewhere: str, s3_endpoint: str, s3_client: S3Client
+) -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/some-key"
+    how = {"endpoint_url": s3_endpoint, "sse_kms_key_id": key, "storage_class": "STANDARD_IA"}
+    local.create("configs/h.json", json.dumps({"checkpoint": {"store": how}}).encode())
+    form_generation(local, formation="f", nodes=1, world_size=1, config_hash="h", rendezvous="")
+
+    answer("copy", local.uri, elsewhere)
+
+    bucket, _, prefix = elsewhere.removeprefix("s3://").partition("/")
+    found = s3_client.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
+    heads = {item["Key"]: s3_client.head_object(Bucket=bucket, Key=item["Key"]) for item in found}
+    assert {head.get("SSEKMSKeyId") for head in heads.values()} == {key}
+    kept = {name: head.get("StorageClass", "STANDARD") for name, head in heads.items()}
+    assert {kept[name] for name in kept if name.endswith(".bin")} == {"STANDARD_IA"}
+    assert {kept[name] for name in kept if "/commits/" in name} == {"STANDARD"}

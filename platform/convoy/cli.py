@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from convoy.cli_checkpoints import checkpoints
+from convoy.cli_places import ENDPOINT, ROOT, configuration, reached, store_at
 
 if TYPE_CHECKING:
     from convoy.events.types import AnyEvent
@@ -43,11 +44,6 @@ class _PlainErrors(click.Group):
             raise _Failed(error) from None
 
 
-ROOT = click.option(
-    "--root", default=None, help="Where jobs live. Default: $CONVOY_ROOT, or the nearest .convoy folder."
-)
-
-
 @click.group(cls=_PlainErrors)
 @click.version_option(package_name="metaflow-convoy")
 def main() -> None:
@@ -70,8 +66,9 @@ def doctor() -> None:
 @main.command()
 @click.argument("job")
 @ROOT
+@ENDPOINT
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def show(job: str, root: str | None, as_json: bool) -> None:
+def show(job: str, root: str | None, endpoint_url: str | None, as_json: bool) -> None:
     """Summarise JOB from its event log."""
     import json
 
@@ -82,7 +79,7 @@ def show(job: str, root: str | None, as_json: bool) -> None:
     from convoy.report.terminal import show as show_page
     from convoy.report.train_page import final_page
 
-    store, events, config = _open(root, job)
+    store, events, config = _open(root, job, endpoint_url)
     report = fold(events, config.get("train", {}).get("steps"))
     if as_json:
         click.echo(json.dumps(to_json(report), indent=2, allow_nan=False))
@@ -93,12 +90,13 @@ def show(job: str, root: str | None, as_json: bool) -> None:
 @main.command()
 @click.argument("job")
 @ROOT
+@ENDPOINT
 @click.option("--follow/--no-follow", default=True, help="Go on until the job ends.")
-def tail(job: str, root: str | None, follow: bool) -> None:
+def tail(job: str, root: str | None, endpoint_url: str | None, follow: bool) -> None:
     """Print JOB's steps and events as they come."""
     from convoy.report.tail import follow as follow_log
 
-    store, _, _ = _open(root, job)
+    store, _, _ = _open(root, job, endpoint_url)
     for line in follow_log(store, follow):
         click.echo(line)
 
@@ -106,20 +104,21 @@ def tail(job: str, root: str | None, follow: bool) -> None:
 @main.command()
 @click.argument("job")
 @ROOT
+@ENDPOINT
 @click.option("--to", "kind", type=click.Choice(["hf"]), required=True, help="Hugging Face folder of safetensors.")
 @click.option("--step", type=int, default=None, help="Of the newest commit that counts at or below this step.")
 @click.argument("folder", type=click.Path(file_okay=False))
-def export(job: str, root: str | None, kind: str, step: int | None, folder: str) -> None:
+def export(job: str, root: str | None, endpoint_url: str | None, kind: str, step: int | None, folder: str) -> None:
     """Write JOB's weights to FOLDER in a form that other software loads."""
     from pathlib import Path
 
-    _, _, config = _open(root, job)  # before torch is imported: a wrong name is told at once
+    _, _, config = _open(root, job, endpoint_url)  # before torch is imported: a wrong name is told at once
     from convoy.checkpoint.format import DamagedCommitError
     from convoy.data.local import DataDamaged
     from convoy.training.export import export_job
 
     try:
-        ref = export_job(_root(root), job, config, Path(folder), step)
+        ref = export_job(_root(root), job, reached(config, endpoint_url), Path(folder), step)
     except (DamagedCommitError, DataDamaged) as error:
         raise _Failed(error) from None
     click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")
@@ -128,8 +127,9 @@ def export(job: str, root: str | None, kind: str, step: int | None, folder: str)
 @main.command()
 @click.argument("job")
 @ROOT
+@ENDPOINT
 @click.option("--to", "to_step", type=int, required=True, help="Go on from the newest commit at or below this step.")
-def rewind(job: str, root: str | None, to_step: int) -> None:
+def rewind(job: str, root: str | None, endpoint_url: str | None, to_step: int) -> None:
     """Let JOB go on from an earlier checkpoint; what came after it is never read again, and pruned in time."""
     from convoy.config.run import RunConfig
     from convoy.job.generations import GenerationLostError
@@ -137,9 +137,10 @@ def rewind(job: str, root: str | None, to_step: int) -> None:
     from convoy.job.live import check_not_live
     from convoy.job.record import tier_stores
 
-    store, _, config = _open(root, job)
+    store, _, config = _open(root, job, endpoint_url)
     check_not_live(store, job)
-    tiers = tier_stores(_root(root), job, RunConfig.model_validate(config)) if config else [store]
+    how = reached(config, endpoint_url)
+    tiers = tier_stores(_root(root), job, RunConfig.model_validate(how)) if how else [store]
     try:
         target = rewind_job(tiers[0], to_step, tiers[1:])
     except GenerationLostError as error:
@@ -150,17 +151,25 @@ def rewind(job: str, root: str | None, to_step: int) -> None:
 @main.command()
 @click.argument("job")
 @ROOT
+@ENDPOINT
 @click.option("--tensorboard", type=click.Path(file_okay=False), help="Folder for a TensorBoard log.")
 @click.option("--mlflow", metavar="URI", help="MLflow tracking URI.")
 @click.option("--experiment", default="convoy", show_default=True, help="MLflow experiment.")
-def replay(job: str, root: str | None, tensorboard: str | None, mlflow: str | None, experiment: str) -> None:
+def replay(
+    job: str,
+    root: str | None,
+    endpoint_url: str | None,
+    tensorboard: str | None,
+    mlflow: str | None,
+    experiment: str,
+) -> None:
     """Give JOB's event log to other tools."""
     from convoy.config.errors import ConfigError
     from convoy.report.readers import to_mlflow, to_tensorboard
 
     if not (tensorboard or mlflow):
         raise ConfigError("replay: needs --tensorboard FOLDER or --mlflow URI")
-    _, events, config = _open(root, job)
+    _, events, config = _open(root, job, endpoint_url)
     if tensorboard:
         click.echo(f"{to_tensorboard(events, tensorboard)} scalars are in {tensorboard}")
     if mlflow:
@@ -173,21 +182,20 @@ def _root(root: str | None) -> str:
     return root or default_root()
 
 
-def _open(root: str | None, job: str) -> "tuple[Store, list[AnyEvent], dict[str, Any]]":
+def _open(root: str | None, job: str, endpoint_url: str | None) -> "tuple[Store, list[AnyEvent], dict[str, Any]]":
     """A job's store, its log, and the configuration it ran with last. Raises ConfigError if there is no such job."""
     from convoy.events.log import read_events
-    from convoy.job.lineage import newest_config, read_history
-    from convoy.job.record import job_store, known_jobs, read_config, read_record
+    from convoy.job.lineage import read_history
+    from convoy.job.record import job_uri, known_jobs, read_record
 
     where = _root(root)
-    store = job_store(where, job)
+    store = store_at(job_uri(where, job), endpoint_url)
     if read_record(store) is None:
         from convoy.config.errors import ConfigError, nearest
 
         known = known_jobs(where)
         raise ConfigError(f"job = {job}: no such job under {where}" + (f"; {nearest(job, known)}" if known else ""))
-    ran_with = newest_config(read_history(store))
-    return store, read_events(store), read_config(store, ran_with) if ran_with else {}
+    return store, read_events(store), configuration(store, read_history(store))
 
 
 if __name__ == "__main__":

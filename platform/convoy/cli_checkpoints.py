@@ -1,11 +1,13 @@
 """`convoy checkpoints ...`: look at, check, copy and prune what a job has on one tier."""
 
-import contextlib
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from convoy.cli_places import ENDPOINT, configuration, store_at, stores_of_job
 
 if TYPE_CHECKING:
     from convoy.checkpoint.listing import Listed
@@ -23,17 +25,21 @@ def checkpoints() -> None:
     """Look at, check, copy and prune checkpoints.
 
     URI is where one job's state lives on one tier: ROOT/JOB, such as /fsx/runs/blue or s3://bucket/runs/blue.
+
+    What is written to S3 is encrypted and of the storage class that the job was configured with; the configuration is
+    kept on the job's first tier alone. A store that is not AWS is named by --endpoint-url or $AWS_ENDPOINT_URL.
     """
 
 
 @checkpoints.command("list")
 @URI
+@ENDPOINT
 @JSON
-def list_(uri: str, as_json: bool) -> None:
+def list_(uri: str, endpoint_url: str | None, as_json: bool) -> None:
     """List the checkpoints at URI, and what is known of each."""
     from convoy.checkpoint.listing import listed
 
-    store = _store(uri)
+    store = store_at(uri, endpoint_url)
     rows = listed(store)
     if as_json:
         _print_json({"uri": store.uri, "checkpoints": [row.model_dump() for row in rows]})
@@ -45,10 +51,11 @@ def list_(uri: str, as_json: bool) -> None:
 
 @checkpoints.command()
 @URI
+@ENDPOINT
 @STEP
 @click.option("--reinstate", is_flag=True, help="Take the mark off those that were found damaged and read back whole.")
 @JSON
-def verify(uri: str, step: int | None, reinstate: bool, as_json: bool) -> None:
+def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool, as_json: bool) -> None:
     """Read back every byte of the checkpoints at URI, and mark them as verified, or as damaged: then they count no
     more.
 
@@ -58,7 +65,7 @@ def verify(uri: str, step: int | None, reinstate: bool, as_json: bool) -> None:
     from convoy.checkpoint.format import DamagedCommitError
     from convoy.checkpoint.verify import verify_commit
 
-    store = _store(uri)
+    (store,) = stores_of_job([uri], endpoint_url)
     evidence: dict[tuple[int, int], marks.Evidence] = {}
 
     def check(ref: "CommitRef") -> tuple[int, str]:
@@ -86,17 +93,19 @@ def verify(uri: str, step: int | None, reinstate: bool, as_json: bool) -> None:
 
 @checkpoints.command()
 @URI
+@ENDPOINT
 @click.argument("to")
 @STEP
 @JSON
-def copy(uri: str, to: str, step: int | None, as_json: bool) -> None:
+def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json: bool) -> None:
     """Copy the checkpoints at URI that count to the same job on another tier, TO, every byte checked.
 
-    What is there already is not copied again. Exit code 1 if one could not be copied.
+    What is there already is not copied again. Refused, with exit code 2, where both have gone on by themselves since
+    one was copied from the other. Exit code 1 if a checkpoint could not be copied.
     """
     from convoy.checkpoint.copy import copy_commit, copy_job
 
-    source, target = _store(uri), _store(to)
+    source, target = stores_of_job([uri, to], endpoint_url)
     refs = _chosen(source, step)
     copy_job(source, target)
 
@@ -110,13 +119,20 @@ def copy(uri: str, to: str, step: int | None, as_json: bool) -> None:
 
 @checkpoints.command()
 @URI
+@ENDPOINT
 @click.option("--keep-last", type=click.IntRange(1), default=None, help="Newest verified checkpoints that stay.")
 @click.option("--keep-every", type=click.IntRange(1), default=None, help="Also one for each multiple of these steps.")
-@click.option("--root", default=None, help="URI of the job on its first tier, where URI is another one.")
+@click.option("--root", default=None, help="URI of the job on its first tier; needed where URI is another one.")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
 @JSON
 def prune(
-    uri: str, keep_last: int | None, keep_every: int | None, root: str | None, dry_run: bool, as_json: bool
+    uri: str,
+    endpoint_url: str | None,
+    keep_last: int | None,
+    keep_every: int | None,
+    root: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Remove what retention does not keep at URI; what stays is by default as the job was configured.
 
@@ -126,10 +142,10 @@ def prune(
     from convoy.checkpoint.listing import known_history
     from convoy.job.live import check_not_live
 
-    store = _store(uri)
-    first = _store(root) if root is not None else store
+    first, store = stores_of_job([uri if root is None else root, uri], endpoint_url)
     known_history(store)
     history = known_history(first)
+    _check_first(first, history)
     check_not_live(first, first.uri)
     policy = _policy(first, history, keep_last, keep_every)
     work = pruning.would_prune if dry_run else pruning.prune
@@ -199,26 +215,29 @@ def _chosen(store: "Store", step: int | None, damaged: bool = False) -> "list[Co
     return chosen
 
 
+def _check_first(store: "Store", history: "History") -> None:
+    """Raises ConfigError if the job's newest generation, as far as this tier tells, has it for a further one."""
+    from convoy.config.errors import ConfigError
+
+    newest = history.generations.get(history.newest)
+    if newest is not None and _place(store.uri) in map(_place, newest.tiers):
+        raise ConfigError(
+            f"--root: must be given, and be the job's first tier; {store.uri} is a further one, which does not tell "
+            "whether the job runs, nor of every rewind"
+        )
+
+
+def _place(uri: str) -> str:
+    return uri.rstrip("/") if uri.startswith("s3://") else str(Path(uri.removeprefix("file://")).resolve())
+
+
 def _policy(store: "Store", history: "History", keep_last: int | None, keep_every: int | None) -> "RetentionConfig":
     """As the newest generation was configured, but for what the command says."""
     from convoy.config.checkpoint import RetentionConfig
-    from convoy.job.lineage import newest_config
-    from convoy.job.record import read_config
-    from convoy.storage import ObjectMissing
 
-    configured: dict[str, Any] = {}
-    ran_with = newest_config(history)
-    if ran_with is not None:
-        with contextlib.suppress(ObjectMissing):  # a further tier has no configurations
-            configured = read_config(store, ran_with).get("checkpoint", {}).get("retention", {})
+    configured: dict[str, Any] = configuration(store, history).get("checkpoint", {}).get("retention", {})
     said = {"keep_last": keep_last, "keep_every_steps": keep_every}
     return RetentionConfig.model_validate(configured | {key: value for key, value in said.items() if value is not None})
-
-
-def _store(uri: str) -> "Store":
-    from convoy.storage import open_store
-
-    return open_store(uri)
 
 
 def _print_table(rows: "Sequence[Listed]") -> None:
