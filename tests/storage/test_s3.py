@@ -141,6 +141,7 @@ def test_orphan_uploads_below_a_prefix_are_aborted_once_they_are_old(s3_uri: str
         s3_client.create_multipart_upload(Bucket=bucket, Key=f"{prefix}/{name}")
     store = open_store(s3_uri)
     assert store.abort_uploads("shards/1/", older_than=0.0) == 0
+    assert store.abort_uploads("shards/", store.now(), spare=("shards/1/", "shards/2/")) == 0
     assert store.abort_uploads("shards/1/", older_than=store.now()) == 2
     left = s3_client.list_multipart_uploads(Bucket=bucket)["Uploads"]
     assert sorted(upload["Key"] for upload in left) == [f"{prefix}/other", f"{prefix}/shards/2/a"]

@@ -141,7 +141,9 @@ class _Pruning:
         for ref in marked - tier.commits.keys():
             self._go_on()
             forget_verified(self._store, ref)
-        self._store.abort_uploads("shards/", tier.now - grace_seconds)
+        # A copy has no deadline: one large file of it may be under way for longer than that, under a lease.
+        held = tuple(f"shards/{ref.stem}/" for ref in tier.leased)
+        self._store.abort_uploads("shards/", tier.now - grace_seconds, held)
 
     def _go_on(self) -> None:
         if self._stop():

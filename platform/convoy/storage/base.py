@@ -92,8 +92,11 @@ class Store(Protocol):
     def prove(self) -> None:
         """Check what commits stand on: of two create-only-if-absent, the second fails. Raises StoreUnfit."""
 
-    def abort_uploads(self, prefix: str, older_than: float) -> int:
-        """Abort multipart uploads below `prefix` begun before that time (as `now`); how many. 0 on POSIX."""
+    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
+        """Abort multipart uploads below `prefix` begun before that time (as `now`); how many. 0 on POSIX.
+
+        spare: prefixes below which none is aborted, however old.
+        """
 
     def delete(self, name: str) -> None:
         """Remove the object; no error if it is absent."""

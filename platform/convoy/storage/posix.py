@@ -105,7 +105,7 @@ class PosixStore:
                 raise StoreUnfit(f"{self.uri}: takes no hard links ({error.strerror}), which commits need") from error
             raise
 
-    def abort_uploads(self, prefix: str, older_than: float) -> int:
+    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
         return 0
 
     def appender(self, prefix: str) -> BackgroundLog:

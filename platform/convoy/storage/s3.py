@@ -89,13 +89,13 @@ class S3Store:
     def prove(self) -> None:
         prove(self)
 
-    def abort_uploads(self, prefix: str, older_than: float) -> int:
-        aborted = 0
+    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
+        aborted, spared = 0, tuple(self._key(name) for name in spare)
         with self._outages(prefix):
             pages = self._s3.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._key(prefix)):
                 for upload in page.get("Uploads", []):
-                    if upload["Initiated"].timestamp() < older_than:
+                    if upload["Initiated"].timestamp() < older_than and not upload["Key"].startswith(spared):
                         aborted += self._abort(upload["Key"], upload["UploadId"])
         return aborted
 
