@@ -160,6 +160,18 @@ def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engin
     assert ["structure" in errors[0], "odd: builtins.object" in errors[1]] == [True, True]
 
 
+def test_what_is_staged_stays_whole_when_another_structure_is_planned(engine: Engine, model: Model) -> None:
+    engine.plan({"model": model})
+    engine.stage(0, {"model": model})
+    engine.plan({"model": model, "more": torch.zeros(2)})
+    engine.stage(1, {"model": model, "more": torch.zeros(2)})
+    for step, slot, more in [(1, 0, False), (2, 1, True)]:
+        engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
+        assert settled(engine, attempt(step, slot)) == COMMITTED
+        committed = [report for report in engine.reports() if isinstance(report, Committed)]
+        assert ("more" in committed[0].commit.tensors) is more
+
+
 def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine: Engine, model: Model) -> None:
     state = {"model": model}
     engine.plan(state)

@@ -52,6 +52,8 @@ class _Slot:
 
     layout: SetLayout
     values: list[PlainValue]
+    tensors: dict[str, TensorInfo]
+    """Of the whole state as it was planned then."""
     staged: Staged
 
 
@@ -140,7 +142,7 @@ class Engine:
             checked = state if isinstance(state, Checked) else self.check(state)
             if self._plan is None or not self.fits(checked):
                 raise CheckpointError("the structure of the state has changed since it was planned")
-            self._put(slot, checked, self._plan.layout, now)
+            self._put(slot, checked, self._plan, self._plan.layout, now)
         except (CheckpointError, OSError) as error:
             self._slots[slot] = str(error)
 
@@ -178,8 +180,7 @@ class Engine:
         if isinstance(slot, str):
             self._link.fail(given, slot)
             return
-        assert self._plan is not None
-        whole = draft.model_copy(update={"attempt": attempt.name, "tensors": self._plan.tensors})
+        whole = draft.model_copy(update={"attempt": attempt.name, "tensors": slot.tensors})
         request = WritePart(
             tier=self._setup.tiers[attempt.tier],
             buffer=slot.staged.path,
@@ -241,13 +242,13 @@ class Engine:
             raise CheckpointError("an emergency save needs a state that was saved before, with the same structure")
         self._release(slot)
         try:
-            self._put(slot, checked, self._plan.without(self._rank, frozenset(reachable)), now=True)
+            self._put(slot, checked, self._plan, self._plan.without(self._rank, frozenset(reachable)), now=True)
         except OSError as error:
             raise CheckpointError(f"staging: {error}") from error
         staged = self._slots[slot]
         assert isinstance(staged, _Slot)
         staged.staged.wait()
-        return Apart(staged.staged.path, staged.layout, staged.values, self._plan.tensors)
+        return Apart(staged.staged.path, staged.layout, staged.values, staged.tensors)
 
     def discard(self, slot: int) -> None:
         """Give the slot's memory back."""
@@ -278,12 +279,12 @@ class Engine:
         if any(given.may_be_read for given in self._unsafe.pop(slot, [])):
             self._stager.discard(slot)
 
-    def _put(self, slot: int, checked: Checked, layout: Layout, now: bool) -> None:
+    def _put(self, slot: int, checked: Checked, plan: Plan, layout: Layout, now: bool) -> None:
         deferred = () if now else self._deferred()
         staged = self._stager.stage(slot, layout, checked.tree.tensors, deferred)
         if self._layouts is None or self._layouts[0] is not layout:
             self._layouts = layout, SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes))
-        self._slots[slot] = _Slot(self._layouts[1], checked.values, staged)
+        self._slots[slot] = _Slot(self._layouts[1], checked.values, plan.tensors, staged)
 
     def _deferred(self) -> Iterator[torch.Tensor]:
         """What only the optimizer's step changes."""
