@@ -177,6 +177,18 @@ def test_a_structure_that_changes_is_planned_anew(ckpt: Checkpoints) -> None:
     assert bool((state["v"] == 2).all())
 
 
+def test_a_structure_that_changes_fails_no_save_that_is_under_way(ckpt: Checkpoints) -> None:
+    state = {"w": torch.ones(3)}
+    ckpt.save(1, state).wait()
+    stopped_writer(ckpt)
+    pending = []
+    for step, added in [(2, "u"), (3, "v"), (4, "x")]:
+        pending.append(ckpt.save(step, dict(state)))
+        state[added] = torch.zeros(2)
+    resumed_writer(ckpt)
+    assert [p.skipped or set(p.wait().tensors) for p in pending] == [{"w"}, {"w", "u"}, True]
+
+
 def test_a_rewound_store_goes_on_from_there(ckpt: Checkpoints) -> None:
     for step in (1, 2, 3):
         ckpt.save(step, {"t": torch.full((10,), float(step))}).wait()

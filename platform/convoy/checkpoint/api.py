@@ -33,6 +33,7 @@ from convoy.checkpoint.load import restore as load
 from convoy.checkpoint.looks import in_thread
 from convoy.checkpoint.marks import mark_damaged
 from convoy.checkpoint.messages import AfterCommit, Pruned, WriterSetup
+from convoy.checkpoint.origin import KeptOrigin
 from convoy.checkpoint.prune import prune
 from convoy.checkpoint.queue import Attempt
 from convoy.checkpoint.saves import Outcome, Saves
@@ -142,6 +143,7 @@ class Checkpoints:
         self._session = session
         self._hosts = self._everyones(socket.gethostname())
         self._generation: Generation | None = None
+        self._origin = KeptOrigin()
         self._emergencies = 0
         self.skipped = 0
         """Saves that were not begun because two were under way."""
@@ -171,8 +173,9 @@ class Checkpoints:
     ) -> Pending:
         """Begin to save `state`, a dict of tensors, DTensors, objects with `state_dict`, and plain values.
 
-        step: optimizer steps done; above that of every commit that counts. may_skip: two saves may be under way, a
-        further one is skipped; if False it waits for its turn. Otherwise it returns at once.
+        The first one starts a generation of the store, on from the commit that was restored, else from the newest one.
+        step: optimizer steps done; above that of every commit that this one goes on from. may_skip: two saves may be
+        under way, a further one is skipped; if False it waits for its turn. Otherwise it returns at once.
         emergency: the commit is there on return; only the `reachable` ranks (None: all) take part, and no word passes
         between them; the structure must have been saved before.
         """
@@ -186,27 +189,29 @@ class Checkpoints:
         agreed = self._agree(told, error)
         self._begin_generation()
         self._check_step(step, agreed)
+        if not agreed.may_add:
+            self.skipped += 1
+            log.warning("step %d is not saved: two saves are under way", step)
+            return Pending(step, None, _skipped(step), skipped=True)
         assert checked is not None
         if not all(fits for _, _, fits, _ in told):
             with self._saves.lock:
                 self._engine.plan(checked)
-        if agreed.may_add:
-            return self._begin(step, checked)
-        self.skipped += 1
-        log.warning("step %d is not saved: two saves are under way", step)
-        return Pending(step, None, _skipped(step), skipped=True)
+        return self._begin(step, checked)
 
     def restore(self, state: Mapping[str, Any]) -> Restored | None:
         """Fill `state` in place from the newest commit that loads whole; None only if there never was a commit.
 
         Every byte is checked; damage is marked, and the commit before tried; an outage is retried, then raised. Any
         number of ranks and any sharding will do. After an error the state is not usable, unless it says otherwise.
+        The first save goes on from this commit, which is not pruned until then: what a run that has saved there before
+        still commits counts no more. Where another run has begun to save since, that one stands, and the save raises.
         """
         self._engine.join()
         self._saves.settle_all()
         with _errors():
-            tried = self._from_first(lambda: patiently(self._candidates))
-            return load(
+            newest, tried = self._from_first(lambda: patiently(self._candidates))
+            restored = load(
                 self._stores,
                 tried,
                 state,
@@ -214,6 +219,9 @@ class Checkpoints:
                 on_damage=self._mark,
                 threads=2 * self._threads,
             )
+        if self._generation is None and self._rank == 0:  # which forms the generation
+            self._origin.keep(newest, restored, self._stores)
+        return restored
 
     def commits(self) -> list[CommitRef]:
         """Those that count, oldest first, each with its `step`."""
@@ -248,6 +256,7 @@ class Checkpoints:
         with _errors():
             found = self._from_first(lambda: rewind(self._stores[0], step, self._stores[1:]))
         self._generation, self._saves.newest = None, 0
+        self._origin.drop()
         return found
 
     def close(self, deadline_seconds: float | None = None) -> None:
@@ -266,6 +275,7 @@ class Checkpoints:
         until = None if deadline_seconds is None else time.monotonic() + deadline_seconds
         self._saves.settle_all(deadline_seconds)
         self._saves.close(self._deadline if until is None else max(0.0, until - time.monotonic()))
+        self._origin.drop()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -353,6 +363,7 @@ class Checkpoints:
         if self._generation is None:
             with _errors():
                 self._generation = self._from_first(self._form)
+            self._origin.drop()
 
     def _form(self) -> Generation:
         return form_generation(
@@ -363,6 +374,7 @@ class Checkpoints:
             config_hash="",
             rendezvous="",
             others=self._stores[1:],
+            origin=self._origin.origin,
         )
 
     def _draft(self, step: int) -> Commit:
@@ -429,11 +441,12 @@ class Checkpoints:
     def _history(self) -> History:
         return read_history(self._stores[0], self._stores[1:])
 
-    def _candidates(self) -> Candidates:
+    def _candidates(self) -> tuple[int, Candidates]:
+        """The newest generation's number, and what to try."""
         history = self._history()
         if lost(history):
             raise CheckpointError(f"{self._stores[0].uri}: every commit there was is damaged or gone")
-        return candidates(history)
+        return history.newest, candidates(history)
 
     def _mark(self, damage: Damage) -> None:
         log.error("the commit of step %d is damaged: %s", damage.ref.step, damage.error)

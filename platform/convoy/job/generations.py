@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from convoy.config.errors import ConfigError
 from convoy.job.fit import check_fit
@@ -36,6 +37,16 @@ class CommitsLostError(RuntimeError):
     """The job had checkpoints, and none is left: going on would silently start from the beginning."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What a state was restored from."""
+
+    parent: CommitRef | None
+    """None: there was no commit."""
+    newest: int
+    """Number of the newest generation at that time; 0: there was none."""
+
+
 def form_generation(
     store: Store,
     *,
@@ -45,9 +56,12 @@ def form_generation(
     config_hash: str,
     rendezvous: str,
     others: Sequence[Store] = (),
+    origin: Origin | None = None,
 ) -> Generation:
     """Create the job's next generation, on from the newest commit that counts on any tier.
 
+    origin: what was restored already, to go on from that instead, whatever the generation before has committed since;
+    one that was formed since stands, which is a GenerationLostError.
     store: the root. others: the further tiers, which are told of the generation too. Raises GenerationLostError,
     CommitsLostError, and StoreUnavailable if any tier is out of reach: it may hold the newest commit; ConfigError if
     one that does was left out, or a tier does not keep what commits stand on.
@@ -56,7 +70,7 @@ def form_generation(
         history = full_history(store, others)
         if lost(history):
             raise CommitsLostError(f"{store.uri}: the job had checkpoints, and every one of them is damaged or gone")
-        parent = newest_commit(history)
+        parent = newest_commit(history) if origin is None else _restored(store, history, origin)
         with _held((store, *others), history, parent) as there:
             if there:
                 ours = Generation(
@@ -73,6 +87,19 @@ def form_generation(
                 _create(store, ours, others)
                 return ours
     raise GenerationLostError(f"{store.uri}: another run of the job goes on saving and pruning")
+
+
+def _restored(store: Store, history: History, origin: Origin) -> CommitRef | None:
+    """The parent of a generation that goes on from what was restored."""
+    if history.newest < origin.newest:
+        raise StoreUnavailable(f"{store.uri} lacks generation {origin.newest} of the job: is it mounted?")
+    if history.newest > origin.newest:
+        formed = f"another run of the job formed generation {history.newest} since this one restored"
+        raise GenerationLostError(f"{store.uri}: {formed}; restore again to go on from what that one saves")
+    if origin.parent is not None and not places(history, origin.parent):
+        gone = f"the commit of step {origin.parent.step}, which was restored, is damaged or gone by now"
+        raise CommitsLostError(f"{store.uri}: {gone}; restore again")
+    return origin.parent
 
 
 def full_history(store: Store, others: Sequence[Store]) -> History:
@@ -218,6 +245,7 @@ __all__ = [
     "CommitsLostError",
     "FormationRefusedError",
     "GenerationLostError",
+    "Origin",
     "await_generation",
     "form_generation",
     "full_history",
