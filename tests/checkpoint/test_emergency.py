@@ -62,3 +62,20 @@ def test_a_process_that_hangs_on_one_tier_is_replaced_for_the_next(
         assert ckpt.save(2, {"w": torch.ones(10)}, emergency=True).wait().step == 2
     assert len(started) == 2
     assert "commits/000001-000000002.json" in open_store(str(second)).sizes("commits/")
+
+
+def test_an_emergency_save_of_a_step_that_was_passed_is_refused(tmp_path: Path) -> None:
+    state = {"w": torch.ones(10)}
+    with Checkpoints(str(tmp_path)) as ckpt:
+        ckpt.save(90, state).wait()
+        ckpt.save(100, state).wait()
+        with pytest.raises(CheckpointError, match="step 95: the newest commit is of step 100; rewind"):
+            ckpt.save(95, state, emergency=True)
+        assert ckpt.save(100, state, emergency=True).wait().attempt.endswith("0001-0")  # it is there
+    for step in (5, 100):
+        with Checkpoints(str(tmp_path)) as ckpt:
+            with pytest.raises(CheckpointError, match=f"step {step}: the newest commit is of step 100; rewind"):
+                ckpt.save(step, state, emergency=True)
+            assert [ref.step for ref in ckpt.commits()] == [90, 100]
+            ckpt.rewind(90)
+            assert ckpt.save(100, state, emergency=True).wait().step == 100

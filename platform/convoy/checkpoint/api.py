@@ -11,6 +11,7 @@ import time
 import uuid
 import weakref
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -144,7 +145,7 @@ class Checkpoints:
         self._hosts = self._everyones(socket.gethostname())
         self._generation: Generation | None = None
         self._origin = KeptOrigin()
-        self._emergencies = 0
+        self._emergencies = Counter[tuple[int, ...]]()
         self.skipped = 0
         """Saves that were not begun because two were under way."""
         self._engine = Engine(
@@ -177,7 +178,7 @@ class Checkpoints:
         step: optimizer steps done; above that of every commit that this one goes on from. may_skip: two saves may be
         under way, a further one is skipped; if False it waits for its turn. Otherwise it returns at once.
         emergency: the commit is there on return; only the `reachable` ranks (None: all) take part, and no word passes
-        between them; the structure must have been saved before.
+        between them; the structure must have been saved before. Of the step of the newest commit it gives that commit.
         """
         if emergency:
             ranks = sorted(range(self._world_size) if reachable is None else set(reachable))
@@ -301,6 +302,9 @@ class Checkpoints:
         return Pending(step, copies[0] if copies else None, self._result(begun))
 
     def _save_now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
+        # The ranks cannot agree on a name: it follows from what they all know, whatever became of it on each before.
+        self._emergencies[tuple(reachable)] += 1
+        count, ranks = self._emergencies[tuple(reachable)], zlib.crc32(repr(reachable).encode())
         if self._rank not in reachable:
             raise CheckpointError(f"rank {self._rank} is not among the reachable ranks {reachable}")
         with self._saves.lock:
@@ -308,16 +312,14 @@ class Checkpoints:
                 self._begin_generation()
             if self._generation is None:
                 raise CheckpointError("an emergency save needs a state that was saved before")
+            self._check_newer(step)
             staged = self._engine.stage_apart(EMERGENCY_SLOT, state, reachable)
-        self._emergencies += 1
-        # The ranks cannot agree on a name: it follows from what they all know.
-        ranks = zlib.crc32(repr(reachable).encode())
         commit = save_now(
             self._setup,
             self._stores,
             staged,
             self._draft(step),
-            attempt=f"{self._session}-emergency-{self._emergencies}-{ranks:08x}",
+            attempt=f"{self._session}-emergency-{count}-{ranks:08x}",
             writer=reachable.index(self._rank),
             writers=len(reachable),
             deadline_seconds=self._deadline,
@@ -349,12 +351,24 @@ class Checkpoints:
             raise CheckpointError(agreed.superseded)
         return agreed
 
+    def _check_newer(self, step: int) -> None:
+        """For an emergency, of what each rank knows by itself.
+
+        A rank may not know yet that this very step was just committed. To save it once more gives that commit.
+        """
+        assert self._generation is not None
+        parent = self._generation.parent
+        if parent is not None and step <= parent.step:
+            raise _not_newer(step, max(parent.step, self._saves.newest))
+        if step < self._saves.newest:
+            raise _not_newer(step, self._saves.newest)
+
     def _check_step(self, step: int, agreed: Agreed) -> None:
         assert self._generation is not None
         parent = self._generation.parent
         newest = max(agreed.newest, parent.step if parent else -1)
         if step <= newest:
-            raise CheckpointError(f"step {step}: the newest commit is of step {newest}; rewind to save this one again")
+            raise _not_newer(step, newest)
         if step in agreed.steps:
             raise CheckpointError(f"step {step} is being saved already")
 
@@ -498,6 +512,10 @@ def _close_at_exit(opened: "weakref.ref[Checkpoints]", process: int) -> None:
     ckpt = opened()
     if ckpt is not None and os.getpid() == process:  # a fork has none of the threads that it would wait for
         ckpt._close_unclosed()
+
+
+def _not_newer(step: int, newest: int) -> CheckpointError:
+    return CheckpointError(f"step {step}: the newest commit is of step {newest}; rewind to save this one again")
 
 
 def _skipped(step: int) -> Callable[[float | None], Commit]:
