@@ -64,6 +64,27 @@ def test_a_process_that_hangs_on_one_tier_is_replaced_for_the_next(
     assert "commits/000001-000000002.json" in open_store(str(second)).sizes("commits/")
 
 
+def test_an_emergency_save_keeps_to_no_pace_and_gives_way_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, priorities = {"w": torch.ones(8 * 2**20)}, list[int]()  # 34 MB: 30 s at the slowest pace there is
+    abandon = WriterProcess.abandon
+
+    def abandon_and_tell(self: WriterProcess) -> None:
+        assert self._process is not None
+        priorities.append(os.getpriority(os.PRIO_PROCESS, self._process.pid))
+        abandon(self)
+
+    with Checkpoints(str(tmp_path), write_mb_per_second=0.5) as ckpt:
+        ckpt.save(1, state).wait()
+        monkeypatch.setattr(WriterProcess, "abandon", abandon_and_tell)
+        began = time.monotonic()
+        assert ckpt.save(2, state, emergency=True).wait().step == 2
+        assert time.monotonic() - began < 15.0
+        monkeypatch.undo()
+    assert priorities == [os.getpriority(os.PRIO_PROCESS, 0)]
+
+
 def test_an_emergency_save_of_a_step_that_was_passed_is_refused(tmp_path: Path) -> None:
     state = {"w": torch.ones(10)}
     with Checkpoints(str(tmp_path)) as ckpt:

@@ -57,7 +57,7 @@ def save_now(
 
 
 def _started(setup: WriterSetup, staged: Apart) -> WriterProcess:
-    process = WriterProcess(setup)
+    process = WriterProcess(setup, urgent=True)
     process.start()
     process.send(staged.layout)
     return process

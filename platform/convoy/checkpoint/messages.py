@@ -186,6 +186,10 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(Request)
 REPORTS: TypeAdapter[Report] = TypeAdapter(Report)
 
 
+URGENT = "urgent"
+"""Option of a writer process that gives way to nobody: what it writes is waited for."""
+
+
 class WriterSetup(_Message):
     """The first line a writer process reads."""
 

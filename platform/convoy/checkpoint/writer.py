@@ -23,6 +23,7 @@ from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.inbox import Inbox
 from convoy.checkpoint.messages import (
     REQUESTS,
+    URGENT,
     Close,
     Committed,
     PartWritten,
@@ -158,6 +159,8 @@ class Buffers:
 def main() -> None:
     reports = _private_stdout()
     _bind_to_parent(int(sys.argv[1]))
+    if URGENT not in sys.argv[2:]:
+        _give_way()
     setup = WriterSetup.model_validate_json(sys.stdin.buffer.readline())
     lock = threading.Lock()
 
@@ -207,6 +210,9 @@ def _bind_to_parent(parent: int) -> None:
         os._exit(1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+
+
+def _give_way() -> None:
     os.nice(NICENESS)
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import convoy
-from convoy.checkpoint.messages import REPORTS, Close, Report, Request, WriterSetup
+from convoy.checkpoint.messages import REPORTS, URGENT, Close, Report, Request, WriterSetup
 
 _READ_BYTES = 2**20
 
@@ -22,8 +22,10 @@ class WriterProcess:
     Not for several threads at once. The process ends with this one, however that ends.
     """
 
-    def __init__(self, setup: WriterSetup) -> None:
-        self._setup = setup
+    def __init__(self, setup: WriterSetup, *, urgent: bool = False) -> None:
+        """urgent: somebody waits for what it does, so that it neither gives way to others nor keeps to a pace."""
+        self._setup = setup.model_copy(update={"bytes_per_second": None}) if urgent else setup
+        self._options = [URGENT] if urgent else []
         self._process: subprocess.Popen[bytes] | None = None
         self._outgoing: queue.SimpleQueue[Request | WriterSetup | None] = queue.SimpleQueue()
         self._partial = b""
@@ -34,7 +36,7 @@ class WriterProcess:
         path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), place]))
         self._process = subprocess.Popen(
             # -P: a file of the working folder must not pass for a module.
-            [sys.executable, "-P", "-m", "convoy.checkpoint.writer", str(os.getpid())],
+            [sys.executable, "-P", "-m", "convoy.checkpoint.writer", str(os.getpid()), *self._options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
