@@ -27,6 +27,7 @@ from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.emergency import save_now
 from convoy.checkpoint.engine import CLOSE_SECONDS, Checked, Engine
 from convoy.checkpoint.errors import CheckpointError, one_line
+from convoy.checkpoint.everyones import everyones
 from convoy.checkpoint.format import Commit, DamagedCommitError, Progress
 from convoy.checkpoint.link import GRACE_SECONDS
 from convoy.checkpoint.load import Candidates, Damage, Restored, patiently
@@ -468,11 +469,7 @@ class Checkpoints:
         mark_damaged(tier, damage.ref, damage.error, host=damage.host, confirmed_by=damage.confirmed_by)
 
     def _everyones(self, value: T) -> list[T]:
-        if self._group is None:
-            return [value]
-        values: list[Any] = [None] * self._world_size
-        dist.all_gather_object(values, value, group=self._group)
-        return values
+        return [value] if self._group is None else everyones(value, self._group)
 
     def _from_first(self, work: Callable[[], T]) -> T:
         """What rank 0's `work` gives or raises, on all ranks."""
