@@ -132,11 +132,11 @@ def test_who_restores_after_a_save_of_its_own_goes_on_in_its_generation(uri: str
 def test_a_commit_that_is_gone_becomes_no_parent(uri: str) -> None:
     store = open_store(uri)
     form(store)
-    named = {"formation": "f", "nodes": 1, "world_size": 1, "config_hash": "", "rendezvous": ""}
+    named: dict[str, Any] = {"formation": "f", "nodes": 1, "world_size": 1, "config_hash": "", "rendezvous": ""}
     with pytest.raises(CommitsLostError, match="step 5, which was restored, is damaged or gone"):
-        form_generation(store, **named, origin=Origin(RESTORED, 1))  # type: ignore[arg-type]
+        form_generation(store, **named, origin=Origin(RESTORED, 1))
     with pytest.raises(StoreUnavailable, match="lacks generation 2"):
-        form_generation(store, **named, origin=Origin(RESTORED, 2))  # type: ignore[arg-type]
+        form_generation(store, **named, origin=Origin(RESTORED, 2))
 
 
 def save_after_a_restore(rank: int, uri: str) -> tuple[CommitRef | None, int]:
