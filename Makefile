@@ -11,20 +11,20 @@ help:
 	@echo "make test         the tests that need nothing but the package index"
 	@echo "make test-slow    whole jobs and benchmarks from end to end, which need no more than that"
 	@echo "make test-system  the tests that need Debian packages or root (chromium)"
-	@echo "make campaign     the full counts of the slow campaigns"
+	@echo "make campaign     the full counts of the slow campaigns, and faults at random times for 20 minutes"
 	@echo "make lint         ruff, mypy, import-linter"
 
 train: $(VENV)/.runtime
 	$(RUN) python flows/train_flow.py run $(ARGS)
 
 test: $(VENV)/.dev
-	$(RUN) python -m pytest $(ARGS)
+	$(RUN) python -m pytest -n auto --durations 15 $(ARGS)
 
 test-slow: $(VENV)/.dev
-	$(RUN) python -m pytest -m slow $(ARGS)
+	$(RUN) python -m pytest -m slow --durations 15 $(ARGS)
 
 test-system: $(VENV)/.dev
-	$(RUN):/usr/sbin:/sbin python -m pytest -m system $(ARGS)
+	$(RUN):/usr/sbin:/sbin python -m pytest -m system --durations 15 $(ARGS)
 
 campaign: $(VENV)/.dev
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data/test_sampler.py tests/data/test_permutation.py \
@@ -32,7 +32,10 @@ campaign: $(VENV)/.dev
 		tests/checkpoint/test_corruption.py tests/checkpoint/test_reshard.py tests/checkpoint/test_plan.py \
 		tests/checkpoint/test_values.py tests/checkpoint/test_queue.py tests/checkpoint/test_retention.py \
 		tests/checkpoint/test_protocol.py tests/checkpoint/test_chunks.py tests/checkpoint/test_format.py \
-		tests/checkpoint/test_crash.py tests/report/test_checkpoints.py $(ARGS)
+		tests/checkpoint/test_crash.py tests/report/test_checkpoints.py tests/report/test_incidents.py \
+		tests/report/test_goodput.py tests/gang/test_verdict.py tests/gang/test_suspicion.py tests/gang/test_slow.py \
+		tests/gang/test_node_check.py tests/training/test_node_check.py $(ARGS)
+	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -s -m slow tests/drills/test_drills.py -k random $(ARGS)
 
 lint: $(VENV)/.dev
 	$(RUN) ruff check .

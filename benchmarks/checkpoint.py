@@ -20,7 +20,8 @@ its CPU seconds of a save include that, and its *extra_window* a part of it.
 
 `raw` writes as many bytes from memory with write(2) and fsync in a thread, and reads them back with read(2): what the
 storage gives, and what writing costs the steps that go on meanwhile. `raw_direct` does it with four threads past the
-page cache, which is the most that the storage gives. Times of a gang are its slowest rank's, CPU seconds are sums.
+page cache, which is the most that the storage gives. Times of a gang are its slowest
+rank's, of differences too, CPU seconds are sums.
 torch.save and safetensors write each rank's own parts and cannot reshard.
 
 S3 is measured by checkpoint_s3.py.
@@ -128,7 +129,7 @@ def measure(case: Case, folder: Path, savers: Sequence[str], tokens: int) -> dic
         raise RuntimeError(f"a rank failed: exit codes {failed}")
     found = [json.loads(_result(folder, rank).read_text()) for rank in range(case.ranks)]
     turns = {s: [_gang([Turn(**told["turns"][s][i]) for told in found]) for i in range(case.rounds)] for s in savers}
-    alone = [{what: max(told["alone"][i][what] for told in found) for what in EXTRA} for i in range(case.rounds)]
+    alone = [_gang_s_extra([told["alone"][i] for told in found]) for i in range(case.rounds)]
     return summarise(case, sum(told["bytes"] for told in found), turns, alone)
 
 
@@ -192,7 +193,7 @@ def _save_while_training(saver: Saver, training: Training, step: int) -> dict[st
 
 def _steps_alone(training: Training) -> dict[str, float]:
     plain = _plain_step(training)
-    return _extra(0.0, [training.step() for _ in range(1 + LATER_STEPS)], plain)
+    return {"plain_step": plain, **_extra(0.0, [training.step() for _ in range(1 + LATER_STEPS)], plain)}
 
 
 def _plain_step(training: Training) -> float:
@@ -254,7 +255,16 @@ def _check(name: str, training: Training, target: dict[str, Any]) -> None:
 def _gang(turns: Sequence[Turn]) -> Turn:
     """Of all ranks of one round: the slowest one's times, and CPU seconds together."""
     values = {name: [asdict(turn)[name] for turn in turns] for name in asdict(turns[0])}
-    return Turn(**{n: sum(found) if n.startswith("cpu_") else max(found) for n, found in values.items()})
+    found = {n: sum(told) if n.startswith("cpu_") else max(told) for n, told in values.items()}
+    return Turn(**{**found, **_gang_s_extra([asdict(turn) for turn in turns])})
+
+
+def _gang_s_extra(ranks: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The gang's steps with the save less its plain ones. Not the largest of the ranks' own differences: of ranks that
+    wait for each other one is late and another early by chance, and with nothing saved that would find something."""
+    plain = max(told["plain_step"] for told in ranks)
+    steps = dict(zip(EXTRA, (1, 1 + LATER_STEPS), strict=True))
+    return {n: max(told[n] + k * told["plain_step"] for told in ranks) - k * plain for n, k in steps.items()}
 
 
 def summarise(

@@ -19,10 +19,11 @@ from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment, Place
+from convoy.gang.board import Marker
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
 from convoy.training.batches import Data
-from convoy.training.clock import clock_for
+from convoy.training.clock import OwnTime, UnknownTime, clock_for, own_time_for
 from convoy.training.exchange import Exchange
 from convoy.training.loop import Training
 from convoy.training.measure import memory_peak
@@ -72,7 +73,6 @@ def on_gang(config: RunConfig, body: Body) -> list[Any]:
             place=_place(rank),
             master_host="127.0.0.1",
             master_port=port,
-            agent_pid=os.getpid(),
             reason_path="/dev/null",
         )
         workers.append(context.Process(target=_rank, args=(assignment, body, results)))
@@ -84,12 +84,20 @@ def on_gang(config: RunConfig, body: Body) -> list[Any]:
     return [found[rank] for rank in range(RANKS)]
 
 
-def training(assignment: Assignment, ranks: Ranks, batches: Any, config: RunConfig | None = None) -> Training:
-    """The product's loop with a model of its own. config: where it differs from the assignment's."""
+def training(
+    assignment: Assignment,
+    ranks: Ranks,
+    batches: Any,
+    config: RunConfig | None = None,
+    marker: Marker | None = None,
+    own_time: OwnTime | UnknownTime | None = None,
+) -> Training:
+    """The product's loop, its model its own. config: where it differs from the assignment's. marker: of a board."""
     config = config or assignment.config
     assignment = assignment.model_copy(update={"config": config})
     trained, store = build_trained(config, ranks), open_store(assignment.job_uri)
-    clock, began = clock_for(ranks.device), time.perf_counter()
+    marker = marker or Marker(None, 0)
+    clock, began = clock_for(ranks.device, marker.passed), time.perf_counter()
     stepper = Stepper(
         trained.fsdp,
         trained.optimizer,
@@ -99,7 +107,7 @@ def training(assignment: Assignment, ranks: Ranks, batches: Any, config: RunConf
         seed=config.train.seed,
     )
     events = EventWriter(store, assignment.generation, 0, ranks.place.rank)
-    saver = Saver(assignment, ranks, trained, assignment.tiers, events, None)
+    saver = Saver(assignment, ranks, trained, assignment.tiers, events, None, marker)
     return Training(
         config=config,
         first=ranks.first,
@@ -114,6 +122,8 @@ def training(assignment: Assignment, ranks: Ranks, batches: Any, config: RunConf
         after_first_step=saver.start,
         memory=lambda step: memory_peak(ranks, step),
         progress=Progress(),
+        marker=marker,
+        own_time=own_time or own_time_for(ranks.device),
     )
 
 

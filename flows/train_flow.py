@@ -6,7 +6,7 @@ python flows/train_flow.py --config run configs/train/gpt-7b-p4d.yaml --config-v
 
 from pathlib import Path
 
-from metaflow import Config, FlowSpec, Parameter, card, current, parallel, step
+from metaflow import Config, FlowSpec, Parameter, card, convoy_gang, current, step
 
 from convoy.launch import steps
 from convoy.launch.flow import convoy_flow
@@ -37,11 +37,11 @@ class TrainFlow(FlowSpec):
         self.next(self.train, num_parallel=self.nodes)
 
     @card(type="convoy_card", id="live", refresh_interval=0)
-    @parallel
+    @convoy_gang
     @step
     def train(self):
         """The gang: one task per node."""
-        steps.train(self.config, self.job, self.data, current)
+        current.convoy.train(self.config, job=self.job, data=self.data)
         self.next(self.join)
 
     @card(type="convoy_card", id="report", refresh_interval=0)
@@ -50,12 +50,13 @@ class TrainFlow(FlowSpec):
         """What came of it."""
         self.config, self.job = next(iter(inputs)).config, next(iter(inputs)).job
         result = steps.report(self.config, self.job, current)
-        self.checkpoint_uri, self.model_uri, self.metrics = result.checkpoint_uri, result.model_uri, result.metrics
+        self.checkpoint_uri, self.model_uri = result.checkpoint_uri, result.model_uri
+        self.metrics, self.incidents = result.metrics, result.incidents
         self.next(self.end)
 
     @step
     def end(self):
-        """The run's data: job, config, checkpoint_uri, model_uri, metrics."""
+        """The run's data: job, config, checkpoint_uri, model_uri, metrics, incidents."""
         print(steps.summary(self.job, self.metrics, self.checkpoint_uri, self.model_uri))
 
 

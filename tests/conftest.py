@@ -1,13 +1,28 @@
-"""What tests of several rooms share: a real S3 protocol."""
+"""What tests of several rooms share: a real S3 protocol, and which of them share a process where there are several."""
 
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from mypy_boto3_s3 import S3Client
+from xdist.scheduler import LoadScopeScheduling
+
+
+class _ByFile(LoadScopeScheduling):
+    """Tests of one file share its fixtures, and those that look at runs of the flow share these."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "flows" if file.startswith("tests/flows/") or file == "tests/test_cli.py" else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where there are several processes."""
+    return _ByFile(config, log)
 
 
 @dataclass

@@ -232,6 +232,15 @@ def test_prune_keeps_what_the_job_was_configured_to_keep(local: Store) -> None:
     assert [found["step"] for found in answer("prune", local.uri, "--keep-last", "1")["commits"]] == [10, 20]
 
 
+def test_prune_must_be_told_what_to_keep_where_nothing_else_tells(local: Store) -> None:
+    done = convoy("prune", local.uri, "--keep-every", "10")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"convoy: --keep-last: must be given: nothing at {local.uri} tells how many are to be kept\n",
+    )
+    assert steps(local) == [10, 20, 30]
+
+
 def test_prune_of_a_job_that_runs_is_refused(local: Store) -> None:
     with LiveMarker(local, "blue", "TrainFlow/1"):
         done = convoy("prune", local.uri)
@@ -268,7 +277,7 @@ def test_prune_of_a_further_tier_needs_the_root(tmp_path: Path, options: list[st
     )
     assert (live.exit_code, "run TrainFlow/1 on " in live.stderr) == (2, True)
     assert steps(tier) == [10, 20, 30]
-    assert answer("prune", root.uri, "--dry-run")["commits"] == []
+    assert answer("prune", root.uri, "--dry-run", "--keep-last", "1")["commits"] == []
 
 
 def test_copy_copies_what_counts_once(job: Store, tmp_path: Path) -> None:

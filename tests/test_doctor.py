@@ -19,6 +19,7 @@ from convoy.doctor import (
     extension,
     gpus,
     network_namespaces,
+    notices,
     packages,
     python_on_path,
     root_bucket,
@@ -26,6 +27,7 @@ from convoy.doctor import (
     run_doctor,
     shared_memory,
 )
+from convoy.drills.imds import ImdsStandIn
 from convoy.storage import open_store
 from tests.conftest import S3Server
 
@@ -61,6 +63,7 @@ def test_a_working_environment_has_no_problem(tmp_path: Path) -> None:
         "shared memory",
         "GPU",
         "EFA",
+        "notices",
         "network namespaces",
         "browser",
     ]
@@ -189,6 +192,20 @@ def test_adapters_with_their_devices_are_fine(tmp_path: Path) -> None:
 
 def test_adapters_that_a_container_does_not_hold_are_a_warning(tmp_path: Path) -> None:
     assert adapters(tmp_path, known=4, opened=1).level == "warning"
+
+
+def test_where_notices_come_from_is_told(tmp_path: Path) -> None:
+    with ImdsStandIn() as imds:
+        found = notices({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}, tmp_path)
+    assert (found.level, found.seen) == ("ok", "notices of this machine's end come from spot, rebalance")
+
+
+def test_no_notice_source_is_a_warning_only_where_there_should_be_one(tmp_path: Path) -> None:
+    assert notices({}, tmp_path).level == "note"
+    found = notices({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, tmp_path)
+    assert found.level == "warning"
+    assert found.seen.startswith("no notice source: ")
+    assert "--http-put-response-hop-limit 2" in found.seen
 
 
 def test_what_only_tests_need_is_never_a_problem(tmp_path: Path) -> None:

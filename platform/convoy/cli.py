@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from convoy.cli_checkpoints import checkpoints
-from convoy.cli_places import ENDPOINT, ROOT, configuration, reached, store_at
+from convoy.cli_drain import drain
+from convoy.cli_drill import drill
+from convoy.cli_logs import logs
+from convoy.cli_places import ENDPOINT, ROOT, configuration, known_job, reached, root_of
+from convoy.cli_run import run
 
 if TYPE_CHECKING:
     from convoy.events.types import AnyEvent
@@ -51,6 +55,10 @@ def main() -> None:
 
 
 main.add_command(checkpoints)
+main.add_command(drain)
+main.add_command(drill)
+main.add_command(logs)
+main.add_command(run)
 
 
 @main.command()
@@ -118,7 +126,7 @@ def export(job: str, root: str | None, endpoint_url: str | None, kind: str, step
     from convoy.training.export import export_job
 
     try:
-        ref = export_job(_root(root), job, reached(config, endpoint_url), Path(folder), step)
+        ref = export_job(root_of(root), job, reached(config, endpoint_url), Path(folder), step)
     except (DamagedCommitError, DataDamaged) as error:
         raise _Failed(error) from None
     click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")
@@ -140,7 +148,7 @@ def rewind(job: str, root: str | None, endpoint_url: str | None, to_step: int) -
     store, _, config = _open(root, job, endpoint_url)
     check_not_live(store, job)
     how = reached(config, endpoint_url)
-    tiers = tier_stores(_root(root), job, RunConfig.model_validate(how)) if how else [store]
+    tiers = tier_stores(root_of(root), job, RunConfig.model_validate(how)) if how else [store]
     try:
         target = rewind_job(tiers[0], to_step, tiers[1:])
     except GenerationLostError as error:
@@ -176,25 +184,12 @@ def replay(
         click.echo(f"MLflow run {to_mlflow(events, mlflow, experiment, job, config)}")
 
 
-def _root(root: str | None) -> str:
-    from convoy.config.load import default_root
-
-    return root or default_root()
-
-
 def _open(root: str | None, job: str, endpoint_url: str | None) -> "tuple[Store, list[AnyEvent], dict[str, Any]]":
     """A job's store, its log, and the configuration it ran with last. Raises ConfigError if there is no such job."""
     from convoy.events.log import read_events
     from convoy.job.lineage import read_history
-    from convoy.job.record import job_uri, known_jobs, read_record
 
-    where = _root(root)
-    store = store_at(job_uri(where, job), endpoint_url)
-    if read_record(store) is None:
-        from convoy.config.errors import ConfigError, nearest
-
-        known = known_jobs(where)
-        raise ConfigError(f"job = {job}: no such job under {where}" + (f"; {nearest(job, known)}" if known else ""))
+    store = known_job(root, job, endpoint_url)
     return store, read_events(store), configuration(store, read_history(store))
 
 

@@ -136,6 +136,8 @@ def prune(
 ) -> None:
     """Remove what retention does not keep at URI; what stays is by default as the job was configured.
 
+    What a script saved with `Checkpoints` has no configuration: give it the same --keep-last and --keep-every.
+
     Never removed: the newest checkpoints that were read back whole, and all newer ones.
     """
     from convoy.checkpoint import prune as pruning
@@ -234,8 +236,12 @@ def _place(uri: str) -> str:
 def _policy(store: "Store", history: "History", keep_last: int | None, keep_every: int | None) -> "RetentionConfig":
     """As the newest generation was configured, but for what the command says."""
     from convoy.config.checkpoint import RetentionConfig
+    from convoy.config.errors import ConfigError
 
-    configured: dict[str, Any] = configuration(store, history).get("checkpoint", {}).get("retention", {})
+    checkpoint: dict[str, Any] | None = configuration(store, history).get("checkpoint")
+    if checkpoint is None and keep_last is None:
+        raise ConfigError(f"--keep-last: must be given: nothing at {store.uri} tells how many are to be kept")
+    configured = (checkpoint or {}).get("retention", {})
     said = {"keep_last": keep_last, "keep_every_steps": keep_every}
     return RetentionConfig.model_validate(configured | {key: value for key, value in said.items() if value is not None})
 

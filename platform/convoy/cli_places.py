@@ -32,6 +32,27 @@ ENDPOINT = click.option(
 )
 
 
+def root_of(root: str | None) -> str:
+    """Where jobs live."""
+    from convoy.config.load import default_root
+
+    return root or default_root()
+
+
+def known_job(root: str | None, job: str, endpoint_url: str | None) -> "Store":
+    """The job's store. Raises ConfigError if there is no such job."""
+    from convoy.job.record import job_uri, known_jobs, read_record
+
+    where = root_of(root)
+    store = store_at(job_uri(where, job), endpoint_url)
+    if read_record(store) is None:
+        from convoy.config.errors import ConfigError, nearest
+
+        known = known_jobs(where)
+        raise ConfigError(f"job = {job}: no such job under {where}" + (f"; {nearest(job, known)}" if known else ""))
+    return store
+
+
 def store_at(uri: str, endpoint_url: str | None) -> "Store":
     """A store to read from."""
     from convoy.config.checkpoint import StoreConfig

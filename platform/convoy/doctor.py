@@ -52,6 +52,7 @@ def check_machine(
         lambda: shared_memory(dev / "shm"),
         lambda: gpus(environ),
         lambda: efa(dev, sysfs),
+        lambda: notices(environ, sysfs),
         lambda: network_namespaces(environ),
         lambda: browser(environ),
     ]
@@ -187,9 +188,20 @@ def efa(dev: Path, sysfs: Path) -> Finding:
     return Finding("EFA", "ok", seen)
 
 
+def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
+    """Whether anything tells ahead that this machine will be taken away."""
+    from convoy.gang.notices import machine
+
+    found = machine.standings(environ, sysfs, DEADLINE_SECONDS)
+    if any(standing.answers for standing in found):
+        return Finding("notices", "ok", machine.in_words(found))
+    mend = "without one, a machine that is taken away is seen when it is gone" if found else ""
+    return Finding("notices", "warning" if found else "note", machine.in_words(found), mend)
+
+
 def network_namespaces(environ: Mapping[str, str]) -> Finding:
     if _output(["unshare", "-n", "true"], environ) is None:
-        return Finding("network namespaces", "note", "not allowed; only `make test-system` needs them")
+        return Finding("network namespaces", "note", "not allowed; partition drills and `make test-system` need them")
     return Finding("network namespaces", "ok", "unshare -n works")
 
 

@@ -22,14 +22,14 @@ from convoy.report.numbers import rate, significant
 from convoy.storage import open_store
 from tests.flows.places import REPOSITORY, Place
 from tests.flows.runs import newest
-from tests.report.synthetic import failed_job, resumed_job, running_job, write_log
+from tests.report.synthetic import failed_job, restarted_job, running_job, write_log
 
 pytestmark = pytest.mark.system
 
 FLOW = Path(__file__).parent / "fixtures" / "card_flow.py"
 LOGS: dict[str, Callable[[], list[AnyEvent]]] = {
     "running": running_job,
-    "finished": resumed_job,
+    "finished": restarted_job,
     "failed": failed_job,
 }
 STEPS = {"live": "start", "final": "final", "failed": "end"}
@@ -169,6 +169,26 @@ def test_the_final_card_has_the_loss_chart_the_numbers_and_the_sample_text(
         == "def main(x) -> None:\n    for item in self._items[1:]:\n        print(`item` * 2)  # <b>not bold</b>"
     )
     assert any("global_batch: 8" in code for code in codes)
+
+
+def test_the_final_card_tells_what_failed_how_soon_it_got_on_and_where_the_time_went(
+    cards: Cards, browser: webdriver.Chrome
+) -> None:
+    _open(browser, cards.html["final"], "light")
+    text = _text(browser)
+    for part in (
+        "Incidents",
+        "rank 1 on node 1 was killed by SIGKILL: MemoryError: <no room> for `x`",
+        "restarted in place",
+        "200 ms",
+        "35 steps done again",
+        "Goodput",
+        "of 1 m 30 s, 2 generations, 1 incident",
+    ):
+        assert part in text, part
+    bars = [chart for chart in browser.find_elements(By.CSS_SELECTOR, ".vega-embed") if "recomputed" in chart.text]
+    assert len(bars) == 1
+    assert len(bars[0].find_elements(By.CSS_SELECTOR, ".mark-rect path")) == 5
 
 
 def test_the_final_card_of_a_training_run_shows_that_runs_own_numbers(

@@ -281,6 +281,7 @@ def test_the_readmes_example_runs_and_goes_on_where_it_stopped(tmp_path: Path) -
     section = text.partition("## Checkpoints in your own loop")[2]
     code = section.partition("```python\n")[2].partition("```")[0]
     assert on_ranks(1, run_in, tmp_path, code) == ["300"]
+    assert on_ranks(1, run_in, tmp_path, code) == [""], "it is done"
     assert on_ranks(1, run_in, tmp_path, code.replace("< 300", "< 500")) == ["500"]
     with Checkpoints(str(tmp_path / "checkpoints/my-job")) as ckpt:
         assert {1, 2} == {ref.generation for ref in ckpt.commits()}

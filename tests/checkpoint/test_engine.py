@@ -185,7 +185,7 @@ def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine:
         assert save(engine, state, 10 + step) == COMMITTED
 
 
-def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_by_the_next(
+def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_by_the_next_which_another_writes(
     engine: Engine, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("convoy.checkpoint.link.GRACE_SECONDS", 0.2)
@@ -203,8 +203,7 @@ def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_
     assert buffer_of(engine, 0) != before  # the old bytes may still be read
     engine.submit(attempt(3), draft(3), DEADLINE_SECONDS)
 
-    assert settled(engine, attempt(3)) == FAILED
-    assert "hangs" in str(engine.reports()[-1])
+    assert settled(engine, attempt(3)) == COMMITTED
     assert writer_of(engine) != hung
     assert save(engine, state, 4) == COMMITTED
 

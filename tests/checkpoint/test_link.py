@@ -7,7 +7,17 @@ import pytest
 from convoy.checkpoint import link
 from convoy.checkpoint.chores import Busy
 from convoy.checkpoint.link import Link
-from convoy.checkpoint.messages import AfterCommit, Chore, ChoreDone, Report, Request, WriterSetup
+from convoy.checkpoint.messages import (
+    AfterCommit,
+    Chore,
+    ChoreDone,
+    PartWritten,
+    Report,
+    Request,
+    SetLayout,
+    WritePart,
+    WriterSetup,
+)
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
 
@@ -36,6 +46,9 @@ class Process:
 
     def ended(self) -> bool:
         return not self.lives
+
+    def abandon(self) -> None:
+        self.lives = False
 
 
 @pytest.fixture
@@ -98,3 +111,65 @@ def test_nothing_is_asked_of_a_process_that_is_not_there(linked: Link) -> None:
     linked._writer = None
     ask(linked, 1, verify_part=0, copy_to=["near"])
     assert linked.busy() == Busy()
+
+
+# A process that hangs.
+
+
+def submit(linked: Link, name: str, deadline_seconds: float = 900.0) -> None:
+    given = linked.expect(name, deadline_seconds, coordinator=False)
+    linked.send(given, SetLayout(shards=[], file_bytes=[]), part(name))
+
+
+def part(name: str) -> WritePart:
+    fields: Any = {"tier": "root", "buffer": "", "generation": 1, "step": 1, "attempt": name, "values": []}
+    return WritePart(**fields, writer=0, writers=1, draft=None, deadline_seconds=9.0)
+
+
+def failed(linked: Link, name: str) -> bool:
+    given = linked.given(name)
+    assert given is not None
+    return given.standing.failed == 1
+
+
+def attempts(linked: Link) -> list[str]:
+    return [request.attempt for request in process(linked).sent if isinstance(request, WritePart)]
+
+
+def test_what_waits_behind_an_attempt_that_hangs_is_written_by_a_new_process(
+    linked: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung = process(linked)
+    submit(linked, "hangs")
+    linked.forget("hangs")  # the gang has moved the save to another tier
+    monkeypatch.setattr(link, "GRACE_SECONDS", -1.0)
+    submit(linked, "behind")
+    assert not failed(linked, "behind")
+    assert not hung.lives
+    assert attempts(linked) == ["behind"]
+    assert isinstance(process(linked).sent[0], SetLayout)
+    process(linked).reports.append(PartWritten(attempt="behind", bytes=1, seconds=1.0))
+    given = linked.given("behind")
+    assert given is not None
+    assert given.written
+
+
+def test_an_attempt_that_hangs_is_not_tried_again(linked: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "GRACE_SECONDS", -1.0)
+    submit(linked, "hangs", deadline_seconds=0.0)
+    assert failed(linked, "hangs")
+    assert attempts(linked) == []
+
+
+def test_where_two_processes_in_a_row_hang_there_is_none_that_waits_for_a_third(
+    linked: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(linked, "hangs")
+    linked.forget("hangs")
+    monkeypatch.setattr(link, "GRACE_SECONDS", -1.0)
+    submit(linked, "hangs too")
+    assert not failed(linked, "hangs too")
+    linked.forget("hangs too")
+    submit(linked, "behind")
+    assert failed(linked, "behind")
+    assert linked._writer is None

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.queue import MOST, Attempt, SaveQueue, Standing
+from convoy.checkpoint.queue import MOST, Attempt, SaveQueue, Settled, Standing
 from tests.campaign import examples
 
 NOTHING = Standing()
@@ -110,6 +110,64 @@ def test_a_save_that_waits_begins_where_the_one_before_it_was_committed() -> Non
     assert (settled.start.step, settled.start.tier, settled.start.tried) == (2, 1, 0)
 
 
+def away(*tiers: int, of: int = 3, failed: int = 0, committed: int = 0) -> Standing:
+    """What the ranks know where an agent of theirs does not reach these tiers."""
+    ranks = tuple(int(tier in tiers) for tier in range(of))
+    return Standing(failed=failed, committed=committed, reading_back=(0,) * of, copying=(0,) * of, away=ranks)
+
+
+def test_a_save_begins_on_a_tier_that_is_not_away_and_on_the_first_as_soon_as_that_is_back() -> None:
+    queue = SaveQueue(3, "s")
+    queue.settle(away(0, 1))
+    begun = queue.add(1, tier=None)
+    assert begun is not None
+    assert begun.tier == 2
+    queue.add(2, tier=None)
+    settled = queue.settle(away(committed=1))
+    assert settled.start is not None
+    assert (settled.start.step, settled.start.tier) == (2, 0)
+
+
+def test_a_save_does_not_wait_for_its_deadline_on_a_tier_that_is_away() -> None:
+    queue = SaveQueue(3, "s")
+    queue.add(1, tier=None)
+    assert queue.settle(away(1)) == Settled()
+    settled = queue.settle(away(0, 1))
+    assert settled.moved is not None
+    assert settled.start is not None
+    assert (settled.moved.tier, settled.start.tier, settled.start.tried) == (0, 2, 1)
+    assert settled.moved.name != settled.start.name
+    assert queue.settle(away(0, 1)) == Settled()
+    assert queue.settle(away(0, 1, committed=1)).committed is not None
+
+
+def test_a_commit_counts_on_a_tier_that_is_away_since() -> None:
+    queue = SaveQueue(2, "s")
+    queue.add(1, tier=None)
+    assert queue.settle(away(0, of=2, committed=1)).committed is not None
+
+
+def test_where_all_tiers_are_away_saves_go_on_as_if_none_were() -> None:
+    queue = SaveQueue(2, "s")
+    everything = away(0, 1, of=2)
+    queue.settle(everything)
+    begun = queue.add(1, tier=None)
+    assert begun is not None
+    assert begun.tier == 0
+    assert queue.settle(everything) == Settled()
+    settled = queue.settle(away(0, 1, of=2, failed=1))
+    assert settled.start is not None
+    assert settled.start.tier == 1
+    assert queue.settle(away(0, 1, of=2, failed=1)).given_up is not None
+
+
+def test_the_only_tier_is_never_left() -> None:
+    queue = SaveQueue(1, "s")
+    queue.add(1, tier=None)
+    assert queue.settle(away(0, of=1)) == Settled()
+    assert queue.settle(away(0, of=1, failed=1)).given_up is not None
+
+
 def test_a_tier_that_the_gang_agreed_on_stays_what_it_is() -> None:
     queue = SaveQueue(2, "s")
     queue.add(1, tier=0)
@@ -153,7 +211,8 @@ def test_ranks_that_learn_at_different_moments_write_the_same_where_the_highest_
 @given(st.integers(0, 4), st.data())
 def test_sums_of_what_ranks_know_are_those_of_each_tier(tiers: int, data: st.DataObject) -> None:
     counts = st.tuples(*[st.integers(0, 1)] * tiers)
-    standings = st.builds(Standing, *[st.integers(0, 1)] * 3, counts, counts)
+    away = counts.map(lambda ranks: ranks if any(ranks) else ())
+    standings = st.builds(Standing, *[st.integers(0, 1)] * 3, counts, counts, away)
     one, other = data.draw(standings), data.draw(standings)
     sums = Standing.of([a + b for a, b in zip(one.values(), other.values(), strict=True)])
     assert Standing.of(one.values()) == one
@@ -161,6 +220,7 @@ def test_sums_of_what_ranks_know_are_those_of_each_tier(tiers: int, data: st.Dat
     for tier in range(tiers):
         assert sums.reading_back[tier] == one.reading_back[tier] + other.reading_back[tier]
         assert sums.copying[tier] == one.copying[tier] + other.copying[tier]
+        assert bool(sums.away and sums.away[tier]) == any(s.away and s.away[tier] for s in (one, other))
 
 
 def _hear(queue: SaveQueue, late: list[Standing]) -> None:

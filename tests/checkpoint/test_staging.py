@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from convoy.checkpoint import buffers
+from convoy.checkpoint import buffers, staging
 from convoy.checkpoint.buffers import Buffers, Folder, sweep
 from convoy.checkpoint.plan import Layout, layout, make_plan
 from convoy.checkpoint.staging import SMALL_BYTES, Staged, Stager
@@ -105,6 +105,50 @@ def test_only_what_the_optimizer_owns_may_wait_and_join_waits_for_it() -> None:
     assert bytes_in(staged, found)["owned", (0,)] == raw(torch.ones(2 * LARGE))
     stager.go.set()
     stager.close()
+
+
+def test_many_are_copied_in_one_go_and_a_long_one_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each go asks training for Python's lock."""
+    monkeypatch.setattr(staging, "BATCH_BYTES", 8 * LARGE)
+    goes = list[int]()
+    copy = torch._foreach_copy_
+
+    def counted(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+        goes.append(sum(source.nbytes for source in sources))
+        copy(targets, sources)
+
+    monkeypatch.setattr(torch, "_foreach_copy_", counted)
+    stager = Held()
+    small = {f"small {i}": torch.full((LARGE,), float(i)) for i in range(4)}
+    tensors = {**small, "long": torch.arange(5 * LARGE).reshape(5, LARGE)}
+    found = layout_of(tensors)
+    staged = stager.stage(0, found, tensors, list(tensors.values()))
+    assert not goes
+    stager.go.set()
+    staged.wait()
+
+    assert bytes_in(staged, found) == {(name, (0,) * t.ndim): raw(t) for name, t in tensors.items()}
+    assert goes == [8 * LARGE] * 7
+    stager.close()
+
+
+def test_the_thread_that_copies_uses_one_core_and_leaves_the_others_theirs() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        stager = Stager(torch.device("cpu"))
+        found = list[int]()
+        stager._tasks.put(lambda: found.append(torch.get_num_threads()))
+        stager._tasks.put(lambda: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+        stager.drain()
+        new = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        new.start()
+        new.join()
+        assert found == [1, staging.NICENESS, 3]
+        assert torch.get_num_threads() == 3
+        stager.close()
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_is_asked_for_after_a_copy_happens_after_it_and_in_order(stager: Stager) -> None:

@@ -1,5 +1,6 @@
 """What the trainer does with its writer process never waits for it, whatever state that is in."""
 
+import functools
 import os
 import signal
 import time
@@ -97,3 +98,22 @@ def test_one_that_was_not_started_says_so() -> None:
     process = WriterProcess(WriterSetup(tiers=["/x"], store=StoreConfig(), keep_last=1, keep_every_steps=None))
     with pytest.raises(RuntimeError, match="was not started"):
         process.poll()
+
+
+def told_ready(process: WriterProcess) -> bool:
+    return any(isinstance(told, Ready) for told in process.poll())
+
+
+def test_a_core_that_training_wants_is_training_s_unless_somebody_waits(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "root"))
+    form(store)
+    setup = WriterSetup(tiers=[store.uri], store=StoreConfig(), keep_last=1, keep_every_steps=None)
+    found = dict[bool, int]()
+    for urgent in (False, True):
+        process = WriterProcess(setup, urgent=urgent)
+        process.start()
+        wait_for(functools.partial(told_ready, process))
+        assert process._process is not None
+        found[urgent] = os.sched_getscheduler(process._process.pid)
+        process.close(5)
+    assert found == {False: os.SCHED_IDLE, True: os.SCHED_OTHER}

@@ -69,6 +69,7 @@ def test_a_log_line_names_its_kind_its_time_and_its_writer() -> None:
         "step": 2,
         "tokens": 100,
         "seconds": 0.5,
+        "waited_seconds": 0.0,
     }
 
 

@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.flows.runs import Interrupted, Run, continued_run, interrupted_run, resumed_run, smoke_run
+from tests.flows.completed import Completed, completed_job
+from tests.flows.runs import (
+    Interrupted,
+    Restarted,
+    Run,
+    continued_run,
+    interrupted_run,
+    node0_lost_run,
+    restarted_run,
+    resumed_run,
+    smoke_run,
+)
 
 
 @pytest.fixture(scope="session")
@@ -23,11 +34,29 @@ def continued(smoke: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-    """A run of 120 steps, killed after step 20."""
+    """A run of 120 steps that lost a node after step 20."""
     return interrupted_run(tmp_path_factory.mktemp("interrupted"))
 
 
 @pytest.fixture(scope="session")
 def resumed(interrupted: Interrupted) -> Run:
-    """That run resumed, killed again after step 40, tried again, and finished."""
+    """That run resumed; it lost a node again after step 40, was tried again, and finished."""
     return resumed_run(interrupted.run)
+
+
+@pytest.fixture(scope="session")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Restarted:
+    """A run of 120 steps one of whose workers was killed after step 20."""
+    return restarted_run(tmp_path_factory.mktemp("restarted"))
+
+
+@pytest.fixture(scope="session")
+def headless(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of 120 steps whose first node was killed after step 20, with one retry."""
+    return node0_lost_run(tmp_path_factory.mktemp("headless"))
+
+
+@pytest.fixture(scope="session")
+def completed(tmp_path_factory: pytest.TempPathFactory) -> Completed:
+    """A job that `convoy run` brought to its end, though it was preempted once and `convoy run` itself was ended."""
+    return completed_job(tmp_path_factory.mktemp("completed"))

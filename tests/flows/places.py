@@ -105,6 +105,29 @@ def worker_pid(job: Path, generation: int, node: int) -> int | None:
     return None
 
 
+def agent_pid(job: Path, generation: int, node: int) -> int | None:
+    """The process of a node's agent, which started the one that its workers are forked from."""
+    worker = worker_pid(job, generation, node)
+    return None if worker is None else _parent_of(_parent_of(worker)) or None
+
+
+def with_all_below(root: int) -> list[int]:
+    """A process, and then all that descend from it."""
+    parents = {int(p.name): _parent_of(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def _parent_of(pid: int) -> int:
+    """0: it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def own_lines(stderr: str) -> Sequence[str]:
     """What Convoy printed, without Metaflow's banner."""
     banner = ("Metaflow ", "Validating", "    The graph", "Running pylint", "    Pylint")

@@ -1,7 +1,9 @@
 """Runs of the train flow that several tests look at; each is made once in a session."""
 
 import base64
+import contextlib
 import functools
+import json
 import os
 import re
 import shutil
@@ -16,7 +18,7 @@ from convoy.events.log import read_events
 from convoy.events.types import AnyEvent
 from convoy.job.record import job_store
 from convoy.storage import Store
-from tests.flows.places import FLOW, SMOKE, Place, flow_command, wait_for, worker_pid
+from tests.flows.places import FLOW, SMOKE, Place, agent_pid, flow_command, wait_for, with_all_below, worker_pid
 
 NO_EXPORT = "checkpoint.export_model=false"
 LONG = f"train.steps=120 checkpoint.every_steps=20 evaluation.every_steps=60 report.card_refresh_seconds=1 {NO_EXPORT}"
@@ -97,7 +99,7 @@ def continued_run(run: Run, folder: Path, steps: int) -> Run:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """A run whose second node was stopped, then killed; and what was seen while it was stopped."""
+    """A run whose nodes were both frozen, and then lost the second one; and what was seen while they were frozen."""
 
     run: Run
     second: "subprocess.CompletedProcess[str]"
@@ -106,41 +108,94 @@ class Interrupted:
     """`resume` of the same run, meanwhile."""
     shown: "subprocess.CompletedProcess[str]"
     """`convoy show JOB`, meanwhile."""
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """A run that lost a worker and went on in place."""
+
+    run: Run
     live: str
-    """The live card, meanwhile."""
+    """The first card found after that which shows training."""
 
 
 def interrupted_run(folder: Path) -> Interrupted:
-    """A run that is killed after its first checkpoint."""
+    """A run whose second node is lost after its first checkpoint."""
     place, job = Place(folder), "bumpy"
     process = place.start(*flow_command("run", "--job", job, overrides=LONG))
-    pid = stop_worker(place.root / job, generation=1, step=20)
+    first, second_node = frozen_nodes(place.root / job, generation=1, step=20)
     try:
         run = Run(place, subprocess.CompletedProcess((), 0, "", ""), place.runs()[-1], job)
         second = place.flow("run", "--job", job, overrides=LONG)
         resumed = place.run(*flow_command("resume")[:2], "resume", "train")
         shown = place.convoy("show", job)
-        live = wait_for(lambda: next((text for _, text in run.cards("train") if "Training" in text), None))
     finally:
-        os.kill(pid, signal.SIGKILL)
-    stdout, stderr = process.communicate(timeout=120)
-    done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-    return Interrupted(Run(place, done, run.id, job), second, resumed, shown, live)
+        os.kill(second_node[0], signal.SIGKILL)
+        for pid in (*second_node[1:], *first):
+            _signalled(pid, signal.SIGCONT)
+    return Interrupted(Run(place, _ended(process), run.id, job), second, resumed, shown)
 
 
-def stop_worker(job: Path, generation: int, step: int) -> int:
-    """Stop the second node's worker as soon as that step is committed; gives its process id."""
-    pid = wait_for(lambda: worker_pid(job, generation, 1))
-    wait_for((job / "commits" / f"{generation:06d}-{step:09d}.json").exists)
-    os.kill(pid, signal.SIGSTOP)
-    return int(pid)
+def frozen_nodes(job: Path, generation: int, step: int) -> tuple[list[int], list[int]]:
+    """Freeze both nodes as soon as that step is committed; the processes of each, its agent first."""
+    agents = [_agent(job, generation, step, node) for node in (0, 1)]
+    for agent in agents:
+        os.kill(agent, signal.SIGSTOP)  # first, or it would see that its workers do not go on
+    first, second = (with_all_below(agent) for agent in agents)
+    for pid in (*first, *second):
+        _signalled(pid, signal.SIGSTOP)
+    return [pid for pid in first if pid not in second], second
+
+
+def _signalled(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # one that an agent had asked something has answered, and ended
+        os.kill(pid, number)
 
 
 def resumed_run(interrupted: Run) -> Run:
-    """`resume train` of a failed run, whose second node is killed once more, with one retry."""
+    """`resume train` of a failed run, whose second node is lost once more, with one retry."""
     place, job = interrupted.place, interrupted.job
     process = place.start(*flow_command("resume")[:2], "resume", "train", "--with", "retry:times=1")
-    os.kill(stop_worker(place.root / job, generation=2, step=40), signal.SIGKILL)
+    os.kill(_agent(place.root / job, generation=2, step=40, node=1), signal.SIGKILL)
+    return newest(place, _ended(process), job)
+
+
+def restarted_run(folder: Path) -> Restarted:
+    """A run one of whose workers is killed after its first checkpoint, without a retry."""
+    place, job = Place(folder), "worn"
+    process = place.start(*flow_command("run", "--job", job, overrides=LONG))
+    _agent(place.root / job, generation=1, step=20, node=1)
+    pid = worker_pid(place.root / job, 1, 1)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    live = wait_for(lambda: _training_shown(place))
+    return Restarted(newest(place, _ended(process), job), live)
+
+
+def _training_shown(place: Place) -> str | None:
+    """What a card on disk shows that shows training, if one does now."""
+    for card in place.folder.rglob("*.html"):
+        with contextlib.suppress(ValueError):  # one that is being written
+            text = json.dumps(json.loads(card_text(card.read_text())), ensure_ascii=False)
+            if "Training ·" in text:
+                return text
+    return None
+
+
+def node0_lost_run(folder: Path) -> Run:
+    """A run whose first node, Metaflow's task of the gang, is killed after its first checkpoint, with one retry."""
+    place, job = Place(folder), "headless"
+    process = place.start(*flow_command("run", "--job", job, "--with", "retry:times=1", overrides=LONG))
+    os.kill(_agent(place.root / job, generation=1, step=20, node=0), signal.SIGKILL)
+    return newest(place, _ended(process), job)
+
+
+def _agent(job: Path, generation: int, step: int, node: int) -> int:
+    """The agent of a node as soon as that step is committed."""
+    wait_for((job / "commits" / f"{generation:06d}-{step:09d}.json").exists)
+    return int(wait_for(lambda: agent_pid(job, generation, node)))
+
+
+def _ended(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]":
     stdout, stderr = process.communicate(timeout=120)
-    done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-    return newest(place, done, job)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)

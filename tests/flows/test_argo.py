@@ -50,6 +50,10 @@ def test_the_flow_becomes_a_jobset_of_one_control_and_three_workers(workflow: di
         pod = job["template"]["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         assert container["image"] == IMAGE
+        assert "step train" in container["command"][-1], "the step with @convoy_gang"
+        assert {"name": "UBF_CONTEXT", "value": f"ubf_{'control' if job['name'] == 'control' else 'task'}"}.items() <= (
+            {k: v for e in container["env"] if e["name"] == "UBF_CONTEXT" for k, v in e.items()}.items()
+        )
         limits = container["resources"]["limits"]
         assert limits["nvidia.com/gpu"] == "8"
         assert limits["vpc.amazonaws.com/efa"] == "4"

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from convoy.events.types import GenerationStarted, Restored, StepDone
 from convoy.job.lineage import CommitRef, read_history
 from tests.flows.places import Place, flow_command, own_lines
@@ -66,6 +68,7 @@ def test_both_ranks_of_both_generations_started_from_the_same_run(continued: Run
     assert {e.parent_step for e in started} == {20}
 
 
+@pytest.mark.slow
 def test_of_two_runs_of_a_job_started_at_once_one_trains_and_the_other_ends_with_the_reason(tmp_path: Path) -> None:
     place = Place(tmp_path)
     both = [place.start(*flow_command("run", "--job", "race", overrides="checkpoint.export_model=false")) for _ in "ab"]

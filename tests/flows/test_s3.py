@@ -57,6 +57,11 @@ def test_a_job_on_s3_trains_continues_and_can_be_looked_at(place: Place, s3_uri:
     assert (shown.returncode, json.loads(shown.stdout)["step"]) == (0, 25)
     tailed = place.convoy("tail", JOB)
     assert (tailed.returncode, sum("  step " in line for line in tailed.stdout.splitlines())) == (0, 25)
+    logged = place.convoy("logs", JOB)
+    assert [line.split()[:3] for line in logged.stdout.splitlines()[1:]] == [
+        [str(generation), str(rank), str(rank)] for generation in (1, 2) for rank in (0, 1)
+    ]
+    assert place.convoy("logs", JOB, "--rank", "1", "--follow").returncode == 0
     exported = place.convoy("export", JOB, "--to", "hf", place.folder / "hf")
     assert exported.returncode == 0, exported.stderr
     assert (place.folder / "hf" / "model.safetensors").exists()

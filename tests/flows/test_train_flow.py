@@ -17,10 +17,12 @@ def test_a_run_ends_with_exit_code_0_and_says_where_its_results_are(smoke: Run) 
     assert f"checkpoint {smoke.folder}/commits/000001-000000020.json" in last
     assert f"model {smoke.folder}/model/000001-000000020" in last
     assert own_lines(smoke.done.stderr) == []
+    notices = ("convoy: no notice source: ", "convoy: notices of this machine's end come from ")
+    assert len([line for line in smoke.done.stdout.splitlines() if line.startswith(notices)]) == 1
 
 
-def test_the_run_s_data_give_job_config_checkpoint_model_and_metrics(smoke: Run) -> None:
-    data = smoke.data("job", "checkpoint_uri", "model_uri", "metrics", "config")
+def test_the_run_s_data_give_job_config_checkpoint_model_metrics_and_incidents(smoke: Run) -> None:
+    data = smoke.data("job", "checkpoint_uri", "model_uri", "metrics", "incidents", "config")
     assert data["job"] == f"TrainFlow-{smoke.id}"
     assert data["checkpoint_uri"] == f"{smoke.folder}/commits/000001-000000020.json"
     assert data["model_uri"] == f"{smoke.folder}/model/000001-000000020"
@@ -30,6 +32,8 @@ def test_the_run_s_data_give_job_config_checkpoint_model_and_metrics(smoke: Run)
     assert (metrics["outcome"], metrics["step"], metrics["skipped_steps"]) == ("finished", 20, 0)
     assert metrics["loss"] < metrics["initial_loss"]
     assert metrics["tokens_per_second"]["median"] > 0
+    assert 0 < metrics["goodput"] < 1
+    assert data["incidents"] == []
 
 
 def test_the_run_is_tagged_with_its_job(smoke: Run) -> None:

@@ -13,8 +13,9 @@ from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.events.log import read_events
 from convoy.events.types import AnyEvent
-from convoy.gang.agent import Gang, Node, Task
-from convoy.gang.assignment import Outcome
+from convoy.gang.agent import Gang
+from convoy.gang.outcome import Outcome
+from convoy.gang.task import Node, Task
 from convoy.job.record import job_store
 from convoy.storage import open_store
 from tests.training.job import tiny
@@ -54,6 +55,16 @@ def run_gang(task: Task, node: Node) -> Outcome:
     gc.freeze()
     with Gang(task, node) as gang:
         return outcome_of(gang)
+
+
+def pid_of(gang: Gang, local_rank: int) -> int:
+    """Of a worker, once it is there."""
+
+    def known() -> int | None:
+        workers = team.workers[local_rank:] if (team := gang.team) else []
+        return workers[0].known_pid if workers else None
+
+    return int(wait_for("a worker", known))
 
 
 def events_of(task: Task) -> list[AnyEvent]:

@@ -10,6 +10,7 @@ from convoy.job.record import job_store
 from tests.gang.tasks import a_node, a_task, events_of, run_gang
 
 
+@pytest.mark.slow
 def test_a_job_in_a_bucket_goes_on_with_fewer_ranks(s3_uri: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     data = {"cache": str(tmp_path_factory.mktemp("cache"))}
     first = a_task(s3_uri, train={"steps": 3, "threads_per_rank": 1}, data=data)

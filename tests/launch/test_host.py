@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.launch.host import check_interpreter, local_gpus, name_user, use_this_interpreter
+from convoy.launch.host import check_interpreter, local_gpus, name_user, this_interpreter, use_this_interpreter
 
 NAMES = ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER")
 
@@ -34,6 +34,19 @@ def test_no_python_on_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError, match="`python` is not found"):
         check_interpreter()
+
+
+def test_this_interpreter_is_called_python_where_it_has_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "python3").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    assert this_interpreter() == str(tmp_path / "python3")
+    (tmp_path / "python").symlink_to("python3")
+    assert this_interpreter() == str(tmp_path / "python")
+    (tmp_path / "python").unlink()
+    (tmp_path / "python").write_text("another")
+    assert this_interpreter() == str(tmp_path / "python3")
 
 
 def test_this_interpreter_is_put_first(monkeypatch: pytest.MonkeyPatch) -> None:

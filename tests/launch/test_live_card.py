@@ -1,6 +1,7 @@
 """The live card must never harm the gang that it shows."""
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import StepDone
+from convoy.launch import live_card
 from convoy.launch.live_card import LiveCard, Watch
 from convoy.report.page import Page
 from convoy.storage.posix import PosixStore
@@ -58,3 +60,14 @@ def test_the_last_drawing_is_forced_when_the_task_is_about_to_fail(store: PosixS
         assert drawn == []
     card.finish(force=True)
     assert drawn == [True]
+
+
+def test_a_root_that_hangs_does_not_hold_the_end_of_a_task(store: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_card, "LAST_SECONDS", 0.2)
+    hangs = threading.Event()
+    card = LiveCard(Watch.of(store, RunConfig()), lambda page, force: None, 60.0)
+    monkeypatch.setattr(card._watch, "report", lambda: hangs.wait(30))
+    began = time.monotonic()
+    card.finish(force=True)
+    assert time.monotonic() - began < 5.0
+    hangs.set()

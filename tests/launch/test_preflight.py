@@ -17,8 +17,10 @@ from convoy.job.generations import form_generation
 from convoy.job.live import LiveMarker
 from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.launch.host import use_this_interpreter
-from convoy.launch.preflight import Finished, check_job_is_free, named_job, on_this_host, preflight
+from convoy.launch.preflight import Finished, check_job_is_free, named_job, on_this_host, preflight, spent_seconds
+from convoy.report.fold import fold
 from convoy.storage import Store
+from tests.report.synthetic import restarted_job, write_log
 
 SMALL = {
     "model": {"vocab_size": 256},
@@ -115,6 +117,15 @@ def test_what_must_stay_fixed_is_refused_before_the_run(tmp_path: Path, over: di
 def test_the_model_of_a_job_without_a_checkpoint_may_change(tmp_path: Path) -> None:
     started(tmp_path, "a")
     assert preflight(config(tmp_path, model={"n_layers": 3}), "a", "local") is None
+
+
+def test_a_budget_counts_what_the_card_shows_the_pause_of_a_restart_in_place_included(tmp_path: Path) -> None:
+    events = restarted_job()
+    store = started(tmp_path, "a")
+    write_log(store, events)
+    report = fold(events)
+    assert spent_seconds(store) == report.wall_seconds == pytest.approx(events[-1].t - events[0].t)
+    assert sum(generation.seconds for generation in report.generations) < report.wall_seconds
 
 
 def test_a_live_job_is_refused(tmp_path: Path) -> None:

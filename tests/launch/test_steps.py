@@ -1,14 +1,17 @@
 """How a step fails, and what the other nodes' cards say."""
 
+from typing import Literal
+
 import pytest
 from metaflow.exception import MetaflowException
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.gang.agent import Node, Task
+from convoy.gang.outcome import Outcome, PreemptedError
+from convoy.gang.task import Node, Task
 from convoy.launch.gang_step import GangFailedError, pointer_page
 from convoy.launch.steps import plain_errors, summary
-from convoy.report.page import Heading, Text
+from convoy.report.page import Callout, Heading, Text
 from convoy.storage import StoreUnavailable
 
 METRICS = {"outcome": "finished", "step": 20, "initial_bits_per_byte": 4.0, "bits_per_byte": 2.0}
@@ -20,6 +23,12 @@ def test_what_a_person_can_act_on_becomes_metaflow_s_plain_error(error: Exceptio
         raise error
     assert (str(failed.value.message), failed.value.headline) == (str(error), "Convoy")
     assert failed.value.__suppress_context__
+
+
+def test_a_preemption_has_a_headline_of_its_own() -> None:
+    with pytest.raises(MetaflowException) as ended, plain_errors(PreemptedError):
+        raise PreemptedError("preempted: node 1 had a notice (spot): soon")
+    assert (ended.value.headline, str(ended.value.message)[:17]) == ("Convoy: preempted", "preempted: node 1")
 
 
 def test_a_bug_keeps_its_traceback() -> None:
@@ -50,3 +59,14 @@ def test_a_node_s_page_names_its_ranks_and_the_task_with_the_live_card(per_node:
     assert (title, who) == (Heading("Node 3 of 4", level=1), Text(f"Job a, {ranks}", quiet=True))
     assert isinstance(where, Text)
     assert where.text.endswith("node 0: TrainFlow/7/train/3")
+
+
+@pytest.mark.parametrize(("outcome", "title"), [("failed", "Failed"), ("preempted", "Preempted")])
+def test_a_node_s_page_says_how_the_gang_ended_where_that_was_not_as_it_should(
+    outcome: Literal["failed", "preempted"], title: str
+) -> None:
+    task = Task(RunConfig(), "a", "/root", "data", "fingerprint", None)
+    node = Node(1, 2, 1, "host", "TrainFlow/7", "f", 0, False)
+    blocks = pointer_page(task, node, "TrainFlow/7/train/3", Outcome(outcome=outcome, message="rank 1")).blocks
+    assert blocks[1] == Callout(title, "rank 1")
+    assert len(pointer_page(task, node, "x", Outcome(outcome="finished")).blocks) == 3

@@ -13,6 +13,8 @@ from convoy.events.types import (
     Environment,
     Evaluated,
     Event,
+    FailureDetected,
+    GangStopped,
     GenerationEnded,
     GenerationStarted,
     MemoryPeak,
@@ -54,12 +56,15 @@ class Log:
         stamp = {"t": self.t, "generation": self.generation, "rank": rank, "node": rank or 0 if node is None else node}
         self.events.append(event.model_copy(update=stamp))  # type: ignore[arg-type]
 
-    def start(self, generation: int = 0, world_size: int = 2, parent: tuple[int, int] | None = None) -> None:
+    def start(
+        self, generation: int = 0, world_size: int = 2, parent: tuple[int, int] | None = None, attempt: int = 0
+    ) -> None:
         """A generation with one rank per node: formed, imported, connected, built."""
         self.generation, self.world_size = generation, world_size
-        origin = {} if parent is None else {"parent_generation": parent[0], "parent_step": parent[1]}
+        facts: dict[str, Any] = {"attempt": attempt, "nodes": world_size, "world_size": world_size}
+        facts |= {} if parent is None else {"parent_generation": parent[0], "parent_step": parent[1]}
         for node in range(world_size):
-            self.add(GenerationStarted(run="TrainFlow/7", nodes=world_size, world_size=world_size, **origin), node=node)
+            self.add(GenerationStarted(run="TrainFlow/7", **facts), node=node)
         for phase, seconds in (("imported", 1.5), ("connected", 1.7), ("built", 2.4)):
             self.wait(0.5)
             for rank in range(world_size):
@@ -106,6 +111,23 @@ class Log:
         for node in range(self.world_size):
             self.add(GenerationEnded(outcome="failed", step=step), node=node)
 
+    def restart(self, step: int, parent: tuple[int, int], rank: int = 1) -> None:
+        """`rank` is killed; it is settled in 0.2 s, all workers are gone in 0.1 s, and a generation forms in place."""
+        reason = "MemoryError: <no room> for `x`"
+        self.wait(0.2)
+        self.add(WorkerExited(worker=rank, signal="SIGKILL", reason=reason, log_tail=LOG_TAIL), node=rank)
+        failure = FailureDetected(
+            cause="exited", failed_node=rank, worker=rank, signal="SIGKILL", reason=reason, log_tail=LOG_TAIL,
+            step=step, silent_seconds=0.2, action="restart",
+        )  # fmt: skip
+        self.add(failure, node=0)
+        self.wait(0.1)
+        for node in range(self.world_size):
+            self.add(GangStopped(seconds=0.1), node=node)
+            self.add(GenerationEnded(outcome="failed", step=step), node=node)
+        self.wait(0.1)
+        self.start(self.generation + 1, self.world_size, parent)
+
     def _report_ranks(self, step: int) -> None:
         for rank in range(self.world_size):
             tokens = 20 * TOKENS // self.world_size
@@ -146,7 +168,19 @@ def resumed_job() -> list[AnyEvent]:
     """The failed job, gone on with from step 85 by 2 ranks, and finished."""
     log = Log(events=failed_job())
     log.t = log.events[-1].t + 100
-    log.start(generation=1, parent=(0, 85))
+    log.start(generation=1, parent=(0, 85), attempt=1)
+    log.steps(86, 170)
+    log.finish(170)
+    return log.events
+
+
+def restarted_job() -> list[AnyEvent]:
+    """Rank 1 is killed after step 120; the gang restarts in place from step 85, and finishes."""
+    log = Log()
+    log.start()
+    log.evaluate(0)
+    log.steps(1, 120)
+    log.restart(120, parent=(0, 85))
     log.steps(86, 170)
     log.finish(170)
     return log.events

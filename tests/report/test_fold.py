@@ -182,7 +182,7 @@ def test_a_restart_hides_what_the_abandoned_branch_did_after_the_branching_step(
     assert report.step == 170
     assert [(c.step, c.generation) for c in report.checkpoints] == [(85, 0), (170, 1)]
     assert report.generations[0].last_step == 120
-    assert report.generations[1].why == "rank 1 on node 1 failed (killed by SIGKILL)"
+    assert report.generations[1].why == "rank 1 on node 1 was killed by SIGKILL"
     assert [g.outcome for g in report.generations] == ["failed", "finished"]
 
 

@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from convoy.events.log import EventWriter
-from convoy.events.types import GenerationEnded, GenerationStarted, StepDone
+from convoy.events.types import FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.live import LiveMarker
 from convoy.report.tail import follow, lines
 from convoy.storage import Store, open_store
@@ -50,6 +50,23 @@ def test_the_log_of_a_failed_job_names_the_rank_that_ended(tmp_path: Path) -> No
 def test_following_a_job_that_nobody_runs_any_more_ends_and_says_so(tmp_path: Path) -> None:
     followed = list(follow(stored(tmp_path, running_job()), True))
     assert followed[-1] == "no run is working on this job now"
+
+
+def test_following_goes_on_over_a_restart_in_place(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "job"))
+    agent, again = EventWriter(store, 1, 0), EventWriter(store, 2, 0)
+    agent.append(FailureDetected(cause="exited", failed_node=0, worker=0, signal="SIGKILL", action="restart"))
+    agent.append(GenerationEnded(outcome="failed"))
+    agent.flush()
+    with LiveMarker(store, "blue", "TrainFlow/1"):
+        followed = follow(store, True, poll_seconds=0.01)
+        assert "the gang restarts in place" in next(followed)
+        assert "failed" in next(followed)
+        threading.Timer(
+            0.05,
+            lambda: (again.append(GenerationStarted(world_size=1)), again.append(GenerationEnded(outcome="finished"))),
+        ).start()
+        assert len(list(followed)) == 2
 
 
 def test_following_a_live_job_prints_what_comes_until_it_ends(tmp_path: Path) -> None:

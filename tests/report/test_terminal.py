@@ -22,6 +22,12 @@ def test_a_finished_job_shows_its_numbers_curves_and_text() -> None:
         assert part in text
 
 
+def test_a_path_longer_than_a_line_is_shown_whole() -> None:
+    path = "/jobs/" + 40 * "long/"
+    text = _shown(final_page(fold(finished_job(), 170), CONFIG, {"Model": path}), width=80)
+    assert path in "".join(text.split())
+
+
 def test_a_failure_is_shown_with_its_last_lines_as_they_are() -> None:
     text = _shown(live_page(fold(failed_job(), 170), CONFIG))
     assert "Rank 1 on node 1 failed at step 120" in text

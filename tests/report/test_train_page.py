@@ -125,7 +125,7 @@ def test_a_resumed_job_lists_its_generations_and_why_each_began() -> None:
     table = next(t for t in _of(page, Table) if "Why" in t.headers)
     assert table.rows[1][2:5] == (
         "step 85 of generation 0",
-        "rank 1 on node 1 failed (killed by SIGKILL)",
+        "rank 1 on node 1 was killed by SIGKILL",
         "finished, step 170",
     )
 

@@ -147,6 +147,14 @@ def appended(store: Store, prefix: str) -> bytes:
     return b"".join(store.read(name) for name in store.sizes(prefix))
 
 
+def test_a_probe_leaves_nothing_that_deleting_it_does_not_remove(store: Store) -> None:
+    store.write("a/b", b"1")
+    for _ in range(3):
+        store.probe("probes/7")
+    store.delete("probes/7")
+    assert store.sizes("") == {"a/b": 1}
+
+
 def test_appended_lines_are_visible_after_a_flush_in_their_order(store: Store) -> None:
     log = store.appender("events/0/agent")
     log.append(b"one")

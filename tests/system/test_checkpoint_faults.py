@@ -11,11 +11,11 @@ import torch
 
 from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.checkpoint.messages import Committed, PartWritten, Ready, SaveFailed
+from convoy.drills.mounts import MIB, Disk
 from convoy.storage import open_store
 from tests.checkpoint.torchless import TinyState, form
 from tests.checkpoint.writers import writers as writer_processes
 from tests.ranks import on_ranks
-from tests.system.mounts import MIB, Disk
 from tests.system.processes import children, hangs, wait_until
 
 pytestmark = pytest.mark.system

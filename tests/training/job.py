@@ -1,6 +1,5 @@
 """A real job on tiny synthetic data, whose ranks are forks of the test: everything but the interpreter's start."""
 
-import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from convoy.data.prepare import prepare
 from convoy.events.log import read_events
 from convoy.events.types import AnyEvent, Event, StepDone
 from convoy.gang.assignment import Assignment, Place
+from convoy.gang.board import Board
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, Generation, lineage, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris
@@ -88,17 +88,29 @@ class Job:
         self.fingerprint = fingerprint(manifest, self.config.data)
 
     def run(
-        self, world: int, fault: Fault | None = None, *, may_die: bool = False, prompt: bool = True, **changed: Any
+        self,
+        world: int,
+        fault: Fault | None = None,
+        *,
+        may_die: bool = False,
+        prompt: bool = True,
+        boards: Sequence[Board] | None = None,
+        **changed: Any,
     ) -> list[Outcome]:
         """Train a new generation on `world` ranks, each section of `changed` merged into the configuration.
 
-        prompt: each step waits until the save that is being written is over; False: as in earnest.
+        prompt: each step waits until the save that is being written is over; False: as in earnest. boards: each rank's.
         """
         config = self.changed(**changed)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             generation = self.form(config, world, listener.getsockname()[1])
             assignments = [self.assignment(config, generation, rank, world) for rank in range(world)]
             assignments[0] = assignments[0].model_copy(update={"listen_fd": listener.fileno()})
+            if boards is not None:
+                assignments = [
+                    assignment.model_copy(update={"board_path": board.path})
+                    for assignment, board in zip(assignments, boards, strict=True)
+                ]
             return on_ranks(world, _train_one, assignments, fault, prompt, may_die=may_die)
 
     def changed(self, **sections: Mapping[str, Any]) -> RunConfig:
@@ -131,7 +143,6 @@ class Job:
             place=place(rank, world),
             master_host="127.0.0.1",
             master_port=int(generation.rendezvous.rpartition(":")[2]),
-            agent_pid=os.getppid(),
             reason_path="",
             usd_per_hour=36.0,
         )

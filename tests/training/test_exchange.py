@@ -2,15 +2,16 @@
 
 import itertools
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch.distributed as dist
 
 from convoy.checkpoint.queue import Standing
-from convoy.training.exchange import Agreed, Exchange, StopReason
+from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
 from tests.ranks import on_ranks
 
-Offer = tuple[int, StopReason | None] | tuple[int, StopReason | None, Standing]
+Offer = tuple[int, Vote | None] | tuple[int, Vote | None, Standing]
 NOTHING = Standing()
 
 
@@ -43,13 +44,33 @@ def test_one_rank_is_enough_to_stop_all(tmp_path: Path) -> None:
 
 
 def test_all_name_the_same_reason_when_there_are_several(tmp_path: Path) -> None:
-    reasons: tuple[StopReason, ...] = ("max_hours", "max_cost_usd", "requested")
+    reasons = get_args(StopReason)
     pairs = list(itertools.product(reasons, reasons))
 
     told = exchanged([[(0, one), (0, other)] for one, other in pairs], tmp_path)
 
     assert told[0] == told[1]
     assert all(agreed.stop in pair for agreed, pair in zip(told[0], pairs, strict=True))
+
+
+@pytest.mark.parametrize("other", [r for r in get_args(Vote) if r != "preempted_unsaved"])
+def test_where_there_is_no_time_to_save_nothing_else_counts(other: Vote, tmp_path: Path) -> None:
+    told = exchanged([[(1, other), (1, "preempted_unsaved")]], tmp_path)
+
+    assert [agreed.stop for agreed in told[0] + told[1]] == ["preempted_unsaved"] * 2
+
+
+def test_one_rank_is_enough_for_all_to_save_and_nobody_stops_for_it(tmp_path: Path) -> None:
+    told = exchanged([[(1, None), (1, None)], [(1, "save"), (1, None)], [(1, None), (1, None)]], tmp_path)
+
+    nothing = Agreed(2, None, NOTHING)
+    assert told == [[nothing, Agreed(2, None, NOTHING, save=True), nothing]] * 2
+
+
+def test_a_save_and_an_end_are_both_told(tmp_path: Path) -> None:
+    told = exchanged([[(1, "save"), (1, "max_hours")]], tmp_path)
+
+    assert told == [[Agreed(2, "max_hours", NOTHING, save=True)]] * 2
 
 
 def test_what_each_rank_knows_of_the_save_under_way_is_summed(tmp_path: Path) -> None:

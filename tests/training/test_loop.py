@@ -15,6 +15,7 @@ from convoy.events.types import (
     StepDone,
     WorkerReady,
 )
+from convoy.training.loop import waited
 from convoy.training.optimizer import learning_rate
 from tests.training.job import Job, tiny
 
@@ -67,6 +68,17 @@ def test_each_rank_tells_its_own_throughput_of_all_its_tokens(job: Job) -> None:
     assert sorted((e.rank, e.step) for e in told) == [(0, 10), (0, 12), (1, 10), (1, 12)]
     assert sum(e.tokens for e in told) == 12 * 5 * 16
     assert {e.rank: e.tokens for e in told if e.step == 12} == {0: 2 * 3 * 16, 1: 2 * 2 * 16}
+
+
+def test_each_rank_tells_how_long_it_waited_for_the_others(job: Job) -> None:
+    for e in job.events(RankThroughput):
+        assert 0 < e.waited_seconds < e.seconds
+
+
+def test_what_is_not_a_rank_s_own_it_waited_and_what_is_not_known_is_nothing() -> None:
+    assert waited(0.5, 0.2) == pytest.approx(0.3)
+    assert waited(0.5, 0.6) == 0.0  # two clocks
+    assert waited(0.5, 0.0) == 0.0
 
 
 def test_the_start_is_told_by_all_ranks_and_in_order(job: Job) -> None:

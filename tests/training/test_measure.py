@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 import convoy
-from convoy.training.clock import HostClock, clock_for
+from convoy.training.clock import HostClock, OwnTime, UnknownTime, clock_for, own_time_for
 from convoy.training.measure import device_name, environment, measure_matmul, memory_peak
 from convoy.training.ranks import Ranks
 from tests.training.job import place
@@ -43,6 +43,50 @@ def test_a_clock_that_is_started_again_has_forgotten_the_step_before() -> None:
 
     assert clock.read() == {}
     assert set(before) == {"data"}
+
+
+def test_each_mark_of_a_clock_is_passed_on() -> None:
+    passed: list[None] = []
+    clock = clock_for(torch.device("cpu"), lambda: passed.append(None))
+    clock.start()
+    clock.mark("data")
+    clock.mark("forward")
+
+    assert len(passed) == 2
+
+
+def test_until_a_rank_meets_the_others_all_time_is_its_own_and_later_what_it_works() -> None:
+    own = own_time_for(torch.device("cpu"))
+    assert isinstance(own, OwnTime)
+    own.start()
+    time.sleep(0.05)
+    own.meet()
+    began = time.thread_time()
+    while time.thread_time() - began < 0.05:
+        pass
+    time.sleep(0.5)  # as a rank does while it waits
+
+    assert 0.1 <= own.read() < 0.4
+
+
+def test_a_step_after_the_other_is_measured_anew() -> None:
+    own = OwnTime()
+    own.start()
+    time.sleep(0.05)
+    own.meet()
+    own.start()
+    own.meet()
+
+    assert own.read() < 0.04
+
+
+def test_on_a_gpu_a_ranks_own_time_is_not_known() -> None:
+    own = own_time_for(torch.device("cuda", 0))
+    own.start()
+    own.meet()
+
+    assert isinstance(own, UnknownTime)
+    assert own.read() == 0.0
 
 
 @alone

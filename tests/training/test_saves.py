@@ -1,5 +1,6 @@
 """Saves beside training: what they hold, what is skipped, what fails, and what is done between them."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from convoy.events.types import (
     Restored,
     StepDone,
 )
+from convoy.gang.board import Board
 from convoy.job.lineage import CommitRef, lineage, parse_commits, places, read_history
 from convoy.report.checkpoints import alert
 from convoy.storage import Store, open_store
@@ -109,6 +111,18 @@ def test_while_the_root_takes_nothing_few_saves_are_tried_there_at_all(tmp_path:
         (6, root, tier),
     ]
     assert [(e.step, e.tier) for e in job.events(CheckpointSaved)] == [(step, tier) for step in range(1, 9)]
+
+
+def test_saves_pass_over_a_tier_that_an_agent_finds_away(tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    job = Job(str(tmp_path / "root"), tiny(train={"steps": 8}, checkpoint={"every_steps": 2, "tiers": [str(second)]}))
+
+    with contextlib.closing(Board.create(1)) as well, contextlib.closing(Board.create(2)) as board:
+        board.away({0})
+        job.run(2, boards=[well, board])
+
+    assert job.events(CheckpointFailed) == []
+    assert {(e.step, e.tier) for e in job.events(CheckpointSaved)} == {(step, f"{second}/job") for step in (2, 4, 6, 8)}
 
 
 def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_goes_on_from_there(

@@ -1,22 +1,21 @@
 """How a worker tells what went wrong."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from pydantic import ValidationError
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.config.errors import ConfigError
 from convoy.data.local import DataDamaged
-from convoy.events.types import PEER_LOST
+from convoy.events.types import OUTAGE, PEER_LOST
 from convoy.gang.assignment import EXPECTED
 from convoy.storage import StoreUnavailable
-from convoy.training.loop import TrainingFailedError
+from convoy.training.loop import LastSaveFailedError, TrainingFailedError
 from convoy.training.saver import SupersededError
-from convoy.training.worker import _fault, _tell
+from convoy.training.worker import _fault, _tell, work
+from tests.gang.light import assignment
 
 PLAIN = (ConfigError, TrainingFailedError, SupersededError, CheckpointError, DataDamaged)
 
@@ -35,10 +34,15 @@ def test_what_a_line_tells_in_full_gets_no_traceback(
 def test_an_outage_is_told_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code = _raise_and(_tell, StoreUnavailable(28, "No space left on device", "/fsx/job"), tmp_path)
 
-    assert code == EXPECTED
+    assert code == OUTAGE
     told = "the store is out of reach: [Errno 28] No space left on device: '/fsx/job'"
     assert (tmp_path / "reason").read_text() == told
     assert capfd.readouterr().err == f"{told}\n"
+
+
+def test_a_last_save_that_the_store_did_not_take_is_an_outage_that_another_attempt_may_mend(tmp_path: Path) -> None:
+    assert _raise_and(_tell, LastSaveFailedError("the last checkpoint, of step 4, was not saved"), tmp_path) == OUTAGE
+    assert (tmp_path / "reason").read_text() == "the last checkpoint, of step 4, was not saved"
 
 
 def test_a_bug_gets_a_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -65,16 +69,18 @@ def test_a_broken_installation_is_told_too(tmp_path: Path) -> None:
     assert (tmp_path / "reason").read_text().startswith("ImportError: libtorch.so")
 
 
-def test_an_assignment_that_is_none_ends_the_process() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "convoy.training.worker"],
-        input=json.dumps({}),
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "validation errors for Assignment" in done.stderr
+def test_an_assignment_that_is_none_is_a_bug() -> None:
+    with pytest.raises(ValidationError, match="validation errors for Assignment"):
+        work(b"{}", None)
+
+
+def test_a_worker_that_cannot_import_training_tells_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    told = assignment("job", tmp_path).model_dump_json().encode()
+
+    assert work(told, None, broken=OSError("libtorch.so: cannot open shared object file")) == 1
+
+    assert (tmp_path / "0.reason").read_text() == "OSError: libtorch.so: cannot open shared object file"
+    assert "libtorch.so" in capfd.readouterr().err
 
 
 def _raise_and(tell: object, error: Exception, folder: Path) -> int:

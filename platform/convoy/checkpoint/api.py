@@ -109,7 +109,7 @@ class Checkpoints:
         keep_every_steps: int | None = None,
         store: StoreConfig | None = None,
         threads: int = 4,
-        write_mb_per_second: float | None = 200.0,
+        write_mb_per_second: float | None = 100.0,
     ) -> None:
         """uri: a path that all ranks share, or `s3://bucket/prefix`.
 
@@ -343,8 +343,6 @@ class Checkpoints:
         if errors:
             raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(told) == 1 else errors[0]) from own
         steps = sorted({step for _, step, *_ in told})
-        if errors:
-            raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(told) == 1 else errors[0])
         if len(steps) > 1:
             raise CheckpointError(f"the ranks save different steps: {steps}")
         agreed = self._saves.align([view for *_, view in told])

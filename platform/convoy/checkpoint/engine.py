@@ -5,6 +5,7 @@ Nothing here decides for the gang: whether a save begins, is tried again or is o
 """
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
 from convoy.checkpoint.link import Given, Link
 from convoy.checkpoint.messages import AfterCommit, Report, SetLayout, WritePart, WriterSetup
-from convoy.checkpoint.plan import Layout, Plan, make_plan, signature
+from convoy.checkpoint.plan import Layout, Plan, Signature, make_plan, signature
 from convoy.checkpoint.queue import Attempt, Standing
 from convoy.checkpoint.staging import Staged, Stager
 from convoy.checkpoint.tree import Tree, flatten
@@ -34,6 +35,10 @@ class Checked:
     tree: Tree
     values: list[PlainValue]
     """Encoded, so that they are those of this moment."""
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        return signature(self.tree.tensors)
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ class Engine:
 
     def fits(self, state: Checked) -> bool:
         """Whether the plan is one for this state."""
-        return self._plan is not None and signature(state.tree.tensors) == self._plan.signature
+        return self._plan is not None and state.signature == self._plan.signature
 
     def check(self, state: Mapping[str, Any], *, values: bool | None = None) -> Checked:
         """The state by names. Raises CheckpointError for what cannot be saved. values: encode them; None: on rank 0."""

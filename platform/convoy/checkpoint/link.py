@@ -41,6 +41,8 @@ class Given:
     """By the monotonic clock: when the writer is taken to hang."""
     standing: Standing = field(default_factory=Standing)
     sent_to: WriterProcess | None = None
+    sent: tuple[SetLayout, WritePart] | None = None
+    """What was sent."""
     written: bool = False
     """This rank's part is, and the rest is the coordinator's, which is another rank."""
     lost: bool = False
@@ -107,7 +109,7 @@ class Link:
             for owed in self._owed.values():
                 owed.until = min(owed.until, soon)
             self._owed[given.name] = given
-            given.sent_to = writer
+            given.sent_to, given.sent = writer, (layout, request)
             writer.send(request)
 
     def hurry(self, name: str) -> None:
@@ -206,12 +208,18 @@ class Link:
             self._replace()
 
     def _give_up_hung(self) -> None:
-        """Give up a process that has not answered in time, be it for an attempt that the gang gave up long since."""
+        """Give up a process that has not answered in time, be it for an attempt that the gang gave up long since. What
+        it was sent behind that, it has not begun: a new process gets it."""
         writer, now = self._writer, time.monotonic()
-        if writer is not None and any(now > owed.until for owed in list(self._owed.values())):
-            writer.abandon()
-            self._abandoned.append(writer)
-            self._replace()
+        if writer is None or all(now <= owed.until for owed in list(self._owed.values())):
+            return
+        behind = [given for given in self._given.values() if given.name in self._owed and now <= given.until]
+        writer.abandon()
+        self._abandoned.append(writer)
+        self._replace()
+        for given in behind if self._writer is not None else ():
+            assert given.sent is not None
+            self.send(given, *given.sent)
 
     def _replace(self) -> None:
         """At most once without a part written between: after that, storage or machine are at fault, not the process."""

@@ -28,17 +28,21 @@ class Standing:
     """For each tier 1: this rank's writer process has not ended reading back there what it was last asked to."""
     copying: tuple[int, ...] = ()
     """For each tier 1: the same of copies to it."""
+    away: tuple[int, ...] = ()
+    """For each tier 1: this rank's agent finds it full or out of reach. Empty: no tier is."""
 
     def values(self) -> list[int]:
         """As they are summed over the ranks, all of which have the same tiers."""
-        return [self.failed, self.committed, self.superseded, *self.reading_back, *self.copying]
+        away = self.away or (0,) * len(self.reading_back)
+        return [self.failed, self.committed, self.superseded, *self.reading_back, *self.copying, *away]
 
     @classmethod
     def of(cls, values: Sequence[int]) -> "Standing":
         """Of what `values` gave, or of sums of that."""
         failed, committed, superseded, *counts = values
-        tiers = len(counts) // 2
-        return cls(failed, committed, superseded, tuple(counts[:tiers]), tuple(counts[tiers:]))
+        tiers = len(counts) // 3
+        reading_back, copying, away = (tuple(counts[i * tiers : (i + 1) * tiers]) for i in range(3))
+        return cls(failed, committed, superseded, reading_back, copying, away if any(away) else ())
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class SaveQueue:
         self._numbers: Iterator[int] = count()
         self._attempts: list[Attempt] = []
         self._first = FirstTier()
+        self._away: frozenset[int] = frozenset()  # tiers that some rank does not reach, as was last told
         self._undecided: set[int] = set()  # numbers of the saves that begin on whatever tier is the first one then
         self.failures = 0
         """Saves in a row that were given up."""
@@ -115,6 +120,10 @@ class SaveQueue:
         """Index of the buffer that holds the state of a step; None: no save of it is under way."""
         return next((attempt.slot for attempt in self._attempts if attempt.step == step), None)
 
+    def away(self, tier: int) -> bool:
+        """Whether some rank does not reach the tier, as was last told."""
+        return tier in self._away
+
     @property
     def first_tier(self) -> int:
         """Index of the tier that a save would begin on now."""
@@ -135,7 +144,11 @@ class SaveQueue:
         return self._begin() if len(self._attempts) == 1 else None
 
     def settle(self, sums: Standing) -> Settled:
-        """sums: of all ranks' standing of `under_way`. A commit counts even if a rank failed after its part."""
+        """sums: of all ranks' standing of `under_way`. A commit counts even if a rank failed after its part.
+
+        A save does not wait for its deadline on a tier that is away, where there is another one.
+        """
+        self._away = frozenset(tier for tier, ranks in enumerate(sums.away) if ranks)
         head = self.under_way
         if head is None:
             return Settled()
@@ -145,10 +158,10 @@ class SaveQueue:
             self.failures = 0
             self._first.committed(head.tier, moved=head.tried > 0)
             return Settled(committed=self._attempts.pop(0), start=self._begin())
-        if not sums.failed:
+        following = self._well((head.tier + 1) % self._tiers)
+        if not sums.failed and (head.tier not in self._away or following in self._away):
             return Settled()
         if head.tried + 1 < self._tiers:
-            following = (head.tier + 1) % self._tiers
             self._attempts[0] = self._attempt(head.step, head.slot, following, head.number, head.tried + 1)
             return Settled(moved=head, start=self._attempts[0])
         self.failures += 1
@@ -159,10 +172,15 @@ class SaveQueue:
         head = self.under_way
         if head is not None and head.number in self._undecided:
             self._undecided.remove(head.number)
-            tier = self._first.next
+            tier = self._well(self._first.next)
             self._first.begun(tier)
             self._attempts[0] = self._attempt(head.step, head.slot, tier, head.number)
         return self.under_way
+
+    def _well(self, tier: int) -> int:
+        """This tier or, if it is away, the next one that is not; if all are, this one."""
+        turns = ((tier + i) % self._tiers for i in range(self._tiers))
+        return next((turn for turn in turns if turn not in self._away), tier)
 
     def _attempt(self, step: int, slot: int, tier: int, number: int, tried: int = 0) -> Attempt:
         return Attempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number, tried)

@@ -38,7 +38,7 @@ from convoy.job.lineage import CommitRef
 from convoy.storage import Store
 
 IDLE_SECONDS = 2.0
-WRITING_SECONDS = 0.02
+WRITING_SECONDS = 0.1
 AWAITED_SECONDS = 0.003
 """Between two looks at the writer process: with nothing under way, with a save, and with someone who waits for it."""
 

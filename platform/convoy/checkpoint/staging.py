@@ -4,7 +4,9 @@ What only the optimizer changes is copied in the background, until its next step
 such as a BatchNorm's statistics, changes in the forward already and is copied before `stage` returns.
 """
 
-import ctypes
+import contextlib
+import functools
+import os
 import queue
 import threading
 import time
@@ -17,9 +19,12 @@ import torch
 from convoy.checkpoint.buffers import Buffer, Buffers
 from convoy.checkpoint.plan import Box, Layout, local_tensor
 
-PIECE_BYTES = 32 * 2**20
-"""Copied in one go, without Python's lock; whoever waits for the copy takes pieces too. As long as this the C library
-writes past the caches, which is faster and leaves training its own."""
+BATCH_BYTES = 64 * 2**20
+"""Copied in one go, without Python's lock; whoever waits for the copy takes batches too. Each end of one asks training
+for the lock, and holds it up."""
+
+NICENESS = 19
+"""Of the thread that copies."""
 
 SMALL_BYTES = 2**16
 """Shorter ones are copied at once: that takes less than to hand them over."""
@@ -36,7 +41,7 @@ class Staged:
         self.copied_at: float | None = None
         """When the copy was whole, by `time.perf_counter`; None: not yet."""
         self._event: torch.cuda.Event | None = None
-        self._pieces: deque[tuple[int, int, int]] = deque()
+        self._batches: deque[_Batch] = deque()
         self._kept: Any = None
         self._left = 0
         self._lock = threading.Lock()
@@ -63,28 +68,53 @@ class Staged:
         if self._event is not None:
             torch.cuda.current_stream().wait_event(self._event)
 
-    def _begin(self, moves: Sequence[tuple[torch.Tensor, torch.Tensor]], event: Any, kept: Any) -> None:
-        """moves: (from, to), both of host memory and of the same length."""
-        self._event, self._kept = event, (moves, kept)
-        for source, target in moves:
-            length, first, to = target.nbytes, source.data_ptr(), target.data_ptr()
-            for start in range(0, length, PIECE_BYTES):
-                self._pieces.append((to + start, first + start, min(PIECE_BYTES, length - start)))
-        self._left = len(self._pieces)
+    def _begin(self, moves: Iterable[tuple[torch.Tensor, torch.Tensor]], event: Any, kept: Any) -> None:
+        """moves: (from, to), both contiguous in host memory, and alike."""
+        self._event, self._kept = event, kept
+        self._batches.extend(_batches(moves))
+        self._left = len(self._batches)
         if not self._left:
             self._copied.set()
 
+    @torch.no_grad()
     def _help(self) -> None:
         while True:
             try:
-                target, source, length = self._pieces.popleft()
+                batch = self._batches.popleft()
             except IndexError:
                 return
-            ctypes.memmove(target, source, length)
+            torch._foreach_copy_(batch.targets, batch.sources)
             with self._lock:
                 self._left -= 1
                 if not self._left:
                     self._copied.set()
+
+
+class _Batch:
+    """What is copied in one go."""
+
+    def __init__(self) -> None:
+        self.sources: list[torch.Tensor] = []
+        self.targets: list[torch.Tensor] = []
+        self.bytes = 0
+
+
+def _batches(moves: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[_Batch]:
+    batches = [_Batch()]
+    for source, target in moves:
+        for some, place in zip(_cut(source), _cut(target), strict=True):
+            if batches[-1].bytes >= BATCH_BYTES:
+                batches.append(_Batch())
+            batches[-1].sources.append(some)
+            batches[-1].targets.append(place)
+            batches[-1].bytes += some.nbytes
+    return batches if batches[0].bytes else []
+
+
+def _cut(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    if tensor.nbytes <= BATCH_BYTES:
+        return [tensor]
+    return tensor.view(-1).split(BATCH_BYTES // tensor.element_size())
 
 
 class Stager:
@@ -125,13 +155,13 @@ class Stager:
         self.warm(slot, layout)
         _, buffer, targets = self._targets[slot]
         staged = Staged(slot, layout, buffer)
-        later = {tensor.untyped_storage().data_ptr() for tensor in map(local_tensor, deferred)}
+        later = _Later(deferred)
         sources = [_source(tensors, box) for box in layout.boxes]
         now, moves, on_device = list[int](), list[tuple[torch.Tensor, torch.Tensor]](), list[int]()
-        for i, source in enumerate(sources):
+        for i, (source, box) in enumerate(zip(sources, layout.boxes, strict=True)):
             if source.is_cuda:
                 on_device.append(i)
-            elif _may_wait(source, later):
+            elif _may_be_moved(source) and later.has(tensors[box.name], source):
                 moves.append((source, targets[i]))
             else:
                 now.append(i)
@@ -173,13 +203,13 @@ class Stager:
         self._buffers.close()
 
     def _copy_from_device(
-        self, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor], chosen: Sequence[int], later: set[int]
+        self, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor], chosen: Sequence[int], later: "_Later"
     ) -> torch.cuda.Event:
         """On a stream of its own; the current one waits for what may change before the optimizer's step."""
         assert self._stream is not None
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
-        waits = [i for i in chosen if sources[i].untyped_storage().data_ptr() in later]
+        waits = [i for i in chosen if later.stores(sources[i])]
         for part in (sorted(set(chosen) - set(waits)), waits):
             with torch.cuda.stream(self._stream):
                 for i in part:
@@ -191,8 +221,22 @@ class Stager:
         return event
 
     def _run(self) -> None:
+        _give_way()
         while (task := self._tasks.get()) is not None:
             task()
+
+
+def _give_way() -> None:
+    """Have this thread copy where training leaves a core idle, as ranks that wait for each other do in each step, and
+    never on several. What it has not copied by the next update is copied by who waits for it."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+    others = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # That holds for this thread, and for those that have not used torch yet: a further one takes the latter back.
+    restore = threading.Thread(target=torch.set_num_threads, args=(others,))
+    restore.start()
+    restore.join()
 
 
 def _targets(layout: Layout, buffer: Buffer) -> list[torch.Tensor]:
@@ -210,10 +254,25 @@ def _source(tensors: Mapping[str, torch.Tensor], box: Box) -> torch.Tensor:
     return local
 
 
-def _may_wait(source: torch.Tensor, later: set[int]) -> bool:
-    return (
-        source.nbytes >= SMALL_BYTES
-        and source.untyped_storage().data_ptr() in later
-        and source.is_contiguous()
-        and not (source.is_conj() or source.is_neg())
-    )
+def _may_be_moved(source: torch.Tensor) -> bool:
+    """As it lies in memory, and worth to be handed over."""
+    return source.nbytes >= SMALL_BYTES and source.is_contiguous() and not (source.is_conj() or source.is_neg())
+
+
+class _Later:
+    """Tensors that change with the optimizer's step only."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        self._tensors = {id(tensor): tensor for tensor in tensors}
+
+    def has(self, tensor: torch.Tensor, local: torch.Tensor) -> bool:
+        """Whether it is one of them, or a view of one. local: what lies on this rank."""
+        return id(tensor) in self._tensors or self.stores(local)
+
+    def stores(self, local: torch.Tensor) -> bool:
+        """Whether one of them lies in the same storage."""
+        return local.untyped_storage().data_ptr() in self._storages
+
+    @functools.cached_property
+    def _storages(self) -> set[int]:
+        return {local_tensor(tensor).untyped_storage().data_ptr() for tensor in self._tensors.values()}

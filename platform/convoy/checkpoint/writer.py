@@ -43,7 +43,7 @@ READY_SECONDS = 20.0
 """A tier that has not proven itself by then does not hold up the others."""
 
 NICENESS = 19
-"""A core that training wants too is training's; it is not even asked for when the writer wakes up (SCHED_BATCH)."""
+"""Where the system knows no idle class."""
 
 
 class Writer:
@@ -213,9 +213,11 @@ def _bind_to_parent(parent: int) -> None:
 
 
 def _give_way() -> None:
+    """A core that training wants is training's at once. Niceness alone lets the writer end its slice first, some
+    milliseconds, and ranks that exchange gradients wait for each other's wake-ups a hundred times in a step."""
     os.nice(NICENESS)
     with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _end_with(process: int) -> None:

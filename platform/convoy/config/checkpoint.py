@@ -42,7 +42,7 @@ class CheckpointConfig(Frozen):
     deadline_seconds: float = Field(900.0, gt=0, le=3600)
     """A save that is not committed by then is given up; training has gone on meanwhile. At most an hour: files older
     than that without a commit may be removed."""
-    write_mb_per_second: float | None = Field(200.0, gt=0)
+    write_mb_per_second: float | None = Field(100.0, gt=0)
     """Each rank writes a save at this pace while training goes on, in 10^6 bytes: a step beside it then hardly feels
     it; null: as fast as the storage takes it. A large part is written faster, so that it takes no more than 30 s; the
     last save, and one that another waits behind, are not held back."""

@@ -41,7 +41,8 @@ class ClusterConfig(Frozen):
     host_volumes: tuple[str, ...] = ()
     """AWS Batch: folders of the host to mount, e.g. `/fsx`."""
     shared_memory_mib: int | None = Field(None, ge=64)
-    """Size of /dev/shm. Default: by the catalog, an eighth of the instance's memory."""
+    """Size of /dev/shm. Default: an eighth of the instance's memory, or what two staged copies of a node's part of
+    the state take."""
     retries: int = Field(0, ge=0, le=4)
     """Metaflow retries of the gang's step; each resumes from the newest checkpoint."""
     minutes_between_retries: int = Field(2, ge=0)

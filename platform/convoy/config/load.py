@@ -18,7 +18,7 @@ Tree = dict[str, Any]
 
 def read_run(text: str) -> Tree:
     """The base configuration from the text of a YAML file; presets are filled in, nothing is checked yet."""
-    return _with_preset(_mapping("the configuration", text))
+    return with_preset(_mapping("the configuration", text))
 
 
 def read_overrides(text: str) -> Tree:
@@ -39,7 +39,7 @@ def read_overrides(text: str) -> Tree:
                 f"override {word!r}: must have the form key=value, e.g. train.steps=200; quote values with spaces"
             )
         tree = _laid_over(tree, _nested(*_preset_key(keys, _parse_value(key, value))))
-    return _with_preset(tree)
+    return with_preset(tree)
 
 
 def resolve(base: Tree, overrides: Tree) -> RunConfig:
@@ -104,7 +104,7 @@ def _preset_key(keys: Keys, value: Any) -> tuple[Keys, Any]:
     return (("model", "preset"), value) if keys == ("model",) and isinstance(value, str) else (keys, value)
 
 
-def _with_preset(tree: Tree) -> Tree:
+def with_preset(tree: Tree) -> Tree:
     """`model: llama-7b` or `model: {preset: llama-7b, n_layers: 2}` with the preset's file filled in."""
     model = tree.get("model")
     if isinstance(model, str):

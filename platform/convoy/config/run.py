@@ -12,6 +12,7 @@ from convoy.config.cluster import ClusterConfig
 from convoy.config.data import BpeTokenizer, BytesTokenizer, DataConfig, ShardsCorpus, SyntheticCorpus
 from convoy.config.evaluation import EvaluationConfig
 from convoy.config.model import ModelConfig, TransformerConfig
+from convoy.config.notices import NoticesConfig
 from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.report import ReportConfig
@@ -35,6 +36,7 @@ class RunConfig(Frozen):
     parallel: ParallelConfig = ParallelConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    notices: NoticesConfig = NoticesConfig()
     budget: BudgetConfig = BudgetConfig()
     cluster: ClusterConfig = ClusterConfig()
     report: ReportConfig = ReportConfig()

@@ -36,5 +36,8 @@ class TrainConfig(Frozen):
     """Append a step event each time this many steps are done."""
     threads_per_rank: int | None = Field(None, ge=1)
     """Intra-op CPU threads of a rank. Default: the host's cores divided by its ranks."""
+    node_check_seconds: float = Field(0.1, ge=0)
+    """Time spent before an attempt's first step to find a machine that is far slower than the others, about; 0 skips
+    it."""
     matmul_peak_seconds: float = Field(0.3, ge=0)
     """Time spent after the first step to measure the rate of a plain matmul on all ranks at once; 0 skips it."""

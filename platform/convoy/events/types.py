@@ -4,12 +4,27 @@ Common fields: `t` Unix time in seconds, `generation` and `node` of the writer, 
 Durations are in seconds, sizes in bytes. Losses are nats per token.
 """
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 PEER_LOST = 70
 """Exit code of a worker that failed because another rank was gone: a consequence, never the first cause."""
+
+OUTAGE = 75
+"""Exit code of a worker for which the store was out of reach: nothing is wrong with the job, and it passes."""
+
+UNFIT = 69
+"""Exit code of a worker whose machine is not fit to train: another one may be."""
+
+FailureKind = Literal[
+    "exited", "exited_early", "stopped", "hung", "link_lost", "unfit", "node_gone", "node_silent", "cut_off",
+    "agent_failed",
+]  # fmt: skip
+"""What failed first: a worker (ended, ended with success while others went on, stopped by a signal, hung, lost its
+connection though no peer had failed, found its machine unfit) or a node (its agent gone, silent, cut off from all
+others, failed itself)."""
 
 
 class Event(BaseModel):
@@ -107,6 +122,8 @@ class RankThroughput(Event):
     step: int
     tokens: int
     seconds: float
+    waited_seconds: float = 0.0
+    """Part of them in which it waited for other ranks."""
 
 
 class Evaluated(Event):
@@ -292,13 +309,155 @@ class WorkerExited(Event):
     """Its last lines of output."""
 
 
+class PeerSuspected(Event):
+    """An agent heard nothing of another one for longer than chance explains."""
+
+    kind: Literal["peer_suspected"] = "peer_suspected"
+    peer: int
+    """Its node."""
+    seconds: float
+    """Since it was last heard."""
+    phi: float
+    """Level of suspicion: that so long a silence is chance has probability 10^-phi."""
+
+
+class FailureDetected(Event):
+    """The first cause of a generation's end, and what follows (the agent of node 0; any agent that ends by itself)."""
+
+    kind: Literal["failure_detected"] = "failure_detected"
+    cause: FailureKind
+    failed_node: int
+    worker: int | None = None
+    """Its rank; None: the node as a whole."""
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: str = ""
+    """One line: the worker's last error, or what was seen of the node."""
+    log_tail: str = ""
+    """The worker's last lines of output."""
+    step: int = 0
+    """Steps it had done, as far as is known."""
+    silent_seconds: float = 0.0
+    """Since its last sign of life: the end of the process, the last progress of a worker that hangs, the last beat."""
+    action: Literal["restart", "end"] = "end"
+    """Form the next generation in place, or end this attempt."""
+    retryable: bool = True
+    """Another attempt may do better."""
+    why: str = ""
+    """Why the gang does not go on in place, where the cause alone does not tell."""
+
+
+class GangStopped(Event):
+    """No worker of this node is left, nor anything that one of them started."""
+
+    kind: Literal["gang_stopped"] = "gang_stopped"
+    seconds: float
+    """Since they were told to end, or were killed."""
+
+
+class StorageBad(Event):
+    """A tier did not take and give back a few bytes in time (the agent's probe). Training goes on."""
+
+    kind: Literal["storage_bad"] = "storage_bad"
+    tier: str
+    """URI of the job there."""
+    problem: str
+    """In one line, such as `No space left on device` or `no answer for 2.1 s`."""
+    seconds: float
+    """For which it had been asked."""
+
+
+class StorageGood(Event):
+    """A tier that was bad takes and gives bytes again."""
+
+    kind: Literal["storage_good"] = "storage_good"
+    tier: str
+    seconds: float
+    """For which it was bad."""
+
+
+class NodeChecked(Event):
+    """What a rank can do alone, measured before the first step while all ranks did the same."""
+
+    kind: Literal["node_checked"] = "node_checked"
+    seconds: float
+    """That the check took."""
+    matmul_tflops: float | None = None
+    """Best of several; None: not measured."""
+    link_bytes_per_second: float | None = None
+    """Best of the exchanges with either neighbour, as in a ring; None: there is no other rank."""
+    problem: str = ""
+    """Why this rank is not fit to train; empty: it is."""
+
+
+class SlowNode(Event):
+    """A node that the others wait for (agent of node 0); told when it begins, and with a share of 0 when it is over."""
+
+    kind: Literal["slow_node"] = "slow_node"
+    slow_node: int
+    share: float
+    """Of the others' time, that they wait for this node."""
+    seconds: float
+    """Over which that was seen."""
+
+
+class NoticeSources(Event):
+    """Where this node can learn ahead that its machine will be taken away; told once, after the first round of
+    questions. A SIGTERM, or a person's wish, is always heard, and not among them."""
+
+    kind: Literal["notice_sources"] = "notice_sources"
+    answering: list[str]
+
+
+class NoticeSeen(Event):
+    """A notice that a machine will be taken away, or may be, and what the gang does about it."""
+
+    kind: Literal["notice_seen"] = "notice_seen"
+    source: str
+    notice: Literal["end", "rebalance"]
+    action: Literal["none", "save", "save_and_end", "end"]
+    deadline: float | None = None
+    """Unix time at which the machine goes."""
+    text: str = ""
+
+
 class Stopping(Event):
     """All ranks agreed to end before the last step (rank 0)."""
 
     kind: Literal["stopping"] = "stopping"
     step: int
-    reason: Literal["max_hours", "max_cost_usd", "nonfinite", "requested"]
+    reason: Literal["max_hours", "max_cost_usd", "nonfinite", "requested", "preempted", "preempted_unsaved"]
     detail: str = ""
+
+
+class ScriptResumed(Event):
+    """A user's script told of its first step in this generation: it goes on from the one before (rank 0)."""
+
+    kind: Literal["script_resumed"] = "script_resumed"
+    step: int
+
+
+class ScriptStep(Event):
+    """How far a user's script is; not each step is told (rank 0)."""
+
+    kind: Literal["script_step"] = "script_step"
+    step: int
+    seconds: float
+    """Of a step, on average since the last such event."""
+
+
+class ScriptEvent(Event):
+    """What a user's script wants to be known."""
+
+    kind: Literal["script_event"] = "script_event"
+    name: str
+    values: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
+    """A float that is not finite is the text NaN, Infinity or -Infinity, as it is written."""
+
+    @field_validator("values")
+    @classmethod
+    def _finite(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: _written(value) for name, value in values.items()}
 
 
 class EventsDropped(Event):
@@ -313,7 +472,7 @@ class GenerationEnded(Event):
     """The agent of a node saw its workers end."""
 
     kind: Literal["generation_ended"] = "generation_ended"
-    outcome: Literal["finished", "stopped", "failed"]
+    outcome: Literal["finished", "stopped", "failed", "preempted"]
     step: int = 0
     """Steps done; meaningful from node 0."""
 
@@ -340,13 +499,31 @@ AnyEvent = Annotated[
     | ExportFailed
     | MemoryPeak
     | WorkerExited
+    | PeerSuspected
+    | FailureDetected
+    | GangStopped
+    | StorageBad
+    | StorageGood
+    | NodeChecked
+    | SlowNode
+    | NoticeSources
+    | NoticeSeen
     | Stopping
+    | ScriptResumed
+    | ScriptStep
+    | ScriptEvent
     | EventsDropped
     | GenerationEnded,
     Field(discriminator="kind"),
 ]
 
 _ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+
+def _written(value: Any) -> Any:
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def encode(event: Event) -> bytes:

@@ -1,90 +1,78 @@
-"""One node's part of a gang: form or join the generation, run the workers, append what is seen."""
+"""One node's part of a gang, from outside: enter, wait for how it ends, leave. A thread supervises the workers."""
 
-import contextlib
 import os
-import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty
 from tempfile import TemporaryDirectory
 
-from convoy.config.run import RunConfig
-from convoy.events.log import EventWriter
-from convoy.events.types import PEER_LOST, GenerationEnded, GenerationStarted, WorkerExited
-from convoy.gang.assignment import EXPECTED, STOPPED, Assignment, Outcome, Place
-from convoy.gang.workers import Worker, all_done, first_exit, start_worker, stop_workers
-from convoy.job.generations import await_generation, form_generation
+from convoy.gang import leader, member
+from convoy.gang.compiled import CompileCache
+from convoy.gang.kept_logs import KeptLogs
+from convoy.gang.notices.notice import Source
+from convoy.gang.notices.poller import Poller
+from convoy.gang.notices.sources import DrainRequest, Sigterm, TermFlag, machine_sources
+from convoy.gang.outcome import Outcome, PreemptedError
+from convoy.gang.places import threads_per_rank
+from convoy.gang.probe import Probe
+from convoy.gang.supervisor import Supervisor
+from convoy.gang.surroundings import Surroundings
+from convoy.gang.task import Node, Task
+from convoy.gang.team import Site, Team
+from convoy.gang.warm import SCRIPTS, TRAINING, Warm
+from convoy.gang.workers import environment_of_all
+from convoy.job.generations import FormationRefusedError
 from convoy.job.lineage import Generation
-from convoy.job.live import LiveMarker, check_not_live
-from convoy.job.record import ensure_record, keep_config, known_record, tier_stores
-from convoy.storage import Store, StoreUnavailable
-
-JOIN_SECONDS = {"local": 600.0, "remote": 3600.0}
-"""A node waits this long for node 0 to form the generation: it may still be copying data, or have no machine yet."""
-
-PEERS_SECONDS = 2.0
-"""When a worker failed for want of a peer, the others of this node get this long to show an earlier cause."""
-
-CLOSE_SECONDS = 5.0
-"""For what of the log is not in the storage yet when the gang is left: how it ended was flushed before."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """Who this node is in the flow."""
-
-    index: int
-    nodes: int
-    nproc_per_node: int
-    main_host: str
-    run: str
-    """Metaflow pathspec of the run."""
-    formation: str
-    """Names this attempt of this step, the same on all nodes."""
-    attempt: int
-    shares_host: bool
-    """All nodes of the gang are on this host."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the gang is to do."""
-
-    config: RunConfig
-    job: str
-    root: str
-    data_id: str
-    fingerprint: str
-    usd_per_hour: float | None
-    spent_seconds: float = 0.0
-    """Gang seconds of all earlier generations."""
-    known: bool = False
-    """The job has a record: without one, its root is not there."""
+from convoy.job.record import tier_stores
 
 
 class Gang:
-    """This node's workers of one generation. Use as a context: leaving it leaves no process behind."""
+    """This node's workers, of one generation after the other. Use as a context, in the main thread where SIGTERM is to
+    be a notice; leaving it leaves no process behind."""
 
-    def __init__(self, task: Task, node: Node) -> None:
+    def __init__(self, task: Task, node: Node, hindered: Callable[[], str | None] = lambda: None) -> None:
+        """hindered: asked often while the nodes come together, says why they will not; None: nothing is known."""
+        self._hindered = hindered
         self._task = task
         self._node = node
         self._tiers = tier_stores(task.root, task.job, task.config)
-        self.store: Store = self._tiers[0]
-        self._workers: list[Worker] = []
-        self._listener: socket.socket | None = None
+        self.store = self._tiers[0]
+        self._supervisor: Supervisor
+        self._poller: Poller
+        self._outcome: Outcome | None = None
+        self._error: Exception | None = None
+        self._ended = threading.Event()
 
     def __enter__(self) -> "Gang":
+        """Form or join the first generation. Raises what hinders it, as `leader.gather` and `member.gather`, and
+        PreemptedError if this machine has notice before all have come."""
         with ExitStack() as stack:  # undone also if a later part of this fails
-            self._folder = Path(stack.enter_context(TemporaryDirectory(prefix="convoy-")))
-            self.generation = self._form(stack) if self._node.index == 0 else self._join()
-            self._events = EventWriter(self.store, self.generation.generation, self._node.index)
-            stack.callback(_unless_out_of_reach, lambda: self._events.close(CLOSE_SECONDS))
-            stack.callback(self._stop)
-            self._events.append(self._started())
-            for local_rank in range(self._node.nproc_per_node):
-                self._workers.append(self._start(local_rank))
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="convoy-")))
+            compiled = CompileCache(self.store, folder / "compiled", keeps=self._node.leads)
+            environment = environment_of_all(threads_per_rank(self._task.config, self._node)) | compiled.environment
+            module = TRAINING if self._task.script is None else SCRIPTS
+            # First of all: what it imports takes longer than all else before a worker starts.
+            warm = stack.enter_context(Warm(environment, folder / "warm.log", module))
+            site = Site(self._task, self._node, self._tiers, folder, warm, compiled)
+            stack.enter_context(compiled)
+            if site.remote:
+                stack.enter_context(KeptLogs(self.store, folder))
+            poll_seconds = self._task.config.notices.poll_seconds
+            self._poller = stack.enter_context(Poller(self._sources(stack), poll_seconds))
+            if self._node.leads:
+                stack.enter_context(leader.holding(self._task, self._node, self.store))
+            gather = leader.gather if self._node.leads else member.gather
+            formed, peers = gather(site, self._pause)
+            stack.enter_context(peers)
+            probe = stack.enter_context(Probe(self._tiers, self._node.index))
+            self._supervisor = Supervisor(site, peers, Surroundings(site, self._poller, probe), formed)
+            thread = threading.Thread(target=self._supervise, name="agent", daemon=True)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(self._supervisor.cancel)
             self._leave = stack.pop_all()
         return self
 
@@ -92,172 +80,52 @@ class Gang:
         self._leave.close()
 
     def wait(self, seconds: float) -> Outcome | None:
-        """The outcome if the workers end within `seconds`, else None."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if all_done(self._workers):
-                stopped = any(worker.exit_code() == STOPPED for worker in self._workers)
-                return self._end(Outcome(outcome="stopped" if stopped else "finished"))
-            exited = first_exit(self._workers)
-            if exited is not None:
-                return self._fail(self._first_cause(exited))
-            time.sleep(0.05)
-        return None
-
-    def _first_cause(self, exited: WorkerExited) -> WorkerExited:
-        deadline = time.monotonic() + PEERS_SECONDS
-        while exited.exit_code == PEER_LOST and time.monotonic() < deadline:
-            time.sleep(0.05)
-            others = [w for w in self._workers if w.exit_code() != PEER_LOST]
-            exited = first_exit(others) or exited
-        return exited
-
-    def _fail(self, exited: WorkerExited) -> Outcome:
-        stop_workers(self._workers)
-        failed = Outcome(outcome="failed", message=failure_message(exited, self._node.index))
-        try:
-            self._events.append(exited)
-            return self._end(failed)
-        except StoreUnavailable as error:  # never in place of the cause
-            return failed.model_copy(
-                update={"message": f"{failed.message}\nand the event log is out of reach: {error}"}
-            )
-
-    def _end(self, outcome: Outcome) -> Outcome:
-        self._events.append(GenerationEnded(outcome=outcome.outcome))
-        self._events.flush()
-        return outcome
-
-    def _stop(self) -> None:
-        stop_workers(self._workers)
-        if self._remote:
-            _unless_out_of_reach(self._put_logs)
-
-    def _put_logs(self) -> None:
-        """Put the workers' output where it lies from the start on a shared file system."""
-        for worker in self._workers:
-            self.store.write(self._log_name(worker.rank), worker.log.read_bytes())
-
-    def _form(self, stack: ExitStack) -> Generation:
-        task, node = self._task, self._node
-        check_not_live(self.store, task.job, node.run)
-        if task.known:
-            known_record(self.store, task.config, task.fingerprint)
-        else:
-            ensure_record(self.store, task.job, task.config, task.fingerprint)
-        marker = LiveMarker(self.store, task.job, node.run).__enter__()
-        stack.callback(_unless_out_of_reach, marker.__exit__)
-        # Bound here and handed to rank 0, so that no other process can take the port in between.
-        self._listener = stack.enter_context(socket.create_server(("", 0), backlog=1024))
-        return form_generation(
-            self.store,
-            formation=node.formation,
-            nodes=node.nodes,
-            world_size=node.nodes * node.nproc_per_node,
-            config_hash=keep_config(self.store, task.config),
-            rendezvous=f"{node.main_host}:{self._listener.getsockname()[1]}",
-            others=self._tiers[1:],
-        )
-
-    def _join(self) -> Generation:
-        return await_generation(
-            self.store,
-            self._node.formation,
-            deadline_seconds=JOIN_SECONDS["remote" if self._remote else "local"],
-            poll_seconds=0.5 if self._remote else 0.05,
-            sleep=time.sleep,
-        )
-
-    def _started(self) -> GenerationStarted:
-        parent = self.generation.parent
-        return GenerationStarted(
-            run=self._node.run,
-            attempt=self._node.attempt,
-            nodes=self._node.nodes,
-            world_size=self.generation.world_size,
-            parent_generation=parent and parent.generation,
-            parent_step=parent and parent.step,
-            host=socket.gethostname(),
-            tiers=[tier.uri for tier in self._tiers],
-        )
-
-    def _start(self, local_rank: int) -> Worker:
-        node, task = self._node, self._task
-        rank = node.index * node.nproc_per_node + local_rank
-        host, _, port = self.generation.rendezvous.rpartition(":")
-        assignment = Assignment(
-            config=task.config,
-            job=task.job,
-            job_uri=self.store.uri,
-            root=task.root,
-            data_id=task.data_id,
-            fingerprint=task.fingerprint,
-            generation=self.generation.generation,
-            parent=self.generation.parent,
-            tiers=[tier.uri for tier in self._tiers],
-            place=place_of(local_rank, node, threads_per_rank(task.config, node)),
-            master_host=host,
-            master_port=int(port),
-            listen_fd=self._listener.fileno() if rank == 0 and self._listener is not None else None,
-            agent_pid=os.getpid(),
-            reason_path=str(self._folder / f"rank{rank:05d}.reason"),
-            usd_per_hour=task.usd_per_hour,
-            spent_seconds=task.spent_seconds,
-        )
-        return start_worker(assignment, (self._folder if self._remote else Path(self.store.uri)) / self._log_name(rank))
-
-    def _log_name(self, rank: int) -> str:
-        return f"logs/{self.generation.generation:06d}/{self._node.index:05d}/rank{rank:05d}.log"
+        """How the gang ended if it does within `seconds`, else None. Raises StoreUnavailable if it ended well and the
+        event log does not take it."""
+        self._ended.wait(seconds)
+        if self._error is not None:
+            raise self._error
+        return self._outcome
 
     @property
-    def _remote(self) -> bool:
-        return self.store.uri.startswith("s3://")
+    def generation(self) -> Generation:
+        """The newest one."""
+        return self._supervisor.generation
 
+    @property
+    def team(self) -> Team | None:
+        """The workers that run now; None between two generations."""
+        return self._supervisor.team
 
-def place_of(local_rank: int, node: Node, threads: int) -> Place:
-    """Where a worker of a node stands in the gang."""
-    rank = node.index * node.nproc_per_node + local_rank
-    return Place(
-        rank=rank,
-        local_rank=local_rank,
-        node=node.index,
-        nodes=node.nodes,
-        nproc_per_node=node.nproc_per_node,
-        host_rank=rank if node.shares_host else local_rank,
-        host_ranks=ranks_on_host(node),
-        threads=threads,
-    )
+    def _supervise(self) -> None:
+        try:
+            self._outcome = self._supervisor.run()
+        except Exception as error:
+            self._error = error
+        self._ended.set()
 
+    def _sources(self, stack: ExitStack) -> Sequence[Source]:
+        config = self._task.config.notices
+        sources = machine_sources(os.environ, config, self._node.notice_file)
+        if threading.current_thread() is threading.main_thread():
+            sources.append(Sigterm(stack.enter_context(TermFlag()), config.deadline_seconds))
+        if self._node.leads:
+            sources.append(DrainRequest(self.store, self._node.run))
+        return sources
 
-def ranks_on_host(node: Node) -> int:
-    """Ranks that share the cores and GPUs of the node's host."""
-    return node.nproc_per_node * (node.nodes if node.shares_host else 1)
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
-def threads_per_rank(config: RunConfig, node: Node, cores: Callable[[], int] = usable_cores) -> int:
-    """Intra-op CPU threads of a rank: the host's cores shared evenly by the ranks on it, unless configured."""
-    if config.train.threads_per_rank is not None:
-        return config.train.threads_per_rank
-    return max(1, cores() // ranks_on_host(node))
-
-
-def _unless_out_of_reach(tidy: Callable[[], object]) -> None:
-    """What is done last may not hide how the gang ended."""
-    with contextlib.suppress(StoreUnavailable):
-        tidy()
-
-
-def failure_message(exited: WorkerExited, node: int) -> str:
-    """The first cause on a node in plain words."""
-    if exited.exit_code == EXPECTED:
-        return exited.reason
-    how = f"was killed by {exited.signal}" if exited.signal else f"exited with code {exited.exit_code}"
-    lines = [f"rank {exited.worker} on node {node} {how}" + (f": {exited.reason}" if exited.reason else "")]
-    if exited.log_tail:
-        lines += ["its last lines:", *(f"  {line}" for line in exited.log_tail.splitlines())]
-    return "\n".join(lines)
+    def _pause(self, seconds: float) -> None:
+        """Before the gang is formed. Raises PreemptedError for a notice that ends the attempt, FormationRefusedError
+        for what hinders it."""
+        hindrance = self._hindered()
+        if hindrance is not None:
+            raise FormationRefusedError(hindrance)
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                notice = self._poller.notices.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                return
+            if notice.kind == "end":
+                raise PreemptedError(
+                    f"preempted: node {self._node.index} had a notice ({notice.source}): {notice.text}"
+                )

@@ -1,6 +1,4 @@
-"""What a worker is told, once, on its standard input."""
-
-from typing import Literal
+"""What a worker is told, once, when it is forked."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -36,6 +34,27 @@ class Place(BaseModel):
         return self.nodes * self.nproc_per_node
 
 
+class Script(BaseModel):
+    """A program of the user's own, which a gang's workers run in place of Convoy's training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entrypoint: str
+    """A file that ends in `.py`, by its whole path, or the name of a module."""
+    args: tuple[str, ...] = ()
+    hang_seconds: float = 600.0
+    """Once its ranks tell how far they are, none of them may say nothing for longer than this."""
+
+    @property
+    def is_file(self) -> bool:
+        return self.entrypoint.endswith(".py")
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.entrypoint.rpartition("/")[2]
+
+
 class Assignment(BaseModel):
     """A worker's whole task."""
 
@@ -58,22 +77,16 @@ class Assignment(BaseModel):
     master_host: str
     master_port: int
     listen_fd: int | None = None
-    """Rank 0's listening socket, already bound to master_port."""
-    agent_pid: int
-    """The process that started the worker, and without which it may not live."""
+    """Rank 0's listening socket, already bound to master_port: its number in the process that is asked."""
     reason_path: str
     """Where the worker leaves one line on why it failed."""
+    board_path: str | None = None
+    """Where the worker marks how far it is, and finds its agent's orders; None: nobody looks, and there are none."""
+    check_node: bool = False
+    """Check before the first step that no machine is far slower than the others."""
+    script: Script | None = None
+    """What to run; None: Convoy's training, as configured."""
     usd_per_hour: float | None = None
     """Price of the whole gang; None: not known."""
     spent_seconds: float = 0.0
     """Gang seconds of all earlier generations, failed ones too: what budgets count from."""
-
-
-class Outcome(BaseModel):
-    """How the workers of a node ended."""
-
-    model_config = ConfigDict(frozen=True)
-
-    outcome: Literal["finished", "stopped", "failed"]
-    message: str = ""
-    """For a failure: the first cause on this node, in plain words, with the worker's last lines."""

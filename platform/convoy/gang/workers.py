@@ -1,102 +1,78 @@
-"""Rank workers as processes: started with their assignment, watched, and never left behind."""
+"""Rank workers as their agent sees them: how each ended, and the event that tells why."""
 
-import contextlib
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.events.types import WorkerExited
-from convoy.gang.assignment import STOPPED, Assignment
+from convoy.gang.assignment import Assignment
+from convoy.gang.states import State, state_of
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 16_384
+_REASON_CHARACTERS = 2_000
+"""It goes in messages between agents, which have a limit, and into a title."""
 
 
 @dataclass
 class Worker:
-    """One rank's process."""
+    """One rank's process. What is known of it is brought up to date with each question, and nothing waits."""
 
     rank: int
-    process: subprocess.Popen[bytes]
     log: Path
     reason: Path
+    """Where it leaves one line on why it failed."""
+    refresh: Callable[[], object]
+    """Takes in what was told of the workers."""
+    known_pid: int | None = None
+    known_code: int | None = None
+    fate: str = ""
+    """Why it ended, or never was, where it could not tell itself."""
+
+    @property
+    def pid(self) -> int | None:
+        """None: it is not forked yet, or never will be. Another process's, perhaps, once `exit_code` is not None."""
+        self.refresh()
+        return self.known_pid
 
     def exit_code(self) -> int | None:
-        """How it ended: minus the signal's number if by one; None while it runs.
+        """How it ended: minus the signal's number if by one; None while it runs, or is not forked yet."""
+        self.refresh()
+        return self.known_code
 
-        The process is not reaped: until `stop_workers` its number is its own, and so is that of its process group.
-        """
-        if self.process.returncode is not None:
-            return self.process.returncode
-        ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            return None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-
-
-def start_worker(assignment: Assignment, log: Path) -> Worker:
-    """Start a rank. Its output goes to `log`; it dies when this process does."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    place = assignment.place
-    inherited = () if assignment.listen_fd is None else (assignment.listen_fd,)
-    with open(log, "wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "convoy.training.worker"],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **_environment(assignment)},
-            pass_fds=inherited,
-            start_new_session=True,  # its own process group, so that its whole tree can be killed
-        )
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it died at once; its exit code tells
-        process.stdin.write(assignment.model_dump_json().encode())
-        process.stdin.close()
-    return Worker(place.rank, process, log, Path(assignment.reason_path))
+    def state(self) -> State:
+        """As the kernel has it; "running" also before it is forked."""
+        if self.exit_code() is not None:
+            return "gone"
+        return "running" if self.known_pid is None else state_of(self.known_pid)
 
 
-def first_exit(workers: Sequence[Worker]) -> WorkerExited | None:
-    """The event for a worker that ended otherwise than with success, if there is one."""
-    codes = [(code, worker) for worker in workers if (code := worker.exit_code()) not in (None, 0, STOPPED)]
-    # A worker killed by a signal did not fail because of its peers; they may have failed because of it.
-    codes.sort(key=lambda pair: pair[0] is not None and pair[0] >= 0)
-    return _exit_event(codes[0][1]) if codes else None
+def exit_event(worker: Worker) -> WorkerExited:
+    """How a worker ended that has, with what it left behind. Reads its log, which may lie in the store."""
+    left = worker.reason.read_text().strip() if worker.reason.exists() else ""
+    ended = how_it_ended(worker)
+    return ended.model_copy(
+        update={"reason": (ended.reason or left)[:_REASON_CHARACTERS], "log_tail": log_tail(worker.log)}
+    )
 
 
-def all_done(workers: Sequence[Worker]) -> bool:
-    """Whether all have ended with success, at the last step or where they agreed to stop."""
-    return all(worker.exit_code() in (0, STOPPED) for worker in workers)
-
-
-def stop_workers(workers: Sequence[Worker]) -> None:
-    """Kill what still runs, with everything that any of them started, and reap it."""
-    for worker in workers:
-        if worker.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(worker.process.pid, signal.SIGKILL)
-    for worker in workers:
-        worker.process.wait()
-
-
-def _exit_event(worker: Worker) -> WorkerExited:
+def how_it_ended(worker: Worker) -> WorkerExited:
+    """The same without asking any file."""
     code = worker.exit_code()
     assert code is not None
     number = -code if code < 0 else None
     return WorkerExited(
         worker=worker.rank,
         exit_code=code if number is None else None,
-        signal=None if number is None else _signal_name(number),
-        reason=worker.reason.read_text().strip() if worker.reason.exists() else "",
-        log_tail=log_tail(worker.log),
+        signal=None if number is None else signal_name(number),
+        reason=worker.fate,
     )
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Such as SIGKILL."""
     known = {s.value: s.name for s in signal.Signals}
     return known.get(number, f"signal {number}")
 
@@ -110,11 +86,11 @@ def log_tail(log: Path) -> str:
     return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
-def _environment(assignment: Assignment) -> dict[str, str]:
-    """What must be set before torch is imported."""
-    return {
-        "OMP_NUM_THREADS": str(assignment.place.threads),
-        "LOCAL_RANK": str(assignment.place.local_rank),
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONUNBUFFERED": "1",
-    }
+def environment_of(assignment: Assignment) -> dict[str, str]:
+    """What is different for each worker of a node."""
+    return {"LOCAL_RANK": str(assignment.place.local_rank)}
+
+
+def environment_of_all(threads: int) -> dict[str, str]:
+    """What must be set before torch is imported. threads: of each worker."""
+    return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}

@@ -26,7 +26,7 @@ _TRIES = 8
 
 
 class FormationRefusedError(RuntimeError):
-    """Node 0 of this formation will form no generation; the text is its reason."""
+    """The nodes of this formation do not come together, or it has ended already; the text is the reason."""
 
 
 class GenerationLostError(RuntimeError):
@@ -57,14 +57,17 @@ def form_generation(
     rendezvous: str,
     others: Sequence[Store] = (),
     origin: Origin | None = None,
+    control: str = "",
+    token: str = "",
 ) -> Generation:
     """Create the job's next generation, on from the newest commit that counts on any tier.
 
     origin: what was restored already, to go on from that instead, whatever the generation before has committed since;
     one that was formed since stands, which is a GenerationLostError.
-    store: the root. others: the further tiers, which are told of the generation too. Raises GenerationLostError,
-    CommitsLostError, and StoreUnavailable if any tier is out of reach: it may hold the newest commit; ConfigError if
-    one that does was left out, or a tier does not keep what commits stand on.
+    store: the root. others: the further tiers, which are told of the generation too. control, token: how the agents
+    of the other nodes reach node 0's. Raises GenerationLostError, CommitsLostError, and StoreUnavailable if any tier is
+    out of reach: it may hold the newest commit; ConfigError if one that does was left out, or a tier does not keep what
+    commits stand on.
     """
     for _ in range(_TRIES):
         history = full_history(store, others)
@@ -83,6 +86,8 @@ def form_generation(
                     created=time.time(),
                     rendezvous=rendezvous,
                     tiers=tuple(tier.uri for tier in others),
+                    control=control,
+                    token=token,
                 )
                 _create(store, ours, others)
                 return ours
@@ -154,19 +159,29 @@ def await_generation(
     """
     waited, others = 0.0, set[str]()
     while waited < deadline_seconds:
+        # First: of a gang that has ended already only this tells why.
+        refused = refusal_of(store, formation)
+        if refused is not None:
+            raise FormationRefusedError(refused)
         found = _newest_of(store, formation, others)
         if found is not None:
             return found
-        with contextlib.suppress(ObjectMissing):
-            raise FormationRefusedError(store.read(_refusal(formation)).decode())
         sleep(poll_seconds)
         waited += poll_seconds
     raise TimeoutError(f"node 0 formed no generation of {formation} within {deadline_seconds:.0f} s")
 
 
 def refuse_formation(store: Store, formation: str, reason: str) -> None:
-    """Tell the other nodes of a formation that its generation will not come. No harm if it is there already."""
+    """Tell the other nodes of a formation that nothing will come of it, or more."""
     store.write(_refusal(formation), reason.encode())
+
+
+def refusal_of(store: Store, formation: str) -> str | None:
+    """Why nothing comes of a formation; None: nobody said so."""
+    try:
+        return store.read(_refusal(formation)).decode()
+    except ObjectMissing:
+        return None
 
 
 def _refusal(formation: str) -> str:
@@ -250,6 +265,7 @@ __all__ = [
     "form_generation",
     "full_history",
     "generation_name",
+    "refusal_of",
     "refuse_formation",
     "rewind",
 ]

@@ -51,6 +51,10 @@ class Generation(BaseModel):
     """`host:port` of rank 0's store."""
     tiers: tuple[str, ...] = ()
     """URIs of the further tiers, which its commits may lie on alone."""
+    control: str = ""
+    """`host:port` where node 0's agent listens for the others'."""
+    token: str = ""
+    """What an agent shows that connects there: who reads the job's root is of the gang."""
 
     @property
     def name(self) -> str:

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 from convoy.catalog.instances import Instance, instance
 from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
+from convoy.launch.sizing import memory_mib, shared_memory_mib
+from convoy.launch.support import world
 
-MEMORY_SHARE = 0.85
-"""Of an instance's nominal memory: the rest is the kernel's, the kubelet's (which Karpenter assumes to be 7.5 %
-before its own reserve) and the 10 GiB of huge pages of EFA."""
 MIB_IN_MB = 1024**2 / 1000**2
 EFA_HUGE_PAGES = "5120Mi"
 """libfabric maps its bounce buffers into 2 MiB pages, which EKS hands out only on request."""
@@ -42,17 +41,19 @@ def step_decorators(config: RunConfig) -> StepDecorators:
     if cluster.backend == "local" or cluster.instance_type is None:
         return StepDecorators(gang=retry, ordinary=())
     machine = instance(cluster.instance_type)
-    compute = _batch_gang(cluster, machine) if cluster.backend == "batch" else _kubernetes_gang(cluster, machine)
+    shared = shared_memory_mib(config, world(config), machine)
+    gang = _batch_gang if cluster.backend == "batch" else _kubernetes_gang
+    compute = gang(cluster, machine, shared)
     ordinary = _batch_ordinary(cluster) if cluster.backend == "batch" else _kubernetes_ordinary(cluster)
     return StepDecorators(gang=(compute, _environment(), _timeout(cluster), *retry), ordinary=(ordinary,))
 
 
-def _batch_gang(cluster: ClusterConfig, machine: Instance) -> Decorator:
+def _batch_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> Decorator:
     arguments = {
         "cpu": machine.vcpus,
         "gpu": machine.gpu.count,
-        "memory": int(machine.memory_gib * 1024 * MEMORY_SHARE),
-        "shared_memory": _shared_memory_mib(cluster, machine),
+        "memory": memory_mib(machine),
+        "shared_memory": shared_mib,
         "queue": cluster.queue,
         # A single node has no peers to reach, and Metaflow would mount one adapter only.
         "efa": machine.efa_interfaces if cluster.nodes > 1 else 0,
@@ -70,13 +71,13 @@ def _batch_common(cluster: ClusterConfig) -> dict[str, Any]:
     return {"image": cluster.image, "iam_role": cluster.iam_role, "host_volumes": list(cluster.host_volumes)}
 
 
-def _kubernetes_gang(cluster: ClusterConfig, machine: Instance) -> Decorator:
+def _kubernetes_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> Decorator:
     arguments = {
         # The kubelet and the daemons of a node need a little of it.
         "cpu": machine.vcpus - max(1, machine.vcpus // 16),
         "gpu": machine.gpu.count,
-        "memory": int(machine.memory_gib * 1024 * MEMORY_SHARE * MIB_IN_MB),
-        "shared_memory": _shared_memory_mib(cluster, machine),
+        "memory": int(memory_mib(machine) * MIB_IN_MB),
+        "shared_memory": shared_mib,
         "node_selector": _node_selector(cluster, machine),
         "extended_resources": _efa_resources(machine),
     }
@@ -113,10 +114,6 @@ def _efa_resources(machine: Instance) -> dict[str, str]:
     if machine.efa_interfaces == 0:
         return {}
     return {"vpc.amazonaws.com/efa": str(machine.efa_interfaces), "hugepages-2Mi": EFA_HUGE_PAGES}
-
-
-def _shared_memory_mib(cluster: ClusterConfig, machine: Instance) -> int:
-    return cluster.shared_memory_mib or machine.memory_gib * 1024 // 8
 
 
 def _environment() -> Decorator:

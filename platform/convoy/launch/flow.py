@@ -1,10 +1,11 @@
 """What makes a flow a Convoy flow: its configuration checked, its steps put on the cluster, before anything starts."""
 
 import json
+import os
 import sys
 from typing import Any
 
-from metaflow import FlowMutator, Step, namespace
+from metaflow import FlowMutator, Step, StepMutator, namespace
 from metaflow._vendor import click
 from metaflow.exception import MetaflowNotFound
 from metaflow.util import get_latest_run_id
@@ -16,9 +17,11 @@ from convoy.launch.cluster import step_decorators
 from convoy.launch.describe import describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
 from convoy.launch.parse import say_and_exit
-from convoy.launch.preflight import check_job_is_free, named_job, on_this_host, preflight
+from convoy.launch.preflight import check_job_is_free, named_job, notice_line, on_this_host, preflight
+from convoy.launch.support import check_cluster
 
-GANG_STEP = "train"
+GANG = "convoy_gang"
+"""The decorator of the steps that the gang's machines are for."""
 
 _LAUNCHES = ("run", "create")
 _NEVER_REMOTE = ("start", "end")
@@ -50,6 +53,30 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
         _add_decorators(mutable_flow, config)
 
 
+class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
+    """Step decorator beside `@convoy_gang` in a flow of your own: the machines, the size of /dev/shm, the retries and
+    the time limit that `cluster:` asks for. `@convoy_machines("machines")`: the flow's Config of that name has them.
+
+    What cannot work, or does not fit the machines, ends the command before the run exists: one line, exit code 2.
+    """
+
+    def init(self, config: str = "run") -> None:
+        self._config = config
+
+    def mutate(self, mutable_step: Any) -> None:
+        command, configs = click.get_current_context(), dict(mutable_step.flow.configs)
+        try:
+            if self._config not in configs:
+                raise ConfigError(f"@convoy_machines: the flow has no Config {self._config}; {_known(configs)}")
+            config = resolve(_plain(configs[self._config]), {})
+            if command.info_name in _LAUNCHES:
+                check_cluster(config, _datastore(command))
+        except ConfigError as error:
+            say_and_exit(error)
+        for decorator in step_decorators(config).gang:
+            mutable_step.add_decorator(decorator.name, deco_kwargs=decorator.arguments, duplicates=mutable_step.IGNORE)
+
+
 def flow_config(configs: dict[str, Any]) -> RunConfig:
     """The checked configuration of a flow, from the values of its Configs `run` and `set`. Raises ConfigError."""
     return on_this_host(resolve(_plain(configs["run"]), _plain(configs["set"])), local_gpus())
@@ -66,6 +93,8 @@ def _check(command: Any, config: RunConfig) -> None:
     if finished is not None:
         print(finished)
         raise SystemExit(0)
+    if command.info_name == "run":  # what is created prints its own description, for programs to read
+        print(notice_line(config, os.environ), flush=True)
 
 
 def _check_resume(command: Any, config: RunConfig) -> None:
@@ -86,8 +115,13 @@ def _add_decorators(mutable_flow: Any, config: RunConfig) -> None:
     for name, step in mutable_flow.steps:
         if name in _NEVER_REMOTE:
             continue
-        for decorator in wanted.gang if name == GANG_STEP else wanted.ordinary:
+        gang = any(known == GANG for known, *_ in step.decorator_specs)
+        for decorator in wanted.gang if gang else wanted.ordinary:
             step.add_decorator(decorator.name, deco_kwargs=decorator.arguments, duplicates=step.IGNORE)
+
+
+def _known(configs: dict[str, Any]) -> str:
+    return f"it has {', '.join(sorted(configs))}" if configs else "it has none"
 
 
 def _datastore(command: Any) -> str | None:

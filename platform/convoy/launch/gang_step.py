@@ -3,41 +3,38 @@
 Node 0's card is the live one, drawn from the event log; the other nodes' cards say where that is.
 """
 
-import time
-
-from convoy.events.types import PEER_LOST, WorkerExited
-from convoy.gang.agent import Gang, Node, Task, failure_message
-from convoy.gang.assignment import Outcome
+from convoy.gang.agent import Gang
+from convoy.gang.outcome import Outcome, PreemptedError
+from convoy.gang.task import Node, Task
+from convoy.job.record import job_store
+from convoy.launch.hindrance import Hindrance
 from convoy.launch.live_card import Draw, LiveCard, Watch
 from convoy.report.page import Callout, Heading, Page, Text
-from convoy.storage import StoreUnavailable
-
-CAUSE_SECONDS = 3.0
-"""Node 0 waits this long for another node to tell why its workers lost a peer."""
 
 FOREVER = 3600.0
 
 
 class GangFailedError(Exception):
-    """The gang failed; the text tells the first cause."""
+    """The gang failed; the text tells the first cause, and is the same on all nodes."""
 
 
 def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str) -> None:
-    """Run to the end of this node's workers. Raises GangFailedError. live_task: pathspec of node 0's task."""
+    """Run to the end of the gang. Raises GangFailedError, PreemptedError. live_task: pathspec of node 0's task."""
     if node.index == 0:
         _run_first(task, node, draw)
     else:
         _run_other(task, node, draw, live_task)
 
 
-def pointer_page(task: Task, node: Node, live_task: str, failure: str = "") -> Page:
+def pointer_page(task: Task, node: Node, live_task: str, ended: Outcome | None = None) -> Page:
     """What the cards of all nodes but the first say."""
-    ranks = f"ranks {node.index * node.nproc_per_node} to {(node.index + 1) * node.nproc_per_node - 1}"
+    ranks = f"ranks {node.first_rank} to {node.first_rank + node.nproc_per_node - 1}"
+    bad = ended is not None and ended.outcome in ("failed", "preempted")
     return Page(
-        task.config.model.name,
+        task.config.model.name if task.script is None else task.script.name,
         (
             Heading(f"Node {node.index} of {node.nodes}", level=1),
-            *((Callout("Failed", failure),) if failure else ()),
+            *((Callout(ended.outcome.capitalize(), ended.message),) if ended is not None and bad else ()),
             Text(f"Job {task.job}, {ranks if node.nproc_per_node > 1 else f'rank {node.index}'}", quiet=True),
             Text(f"The live card of the whole gang is on node 0: {live_task}"),
         ),
@@ -45,26 +42,25 @@ def pointer_page(task: Task, node: Node, live_task: str, failure: str = "") -> P
 
 
 def _run_first(task: Task, node: Node, draw: Draw) -> None:
-    with Gang(task, node) as gang:
-        watch = Watch.of(gang.store, task.config)
+    with Gang(task, node, Hindrance(job_store(task.root, task.job, task.config), node)) as gang:
+        watch = Watch.of(gang.store, task.config, task.script)
         with LiveCard(watch, draw, task.config.report.card_refresh_seconds) as card:
             outcome = _until_the_end(gang)
-        if outcome.outcome == "failed":
-            message = _first_cause(watch, gang.generation.generation, outcome)
+        if outcome.outcome in ("failed", "preempted"):
             card.finish(force=True)
-            raise GangFailedError(message)
+            raise _error(outcome)
     card.finish(force=False)
 
 
 def _run_other(task: Task, node: Node, draw: Draw, live_task: str) -> None:
     with Gang(task, node) as gang:
         # Drawn when the workers have started: a card takes a second of a core, which they need now.
-        outcome = gang.wait(task.config.report.card_refresh_seconds)
+        gang.wait(task.config.report.card_refresh_seconds)
         draw(pointer_page(task, node, live_task), False)
-        outcome = outcome or _until_the_end(gang)
-        if outcome.outcome == "failed":
-            draw(pointer_page(task, node, live_task, outcome.message), True)
-            raise GangFailedError(outcome.message)
+        outcome = _until_the_end(gang)
+        if outcome.outcome in ("failed", "preempted"):
+            draw(pointer_page(task, node, live_task, outcome), True)
+            raise _error(outcome)
 
 
 def _until_the_end(gang: Gang) -> Outcome:
@@ -74,17 +70,5 @@ def _until_the_end(gang: Gang) -> Outcome:
             return outcome
 
 
-def _first_cause(watch: Watch, generation: int, own: Outcome) -> str:
-    """What this node saw; where that is only a lost peer, what the peer's node tells within CAUSE_SECONDS."""
-    deadline = time.monotonic() + CAUSE_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            events = watch.poll()
-        except StoreUnavailable:
-            break
-        exits = [e for e in events if isinstance(e, WorkerExited) and e.generation == generation]
-        causes = [e for e in exits if e.exit_code != PEER_LOST]
-        if causes:
-            return failure_message(causes[0], causes[0].node)
-        time.sleep(0.1)
-    return own.message
+def _error(ended: Outcome) -> GangFailedError | PreemptedError:
+    return (PreemptedError if ended.outcome == "preempted" else GangFailedError)(ended.message)

@@ -30,6 +30,13 @@ def check_interpreter() -> None:
         )
 
 
+def this_interpreter() -> str:
+    """Path of this interpreter, under the name `python` where it has that too: by which Metaflow finds it."""
+    here = Path(sys.executable)
+    usual = here.with_name("python")
+    return str(usual if usual.exists() and usual.samefile(here) else here)
+
+
 def use_this_interpreter() -> None:
     """Put this interpreter's folder first on PATH, where a `python` in it is this interpreter."""
     folder, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")

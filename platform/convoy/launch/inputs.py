@@ -16,18 +16,22 @@ from pathlib import Path
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
+from convoy.launch.host import local_gpus
+from convoy.launch.sizing import check_host, host_memory_mib
 
 FILES_LOOKED_AT = 10_000
 """At most so many files of a corpus are tried before the run; the others when they are read."""
 
 
 def check_inputs(config: RunConfig) -> None:
-    """Raise ConfigError for what the run would read and cannot, or for a root without room for the token shards."""
+    """Raise ConfigError for what the run would read and cannot, for a root without room for the token shards, or for a
+    host without the memory for the state."""
     from convoy.data.precheck import precheck
 
     precheck(config.data, config.model.vocab_size)
     _check_readable(config)
     _check_space(config)
+    check_host(config, local_gpus(), host_memory_mib())
     if isinstance(config.model, CustomModelConfig):
         _check_importable(config.model)
     elif config.model.init_from is not None:

@@ -13,10 +13,13 @@ from typing import Any
 from convoy.config.run import RunConfig
 from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent
+from convoy.gang.assignment import Script
 from convoy.report.fold import fold
 from convoy.report.page import Page
+from convoy.report.script_page import script_page
 from convoy.report.tail import progress_line
 from convoy.report.train_page import live_page
+from convoy.report.train_report import TrainReport
 from convoy.storage import Store
 
 Draw = Callable[[Page, bool], None]
@@ -25,6 +28,9 @@ Draw = Callable[[Page, bool], None]
 PATIENCE_SECONDS = 20.0
 """At the end, a drawing that is under way gets this long."""
 
+LAST_SECONDS = 60.0
+"""And so long the last one: Metaflow makes a card in a process of its own."""
+
 
 @dataclass
 class Watch:
@@ -32,12 +38,14 @@ class Watch:
 
     reader: EventReader
     config: RunConfig
+    script: Script | None = None
     events: list[AnyEvent] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, store: Store, config: RunConfig) -> "Watch":
-        return cls(EventReader(store), config)
+    def of(cls, store: Store, config: RunConfig, script: Script | None = None) -> "Watch":
+        """script: what the workers run; None: Convoy's training."""
+        return cls(EventReader(store), config, script)
 
     def poll(self) -> list[AnyEvent]:
         """Everything known now, by time. Raises StoreUnavailable."""
@@ -46,6 +54,10 @@ class Watch:
             if new:
                 self.events = sorted([*self.events, *new], key=lambda e: e.t)
             return self.events
+
+    def report(self) -> TrainReport:
+        """What is known now. Raises StoreUnavailable."""
+        return fold(self.poll(), self.config.train.steps if self.script is None else None)
 
 
 class LiveCard:
@@ -56,6 +68,7 @@ class LiveCard:
         self._draw = draw
         self._seconds = seconds
         self._config: dict[str, Any] = watch.config.model_dump(mode="json")
+        self._script = watch.script
         self._said = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="live card", daemon=True)
@@ -69,8 +82,10 @@ class LiveCard:
         self._thread.join(PATIENCE_SECONDS)
 
     def finish(self, *, force: bool) -> None:
-        """The last drawing; call it after the `with` block."""
-        self._safely(force)
+        """The last drawing; call it after the `with` block. Where the root hangs it is given up."""
+        last = threading.Thread(target=self._safely, args=(force,), name="last card", daemon=True)
+        last.start()
+        last.join(LAST_SECONDS)
 
     def _go_on(self) -> None:
         while not self._done.wait(self._seconds):
@@ -78,11 +93,14 @@ class LiveCard:
 
     def _safely(self, force: bool) -> None:
         try:
-            report = fold(self._watch.poll(), self._watch.config.train.steps)
+            report = self._watch.report()
             self._say(progress_line(report))
-            self._draw(live_page(report, self._config), force)
+            self._draw(self._page(report), force)
         except Exception as error:
             print(f"the card was not drawn: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+    def _page(self, report: TrainReport) -> Page:
+        return live_page(report, self._config) if self._script is None else script_page(report, self._script.name)
 
     def _say(self, line: str) -> None:
         if line != self._said:

@@ -3,7 +3,7 @@
 import contextlib
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,11 +48,11 @@ def on_this_host(config: RunConfig, gpus: int) -> RunConfig:
 
 
 def spent_seconds(store: Store) -> float:
-    """Gang seconds of all generations so far, from the event log."""
+    """Gang seconds of all generations so far, from the event log: what the card shows as the job's time."""
     from convoy.events.log import read_events  # every task imports this module, and few ask for this
     from convoy.report.fold import fold
 
-    return sum(generation.seconds for generation in fold(read_events(store)).generations)
+    return fold(read_events(store)).wall_seconds
 
 
 def named_job(option: str | None, tags: Sequence[str]) -> str | None:
@@ -82,6 +82,16 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
             return _check_job(config, job)
         _check_root(config)
     return None
+
+
+def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str:
+    """Which sources tell ahead that this machine is taken away, where the gang runs on it; each node of another gang
+    tells by itself."""
+    if config.cluster.backend != "local":
+        return "convoy: each node tells in its log, and on the card, which of its sources of notices answer"
+    from convoy.gang.notices import machine
+
+    return f"convoy: {machine.in_words(machine.standings(environ))}"
 
 
 def check_job_is_free(config: RunConfig, job: str) -> None:

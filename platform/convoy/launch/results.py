@@ -39,7 +39,13 @@ def metrics(report: TrainReport) -> dict[str, Any]:
         "tokens_per_second": report.tokens_per_second.model_dump() if report.tokens_per_second else None,
         "skipped_steps": report.skipped_steps,
         "wall_seconds": report.wall_seconds,
+        "goodput": report.goodput.share if report.goodput else None,
     }
+
+
+def incidents(report: TrainReport) -> list[dict[str, Any]]:
+    """What went wrong and how the job went on, oldest first, as plain data: the fields of `report.Incident`."""
+    return [incident.model_dump(mode="json") for incident in report.incidents]
 
 
 def _ref(checkpoint: Checkpoint) -> CommitRef:

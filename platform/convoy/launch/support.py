@@ -9,6 +9,7 @@ from convoy.catalog.prices import Price, price
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
+from convoy.launch.sizing import check_machine
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
 BATCH_ONLY = ("queue", "iam_role", "host_volumes")
@@ -74,15 +75,22 @@ def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) 
     datastore: Metaflow's datastore type (`local`, `s3`, ...), None where it is not known.
     local_gpus: as in `world`.
     """
-    if config.cluster.backend != "local":
-        for demand in _REMOTE:
-            demand(config)
-        _datastore_is_s3(config, datastore)
+    check_cluster(config, datastore)
     _locations_are_real(config)
     _tiers_are_elsewhere(config)
-    _ranks_fit(config, world(config, local_gpus))
+    check_ranks(config, world(config, local_gpus))
     _ranks_have_local_gpus(config, local_gpus)
     _budget_has_price(config)
+
+
+def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
+    """The part of it that `cluster:` alone decides."""
+    if config.cluster.backend == "local":
+        return
+    for demand in _REMOTE:
+        demand(config)
+    _datastore_is_s3(config, datastore)
+    check_machine(config, world(config), instance(_instance_type(config)))
 
 
 def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
@@ -238,7 +246,8 @@ def _locations(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "data.corpus.path", config.data.corpus.path
 
 
-def _ranks_fit(config: RunConfig, ranks: World) -> None:
+def check_ranks(config: RunConfig, ranks: World) -> None:
+    """Raises ConfigError if so many ranks cannot share the batch or the shards."""
     batch, shard = config.train.global_batch, config.parallel.shard_size
     if batch < ranks.size:
         raise ConfigError(f"train.global_batch = {batch}: must be at least the number of ranks, {ranks}")

@@ -7,12 +7,16 @@ from convoy.events.types import (
     CheckpointSaved,
     Evaluated,
     ModelBuilt,
+    NoticeSources,
     Restored,
     SampleText,
+    ScriptStep,
     StepDone,
     WorkerReady,
 )
-from convoy.report import checkpoints, throughput
+from convoy.report import checkpoints, throughput, troubles
+from convoy.report.goodput import goodput
+from convoy.report.incidents import incidents
 from convoy.report.lineage import lineage, surviving
 from convoy.report.outcome import generations, outcome_of
 from convoy.report.timeline import timeline
@@ -45,6 +49,7 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
     steps = [e for e in branch if isinstance(e, StepDone)]
     outcome = outcome_of(events)
     formed = generations(events)
+    attempt = troubles.newest_attempt(formed)
     measured, ranks = throughput.measured_steps(branch)
     rate = throughput.gang_rate(measured)
     hardware = throughput.hardware(newest)
@@ -54,12 +59,13 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
     rows = throughput.rank_rows(newest)
     pace, pace_steps = _pace([s for s in steps if s.generation == last])
     kept = checkpoints.checkpoints(events, branch)
+    spent = goodput(events, formed)
     step = _steps_done(branch, formed[-1].parent_step if formed else None)
     return TrainReport(
         outcome=outcome,
         started=min((e.t for e in events), default=None),
         last_event=max((e.t for e in events), default=None),
-        wall_seconds=sum(g.seconds for g in formed),
+        wall_seconds=spent.seconds if spent else 0.0,
         step=step,
         target_steps=target_steps,
         eta_seconds=_eta(outcome, step, target_steps, pace),
@@ -82,8 +88,15 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
         tiers=checkpoints.tiers(events, kept),
         saves=checkpoints.counts(events),
         alert=checkpoints.alert(events),
+        storage_troubles=troubles.storage_troubles(events, formed),
+        slow_nodes=troubles.slow_nodes(newest),
         restores=_restores(events),
         generations=formed,
+        incidents=incidents(events, formed),
+        goodput=spent,
+        notice_sources={
+            e.node: tuple(e.answering) for e in events if isinstance(e, NoticeSources) and e.generation in attempt
+        },
         skipped_steps=sum(s.skipped for s in steps),
         samples=_samples(branch),
         startup=_startup(newest),
@@ -99,7 +112,7 @@ def _step(e: StepDone) -> Step:
 
 
 def _steps_done(branch: Sequence[AnyEvent], parent_step: int | None) -> int:
-    done = (e.step for e in branch if isinstance(e, StepDone | CheckpointSaved | Restored))
+    done = (e.step for e in branch if isinstance(e, StepDone | ScriptStep | CheckpointSaved | Restored))
     return max(done, default=parent_step or 0)
 
 

@@ -2,31 +2,43 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from convoy.events.types import AnyEvent, GenerationStarted, Restored
+from convoy.events.types import AnyEvent, GenerationStarted, Restored, ScriptResumed
 
 Branch = Mapping[int, float]
 """Last step that counts, for each generation of the lineage."""
+
+
+def by_generation(events: Iterable[AnyEvent]) -> dict[int, list[AnyEvent]]:
+    """The events of each generation, in order."""
+    found: dict[int, list[AnyEvent]] = {}
+    for event in events:
+        found.setdefault(event.generation, []).append(event)
+    return dict(sorted(found.items()))
 
 
 def starts(events: Iterable[AnyEvent]) -> dict[int, GenerationStarted]:
     """The start of each generation in order: node 0's, or another node's while node 0's is missing.
 
     Its parent is the commit that was restored: an older one than it was formed to go on from, where that was damaged.
+    Of a script that is the step it went on from, which it saved itself.
     """
     found: dict[int, GenerationStarted] = {}
-    restored: dict[int, Restored] = {}
+    restored: dict[int, tuple[int, int]] = {}
     for event in events:
         if isinstance(event, GenerationStarted) and (event.generation not in found or event.node == 0):
             found[event.generation] = event
         elif isinstance(event, Restored):
-            restored[event.generation] = event
+            restored[event.generation] = event.from_generation, event.step
+        elif isinstance(event, ScriptResumed):
+            restored[event.generation] = event.generation - 1, event.step
     return {generation: _from(start, restored.get(generation)) for generation, start in sorted(found.items())}
 
 
-def _from(start: GenerationStarted, restored: Restored | None) -> GenerationStarted:
+def _from(start: GenerationStarted, restored: tuple[int, int] | None) -> GenerationStarted:
     if restored is None:
         return start
-    return start.model_copy(update={"parent_generation": restored.from_generation, "parent_step": restored.step})
+    generation, step = restored
+    return start.model_copy(update={"parent_generation": generation, "parent_step": step})
 
 
 def lineage(events: Sequence[AnyEvent]) -> Branch:

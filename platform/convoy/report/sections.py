@@ -6,9 +6,9 @@ from typing import Any
 import yaml
 
 from convoy.report import charts, checkpoint_sections, numbers
-from convoy.report.outcome import exit_words
+from convoy.report.causes import happened, in_words, more, subject
 from convoy.report.page import Block, Callout, Code, Entry, Heading, Progress, Table, Text, Timeline
-from convoy.report.train_report import TrainReport
+from convoy.report.train_report import FirstCause, TrainReport
 
 _TIMELINE_ENTRIES = 40
 _GO_ON = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
@@ -17,19 +17,31 @@ _GO_ON = "Its state is saved: start the job again to go on, with a higher limit 
 def verdict(report: TrainReport) -> tuple[Block, ...]:
     """What went wrong, or why it stopped early; nothing for a job that runs or has finished."""
     outcome, at = report.outcome, f"at step {report.step:,}"
-    if outcome.state == "stopped":
-        return (Callout(f"Stopped {at}", f"{_sentence(outcome.reason)} {_GO_ON}", "warning"),)
-    if outcome.state != "failed":
-        return ()
-    cause = outcome.cause
+    match outcome.state:
+        case "stopped":
+            return (Callout(f"Stopped {at}", f"{_sentence(outcome.reason)} {_GO_ON}", "warning"),)
+        case "preempted":
+            return (Callout(f"Preempted {at}", f"{_sentence(outcome.reason)} {_kept(report)}", "warning"),)
+        case "failed":
+            return _failed(outcome.cause, report)
+        case "running" if outcome.cause is not None:
+            return (Callout("Restarting in place", f"{_sentence(in_words(outcome.cause))} {_kept(report)}", "warning"),)
+    return ()
+
+
+def _failed(cause: FirstCause | None, report: TrainReport) -> tuple[Block, ...]:
+    at = f"at step {report.step:,}"
     if cause is None:
         return (Callout(f"Failed {at}", "No worker's end was seen, so the first cause is not known."),)
-    title = f"Rank {cause.rank} on node {cause.node} failed {at}"
-    why = f"{_sentence(exit_words(cause))} {_sentence(cause.reason)}".strip()
-    kept = report.checkpoints[-1].step if report.checkpoints else None
-    goes_on = "No checkpoint exists yet." if kept is None else f"The newest checkpoint holds step {kept:,}."
+    title = f"{subject(cause).capitalize()} {happened(cause)} {at}"
+    why = " ".join(filter(None, (_sentence(more(cause)), _sentence(cause.reason), _kept(report))))
     tail: tuple[Block, ...] = (Text("Its last lines", quiet=True), Code(cause.log_tail)) if cause.log_tail else ()
-    return (Callout(title, f"{why} {goes_on}"), *tail)
+    return (Callout(title, why), *tail)
+
+
+def _kept(report: TrainReport) -> str:
+    newest = report.checkpoints[-1].step if report.checkpoints else None
+    return "No checkpoint exists yet." if newest is None else f"The newest checkpoint holds step {newest:,}."
 
 
 def progress(report: TrainReport) -> tuple[Block, ...]:

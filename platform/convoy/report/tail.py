@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from convoy.events.log import EventReader
-from convoy.events.types import AnyEvent, GenerationEnded, StepDone
+from convoy.events.types import AnyEvent, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.live import is_live, read_mark
 from convoy.report import numbers
 from convoy.report.timeline import timeline
@@ -19,14 +19,19 @@ def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> It
 
     It ends when the newest generation has ended, or when no run is working on the job, as after the loss of its host.
     """
-    reader, ended = EventReader(store), False
+    reader, ended, restarts = EventReader(store), False, False
     while True:
         running = follow and _runs(store)  # asked first, so that the last events of a run that ends now are printed
         events = reader.poll()
         yield from lines(events)
         for event in events:
             if event.node == 0 and event.rank is None:
-                ended = isinstance(event, GenerationEnded)
+                ended = isinstance(event, GenerationEnded) and not restarts
+                match event:
+                    case FailureDetected():
+                        restarts = event.action == "restart"
+                    case GenerationStarted():
+                        restarts = False
         if ended or not follow:
             return
         if not running:

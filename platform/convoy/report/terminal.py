@@ -95,7 +95,7 @@ def _progress(block: Progress) -> RichTable:
 def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
     table = RichTable(*headers, box=None, header_style="dim", pad_edge=False)
     for row in rows:
-        table.add_row(*(RichText(cell) for cell in row))
+        table.add_row(*(RichText(cell, overflow="fold") for cell in row))  # a path is to be copied, so none is cut
     return table
 
 

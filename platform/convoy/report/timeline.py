@@ -19,23 +19,46 @@ from convoy.events.types import (
     Event,
     EventsDropped,
     ExportFailed,
+    FailureDetected,
     GenerationEnded,
     GenerationStarted,
+    NodeChecked,
+    NoticeSeen,
+    PeerSuspected,
     Restored,
+    ScriptEvent,
+    ScriptResumed,
+    SlowNode,
     StepDone,
     Stopping,
     WorkerExited,
     WorkerReady,
 )
 from convoy.report import numbers
-from convoy.report.outcome import ending, exit_words
+from convoy.report.causes import exit_words, first_cause, in_words
+from convoy.report.nodes_timeline import node_moments
+from convoy.report.outcome import ending
 from convoy.report.train_report import Moment
 
 
 def timeline(events: Sequence[AnyEvent]) -> tuple[Moment, ...]:
     """All generations' moments, oldest first."""
     moments = (_WRITERS[type(e)](e) for e in events if type(e) in _WRITERS)
-    return tuple(moment for moment in moments if moment is not None)
+    alone = [moment for moment in moments if moment is not None]
+    return tuple(sorted([*alone, *node_moments(events)], key=lambda moment: moment.t))
+
+
+def _unfit(e: NodeChecked) -> Moment | None:
+    if not e.problem:
+        return None
+    return Moment(t=e.t, text=f"Rank {e.rank} on node {e.node} is not fit to train: {e.problem}", tone="bad")
+
+
+def _slow(e: SlowNode) -> Moment:
+    if not e.share:
+        return Moment(t=e.t, text=f"Node {e.slow_node} is not slow any more", tone="good")
+    text = f"Node {e.slow_node} is slow: the others wait for it {numbers.percent(e.share)} of their time"
+    return Moment(t=e.t, text=text, tone="warning")
 
 
 def _started(e: GenerationStarted) -> Moment | None:
@@ -133,8 +156,46 @@ def _exited(e: WorkerExited) -> Moment:
     return Moment(t=e.t, text=f"Rank {e.worker} on node {e.node} ended, {exit_words(e)}{reason}", tone="bad")
 
 
+def _suspected(e: PeerSuspected) -> Moment:
+    text = f"Node {e.node} heard nothing of node {e.peer} for {numbers.duration(e.seconds)}"
+    return Moment(t=e.t, text=text, tone="warning")
+
+
+def _failed(e: FailureDetected) -> Moment:
+    then = "the gang restarts in place" if e.action == "restart" else "this attempt ends"
+    after = f"{numbers.duration(e.silent_seconds)} after its last sign of life"
+    why = f"; {e.why}" if e.why else ""
+    return Moment(t=e.t, text=f"First cause, {after}: {in_words(first_cause(e))}{why}; {then}", tone="bad")
+
+
+_ACTIONS = {
+    "none": "it is not acted on",
+    "save": "the gang saves, and goes on",
+    "save_and_end": "the gang saves, and ends",
+    "end": "the gang ends on its last checkpoint",
+}
+
+
+def _noticed(e: NoticeSeen) -> Moment:
+    left = "" if e.deadline is None else f", {numbers.duration(max(e.deadline - e.t, 0.0))} ahead"
+    text = f": {e.text}" if e.text else ""
+    return Moment(
+        t=e.t, text=f"Notice on node {e.node} ({e.source}{left}){text}; {_ACTIONS[e.action]}", tone="warning"
+    )  # fmt: skip
+
+
 def _stopping(e: Stopping) -> Moment:
     return Moment(t=e.t, text=f"Stopping at step {e.step:,}: {ending(e)}", tone="warning")
+
+
+def _resumed(e: ScriptResumed) -> Moment:
+    return Moment(t=e.t, text=f"The script goes on from step {e.step:,}")
+
+
+def _told(e: ScriptEvent) -> Moment:
+    values = ", ".join(f"{key} = {value}" for key, value in e.values.items())
+    text = f"Rank {e.rank}: {e.name}" + (f": {values}" if values else "")
+    return Moment(t=e.t, text=text)
 
 
 def _dropped(e: EventsDropped) -> Moment:
@@ -147,7 +208,7 @@ def _dropped(e: EventsDropped) -> Moment:
 def _ended(e: GenerationEnded) -> Moment | None:
     if e.node != 0:
         return None
-    tone = {"finished": "good", "stopped": "warning", "failed": "bad"}[e.outcome]
+    tone = {"finished": "good", "stopped": "warning", "preempted": "warning", "failed": "bad"}[e.outcome]
     return Moment(t=e.t, text=f"Generation {e.generation} {e.outcome}", tone=tone)
 
 
@@ -172,7 +233,14 @@ _WRITERS: dict[type[Event], Callable[[Any], Moment | None]] = {
     Evaluated: _evaluated,
     StepDone: _skipped,
     WorkerExited: _exited,
+    PeerSuspected: _suspected,
+    FailureDetected: _failed,
+    NodeChecked: _unfit,
+    SlowNode: _slow,
+    NoticeSeen: _noticed,
     Stopping: _stopping,
+    ScriptResumed: _resumed,
+    ScriptEvent: _told,
     EventsDropped: _dropped,
     GenerationEnded: _ended,
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from convoy.report import checkpoint_sections, numbers, sections
+from convoy.report import checkpoint_sections, incident_sections, numbers, sections, trouble_sections
 from convoy.report.page import Block, Heading, Page, Text, Tone, Value, Values
 from convoy.report.stats import Spread
 from convoy.report.train_report import TrainReport, Validation
@@ -23,6 +23,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any]) -> Page:
             *_top(report, config),
             *sections.progress(report),
             Values((_loss(report), _bits(report), _speed(report), _durable(report))),
+            *incident_sections.incidents(report),
             *checkpoint_sections.tiers(report),
             *sections.curves(report),
             *sections.step_breakdown(report),
@@ -48,16 +49,18 @@ def final_page(report: TrainReport, config: Mapping[str, Any], places: Mapping[s
                     _speed(report),
                     _share(report),
                     _memory(report),
-                    _time(report),
+                    incident_sections.goodput_value(report),
                     _steps(report),
                     _durable(report),
                 )
             ),
+            *incident_sections.incidents(report),
             *checkpoint_sections.tiers(report),
             *sections.curves(report),
             *sections.optimizer_curves(report),
             *sections.samples(report),
             *sections.step_breakdown(report, detailed=True),
+            *incident_sections.goodput(report),
             *sections.ranks(report),
             *sections.startup(report),
             *sections.history(report),
@@ -73,7 +76,7 @@ def _name(report: TrainReport, config: Mapping[str, Any]) -> str:
 
 
 def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
-    running = "Training" if report.steps else "Starting"
+    running = "Restarting" if report.outcome.cause else "Training" if report.steps else "Starting"
     facts = [running if report.outcome.state == "running" else report.outcome.state.capitalize()]
     if report.model:
         facts.append(f"{numbers.count(report.model.parameters)} parameters")
@@ -88,11 +91,14 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
         facts.append(report.hardware.device)
     if report.outcome.state == "running" and report.memory_peak_bytes is not None:
         facts.append(f"memory peak {numbers.size(report.memory_peak_bytes)}")
+    if deaf := incident_sections.deaf_nodes(report):
+        facts.append(deaf)
     return (
         Heading(_name(report, config), level=1),
         Text(" · ".join(facts), quiet=True),
         *sections.verdict(report),
         *checkpoint_sections.alert(report),
+        *trouble_sections.troubles(report),
     )
 
 
@@ -151,11 +157,6 @@ def _memory(report: TrainReport) -> Value:
         numbers.size(report.memory_peak_bytes),
         f"{where}, highest of {numbers.plural(len(measured), 'rank')}",
     )
-
-
-def _time(report: TrainReport) -> Value:
-    n = len(report.generations)
-    return Value("Wall time", numbers.duration(report.wall_seconds), f"of {numbers.plural(n, 'generation')}")
 
 
 def _steps(report: TrainReport) -> Value:

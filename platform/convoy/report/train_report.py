@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from convoy.events.types import FailureKind
 from convoy.report.stats import Spread
 
 
@@ -17,12 +18,14 @@ class Fact(BaseModel):
 
 
 class FirstCause(Fact):
-    """The first worker of a generation that ended otherwise than with success."""
+    """What failed first in a generation."""
 
     t: float
     generation: int
+    kind: FailureKind = "exited"
     node: int
-    rank: int
+    rank: int | None
+    """None: the node as a whole."""
     exit_code: int | None
     signal: str | None
     reason: str
@@ -32,11 +35,11 @@ class FirstCause(Fact):
 class Outcome(Fact):
     """How the newest generation stands."""
 
-    state: Literal["running", "finished", "stopped", "failed"]
+    state: Literal["running", "finished", "stopped", "preempted", "failed"]
     reason: str = ""
-    """Why it stopped: the reason all ranks agreed on, and its detail."""
+    """Why it stopped: the reason all ranks agreed on and its detail, or the notice."""
     cause: FirstCause | None = None
-    """Of a failure; None where no worker's end was seen."""
+    """Of a failure; None where nothing was seen to fail. While running: the gang restarts in place because of it."""
 
 
 class Step(Fact):
@@ -136,6 +139,27 @@ class Alert(Fact):
     error: str
 
 
+class StorageTrouble(Fact):
+    """A tier that does not take and give bytes, at the log's last event."""
+
+    tier: str
+    """URI of the job there."""
+    problem: str
+    """In one line, as the first node saw it."""
+    since: float
+    nodes: tuple[int, ...]
+    """Which see it."""
+
+
+class SlowNow(Fact):
+    """A node that the others wait for, at the log's last event."""
+
+    node: int
+    share: float
+    """Of the others' time."""
+    since: float
+
+
 class Restore(Fact):
     """A state that came from a commit."""
 
@@ -150,6 +174,8 @@ class Generation(Fact):
 
     number: int
     run: str
+    attempt: int = 0
+    """Of the run's step: generations of one attempt were formed in place, one after the other."""
     nodes: int
     world_size: int
     parent_generation: int | None
@@ -159,7 +185,71 @@ class Generation(Fact):
     seconds: float
     """From its first event to its last."""
     last_step: int
-    outcome: Literal["running", "finished", "stopped", "failed", "ended without a word"]
+    outcome: Literal["running", "finished", "stopped", "preempted", "failed", "ended without a word"]
+
+
+class Incident(Fact):
+    """An end that a generation came to against its will. Seconds count from when it happened, as far as is known: from
+    the last sign of life of what failed, or from the notice."""
+
+    t: float
+    """When it was detected."""
+    generation: int
+    kind: FailureKind | Literal["preempted", "unknown"]
+    node: int | None
+    rank: int | None
+    """None: the node as a whole, or not known."""
+    what: str
+    """In words."""
+    step: int
+    """Steps done by then, as far as was logged."""
+    detected_s: float | None
+    """Until the first cause was settled; None: a log of before it was."""
+    stopped_s: float | None
+    """Until no worker was left on any node that told."""
+    recovered_s: float | None
+    """Until the first step was done in a later generation."""
+    beyond_s: float | None
+    """Until the first logged step past the last one that was done before."""
+    steps_recomputed: int | None
+    """Done before and again since; None: no later generation yet."""
+    then: Literal["restarted in place", "next attempt", "next run", "not gone on"]
+
+
+class NodeTime(Fact):
+    """Where a node's time in the gang went, in seconds. The five add up to the time of the gangs it was in."""
+
+    node: int
+    productive_seconds: float
+    """Steps and evaluations that the job goes on from."""
+    recomputed_seconds: float
+    """Steps that were lost: their work was, or has to be, done again."""
+    checkpoint_seconds: float
+    """Training stood still for a save."""
+    restarting_seconds: float
+    """From the start, or from what went wrong, until the first step of a generation was done."""
+    waiting_seconds: float
+    """For ranks of other nodes; and after the last step, for the last commit, the export, and the end of the others."""
+
+    @property
+    def seconds(self) -> float:
+        return (
+            self.productive_seconds
+            + self.recomputed_seconds
+            + self.checkpoint_seconds
+            + self.restarting_seconds
+            + self.waiting_seconds
+        )
+
+
+class Goodput(Fact):
+    """The share of the gang's time in which the job got on."""
+
+    share: float
+    """Productive node seconds over all node seconds."""
+    seconds: float
+    """Gang time: all generations, and the pauses in which one was formed in place after another."""
+    nodes: tuple[NodeTime, ...]
 
 
 class Sample(Fact):
@@ -213,7 +303,7 @@ class TrainReport(Fact):
     started: float | None
     last_event: float | None
     wall_seconds: float
-    """Gang time: the sum of the generations' spans, without the pauses between them."""
+    """Gang time: the sum of the generations' spans, without the pauses between attempts and runs."""
     step: int
     """Steps done on the living branch."""
     target_steps: int | None
@@ -247,9 +337,18 @@ class TrainReport(Fact):
     """Shared tiers in order, the root first; none in a log of before there were tiers."""
     saves: SaveCounts
     alert: Alert | None
+    storage_troubles: tuple[StorageTrouble, ...]
+    """Tiers that agents of the newest attempt found full or out of reach, and not well again since."""
+    slow_nodes: tuple[SlowNow, ...]
     """None once a save is committed again."""
     restores: tuple[Restore, ...]
     generations: tuple[Generation, ...]
+    incidents: tuple[Incident, ...]
+    """Over all generations, oldest first."""
+    goodput: Goodput | None
+    """None before anything was logged."""
+    notice_sources: dict[int, tuple[str, ...]]
+    """By node of the newest generation: where it learns that its machine will be taken away; none before it told."""
     skipped_steps: int
     samples: tuple[Sample, ...]
     startup: tuple[Phase, ...]

@@ -92,6 +92,13 @@ class Store(Protocol):
     def prove(self) -> None:
         """Check what commits stand on: of two create-only-if-absent, the second fails. Raises StoreUnfit."""
 
+    def probe(self, name: str) -> None:
+        """Write a few bytes durably and read them back, to see whether the store does that at all.
+
+        No listing tells of them, and nothing stays; on an object store they are an object of that name, which stays
+        until it is deleted. Raises StoreUnavailable, also where the store is full.
+        """
+
     def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
         """Abort multipart uploads below `prefix` begun before that time (as `now`); how many. 0 on POSIX.
 

@@ -16,6 +16,12 @@ from convoy.storage.proof import prove
 
 _TEMPORARY = ".tmp-"
 
+_PROBE = b"probe".ljust(4096, b"\0")
+"""A whole page: on a full file system there is no room for it."""
+
+_NOT_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+"""From file systems that have no O_TMPFILE, such as NFS and Lustre."""
+
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -105,6 +111,17 @@ class PosixStore:
                 raise StoreUnfit(f"{self.uri}: takes no hard links ({error.strerror}), which commits need") from error
             raise
 
+    def probe(self, name: str) -> None:
+        with outages():
+            fd = self._nameless()
+            try:
+                if os.write(fd, _PROBE) != len(_PROBE):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.uri)
+                os.fsync(fd)
+                os.pread(fd, len(_PROBE), 0)
+            finally:
+                os.close(fd)
+
     def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
         return 0
 
@@ -128,6 +145,21 @@ class PosixStore:
             yield temporary
         finally:
             temporary.unlink(missing_ok=True)
+
+    def _nameless(self) -> int:
+        """A new file in the folder, or nearest to where that will be, which is gone when it is closed."""
+        self._raise_if_gone()
+        self._seen = self._seen or self.folder.is_dir()
+        folder = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+        try:
+            return os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+        except OSError as error:
+            if error.errno not in _NOT_NAMELESS:
+                raise
+        path = folder / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        path.unlink()
+        return fd
 
     def _place(self, name: str) -> Path:
         """Where the object goes, in a folder that is there."""

@@ -89,6 +89,10 @@ class S3Store:
     def prove(self) -> None:
         prove(self)
 
+    def probe(self, name: str) -> None:
+        self.write(name, b"probe")
+        self.read(name)
+
     def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
         aborted, spared = 0, tuple(self._key(name) for name in spare)
         with self._outages(prefix):

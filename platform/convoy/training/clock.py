@@ -1,6 +1,9 @@
 """Where a step's time goes. On a GPU phases are told apart by CUDA events, since the host runs ahead of it."""
 
+import contextlib
+import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,10 +12,16 @@ import torch
 Phase = Literal["data", "exchange", "forward", "backward", "optimizer"]
 
 
+def _nobody() -> None:
+    """Nobody wants to know."""
+
+
 @dataclass
 class HostClock:
     """Seconds of wall time per phase since the last `start`."""
 
+    passed: Callable[[], None] = _nobody
+    """Called at each mark: the step goes on."""
     seconds: dict[str, float] = field(default_factory=dict)
     _last: float = 0.0
 
@@ -25,6 +34,7 @@ class HostClock:
         now = time.perf_counter()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
         self._last = now
+        self.passed()
 
     def read(self) -> dict[str, float]:
         return self.seconds
@@ -34,6 +44,7 @@ class HostClock:
 class CudaClock:
     """Seconds of the GPU's stream per phase since the last `start`; host-only phases count the stream's idle time."""
 
+    passed: Callable[[], None] = _nobody
     _marks: list[tuple[Phase | None, torch.cuda.Event]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -42,6 +53,7 @@ class CudaClock:
 
     def mark(self, phase: Phase) -> None:
         self._record(phase)
+        self.passed()
 
     def read(self) -> dict[str, float]:
         """Waits for the last mark."""
@@ -61,5 +73,50 @@ class CudaClock:
 Clock = HostClock | CudaClock
 
 
-def clock_for(device: torch.device) -> Clock:
-    return CudaClock() if device.type == "cuda" else HostClock()
+def clock_for(device: torch.device, passed: Callable[[], None] = _nobody) -> Clock:
+    """passed: called at each mark."""
+    return CudaClock(passed) if device.type == "cuda" else HostClock(passed)
+
+
+class OwnTime:
+    """Seconds of a step that are a rank's own on a CPU: until it meets the others, and from then on what its main
+    thread computes or waits for a core. While it waits for others it sleeps."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):  # a kernel that does not tell: then what waits for a core does not count
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        self._began = self._alone = self._busy_before = 0.0
+
+    def start(self) -> None:
+        self._began = time.perf_counter()
+
+    def meet(self) -> None:
+        """From here on the rank may wait for others."""
+        self._alone = time.perf_counter() - self._began
+        self._busy_before = self._busy()
+
+    def read(self) -> float:
+        return self._alone + self._busy() - self._busy_before
+
+    def _busy(self) -> float:
+        waited = 0 if self._file is None else int(os.pread(self._file, 128, 0).split()[1])
+        return time.thread_time() + waited / 1e9
+
+
+class UnknownTime:
+    """On a GPU the host cannot tell: it waits for its own device and for other ranks alike."""
+
+    def start(self) -> None:
+        """Nothing is measured."""
+
+    def meet(self) -> None:
+        """Nothing is measured."""
+
+    def read(self) -> float:
+        return 0.0
+
+
+def own_time_for(device: torch.device) -> OwnTime | UnknownTime:
+    """For the thread that trains, which makes it."""
+    return UnknownTime() if device.type == "cuda" else OwnTime()

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -21,10 +21,12 @@ def evaluate(
     step: int,
     token_bytes_v: torch.Tensor | None,
     control: dist.ProcessGroup,
+    passed: Callable[[], None] = lambda: None,
 ) -> Evaluated:
     """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
 
     token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
+    passed: called after each batch.
     """
     began = time.perf_counter()
     module = cast(nn.Module, model)
@@ -36,6 +38,7 @@ def evaluate(
         if token_bytes_v is not None:
             counted = batch.targets_bs[batch.targets_bs >= 0].cpu()
             text_bytes += int(token_bytes_v[counted].sum())
+        passed()
     module.train()
     sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
     dist.all_reduce(sums, group=control)

@@ -1,15 +1,19 @@
 """The per-step exchange: what every rank must know, decided by all of them at the same step."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.distributed as dist
 
 from convoy.checkpoint.queue import Standing
 
-StopReason = Literal["max_hours", "max_cost_usd", "requested"]
-_REASONS: tuple[StopReason, ...] = ("max_hours", "max_cost_usd", "requested")
+StopReason = Literal["preempted_unsaved", "preempted", "max_hours", "max_cost_usd", "requested"]
+Vote = StopReason | Literal["save"]
+"""save: commit the state after this step, and go on."""
+
+_REASONS: tuple[StopReason, ...] = get_args(StopReason)
+"""Of several, the first one counts: the less time there is, the earlier."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Agreed:
     """End after this step; None: go on."""
     standing: Standing
     """Sums over all ranks: how the save under way stood when each began the exchange."""
+    save: bool = False
+    """Save after this step."""
 
 
 class Exchange:
@@ -32,10 +38,10 @@ class Exchange:
         self._values = torch.zeros(0, dtype=torch.int64)
         self._work: dist.Work | None = None
 
-    def begin(self, tokens: int, vote: StopReason | None, standing: Standing) -> None:
-        """Offer this rank's token count, its wish to stop, and what it knows of the save under way."""
+    def begin(self, tokens: int, vote: Vote | None, standing: Standing) -> None:
+        """Offer this rank's token count, its wish to stop or to save, and what it knows of the save under way."""
         votes = [int(vote == reason) for reason in _REASONS]
-        self._values = torch.tensor([tokens, *votes, *standing.values()], dtype=torch.int64)
+        self._values = torch.tensor([tokens, int(vote == "save"), *votes, *standing.values()], dtype=torch.int64)
         self._work = dist.all_reduce(self._values, group=self._control, async_op=True)
 
     def finish(self) -> Agreed:
@@ -44,7 +50,7 @@ class Exchange:
             raise RuntimeError("Exchange.finish before begin")
         self._work.wait()
         self._work = None
-        tokens, *rest = self._values.tolist()
+        tokens, save, *rest = self._values.tolist()
         votes, standing = rest[: len(_REASONS)], Standing.of(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
-        return Agreed(tokens, stop, standing)
+        return Agreed(tokens, stop, standing, save > 0)

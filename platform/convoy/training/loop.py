@@ -9,8 +9,9 @@ from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
-from convoy.training.clock import Clock
-from convoy.training.exchange import StopReason
+from convoy.gang.board import Marker
+from convoy.training.clock import Clock, OwnTime, UnknownTime
+from convoy.training.exchange import StopReason, Vote
 from convoy.training.optimizer import learning_rate
 from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
@@ -24,6 +25,10 @@ RETRY_SHARE = 10
 
 class TrainingFailedError(RuntimeError):
     """Training cannot go on, for a reason that one line tells in full."""
+
+
+class LastSaveFailedError(TrainingFailedError):
+    """The store did not take the last checkpoint: another attempt does what is not saved again."""
 
 
 @dataclass
@@ -42,12 +47,15 @@ class Training:
     clock: Clock
     elapsed: Callable[[], float]
     """Gang seconds of the job so far, all generations together."""
-    vote: Callable[[float], StopReason | None]
-    """Whether this rank wants to stop, given the gang seconds so far."""
+    vote: Callable[[float], Vote | None]
+    """Whether this rank wants to stop, or to save, given the gang seconds so far."""
     after_first_step: Callable[[], None]
     memory: Callable[[int], MemoryPeak]
     """This rank's peak so far."""
     progress: Progress
+    marker: Marker
+    """Tells the agent how far this rank is."""
+    own_time: OwnTime | UnknownTime
     updated: bool = False
     """This generation has applied an update."""
     nonfinite: int = 0
@@ -63,7 +71,8 @@ class Training:
 
 
 def train(t: Training) -> Progress:
-    """Train to `train.steps`, or to where all ranks agree to stop; the state at the end is committed.
+    """Train to `train.steps`, or to where all ranks agree to stop; the state at the end is committed, unless there was
+    no time for it.
 
     Raises TrainingFailedError when too many steps in a row were not finite, or the last save failed.
     """
@@ -79,10 +88,13 @@ def train(t: Training) -> Progress:
         if not (t.updated or result.skipped):
             t.updated = True
             t.after_first_step()
+        if result.stop == "preempted_unsaved":
+            stopping(t, result.stop)
+            break
         ends = t.progress.step == total or result.stop is not None
-        if ends or save_is_due(t):
+        if ends or save_is_due(t) or save_is_wanted(t, result):
             save(t, last=ends)
-        if t.progress.step == total or t.progress.step % t.config.evaluation.every_steps == 0:
+        if evaluation_is_due(t, result):
             evaluate(t)
         if result.stop is not None and t.progress.step < total:
             stopping(t, result.stop)
@@ -92,12 +104,17 @@ def train(t: Training) -> Progress:
 
 def one_step(t: Training) -> tuple[StepResult, float]:
     """The next optimizer step, and its learning rate."""
+    t.marker.enter("step" if t.updated else "first_step")
     began = time.perf_counter()
     t.clock.start()
+    t.own_time.start()
     batches = next(t.batches)
     t.clock.mark("data")
+    t.own_time.meet()
     lr = learning_rate(t.progress.step, t.config.train.steps, t.config.optimizer, t.config.schedule)
     result = t.stepper(batches, t.progress.step, lr, t.vote(t.elapsed()), t.saver.standing())
+    if result.save:  # also by a rank that had not voted for it yet: it would have a second one made
+        t.marker.answer("save")
     t.nonfinite = t.nonfinite + 1 if result.skipped else 0
     t.progress = Progress(
         step=t.progress.step + 1,
@@ -105,12 +122,20 @@ def one_step(t: Training) -> tuple[StepResult, float]:
         skipped=t.progress.skipped + result.skipped,
         seconds=t.elapsed(),
     )
+    seconds, own_seconds = time.perf_counter() - began, t.own_time.read()
+    t.marker.stepped(t.progress.step, seconds, own_seconds)
     t.own = RankThroughput(
         step=t.progress.step,
         tokens=t.own.tokens + sum(b.weight for b in batches),
-        seconds=t.own.seconds + time.perf_counter() - began,
+        seconds=t.own.seconds + seconds,
+        waited_seconds=t.own.waited_seconds + waited(seconds, own_seconds),
     )
     return result, lr
+
+
+def waited(seconds: float, own_seconds: float) -> float:
+    """The part of a step in which the rank waited for others; 0 where its own part is not known."""
+    return max(0.0, seconds - own_seconds) if own_seconds else 0.0
 
 
 def log_step(t: Training, result: StepResult, lr: float) -> None:
@@ -159,8 +184,21 @@ def save_is_due(t: Training) -> bool:
     return step // every > saved // every and (not failed_since or step - t.tried >= every / RETRY_SHARE)
 
 
+def save_is_wanted(t: Training, result: StepResult) -> bool:
+    """An agent ordered a save, and this step was finite."""
+    return result.save and not t.nonfinite
+
+
+def evaluation_is_due(t: Training, result: StepResult) -> bool:
+    """A multiple of `evaluation.every_steps`, unless a machine is about to go; and the last step."""
+    step = t.progress.step
+    due = step % t.config.evaluation.every_steps == 0 and result.stop != "preempted"
+    return due or step == t.config.train.steps
+
+
 def save(t: Training, *, last: bool) -> None:
     """Begin to save. The last save is waited for, and it alone may not fail."""
+    t.marker.enter("save")
     if t.nonfinite:
         check_weights(t)
     t.tried = t.progress.step
@@ -169,12 +207,14 @@ def save(t: Training, *, last: bool) -> None:
         return
     error = t.saver.save_last(t.progress)
     if error is not None:
-        raise TrainingFailedError(f"the last checkpoint, of step {t.progress.step}, was not saved: {error}")
+        raise LastSaveFailedError(f"the last checkpoint, of step {t.progress.step}, was not saved: {error}")
 
 
 def check_weights(t: Training) -> None:
     """Whether the weights are worth keeping though the last step was skipped: raises TrainingFailedError if not."""
+    t.marker.enter("evaluate")
     loss = t.evaluate(t.progress.step).loss
+    t.marker.enter("save")
     if not math.isfinite(loss):
         t.saver.finish(t.progress.step)
         raise TrainingFailedError(
@@ -188,6 +228,7 @@ def _stands(committed: int | None) -> str:
 
 
 def evaluate(t: Training) -> None:
+    t.marker.enter("evaluate")
     measured = t.evaluate(t.progress.step)
     if t.first:
         t.events.append(measured)

@@ -12,15 +12,18 @@ from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, WorkerReady
 from convoy.gang.assignment import Assignment
+from convoy.gang.board import Marker, OrderKind
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data
-from convoy.training.clock import clock_for
+from convoy.training.beat import beating
+from convoy.training.clock import clock_for, own_time_for
 from convoy.training.evaluate import evaluate
-from convoy.training.exchange import Exchange, StopReason
+from convoy.training.exchange import Exchange, StopReason, Vote
 from convoy.training.finish import finish
 from convoy.training.loop import Training, train
 from convoy.training.measure import environment, measure_matmul, memory_peak
 from convoy.training.model import Trained, build_trained, model_built
+from convoy.training.node_check import check_node
 from convoy.training.optimizer import check_all_trained
 from convoy.training.ranks import Ranks, connect
 from convoy.training.restore import restore
@@ -29,6 +32,17 @@ from convoy.training.step import Batch, Stepper
 
 Phase = Literal["imported", "connected", "built", "restored", "first_step"]
 
+ORDERS: dict[OrderKind, Vote | None] = {
+    "none": None,
+    "save_and_end": "preempted",
+    "end": "preempted_unsaved",
+    "save": "save",
+}
+"""What this rank wants of the gang when its agent gave it an order."""
+
+IN_HASTE: tuple[StopReason, ...] = ("requested", "preempted", "preempted_unsaved")
+"""Who ended the training for one of these waits for no more than the commit."""
+
 FAILED_SECONDS = 10.0
 """The log gets so long after a failure, whose cause the agent waits for."""
 
@@ -36,15 +50,18 @@ FAILED_SECONDS = 10.0
 def run_rank(assignment: Assignment, began: float) -> bool:
     """Do the whole task of one rank; True if all ranks agreed to stop before the last step.
 
-    began: when its process started, by `time.perf_counter`. Raises TrainingFailedError, SupersededError, and what a
-    user can mend as ConfigError, DataDamaged, CheckpointError or StoreUnavailable.
+    began: when its process started, by `time.perf_counter`. Raises TrainingFailedError, SupersededError,
+    NodeUnfitError, and what a user can mend as ConfigError, DataDamaged, CheckpointError or StoreUnavailable.
     """
     place, kept_in = assignment.place, assignment.config.checkpoint.store
     tiers = [open_store(uri, kept_in) for uri in assignment.tiers or [assignment.job_uri]]
     events = EventWriter(tiers[0], assignment.generation, place.node, place.rank)
+    marker = Marker(assignment.board_path, place.local_rank)
     try:
-        stopped = _run(assignment, tiers, Log(events, began))
+        with beating(marker) if assignment.board_path is not None else contextlib.nullcontext():
+            stopped = _run(assignment, tiers, Log(events, began), marker)
     except BaseException:
+        marker.enter("leave")
         with contextlib.suppress(StoreUnavailable):  # never in place of the cause
             events.close(FAILED_SECONDS)
         raise
@@ -67,29 +84,39 @@ class Log:
         return time.perf_counter() - self.began
 
 
-def _run(assignment: Assignment, tiers: list[Store], log: Log) -> StopReason | None:
+def _run(assignment: Assignment, tiers: list[Store], log: Log, marker: Marker) -> StopReason | None:
     config, events = assignment.config, log.events
     log.ready("imported")
+    marker.enter("connect")
     ranks = connect(assignment)
     log.ready("connected")
+    marker.enter("build")
     events.append(environment(ranks, config.train.param_dtype))
+    if assignment.check_node:
+        check_node(ranks, config.train.param_dtype, config.train.node_check_seconds, events)
     trained = build_trained(config, ranks, filled=assignment.parent is None)
     if ranks.first:
         events.append(model_built(config, trained.module))
     data = Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     log.ready("built")
+    if assignment.parent is not None:  # one that restores nothing would tell nothing of how long it takes
+        marker.enter("restore")
     start = restore(assignment, ranks, trained, tiers, events)
     log.ready("restored")
-    saver = Saver(assignment, ranks, trained, [tier.uri for tier in tiers], events, start.parent)
+    marker.enter("first_step", start.progress.step)
+    saver = Saver(assignment, ranks, trained, [tier.uri for tier in tiers], events, start.parent, marker)
     patience = 0.0
     try:
         with data.steps_from(start.progress.step) as batches:
-            training = _training(assignment, ranks, trained, data, saver, log, batches, start.progress)
+            training = _training(assignment, ranks, trained, data, saver, log, batches, start.progress, marker)
             ended = train(training)
-        # Who asked for the end may not wait for more than the commit.
-        if training.stopped != "requested":
+        marker.enter("finish")
+        if training.stopped not in IN_HASTE:
             finish(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
             patience = config.checkpoint.deadline_seconds
+    except BaseException:
+        marker.enter("leave")
+        raise
     finally:
         saver.close(patience)
     return training.stopped
@@ -104,8 +131,9 @@ def _training(
     log: Log,
     batches: Iterator[Sequence[Batch]],
     progress: Progress,
+    marker: Marker,
 ) -> Training:
-    config, clock = assignment.config, clock_for(ranks.device)
+    config, clock = assignment.config, clock_for(ranks.device, marker.passed)
     stepper = Stepper(
         trained.fsdp,
         trained.optimizer,
@@ -119,21 +147,25 @@ def _training(
         first=ranks.first,
         batches=batches,
         stepper=stepper,
-        evaluate=_evaluator(config, trained, data, ranks),
+        evaluate=_evaluator(config, trained, data, ranks, marker),
         saver=saver,
         events=log.events,
         clock=clock,
         elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.seconds(),
-        vote=_voter(assignment),
+        vote=_voter(assignment, marker),
         after_first_step=lambda: _first_step(log, ranks, trained, config, saver),
         memory=lambda step: memory_peak(ranks, step),
         progress=progress,
+        marker=marker,
+        own_time=own_time_for(ranks.device),
     )
 
 
-def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks) -> Callable[[int], Evaluated]:
+def _evaluator(
+    config: RunConfig, trained: Trained, data: Data, ranks: Ranks, marker: Marker
+) -> Callable[[int], Evaluated]:
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
-    return lambda step: evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control)
+    return lambda step: evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed)
 
 
 def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver) -> None:
@@ -147,22 +179,26 @@ def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, sav
     saver.start()
 
 
-def _voter(assignment: Assignment) -> Callable[[float], StopReason | None]:
-    """This rank's wish to stop. Budgets are judged by rank 0's clock alone; SIGTERM asks any rank to stop."""
+def _voter(assignment: Assignment, marker: Marker) -> Callable[[float], Vote | None]:
+    """This rank's wish to stop or to save. Budgets are judged by rank 0's clock alone; any rank's agent may order an
+    end or a save, and SIGTERM asks any rank to stop."""
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     budget, price = assignment.config.budget, assignment.usd_per_hour
 
-    def vote(gang_seconds: float) -> StopReason | None:
+    def vote(gang_seconds: float) -> Vote | None:
         hours = gang_seconds / 3600
+        ordered = ORDERS[marker.order().kind]
+        if ordered in IN_HASTE:
+            return ordered
         if asked:
             return "requested"
         if assignment.place.rank != 0:
-            return None
+            return ordered
         if budget.max_hours is not None and hours >= budget.max_hours:
             return "max_hours"
         if budget.max_cost_usd is not None and price is not None and hours * price >= budget.max_cost_usd:
             return "max_cost_usd"
-        return None
+        return ordered
 
     return vote

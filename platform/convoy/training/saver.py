@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch.utils.hooks import RemovableHandle
 
 from convoy.checkpoint.format import Commit, Progress, SamplerPosition
 from convoy.checkpoint.queue import Attempt, SaveQueue, Standing
 from convoy.config.run import config_hash
 from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment
+from convoy.gang.board import Marker
 from convoy.job.lineage import CommitRef
 from convoy.storage import StoreUnavailable
 from convoy.training.model import Trained
@@ -50,14 +52,17 @@ class Saver:
         tiers: list[str],
         events: EventWriter,
         parent: CommitRef | None,
+        marker: Marker | None = None,
     ) -> None:
-        """tiers: URIs of the job on each. parent: the commit that the state came from."""
+        """tiers: URIs of the job on each. parent: the commit that the state came from. marker: tells the agent."""
         self._assignment = assignment
         self._ranks = ranks
         self._trained = trained
         self._tiers = tiers
         self._events = events
         self._parent = parent
+        self._marker = marker or Marker(None, 0)
+        self._hooks: list[RemovableHandle] = []
         self._queue = SaveQueue(len(tiers), "")
         self._engine: Engine | None = None
         self._log: SaveLog
@@ -106,6 +111,8 @@ class Saver:
         )
         self._queue = SaveQueue(len(self._tiers), self._session())
         self._hosts = self._host_names()
+        # Before and after the engine's own hook, in which the update waits for the copy of the state.
+        before = self._trained.optimizer.register_step_pre_hook(lambda *_: self._marker.enter("save"))
         self._engine = Engine(
             setup,
             rank=place.rank,
@@ -114,6 +121,8 @@ class Saver:
             device=self._ranks.device,
             optimizer=self._trained.optimizer,
         )
+        after = self._trained.optimizer.register_step_pre_hook(lambda *_: self._marker.enter("step"))
+        self._hooks = [before, after]
         self._engine.start()
         self._engine.plan(self._state())
 
@@ -122,7 +131,9 @@ class Saver:
         if self._engine is None:
             return Standing(reading_back=self._each(()), copying=self._each(()))
         known, busy = self._engine.standing(self._queue.under_way), self._engine.busy()
-        return replace(known, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
+        away = self._marker.away()
+        told = replace(known, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
+        return replace(told, away=self._each(away)) if away else told
 
     def settle(self, sums: Standing, step: int) -> None:
         """Draw the conclusions from all ranks' standing, `step` steps done.
@@ -193,6 +204,8 @@ class Saver:
         """End the writer process. What it does between saves, such as copying to other tiers, gets so long to end."""
         if self._engine is None:
             return
+        for hook in self._hooks:
+            hook.remove()
         self._engine.close(deadline_seconds)
         with contextlib.suppress(StoreUnavailable):  # how the training ended counts, not what the log missed of it
             self._log.take(self._engine.reports())
@@ -202,6 +215,7 @@ class Saver:
         pauses, self._waits = _pauses(), True
         self._hurry()
         while len(self._queue.steps) > until:
+            self._marker.passed()
             sums = torch.tensor(self.standing().values())
             dist.all_reduce(sums, group=self._ranks.saving)
             before = self._queue.under_way
@@ -230,6 +244,7 @@ class Saver:
         assert self._engine is not None
         self._engine.forget(attempt)
         self._log.committed(attempt, self._timings[attempt.step])
+        self._marker.saved(self._timings[attempt.step].since())
         self._done(attempt.step)
         self.newest_commit = CommitRef(generation=self._assignment.generation, step=attempt.step)
         busy = Busy.told(sums).at(attempt.tier)
@@ -262,7 +277,8 @@ class Saver:
         """The lowest rank's that knows one. A gather of text, but only when a save has failed."""
         errors: list[str | None] = [None] * self._ranks.place.world_size
         dist.all_gather_object(errors, self._log.error_of(attempt), group=self._ranks.saving)
-        return next((f"rank {rank}: {error}" for rank, error in enumerate(errors) if error), "no rank knows why")
+        told = next((f"rank {rank}: {error}" for rank, error in enumerate(errors) if error), "")
+        return told or ("the tier is full or out of reach" if self._queue.away(attempt.tier) else "no rank knows why")
 
     def _done(self, step: int) -> None:
         self._drafts.pop(step, None)

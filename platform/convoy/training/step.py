@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from convoy.checkpoint.queue import Standing
 from convoy.training.clock import Clock
-from convoy.training.exchange import Exchange, StopReason
+from convoy.training.exchange import Exchange, StopReason, Vote
 from convoy.training.optimizer import set_learning_rate
 
 
@@ -46,6 +46,8 @@ class StepResult:
     stop: StopReason | None
     standing: Standing
     """Of the save under way, over all ranks."""
+    save: bool = False
+    """Some rank wants the state saved now."""
 
 
 class Stepper:
@@ -72,7 +74,7 @@ class Stepper:
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
     def __call__(
-        self, batches: Sequence[Batch], step: int, lr: float, vote: StopReason | None, standing: Standing
+        self, batches: Sequence[Batch], step: int, lr: float, vote: Vote | None, standing: Standing
     ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, standing)
@@ -99,7 +101,7 @@ class Stepper:
             self._update(lr, norm)
         self._optimizer.zero_grad(set_to_none=True)
         self._clock.mark("optimizer")
-        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.standing)
+        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.standing, agreed.save)
 
     def _sync_replicas(self, *, last: bool) -> None:
         """With replicas (HSDP), gradients cross between them once per step, not once per micro batch."""

@@ -1,0 +1,63 @@
+"""What the agent of a node with one worker does while that trains, for `supervision.py`. Only a signal ends it.
+
+    python benchmarks/supervisor.py NODE NODES TOKEN WORKER_PID PORT
+
+Tells where its board is and where it listens, and then that it is connected with all others, each as a line of JSON.
+PORT: where node 0 listens, on this host; 0 on node 0 itself. Imports no torch.
+"""
+
+import json
+import os
+import sys
+import time
+
+from convoy.config.notices import NoticesConfig
+from convoy.gang.board import Board
+from convoy.gang.notices.poller import Poller
+from convoy.gang.notices.sources import machine_sources
+from convoy.gang.patience import Patience, hanging
+from convoy.gang.peer_events import Failed, Formed
+from convoy.gang.peers import Peers, listen
+from convoy.gang.states import state_of
+
+LOOK_SECONDS = 0.1
+JOIN_SECONDS = 60.0
+
+
+def main() -> None:
+    node, nodes, token, worker, port = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:6])
+    board, patience, config = Board.create(1), Patience(), NoticesConfig()
+    if port == 0:
+        listener = listen()
+        port = listener.getsockname()[1]
+        peers = Peers.lead(listener, token, nodes=nodes, nproc=1, join_seconds=JOIN_SECONDS)
+    else:
+        peers = Peers.join(("127.0.0.1", port), token, node=node, nodes=nodes, nproc=1)
+    tell(board=board.path, port=port)
+    with peers, Poller(machine_sources(os.environ, config), config.poll_seconds) as poller:
+        while not isinstance(event := peers.events.get(timeout=JOIN_SECONDS), Formed):
+            if isinstance(event, Failed):
+                raise SystemExit(event.reason)
+        tell(formed=True)
+        while True:
+            time.sleep(LOOK_SECONDS)
+            look(board, patience, worker)
+            for queue in (peers.events, poller.notices):
+                while not queue.empty():
+                    queue.get()
+
+
+def look(board: Board, patience: Patience, worker: int) -> None:
+    """Whether the worker goes on."""
+    marks, now = {0: board.read(0)}, time.monotonic()
+    patience.look(marks, now)
+    hanging(marks, now, patience)
+    state_of(worker)
+
+
+def tell(**told: object) -> None:
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

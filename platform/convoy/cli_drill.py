@@ -1,0 +1,90 @@
+"""`convoy drill`: put a fault into a real gang on this machine, and see what becomes of it."""
+
+import click
+
+WIDTH = 110
+"""Of the table: cut cells would tell nothing."""
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--all", "every", is_flag=True, help="Every drill, one trial each unless --trials is given.")
+@click.option("--nodes", type=click.IntRange(1), default=3, show_default=True, help="Agents, one process each.")
+@click.option("--nproc", type=click.IntRange(1), default=1, show_default=True, help="Workers of each.")
+@click.option("--trials", type=click.IntRange(1), default=None, help="How often. Default: 3.")
+@click.option("--seconds", type=click.FloatRange(1), default=None, help="How long `none` and `random` go on.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn: ranks, nodes, times.")
+@click.option("--set", "words", default="", help="key=value words laid on the drills' job.")
+@click.option("--flow", is_flag=True, help="Through Metaflow, whose @retry makes the next attempt.")
+@click.option("--keep", type=click.Path(file_okay=False), default=None, help="Keep the jobs in this new folder.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def drill(
+    name: str | None,
+    every: bool,
+    nodes: int,
+    nproc: int,
+    trials: int | None,
+    seconds: float | None,
+    seed: int,
+    words: str,
+    flow: bool,
+    keep: str | None,
+    as_json: bool,
+) -> None:
+    """Train a small job on this machine with a real gang, do NAME to it, and tell how it was seen and mended.
+
+    Exit code 1 if any trial is not ok. Without NAME and --all, the drills are listed.
+    """
+    import json
+    import signal
+    import sys
+    import tempfile
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from convoy.config.errors import ConfigError, nearest
+    from convoy.drills.all import DRILLS
+    from convoy.drills.campaign import Campaign
+    from convoy.drills.fault import Plan, Size
+    from convoy.drills.table import notes, table
+
+    if name is None and not every:
+        width = max(map(len, DRILLS))
+        for kind in DRILLS.values():
+            click.echo(f"{kind.name:<{width}}  {kind.summary}")
+        return
+    if name is not None and every:
+        raise ConfigError(f"drill {name} --all: give one of the two")
+    if name is not None and name not in DRILLS:
+        raise ConfigError(f"drill {name}: no such drill; {nearest(name, DRILLS)}")
+    kinds = list(DRILLS.values()) if name is None else [DRILLS[name]]
+    if seconds is not None and not any(kind.lasting for kind in kinds):
+        raise ConfigError(f"--seconds {seconds:g}: drill {name} ends by itself; none and random go on for a time")
+    if keep is not None and Path(keep).exists():
+        raise ConfigError(f"--keep {keep}: is there already; name a new folder")
+    plan = Plan(
+        size=Size(nodes, nproc),
+        trials=trials or (1 if every else 3),
+        seconds=seconds,
+        flow=flow,
+        seed=seed,
+        keep=keep is not None,
+        words=(words,) if words else (),
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was begun is undone: gangs, mounts, networks
+    with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
+        folder = Path(keep or temporary).absolute()
+        campaign = Campaign(plan, folder, lambda line: click.echo(line, err=True))
+        results = [campaign.drill(kind) for kind in kinds]
+    if as_json:
+        told = [result.model_dump(mode="json") for result in results]
+        click.echo(json.dumps(told if every else told[0], indent=1))
+    else:
+        console = Console()
+        console.width = max(console.width, WIDTH)
+        console.print(table(results, DRILLS))
+        for line in notes(results):
+            console.print(line, highlight=False, markup=False)
+    click.echo(campaign.conditions(), err=True)
+    sys.exit(1 if any(result.failed for result in results) else 0)

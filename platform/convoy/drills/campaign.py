@@ -1,0 +1,104 @@
+"""Drills, one trial after the other, and the undisturbed runs that they are compared with."""
+
+import itertools
+import shutil
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from convoy.config.canonical import canonical_json
+from convoy.config.run import RunConfig
+from convoy.drills.fault import Fault, Plan, Size
+from convoy.drills.result import DrillResult, TrialResult, result_of
+from convoy.drills.state import State
+from convoy.drills.trial import run_trial, run_undisturbed
+from convoy.drills.worker_faults import Undisturbed
+from convoy.gang.places import usable_cores
+
+COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")
+"""Sections of the configuration that the state after a step depends on."""
+
+
+class Campaign:
+    """Of one invocation."""
+
+    def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], object] = lambda line: None) -> None:
+        """folder: on this machine, there and empty. tell: is told how far it is, in a line each time."""
+        self._plan = plan
+        self._folder = folder
+        self._tell = tell
+        self._states: dict[str, State] = {}
+        self._numbers = itertools.count()
+        self.step_seconds: list[float] = []
+        """Median step of each trial."""
+
+    def drill(self, kind: type[Fault]) -> DrillResult:
+        """All its trials."""
+        rows = [self._trial(kind, number) for number in range(self._plan.trials)]
+        return result_of(kind.name, rows)
+
+    def _trial(self, kind: type[Fault], number: int) -> TrialResult:
+        job = f"{kind.name}-{number}"
+        asked = self._plan.seconds if self._plan.seconds is not None else kind.default_seconds
+        fault = self._fault(kind, job, flow=self._plan.flow, seconds=asked if kind.lasting else None)
+        result, observed = run_trial(fault, self._plan, job, self._jobs, self._undisturbed)
+        if observed is not None and observed.step_seconds is not None:
+            self.step_seconds.append(observed.step_seconds)
+        self._tell(f"{kind.name} {number + 1}/{self._plan.trials}: {in_words(result)}")
+        self._clear(fault, job)
+        return result
+
+    def _fault(self, kind: type[Fault], job: str, *, flow: bool, seconds: float | None) -> Fault:
+        folder = self._folder / "trials" / job
+        folder.mkdir(parents=True)
+        random = Random(f"{self._plan.seed}/{job}")
+        return kind(size=self._plan.size, random=random, folder=folder, flow=flow, seconds=seconds)
+
+    def _undisturbed(self, config: RunConfig, size: Size) -> State:
+        """Made once for each configuration that computes otherwise."""
+        told = config.model_dump(mode="json")
+        key = canonical_json([{name: told[name] for name in COMPUTING}, size.nodes, size.nproc])
+        if key not in self._states:
+            job = f"undisturbed-{next(self._numbers)}"
+            self._tell(f"the undisturbed run of {config.train.steps:,} steps, with which the final state is compared")
+            # Not by Metaflow: what a step computes does not depend on who started the gang.
+            fault = self._fault(Undisturbed, job, flow=False, seconds=None)
+            here = config.model_copy(update={"root": str(self._jobs)})
+            self._states[key] = run_undisturbed(fault, self._plan, here, self._jobs, job)
+            self._clear(fault, job)
+        return self._states[key]
+
+    def conditions(self) -> str:
+        """What the figures are of, in one line."""
+        size, words = self._plan.size, " ".join(self._plan.words)
+        pace = f"{statistics.median(self.step_seconds):.3f} s" if self.step_seconds else "not known"
+        return (
+            f"gang: {size.nodes} nodes x {size.nproc} workers on one machine with {usable_cores()} cores; "
+            f"default model{' with ' + words if words else ''}; median step {pace}"
+        )
+
+    @property
+    def _jobs(self) -> Path:
+        return self._folder / "jobs"
+
+    def _clear(self, fault: Fault, job: str) -> None:
+        if not self._plan.keep:
+            shutil.rmtree(fault.folder, ignore_errors=True)
+            shutil.rmtree(self._jobs / job, ignore_errors=True)
+
+
+def in_words(result: TrialResult) -> str:
+    """A trial in one line."""
+    if result.not_run is not None:
+        return f"not run: this machine lacks {result.not_run}"
+    figures = [
+        f"{what} {seconds:.2f} s"
+        for what, seconds in (
+            ("detected", result.detected_s),
+            ("recovered", result.recovered_s),
+            ("beyond", result.beyond_s),
+        )
+        if seconds is not None
+    ]
+    return ", ".join(["ok" if result.ok else "NOT OK", *figures, *([result.reason] if result.reason else [])])

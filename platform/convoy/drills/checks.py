@@ -1,0 +1,153 @@
+"""What a trial of some drills must show beyond what every trial must. Pure, but for `left_behind`.
+
+Each function gives what is wrong, one line each; empty: nothing.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection
+from itertools import pairwise
+
+from convoy.checkpoint.prune import inventory, prune
+from convoy.config.checkpoint import RetentionConfig
+from convoy.drills.observe import SLACK, Observed
+from convoy.events.types import (
+    CheckpointAlert,
+    CheckpointSaved,
+    EventsDropped,
+    GangStopped,
+    NoticeSeen,
+    Restored,
+    StepDone,
+    Stopping,
+)
+from convoy.job.lineage import generation_numbers, lineage
+from convoy.storage import Store
+
+STOPPED_SECONDS = 3.0
+"""Target for all workers to be stopped whose gang has lost a node, or whose node has lost its gang."""
+
+STILL_SECONDS = 3.0
+"""Longer than that from one step to the next, and training has stopped."""
+
+KEEP_ALL = 1000
+
+UNDER_WAY_SECONDS = 1.0
+"""A save that has written all it needs when its storage fails is still committed, and told of within this."""
+
+
+def stopped_late(trial: Observed, nodes: Collection[int], target: float) -> list[str]:
+    """Whether these nodes have told that no worker of theirs is left, in time."""
+    began = _began(trial)
+    generation = max((e.generation for e in trial.events if e.t <= began), default=0)
+    told = [e for e in trial.events if isinstance(e, GangStopped) and e.generation == generation]
+    took = {e.node: e.t - began for e in told}
+    found = [f"node {node} never told that its workers had been stopped" for node in sorted(set(nodes) - took.keys())]
+    late = {node: took[node] for node in nodes if took.get(node, 0.0) > SLACK * target}
+    found += [
+        f"the workers of node {node} were stopped after {seconds:.2f} s, more than {SLACK} times {target:g} s"
+        for node, seconds in sorted(late.items())
+    ]
+    return found
+
+
+def read_otherwise(trial: Observed) -> list[str]:
+    """Whether any generation went on from another commit than it was formed for, or two of one step were ever read."""
+    found, read = [], defaultdict[int, set[int]](set)
+    for e in trial.events:
+        if not isinstance(e, Restored):
+            continue
+        read[e.step].add(e.from_generation)
+        parent = trial.history.generations[e.generation].parent
+        if parent is None or (parent.generation, parent.step) != (e.from_generation, e.step):
+            found.append(f"generation {e.generation} read step {e.step} of {e.from_generation}, not {parent}")
+    found += [f"two commits of step {step} were read" for step, makers in read.items() if len(makers) > 1]
+    counted = Counter(ref.step for ref in lineage(trial.history))
+    found += [f"two commits of step {step} count" for step, count in counted.items() if count > 1]
+    return found
+
+
+def seen(trial: Observed, node: int | None, source: str, action: str) -> list[str]:
+    """Whether the notice was seen by the node that has it, once, and led to what it should. node: None: any."""
+    notices = [e for e in trial.events if isinstance(e, NoticeSeen)]
+    if node is not None and len(notices) != 1:
+        return [f"{len(notices)} notices were seen, not 1: {[(e.node, e.source) for e in notices]}"]
+    if not notices:
+        return ["no notice was seen"]
+    return [
+        f"node {e.node} saw a notice of {e.source} and chose {e.action}; expected {source} on node {node} and {action}"
+        for e in notices
+        if (e.source, e.action) != (source, action) or node not in (None, e.node)
+    ]
+
+
+def saved_late(trial: Observed, target: float, *, ends: bool) -> list[str]:
+    """Whether what the gang agreed to save was committed in time. ends: the attempt ends with it."""
+    began = _began(trial)
+    stops = [e.step for e in trial.events if isinstance(e, Stopping) and e.reason == "preempted" and e.t >= began]
+    if ends != bool(stops):
+        return [f"the gang agreed to end at steps {stops}" if stops else "the gang did not agree to save and end"]
+    saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t >= began]
+    agreed = [e.t - began for e in saves if not ends or e.step == stops[0]]
+    if not agreed:
+        return ["nothing was saved after the notice"]
+    took = min(agreed)
+    if took > SLACK * target:
+        return [f"the save was committed {took:.2f} s after the notice, more than {SLACK} times {target:g} s"]
+    return []
+
+
+def lost_steps(trial: Observed) -> list[str]:
+    """Whether anything was done again."""
+    return [f"{trial.steps_recomputed} steps were done again"] if trial.steps_recomputed else []
+
+
+def saved_elsewhere(trial: Observed, tier: str) -> list[str]:
+    """Whether the first save after the root failed is on the next tier, whose root that is, and none was given up."""
+    began = _began(trial)
+    saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > began + UNDER_WAY_SECONDS]
+    found = [f"{e.failures} saves in a row were given up" for e in trial.events if isinstance(e, CheckpointAlert)]
+    if not saves:
+        return [*found, "nothing was saved after the root had failed"]
+    if not saves[0].tier.startswith(tier + "/"):
+        found.append(f"the next save, of step {saves[0].step}, is on {saves[0].tier}, not below {tier}")
+    return found
+
+
+def stood_still(trial: Observed, seconds: float) -> list[str]:
+    """Whether training stopped in the time after the injection."""
+    began = _began(trial)
+    at = [(e.t, e.step) for e in trial.events if isinstance(e, StepDone)]
+    beside = [(a, b) for a, b in pairwise(at) if b[0] > began and a[0] < began + seconds]
+    if not beside:
+        return ["no step was done after the injection"]
+    return [
+        f"training stood still for {b[0] - a[0]:.2f} s after step {a[1]}"
+        for a, b in beside
+        if b[0] - a[0] > STILL_SECONDS
+    ]
+
+
+def all_logged(trial: Observed) -> list[str]:
+    """Whether the log has every step, though it could not be written for a while."""
+    lost = [f"{e.events} events were lost" for e in trial.events if isinstance(e, EventsDropped)]
+    steps = {e.step for e in trial.branch if isinstance(e, StepDone)}
+    last = trial.config.train.steps if trial.commit is None else trial.commit.step
+    missing = sorted(set(range(1, last + 1)) - steps)
+    return [*lost, *([f"the log lacks steps {missing}"] if missing else [])]
+
+
+def left_behind(store: Store) -> list[str]:
+    """Whether anything of a save that was cut short stays for ever: removes what is to go when its time is over."""
+    newest = max(generation_numbers(store), default=0)
+    pruned = prune(store, newest, RetentionConfig(keep_last=KEEP_ALL), grace_seconds=0.0)
+    if pruned.error:
+        return [f"what is left of saves was not removed: {pruned.error}"]
+    there = inventory(store)
+    orphans = [a for a in there.attempts if a.ref not in there.commits]
+    return [f"{a.bytes} bytes of a save of step {a.ref.step} stay, which has no commit" for a in orphans]
+
+
+def _began(trial: Observed) -> float:
+    """Wall time of the injection; infinite where there was none, which is told elsewhere."""
+    return next(iter(trial.injected), math.inf)

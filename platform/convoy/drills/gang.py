@@ -1,0 +1,288 @@
+"""A real gang on this machine, to which a drill does something: a process per node, found and seen from outside."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from convoy.config.run import RunConfig
+from convoy.drills import hooks
+from convoy.drills.fault import Fault, Progress, Size
+from convoy.drills.node import Spec, Told
+from convoy.events.log import EventReader
+from convoy.events.types import AnyEvent
+from convoy.gang.notices.drain import Drain, request_drain
+from convoy.gang.trees import descendants, living
+from convoy.gang.workers import signal_name
+from convoy.job.lineage import generation_numbers, parse_commits
+from convoy.job.live import read_mark
+from convoy.job.record import job_store
+from convoy.storage import Store, StoreUnavailable
+
+MARK = "CONVOY_DRILL"
+"""Environment variable of all processes of a gang: which trial they belong to."""
+
+LOOK_SECONDS = 0.03
+"""Between two looks at the log."""
+
+SOON_SECONDS = 30.0
+"""For what is to happen to a gang within moments: it is generous, for a machine that does something else too."""
+
+RUN = "Drill/1"
+"""In place of a Metaflow run's pathspec."""
+
+T = TypeVar("T")
+
+
+class DrillError(RuntimeError):
+    """The drill itself went wrong, or its gang did something that no drill expects."""
+
+
+class DrillGang(ABC):
+    """What a drill can see of its gang, and do to it. Use as a context: leaving it leaves no process behind."""
+
+    def __init__(self, fault: Fault, config: RunConfig, job: str, root: str) -> None:
+        self.fault = fault
+        self.size: Size = fault.size
+        self.folder: Path = fault.folder
+        """Of this trial."""
+        self.config = config
+        self.job = job
+        self.root = root
+        self.store: Store = job_store(root, job)
+        self.attempt = -1
+        """Of the run's step: 0 is the first; -1: none was started yet."""
+        self.injected: list[float] = []
+        """Wall times, of what `inject` returned."""
+        self.token = f"{os.getpid()}-{job}"
+        self._events: list[AnyEvent] = []
+        self._reader = EventReader(self.store)
+        self._orders = hooks.Orders(self.folder)
+
+    def __enter__(self) -> "DrillGang":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    # What is seen.
+
+    def progress(self) -> Progress:
+        """As the log tells now."""
+        with contextlib.suppress(StoreUnavailable):
+            self._events = sorted([*self._events, *self._reader.poll()], key=lambda e: e.t)
+        steps = [ref.step for ref in parse_commits(self.store.sizes("commits/"))]
+        return Progress(
+            events=self._events,
+            attempt=self.attempt,
+            generation=max(generation_numbers(self.store), default=0),
+            committed=max(steps, default=None),
+            injected=tuple(self.injected),
+        )
+
+    def wait_for(self, what: str, happened: Callable[[], T | None], seconds: float = SOON_SECONDS) -> T:
+        """The first true value of `happened()`. Raises DrillError if there is none in time."""
+        deadline = time.monotonic() + seconds
+        while not (value := happened()):
+            if time.monotonic() > deadline:
+                raise DrillError(f"{what}: did not happen in {seconds:g} s")
+            time.sleep(LOOK_SECONDS)
+        return value
+
+    def wait_for_event(self, what: str, which: Callable[[AnyEvent], bool], seconds: float = SOON_SECONDS) -> AnyEvent:
+        """The first event of the log that is so, old ones included. Raises DrillError if there is none in time."""
+        found: list[AnyEvent] = self.wait_for(what, lambda: [*filter(which, self.progress().events)], seconds)
+        return found[0]
+
+    def processes(self) -> set[int]:
+        """All that belong to this gang and have not ended."""
+        entry = f"{MARK}={self.token}".encode()
+        return {pid for pid in living() if entry in _environment(pid)}
+
+    def worker(self, rank: int) -> int:
+        """Process id of a rank, once it is there."""
+        return self.wait_for(f"rank {rank}", lambda: self.find_worker(rank))
+
+    def find_worker(self, rank: int) -> int | None:
+        """The same; None: it is not there now."""
+        named = (pid for pid in self.processes() if _name(pid) == f"convoy rank {rank}")
+        return max(named, default=None)
+
+    def tree(self, node: int) -> set[int]:
+        """All processes of a node: its agent, and whatever descends from it."""
+        agent = self.agent(node)
+        return {agent, *descendants(living(), agent)}
+
+    @abstractmethod
+    def agent(self, node: int) -> int:
+        """Process id of a node's agent."""
+
+    def temporary_folder(self, node: int) -> Path:
+        """Where the node's processes make theirs."""
+        return self.folder / f"tmp-{node}"
+
+    # What is done.
+
+    def order(self, rank: int, what: hooks.Order) -> float:
+        """Have a worker do it, in its own process, as if it came from the training: wall time at which it began to.
+        The fault must have `hooks`."""
+        return self._orders.give(self.worker(rank), what)
+
+    def kill_node(self, node: int) -> float:
+        """All processes of a node are killed, as if its machine was gone; wall time. Its connections close."""
+        tree = self.tree(node)
+        now = time.time()
+        for pid in (self.agent(node), *tree):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return now
+
+    # For the harness.
+
+    @abstractmethod
+    def start(self) -> None:
+        """The first attempt, or the next one."""
+
+    @abstractmethod
+    def over(self) -> bool:
+        """The newest attempt has ended on all nodes."""
+
+    @abstractmethod
+    def ended(self) -> bool:
+        """The same, on one node at least."""
+
+    @abstractmethod
+    def told(self) -> Sequence[Sequence[Told]]:
+        """How each attempt ended, by node; for a node that could not tell, how its agent ended."""
+
+    def failed_nodes(self) -> Sequence[int]:
+        """Nodes of any attempt whose agents ended without a word, as a machine does that is gone."""
+        return sorted({node for told in self.told() for node, each in enumerate(told) if each.gone})
+
+    def drain(self) -> None:
+        """Have the run of the job save and end."""
+        mark = read_mark(self.store)
+        run = mark.run if mark is not None else RUN
+        request_drain(self.store, Drain(run=run, now=False, host=socket.gethostname(), requested=time.time()))
+
+    def kill(self) -> None:
+        """No process of the gang is left."""
+        deadline = time.monotonic() + SOON_SECONDS
+        while (left := self.processes()) and time.monotonic() < deadline:
+            for pid in left:
+                for number in (signal.SIGCONT, signal.SIGKILL):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+            time.sleep(LOOK_SECONDS)
+
+    def _environment(self, node: int | None) -> dict[str, str]:
+        """Of a node's agent. node: None where all are started by one process."""
+        own: Mapping[str, str] = self.fault.environment(node or 0)
+        hooked = self._orders.environment() if self.fault.hooks else {}
+        return {**os.environ, MARK: self.token, **hooked, **own}
+
+
+class LocalGang(DrillGang):
+    """Its agents are started by the drill, each in a process of its own; so is each further attempt."""
+
+    def __init__(self, fault: Fault, config: RunConfig, job: str, root: str, data_id: str, fingerprint: str) -> None:
+        super().__init__(fault, config, job, root)
+        self._data = data_id, fingerprint
+        self._agents: list[subprocess.Popen[bytes]] = []
+        self._before: list[Sequence[Told]] = []
+
+    def agent(self, node: int) -> int:
+        return self._agents[node].pid
+
+    def start(self) -> None:
+        if self._agents:
+            self._before.append(self._newest())
+        self.attempt += 1
+        self._agents = [self._start(node) for node in range(self.size.nodes)]
+
+    def over(self) -> bool:
+        return all(agent.poll() is not None for agent in self._agents)
+
+    def ended(self) -> bool:
+        return any(agent.poll() is not None for agent in self._agents)
+
+    def told(self) -> Sequence[Sequence[Told]]:
+        return [*self._before, self._newest()]
+
+    def kill(self) -> None:
+        super().kill()
+        for agent in self._agents:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                agent.wait(SOON_SECONDS)
+
+    def _newest(self) -> Sequence[Told]:
+        return [self._told(node) for node in range(self.size.nodes)]
+
+    def _told(self, node: int) -> Told:
+        file, code = self._file(node, "result.json"), self._agents[node].poll()
+        if file.exists():
+            return Told.model_validate_json(file.read_text())
+        if code is None:
+            return Told(error="it did not end")
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        said = self._file(node, "log").read_text(errors="replace").strip().splitlines()
+        return Told(error=f"its agent {how}" + (f": {said[-1]}" if said else ""), gone=code == -signal.SIGKILL)
+
+    def _start(self, node: int) -> "subprocess.Popen[bytes]":
+        data_id, fingerprint = self._data
+        spec = Spec(
+            config=self.config,
+            job=self.job,
+            root=self.root,
+            data_id=data_id,
+            fingerprint=fingerprint,
+            index=node,
+            nodes=self.size.nodes,
+            nproc=self.size.nproc,
+            main_host=self.fault.main_host(),
+            run=RUN,
+            attempt=self.attempt,
+            notice_file=self.folder / f"notice-{node}",
+        )
+        told, result = self._file(node, "spec.json"), self._file(node, "result.json")
+        told.parent.mkdir(parents=True, exist_ok=True)
+        told.write_text(spec.model_dump_json())
+        temporary = self.temporary_folder(node)
+        temporary.mkdir(exist_ok=True)
+        arguments = [str(told), str(result), str(os.getpid())]
+        words = [*self.fault.command(node), sys.executable, "-m", "convoy.drills.node", *arguments]
+        with open(self._file(node, "log"), "wb") as output:
+            return subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**self._environment(node), "TMPDIR": str(temporary)},
+                start_new_session=True,
+            )
+
+    def _file(self, node: int, name: str) -> Path:
+        return self.folder / "nodes" / f"{self.attempt}-{node}.{name}"
+
+
+def _environment(pid: int) -> list[bytes]:
+    """At its start; empty for what has ended."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,76 @@
+"""A network of hosts in this one: namespaces on a switch that can be cut off. Needs root, and Debian's iproute2."""
+
+import contextlib
+import uuid
+from collections.abc import Sequence
+from typing import Self
+
+from convoy.drills.mounts import run
+
+
+class Network:
+    """Hosts that reach each other, while in use."""
+
+    def __init__(self, hosts: int) -> None:
+        self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
+        self._id = uuid.uuid4().hex[:8]
+        self._switch = f"convoy-{self._id}-switch"
+
+    def prefix(self, host: int) -> Sequence[str]:
+        """Of the command line of what runs on the host."""
+        return ["ip", "netns", "exec", self._host(host)]
+
+    def unplug(self, host: int) -> None:
+        """Nothing comes to the host any more, or from it; nobody is told."""
+        self._on_switch("link", "set", f"port{host}", "nomaster")
+
+    def plug(self, host: int) -> None:
+        self._on_switch("link", "set", f"port{host}", "master", "bridge")
+
+    def mute(self, host: int, towards: int) -> None:
+        """Nothing comes from the host to the other one any more; what that one sends still comes."""
+        run("ip", "-n", self._host(host), "route", "add", "blackhole", f"{self.addresses[towards]}/32")
+
+    def __enter__(self) -> Self:
+        try:
+            self._make()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()
+
+    def _make(self) -> None:
+        run("ip", "netns", "add", self._switch)
+        self._on_switch("link", "add", "bridge", "type", "bridge")
+        self._on_switch("link", "set", "bridge", "up")
+        for host, address in enumerate(self.addresses):
+            name, port = self._host(host), f"port{host}"
+            run("ip", "netns", "add", name)
+            self._on_switch("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+            self._on_switch("link", "set", port, "master", "bridge", "up")
+            run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            run("ip", "-n", name, "link", "set", "lo", "up")
+            run("ip", "-n", name, "link", "set", "eth0", "up")
+
+    def _remove(self) -> None:
+        for name in (*map(self._host, range(len(self.addresses))), self._switch):
+            with contextlib.suppress(RuntimeError):  # it was never made
+                run("ip", "netns", "delete", name)
+
+    def _host(self, host: int) -> str:
+        return f"convoy-{self._id}-{host}"
+
+    def _on_switch(self, *arguments: str) -> None:
+        run("ip", "-n", self._switch, *arguments)
+
+
+def why_no_network() -> str | None:
+    """Why no such network can be made here, in one line; None: it can."""
+    try:
+        with Network(1):
+            return None
+    except RuntimeError as error:
+        return f"network namespaces cannot be made here: {error}".splitlines()[0]

@@ -1,0 +1,158 @@
+"""Drills in which a machine is to be taken away, and says so ahead. Each node has a metadata service of its own."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from convoy.drills.checks import lost_steps, saved_late, seen
+from convoy.drills.fault import INJECT_AFTER, Expected, Fault, Progress
+from convoy.drills.imds import SPOT_ACTION, ImdsStandIn
+from convoy.events.types import AnyEvent, NoticeSeen
+
+if TYPE_CHECKING:
+    from convoy.drills.gang import DrillGang
+    from convoy.drills.observe import Observed
+
+LEAD_SECONDS = 120.0
+"""Between EC2's notice and the interruption."""
+
+
+class _Notice(Fault):
+    """One node gets a notice, by which the attempt is to end with all that was done saved."""
+
+    target_detected = 1.5
+    saved_seconds: ClassVar[float] = 10.0
+    """Target for the agreed save, from the notice to the commit."""
+    source: ClassVar[str] = "spot"
+    """Of notices, that has it."""
+
+    @cached_property
+    def victim(self) -> int:
+        """The node that has notice."""
+        return self.random.randrange(self.size.nodes)
+
+    @cached_property
+    def services(self) -> list[ImdsStandIn]:
+        """One for each node; one for all where Metaflow starts them, with one environment for all."""
+        return [ImdsStandIn() for _ in range(1 if self.flow else self.size.nodes)]
+
+    @property
+    def service(self) -> ImdsStandIn:
+        """The victim's."""
+        return self.services[self.victim % len(self.services)]
+
+    @property
+    def seer(self) -> int | None:
+        """The node that sees the notice; None: any, for all do."""
+        return self.victim if len(self.services) == self.size.nodes else None
+
+    def setup(self, stack: ExitStack) -> None:
+        for service in self.services:
+            stack.enter_context(service)
+
+    def environment(self, node: int) -> Mapping[str, str]:
+        return {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": self.services[node % len(self.services)].url,
+            "AWS_EC2_METADATA_DISABLED": "false",
+        }
+
+    def expected(self) -> Expected:
+        return Expected(way="preempted")
+
+    def shows(self, event: AnyEvent) -> bool:
+        return isinstance(event, NoticeSeen)
+
+    def check(self, trial: "Observed") -> list[str]:
+        return [
+            *seen(trial, self.seer, self.source, "save_and_end"),
+            *saved_late(trial, self.saved_seconds, ends=True),
+            *lost_steps(trial),
+        ]
+
+
+class SpotNotice(_Notice):
+    """EC2 takes the machine away, and the next attempt has another one in its place."""
+
+    name = "spot-notice"
+    summary = "EC2 tells one node, two minutes ahead, that it takes the machine away"
+
+    def inject(self, gang: "DrillGang") -> float:
+        self.service.interrupt(lead_seconds=LEAD_SECONDS)
+        at = time.time()
+        if self.flow:  # whose next attempt nobody waits for
+            gang.wait_for_event("a node that sees the notice", self.shows)
+            self.service.calm()
+        return at
+
+    def mend(self, gang: "DrillGang") -> None:
+        """Another machine has no notice."""
+        self.service.calm()
+
+
+class NoticeThenNothing(_Notice):
+    """The decision was made and stands: the attempt ends well, and the next one runs on the same machine."""
+
+    name = "notice-then-nothing"
+    summary = "a spot notice is taken back as soon as the node has read it, and the machine stays"
+
+    def inject(self, gang: "DrillGang") -> float:
+        self.service.interrupt(lead_seconds=LEAD_SECONDS)
+        at = time.time()
+        gang.wait_for("the question for notices", lambda: _answered(self.service))
+        self.service.calm()
+        return at
+
+
+class Rebalance(_Notice):
+    """EC2 may take the machine away: the gang saves, and goes on."""
+
+    name = "rebalance"
+    summary = "EC2 recommends one node to leave its machine; the gang saves at once and goes on"
+    source = "rebalance"
+
+    def overrides(self) -> Sequence[str]:
+        return ("checkpoint.every_steps=1000", "notices.rebalance=save")  # so that no other save is taken for this one
+
+    def when(self, progress: Progress) -> bool:
+        return progress.step >= INJECT_AFTER
+
+    def inject(self, gang: "DrillGang") -> float:
+        self.service.recommend_rebalance()
+        return time.time()
+
+    def expected(self) -> Expected:
+        return Expected(way="undisturbed")
+
+    def check(self, trial: "Observed") -> list[str]:
+        return [
+            *seen(trial, self.seer, self.source, "save"),
+            *saved_late(trial, self.saved_seconds, ends=False),
+        ]
+
+
+class Term(_Notice):
+    """How most platforms end a process."""
+
+    name = "sigterm"
+    summary = "SIGTERM to one node's agent, as a platform ends a task"
+    source = "sigterm"
+
+    @property
+    def seer(self) -> int | None:
+        return self.victim
+
+    def inject(self, gang: "DrillGang") -> float:
+        at = time.time()
+        os.kill(gang.agent(self.victim), signal.SIGTERM)
+        return at
+
+
+def _answered(service: ImdsStandIn) -> bool:
+    return any(asked.path == SPOT_ACTION and asked.status == 200 for asked in list(service.asked))
+
+
+FAULTS: tuple[type[Fault], ...] = (SpotNotice, NoticeThenNothing, Rebalance, Term)

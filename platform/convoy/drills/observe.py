@@ -1,0 +1,231 @@
+"""What a trial shows, from the gang's log and the time of the injection. Pure.
+
+Agents and drill are on one host: their wall clocks are one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from convoy.checkpoint.format import Commit
+from convoy.config.run import RunConfig
+from convoy.drills.fault import Expected, Fault
+from convoy.drills.node import Told
+from convoy.events.types import (
+    AnyEvent,
+    CheckpointFailed,
+    FailureDetected,
+    NoticeSeen,
+    PeerSuspected,
+    StepDone,
+    WorkerExited,
+)
+from convoy.job.lineage import History
+from convoy.report.fold import fold
+from convoy.report.lineage import lineage, surviving
+from convoy.report.train_report import TrainReport
+
+SLACK = 3
+"""A single trial may take so many times what the median is to keep to."""
+
+ALARMS = (FailureDetected, WorkerExited, PeerSuspected, NoticeSeen, CheckpointFailed)
+"""Events by which something is taken to be wrong."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A trial that has ended."""
+
+    fault: Fault
+    config: RunConfig
+    injected: Sequence[float]
+    """Wall times, oldest first; empty: the fault was never put in."""
+    events: Sequence[AnyEvent]
+    """The whole log, by time."""
+    history: History
+    """Generations and commits of the job."""
+    told: Sequence[Sequence[Told]]
+    """How each attempt ended, by node."""
+    commit: Commit | None = None
+    """The newest one that counts."""
+    drained: bool = False
+    """The drill ended the job itself, by a notice of its own."""
+
+    @cached_property
+    def report(self) -> TrainReport:
+        return fold(self.events)
+
+    @cached_property
+    def branch(self) -> list[AnyEvent]:
+        """The events that the final state stands on."""
+        return surviving(self.events, lineage(self.events))
+
+    @property
+    def failures(self) -> list[FailureDetected]:
+        """First causes, each as node 0 told it, or who was left."""
+        told = [e for e in self.events if isinstance(e, FailureDetected)]
+        led = {e.generation for e in told if e.node == 0}
+        return [e for e in told if e.node == 0 or e.generation not in led]
+
+    @property
+    def detected_s(self) -> float | None:
+        return self._since(e.t for e in self.events if self.fault.shows(e))
+
+    @property
+    def recovered_s(self) -> float | None:
+        """None also where no generation had to be replaced."""
+        return self._since(e.t for e in self._steps_after())
+
+    @property
+    def beyond_s(self) -> float | None:
+        return self._since(e.t for e in self._steps_after() if e.step > self._last_before())
+
+    @property
+    def steps_recomputed(self) -> int:
+        """Over all generations that were replaced."""
+        return sum(incident.steps_recomputed or 0 for incident in self.report.incidents)
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median of a step, warm-up left out."""
+        return self.report.step_time.total.median if self.report.step_time else None
+
+    def samples(self) -> tuple[int, int]:
+        """Lost and repeated ones among those that the newest commit stands on: by what it says of itself, and by the
+        log."""
+        if self.commit is None:
+            return 0, 0
+        batch, step, progress = self.config.train.global_batch, self.commit.step, self.commit.progress
+        done = Counter(e.step for e in self.branch if isinstance(e, StepDone))
+        again = sum(count - 1 for count in done.values()) * batch
+        sampler = self.commit.sampler
+        off = 0 if sampler is None else sampler.next_sample - step * batch
+        tokens = {e.tokens for e in self.branch if isinstance(e, StepDone)}
+        if len(tokens) == 1:  # else a step's share cannot be told from the sum
+            per_sample = tokens.pop() / batch
+            off = max(off, round(progress.tokens / per_sample) - step * batch, key=abs)
+        lost = max(-off, 0) + progress.skipped * batch
+        return lost, max(again, off, 0)
+
+    def _since(self, times: Iterable[float]) -> float | None:
+        """From the injection to the first of these that came after it."""
+        if not self.injected:
+            return None
+        began = self.injected[0]
+        return min((t - began for t in times if t >= began), default=None)
+
+    def _generation_before(self) -> int:
+        """The newest one that had begun when the fault came."""
+        return max((e.generation for e in self.events if e.t <= self.injected[0]), default=0) if self.injected else 0
+
+    def _steps_after(self) -> list[StepDone]:
+        before = self._generation_before()
+        return [e for e in self.events if isinstance(e, StepDone) and e.generation > before]
+
+    def _last_before(self) -> int:
+        before = self._generation_before()
+        return max((e.step for e in self.events if isinstance(e, StepDone) and e.generation <= before), default=0)
+
+
+def problems(trial: Observed, slack: float = SLACK) -> list[str]:
+    """What is wrong with it, one line each, but for what is found outside the log. slack: in place of SLACK."""
+    expected = trial.fault.expected()
+    lost, repeated = trial.samples()
+    found = [*_endings(trial, expected), *_causes(trial, expected), *_alarms(trial, expected), *_targets(trial, slack)]
+    found += [f"{lost} samples lost"] * bool(lost) + [f"{repeated} samples repeated"] * bool(repeated)
+    if trial.commit is None:
+        found.append("the job has no commit")
+    elif not trial.drained and trial.commit.step != trial.config.train.steps:
+        found.append(f"the newest commit is of step {trial.commit.step}, not {trial.config.train.steps}")
+    return [*found, *trial.fault.check(trial)]
+
+
+def _endings(trial: Observed, expected: Expected) -> list[str]:
+    """How each attempt ended against how it should."""
+    if trial.fault.repeated:
+        first: tuple[str, ...] = ()  # any of the faults may have ended any attempt
+    else:
+        first = {"next attempt": ("failed",), "preempted": ("preempted",)}.get(expected.way, ())
+    last = "preempted" if trial.drained else "finished"
+    wanted = [*first, last]
+    found = []
+    if not trial.fault.repeated and len(trial.told) != len(wanted):
+        found.append(f"{len(trial.told)} attempts, not {len(wanted)}: {_how(trial.told[0])}")
+    for attempt, told in enumerate(trial.told):
+        of_last = attempt == len(trial.told) - 1
+        allowed = {last} if of_last else set(first) or {"failed", "preempted"}
+        for node, each in enumerate(told):
+            if not (each.gone and not of_last) and (each.outcome is None or each.outcome.outcome not in allowed):
+                found.append(f"node {node} of attempt {attempt}: {_word(each)}, not {' or '.join(sorted(allowed))}")
+    generations = expected.generations or (1 if expected.way == "undisturbed" else 2)
+    if not trial.fault.repeated and trial.history.newest != generations:
+        found.append(f"{trial.history.newest} generations were formed, not {generations}")
+    return found
+
+
+def _allowed(trial: Observed, first: Sequence[str], last: str, *, of_last: bool) -> set[str]:
+    """Outcomes of an attempt that are as they should be."""
+    if trial.fault.repeated:  # one more fault may have come while the drill had the job end
+        return {last, "failed", "preempted"} if trial.drained or not of_last else {last}
+    return {last} if of_last else set(first)
+
+
+def _causes(trial: Observed, expected: Expected) -> list[str]:
+    failures = trial.failures
+    if not expected.causes:
+        return []
+    if not failures:
+        return [f"no first cause was settled; expected {' or '.join(sorted(expected.causes))}"]
+    cause, found = failures[0], []
+    if cause.cause not in expected.causes:
+        found.append(f"the first cause is {cause.cause}, not {' or '.join(sorted(expected.causes))}: {cause.reason}")
+    if expected.node is not None and cause.failed_node != expected.node:
+        found.append(f"the first cause names node {cause.failed_node}, not {expected.node}")
+    if expected.rank is not None and cause.worker != expected.rank:
+        found.append(f"the first cause names rank {cause.worker}, not {expected.rank}")
+    return found
+
+
+def _alarms(trial: Observed, expected: Expected) -> list[str]:
+    """False ones: before there was a fault."""
+    before = trial.injected[0] if trial.injected else float("inf")
+    early = [e for e in trial.events if isinstance(e, ALARMS) and e.t < before and not _own(trial, e)]
+    found = [f"a false alarm: {e.kind} of node {e.node}, {_words(e)}" for e in early]
+    if expected.way == "undisturbed":
+        found += [f"the gang settled on a failure: {e.cause}, {e.reason}" for e in trial.failures if e.t >= before]
+    return found
+
+
+def _own(trial: Observed, event: AnyEvent) -> bool:
+    """The drill's own notice, by which it ends a job that would go on for ever."""
+    return trial.drained and isinstance(event, NoticeSeen) and event.source == "drain"
+
+
+def _targets(trial: Observed, slack: float) -> list[str]:
+    limits = (
+        ("detected", trial.detected_s, trial.fault.limit_detected(trial)),
+        ("recovered", trial.recovered_s, trial.fault.limit_recovered(trial)),
+    )
+    found = []
+    for what, seconds, target in limits:
+        if target is not None and seconds is None:
+            found.append(f"never {what}")
+        elif target is not None and seconds is not None and seconds > slack * target:
+            found.append(f"{what} after {seconds:.2f} s, more than {slack:g} times {target:g} s")
+    return found
+
+
+def _how(told: Sequence[Told]) -> str:
+    return "; ".join(f"node {node} {_word(each)}" for node, each in enumerate(told))
+
+
+def _word(told: Told) -> str:
+    if told.outcome is None:
+        return told.error
+    first = next(iter(told.outcome.message.splitlines()), "")
+    return told.outcome.outcome + (f" ({first})" if first else "")
+
+
+def _words(event: AnyEvent) -> str:
+    return event.model_dump_json(exclude={"t", "generation", "node", "log_tail"}, exclude_defaults=True)

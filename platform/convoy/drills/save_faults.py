@@ -1,0 +1,152 @@
+"""Drills in which a worker is killed while it has part of a checkpoint in its hands."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convoy.checkpoint.format import file_name, part_name
+from convoy.drills.checks import left_behind
+from convoy.drills.fault import INJECT_AFTER, Expected, Fault, Progress
+from convoy.drills.gang import DrillError
+from convoy.gang.board import Board
+from convoy.storage import Store
+
+if TYPE_CHECKING:
+    from convoy.drills.gang import DrillGang
+    from convoy.drills.observe import Observed
+
+MOST_DELAY_SECONDS = 0.6
+"""From the begin of a part to the kill; writing it takes about a second."""
+
+LOOK_SECONDS = 0.002
+"""Between two looks for a moment that passes soon."""
+
+MOMENT_SECONDS = 60.0
+"""For that moment to come."""
+
+
+class _Killed(Fault):
+    """A worker is killed, any of them."""
+
+    target_detected = 0.3
+    target_recovered = 2.5
+    _store: Store | None = None
+
+    @cached_property
+    def victim(self) -> int:
+        """Its rank."""
+        return self.random.randrange(self.size.ranks)
+
+    def check(self, trial: "Observed") -> list[str]:
+        return [] if self._store is None else left_behind(self._store)
+
+
+class KillDuringSave(_Killed):
+    """What it has not written keeps the save from being committed: what the others have written is of no use."""
+
+    name = "kill-during-save"
+    summary = "SIGKILL to a worker while its part of a checkpoint is being written"
+    _cut_short = False
+
+    def overrides(self) -> Sequence[str]:
+        return ("checkpoint.write_mb_per_second=8",)  # so that a save takes about a second
+
+    def inject(self, gang: "DrillGang") -> float:
+        self._store, worker = gang.store, gang.worker(self.victim)
+        for delay in (0.0, self.random.uniform(0.0, MOST_DELAY_SECONDS)):
+            time.sleep(delay)
+            _await("a part that is being written", lambda: is_writing(gang.store, self.victim))
+        at = time.time()
+        os.kill(worker, signal.SIGKILL)
+        self._cut_short = is_writing(gang.store, self.victim)
+        return at
+
+    def expected(self) -> Expected:
+        node = self.size.node_of(self.victim)
+        return Expected(way="in place", causes=frozenset({"exited"}), node=node, rank=self.victim)
+
+    def check(self, trial: "Observed") -> list[str]:
+        missed = "the worker was killed after it had written its part"
+        return [*([] if self._cut_short else [missed]), *super().check(trial)]
+
+
+class KillDuringRestore(_Killed):
+    """The generation that takes the place of one whose worker was killed loses a worker before its first step."""
+
+    name = "kill-during-restore"
+    summary = "SIGKILL to a worker, and to one of the workers after it while that reads the checkpoint"
+    repeated = True
+    target_recovered = 5.0
+    _first = 0
+    """Generation of the first kill."""
+    _killed_in = ""
+    """Phase of the second victim."""
+
+    @cached_property
+    def first_victim(self) -> int:
+        """Rank that is killed while it trains."""
+        return self.random.randrange(self.size.ranks)
+
+    def when(self, progress: Progress) -> bool:
+        if not progress.injected:
+            self._first = progress.generation
+            return progress.after(INJECT_AFTER)
+        return len(progress.injected) == 1 and progress.generation > self._first
+
+    def inject(self, gang: "DrillGang") -> float:
+        if not gang.injected:
+            self._store = gang.store
+            at = time.time()
+            os.kill(gang.worker(self.first_victim), signal.SIGKILL)
+            return at
+        worker, local = gang.worker(self.victim), self.victim % self.size.nproc
+        with contextlib.closing(board_of(gang.agent(self.size.node_of(self.victim)), self.size.nproc)) as board:
+            _await("a worker that restores", lambda: board.read(local).phase == "restore")
+            at = time.time()
+            os.kill(worker, signal.SIGKILL)
+            self._killed_in = board.read(local).phase
+        return at
+
+    def expected(self) -> Expected:
+        return Expected(way="in place", causes=frozenset({"exited"}), generations=self._first + 2)
+
+    def check(self, trial: "Observed") -> list[str]:
+        found = []
+        if self._killed_in != "restore":
+            found.append(f"the worker was killed in its phase {self._killed_in!r}, not while it restored")
+        if (len(trial.told), trial.history.newest) != (1, self._first + 2):
+            found.append(f"{len(trial.told)} attempts and {trial.history.newest} generations, not 1 and 3")
+        return [*found, *super().check(trial)]
+
+
+def is_writing(store: Store, writer: int) -> bool:
+    """Whether a writer has begun its part of a save in this store, and not ended it."""
+    begun, ended = "/" + file_name(writer, 0), "/" + part_name(writer)
+    there = store.sizes("shards/")
+    return any(name.endswith(begun) and name.removesuffix(begun) + ended not in there for name in there)
+
+
+def board_of(agent: int, slots: int) -> Board:
+    """The progress board of an agent's workers. Raises DrillError if it has none now."""
+    for file in Path(f"/proc/{agent}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if "/memfd:convoy-board" in str(file.readlink()):
+                return Board(os.open(file, os.O_RDWR | os.O_CLOEXEC), slots)
+    raise DrillError(f"the agent {agent} has no progress board")
+
+
+def _await(what: str, happened: Callable[[], bool]) -> None:
+    """A moment that passes soon. Raises DrillError."""
+    deadline = time.monotonic() + MOMENT_SECONDS
+    while not happened():
+        if time.monotonic() > deadline:
+            raise DrillError(f"{what}: there was none within {MOMENT_SECONDS:g} s")
+        time.sleep(LOOK_SECONDS)
+
+
+FAULTS: tuple[type[Fault], ...] = (KillDuringSave, KillDuringRestore)

@@ -1,0 +1,151 @@
+"""Drills in which the job's root takes no more writes. Training goes on, and saves go to the next shared tier."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convoy.drills.checks import all_logged, saved_elsewhere, stood_still
+from convoy.drills.fault import SAVE_EVERY, Expected, Fault, Progress
+from convoy.drills.mounts import Disk, Hoarder, small_memory, why_no_disk, why_no_memory
+from convoy.events.types import AnyEvent, StorageBad
+from convoy.job.lineage import parse_commits
+from convoy.storage import open_store
+
+if TYPE_CHECKING:
+    from convoy.drills.gang import DrillGang
+    from convoy.drills.observe import Observed
+
+ROOM_MIB = 320
+"""For ten checkpoints of the default model, and the data."""
+
+LEAST_SECONDS = 4.0
+"""The fault lasts at least so long: longer than it may take to be seen."""
+
+ELSEWHERE_SECONDS = 60.0
+"""For the next save to come to the next tier."""
+
+
+class _RootRefuses(Fault):
+    """The root, on a file system of its own, refuses writes until a save has come to the next tier."""
+
+    endless = True
+    target_detected = 3.0
+    lasted = 0.0
+    """Seconds for which it did."""
+
+    @property
+    def place(self) -> Path:
+        """Where the file system is mounted."""
+        raise NotImplementedError
+
+    @property
+    def next_tier(self) -> Path:
+        return self.folder / "next"
+
+    def root(self) -> str:
+        return str(self.place / "root")
+
+    def overrides(self) -> Sequence[str]:
+        return (f"checkpoint.tiers=[{self.next_tier}]",)
+
+    @cached_property
+    def steps_since_save(self) -> int:
+        """Soon after a save, so that the root is known to fail when the next one is due; or so late that the next one
+        begins there, and has to be taken away from it."""
+        return self.random.choice((2, SAVE_EVERY - 1))
+
+    def when(self, progress: Progress) -> bool:
+        return progress.after(SAVE_EVERY + self.steps_since_save)
+
+    def inject(self, gang: "DrillGang") -> float:
+        at = time.time()
+        self.befall()
+        try:
+            gang.wait_for("a save on the next tier", lambda: self.alone_there(gang), ELSEWHERE_SECONDS)
+            time.sleep(max(0.0, at + LEAST_SECONDS - time.time()))
+        finally:
+            self.lasted = time.time() - at
+            self.pass_over()
+        return at
+
+    def befall(self) -> None:
+        """From now on it takes no writes."""
+        raise NotImplementedError
+
+    def pass_over(self) -> None:
+        """It takes writes again."""
+        raise NotImplementedError
+
+    def alone_there(self, gang: "DrillGang") -> bool:
+        """Whether the next tier has a commit that the root lacks."""
+        there = parse_commits(open_store(str(self.next_tier / gang.job)).sizes("commits/"))
+        return bool(set(there) - set(parse_commits(gang.store.sizes("commits/"))))
+
+    def expected(self) -> Expected:
+        return Expected(way="undisturbed")
+
+    def shows(self, event: AnyEvent) -> bool:
+        return isinstance(event, StorageBad)
+
+    def check(self, trial: "Observed") -> list[str]:
+        return [
+            *saved_elsewhere(trial, str(self.next_tier)),
+            *stood_still(trial, self.lasted),
+            *all_logged(trial),
+        ]
+
+
+class StorageFull(_RootRefuses):
+    """A tmpfs, on which whatever is given back is taken at once too."""
+
+    name = "storage-full"
+    summary = "the job's root has no room left, until the next save has come to another tier"
+
+    def missing(self) -> str | None:
+        return why_no_memory()
+
+    @property
+    def place(self) -> Path:
+        return self.folder / "memory"
+
+    def setup(self, stack: ExitStack) -> None:
+        stack.enter_context(small_memory(self.place, ROOM_MIB))
+
+    def befall(self) -> None:
+        self._hoarder = Hoarder(self.place)
+
+    def pass_over(self) -> None:
+        self._hoarder.leave()
+
+
+class StorageHang(_RootRefuses):
+    """A frozen disk: who writes to it waits in the kernel, where no signal reaches."""
+
+    name = "storage-hang"
+    summary = "writes to the job's root hang, until the next save has come to another tier"
+
+    def missing(self) -> str | None:
+        return why_no_disk()
+
+    @cached_property
+    def disk(self) -> Disk:
+        return Disk(self.folder, ROOM_MIB)
+
+    @property
+    def place(self) -> Path:
+        return self.disk.path
+
+    def setup(self, stack: ExitStack) -> None:
+        stack.enter_context(self.disk)
+
+    def befall(self) -> None:
+        self.disk.freeze()
+
+    def pass_over(self) -> None:
+        self.disk.thaw()
+
+
+FAULTS: tuple[type[Fault], ...] = (StorageFull, StorageHang)

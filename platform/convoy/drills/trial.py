@@ -1,0 +1,252 @@
+"""One trial: a gang is started, the fault comes, the gang ends, and what became of it is looked at."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from convoy.checkpoint.format import DamagedCommitError
+from convoy.config.load import read_overrides, resolve
+from convoy.config.run import RunConfig
+from convoy.drills import flow_gang
+from convoy.drills.fault import SAVE_EVERY, STEPS, Fault, Plan, Size
+from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang, LocalGang
+from convoy.drills.leftovers import files_left, memory_left, processes_left
+from convoy.drills.observe import Observed, problems
+from convoy.drills.result import TrialResult
+from convoy.drills.state import State, differing, final_state
+from convoy.job.lineage import read_history
+from convoy.job.record import ensure_record, job_store, tier_stores
+from convoy.storage import StoreUnavailable, open_store
+
+ATTEMPT_SECONDS = 120.0
+STEP_SECONDS = 1.5
+"""For an attempt to end, and for each of its steps: several times what they take, for a machine that is busy."""
+
+LASTING_SECONDS = 900.0
+"""For a gang that goes on for a given time, besides that: it may have to compile first."""
+
+OTHERS_SECONDS = 45.0
+"""When an agent has ended, for the others to end too."""
+
+CENSUS_SECONDS = 0.5
+"""Between two looks at which processes the gang has."""
+
+MOST_TOLD = 4
+"""Of what is wrong with one trial."""
+
+MOST_ATTEMPTS = 4
+"""Of a fault that comes once."""
+
+Undisturbed = Callable[[RunConfig, Size], State]
+"""The final state of a gang with this configuration to which nothing happens."""
+
+WORDS = (
+    # Learnable tokens of the default model's vocabulary, made in a second; a step costs what it costs on text.
+    "data.corpus.kind=synthetic data.corpus.vocab_size=4096 data.corpus.tokens=300000 "
+    f"train.steps={STEPS} schedule.decay_steps=400 checkpoint.every_steps={SAVE_EVERY} checkpoint.export_model=false "
+    "evaluation.sample_tokens=0 evaluation.sequences=16 evaluation.every_steps=100000"
+)
+"""Laid on the default job. The schedule does not depend on the number of steps: nor does the state after each."""
+
+
+def config_of(fault: Fault, plan: Plan, root: str) -> RunConfig:
+    """Of the trial's gang. Raises ConfigError."""
+    size = f"cluster.nodes={plan.size.nodes} cluster.nproc_per_node={plan.size.nproc} root={root}"
+    endless = ["train.steps=1000000"] if _is_told_to_end(fault) else []
+    return resolve({}, read_overrides(" ".join([WORDS, size, *endless, *plan.words, *fault.overrides()])))
+
+
+def undisturbed_config(config: RunConfig, steps: int) -> RunConfig:
+    """What computes the same as `config` for so many steps, with none of what only a fault needs."""
+    plain = resolve({}, read_overrides(WORDS))
+    return config.model_copy(
+        update={
+            "train": config.train.model_copy(update={"steps": steps}),
+            "checkpoint": plain.checkpoint.model_copy(update={"verify": False}),
+            "notices": plain.notices,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A gang that has ended."""
+
+    observed: Observed
+    state: State
+    """Of the newest commit; empty without one."""
+    found: list[str]
+    """What is wrong, one line each."""
+
+
+def run_trial(
+    fault: Fault, plan: Plan, job: str, jobs: Path, undisturbed: Undisturbed
+) -> tuple[TrialResult, Observed | None]:
+    """fault: made for this trial. jobs: folder of the jobs' roots, where the fault wants none of its own."""
+    lacking = fault.missing() or (flow_gang.lacking(fault) if fault.flow else None)
+    if lacking is not None:
+        return TrialResult(ok=False, not_run=lacking), None
+    try:
+        ran = run_gang(fault, plan, job, jobs)
+        found, equal = list(ran.found), None
+        commit = ran.observed.commit
+        if fault.expected().same_state and commit is not None:
+            reference = undisturbed(undisturbed_config(ran.observed.config, commit.step), plan.size)
+            different = differing(ran.state, reference)
+            equal = not different
+            if different:
+                found.append(f"the final state differs in {len(different)} values, such as {different[0]}")
+    except (DrillError, TimeoutError, DamagedCommitError, StoreUnavailable) as error:
+        return TrialResult(ok=False, reason=f"{type(error).__name__}: {error}"), None
+    lost, repeated = ran.observed.samples()
+    return TrialResult(
+        ok=not found,
+        reason=together(found),
+        detected_s=ran.observed.detected_s,
+        recovered_s=ran.observed.recovered_s,
+        beyond_s=ran.observed.beyond_s,
+        steps_recomputed=ran.observed.steps_recomputed,
+        samples_lost=lost,
+        samples_repeated=repeated,
+        final_state_equal=equal,
+    ), ran.observed
+
+
+def run_gang(fault: Fault, plan: Plan, job: str, jobs: Path) -> Ran:
+    """The gang of a trial, to its end; nothing of it runs afterwards. Raises DrillError, StoreUnavailable, ..."""
+    with ExitStack() as stack:
+        fault.setup(stack)
+        root = fault.root() or str(jobs)
+        config = config_of(fault, plan, root)
+        return _run(fault, plan, config, job, root)
+
+
+def _run(fault: Fault, plan: Plan, config: RunConfig, job: str, root: str) -> Ran:
+    with made(fault, config, job, root) as gang:
+        course = _Course(gang)
+        course.run()
+        left = processes_left(gang.processes)
+        gang.kill()
+        gone = gang.failed_nodes()
+        for node in range(plan.size.nodes):
+            left += files_left(gang.temporary_folder(node)) if node not in gone else []
+        left += memory_left(course.pids)
+        tiers = tier_stores(root, job, config)
+        commit, state = final_state(tiers)
+        observed = Observed(
+            fault=fault,
+            config=config,
+            injected=tuple(gang.injected),
+            events=gang.progress().events,
+            history=read_history(tiers[0], tiers[1:]),
+            told=gang.told(),
+            commit=commit,
+            drained=course.drained,
+        )
+    if not gang.injected and fault.expected().way != "undisturbed":
+        left = ["the fault was never put in", *left]
+    return Ran(observed, state, [*left, *problems(observed, plan.slack)])
+
+
+def run_undisturbed(fault: Fault, plan: Plan, config: RunConfig, jobs: Path, job: str) -> State:
+    """The final state of a gang of this configuration. fault: none. Raises DrillError if something went wrong."""
+    ran = _run(fault, plan, config, job, str(jobs))
+    if ran.found:
+        raise DrillError(f"the undisturbed run: {together(ran.found)}")
+    return ran.state
+
+
+def made(fault: Fault, config: RunConfig, job: str, root: str) -> DrillGang:
+    """The gang, whose data are there; no process of it is started yet."""
+    if fault.flow:
+        return flow_gang.FlowGang(fault, config, job, root)
+    from convoy.data.manifest import fingerprint
+    from convoy.data.prepare import prepare
+
+    manifest = prepare(config.data, open_store(root))
+    found = fingerprint(manifest, config.data)
+    ensure_record(job_store(root, job, config), job, config, found)
+    return LocalGang(fault, config, job, root, manifest.id, found)
+
+
+def _is_told_to_end(fault: Fault) -> bool:
+    """The gang trains until the drill has it save and end."""
+    return fault.seconds is not None or (fault.endless and not fault.flow)
+
+
+class _Course:
+    """A gang's, from its first attempt to its last."""
+
+    def __init__(self, gang: DrillGang) -> None:
+        self.pids: set[int] = set()
+        self.drained = False
+        self._gang = gang
+        self._seconds = gang.fault.seconds
+        self._began: float | None = None
+        """When the first step was done."""
+        self._census_at = 0.0
+
+    def run(self) -> None:
+        """Raises DrillError for what does not end."""
+        gang, fault = self._gang, self._gang.fault
+        gang.start()
+        while True:
+            self._attempt()
+            finished = all(each.outcome and each.outcome.outcome == "finished" for each in gang.told()[-1])
+            most = 10**6 if fault.repeated else MOST_ATTEMPTS
+            if finished or self.drained or fault.flow or gang.attempt + 1 >= most:
+                return
+            fault.mend(gang)
+            gang.start()
+
+    def _attempt(self) -> None:
+        """Until the newest attempt has ended on all nodes."""
+        gang = self._gang
+        until, ended_at = time.monotonic() + self._most_seconds(), None
+        while not gang.over():
+            now = time.monotonic()
+            ended_at = ended_at or (now if gang.ended() else None)
+            if now > until or (ended_at is not None and now > ended_at + OTHERS_SECONDS):
+                self._take_stock(now)
+                raise DrillError(
+                    f"the gang did not end: {'; '.join(each.error or 'ended' for each in gang.told()[-1])}"
+                )
+            self._look(now)
+            time.sleep(LOOK_SECONDS)
+
+    def _most_seconds(self) -> float:
+        if _is_told_to_end(self._gang.fault):
+            return LASTING_SECONDS + (self._seconds or 0.0)
+        return ATTEMPT_SECONDS + STEP_SECONDS * self._gang.config.train.steps
+
+    def _look(self, now: float) -> None:
+        gang, fault = self._gang, self._gang.fault
+        self._take_stock(now)
+        progress = gang.progress()
+        if self._began is None and progress.step > 0:
+            self._began = now
+        if self._is_to_end(now):
+            if not self.drained:
+                self.drained = True
+                gang.drain()
+            return
+        if (fault.repeated or not gang.injected) and not gang.ended() and fault.when(progress):
+            gang.injected.append(fault.inject(gang))
+
+    def _is_to_end(self, now: float) -> bool:
+        if self._seconds is None:
+            return _is_told_to_end(self._gang.fault) and bool(self._gang.injected)
+        return self._began is not None and now >= self._began + self._seconds
+
+    def _take_stock(self, now: float) -> None:
+        if now >= self._census_at:
+            self._census_at = now + CENSUS_SECONDS
+            self.pids |= self._gang.processes()
+
+
+def together(found: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = len(found) - MOST_TOLD
+    return "; ".join([*found[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])])

@@ -1,0 +1,226 @@
+"""Faults of workers, and none at all."""
+
+import os
+import signal
+import statistics
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from convoy.drills.fault import Expected, Fault, Progress
+from convoy.drills.hooks import Order
+from convoy.events.types import AnyEvent, FailureKind, GenerationStarted, StepDone
+
+if TYPE_CHECKING:
+    from convoy.drills.gang import DrillGang
+    from convoy.drills.observe import Observed
+
+
+class Undisturbed(Fault):
+    """To see that nothing is seen where nothing is."""
+
+    name = "none"
+    summary = "nothing happens: no false alarm, with evaluation and saves (with --seconds compiled, too)"
+    lasting = True
+
+    def overrides(self) -> Sequence[str]:
+        compiled = ["train.compile=true"] if self.seconds is not None else []
+        return ["evaluation.every_steps=15", *compiled]
+
+    def when(self, progress: Progress) -> bool:
+        return False
+
+    def inject(self, gang: "DrillGang") -> float:
+        raise AssertionError("there is nothing to do")
+
+    def expected(self) -> Expected:
+        return Expected(way="undisturbed", same_state=self.seconds is None)
+
+
+class WorkerFault(Fault):
+    """Of one worker, any of them, which is replaced in place."""
+
+    causes: ClassVar[frozenset[FailureKind]]
+
+    def __post_init__(self) -> None:
+        self.rank = self.random.randrange(self.size.ranks)
+
+    def expected(self) -> Expected:
+        return Expected(way="in place", causes=self.causes, node=self.size.node_of(self.rank), rank=self.rank)
+
+
+class WorkerKill(WorkerFault):
+    name = "worker-kill"
+    summary = "SIGKILL to a worker"
+    causes = frozenset({"exited"})
+    target_detected = 0.3
+    target_recovered = 2.5
+
+    def inject(self, gang: "DrillGang") -> float:
+        return signalled(gang.worker(self.rank), signal.SIGKILL)
+
+
+class WorkerStop(WorkerFault):
+    name = "worker-stop"
+    summary = "SIGSTOP to a worker, which never comes back"
+    causes = frozenset({"stopped"})
+    target_detected = 1.0
+    target_recovered = 4.0
+
+    def inject(self, gang: "DrillGang") -> float:
+        return signalled(gang.worker(self.rank), signal.SIGSTOP)
+
+
+class OrderedFault(WorkerFault):
+    """What a worker does in its own process."""
+
+    hooks = True
+    order: ClassVar[Order]
+
+    def inject(self, gang: "DrillGang") -> float:
+        return gang.order(self.rank, self.order)
+
+
+class WorkerHang(OrderedFault):
+    name = "worker-hang"
+    summary = "a worker hangs in C, and holds Python's lock"
+    causes = frozenset({"hung"})
+    order = "hang"
+    target_detected = 3.0
+    target_recovered = 7.0
+
+    def limit_detected(self, trial: "Observed") -> float:
+        return max(self.target_detected, 5 * p99_step(trial))
+
+    def limit_recovered(self, trial: "Observed") -> float:
+        return self.limit_detected(trial) + self.target_recovered - self.target_detected
+
+
+class WorkerError(OrderedFault):
+    name = "worker-error"
+    summary = "an exception in a worker's training"
+    causes = frozenset({"exited"})
+    order = "fail"
+
+    def check(self, trial: "Observed") -> list[str]:
+        return _names(trial, "DrilledError")
+
+
+class WorkerExit0(OrderedFault):
+    name = "worker-exit0"
+    summary = "a worker ends with success while the others go on"
+    causes = frozenset({"exited_early"})
+    order = "exit"
+
+
+class OutOfMemory(OrderedFault):
+    name = "oom"
+    summary = "a worker takes memory until the kernel gives it no more"
+    causes = frozenset({"exited"})
+    order = "allocate"
+
+    def check(self, trial: "Observed") -> list[str]:
+        return _names(trial, "MemoryError")
+
+
+class NotANumber(OrderedFault):
+    """A checkpoint is never made of it: the attempt ends when enough steps were not finite, and the next one goes on
+    from before them."""
+
+    name = "nan"
+    summary = "weights of a worker become NaN, as by a bad device"
+    causes = frozenset({"exited"})
+    order = "poison"
+
+    def expected(self) -> Expected:
+        return Expected(way="next attempt", causes=self.causes)  # all ranks find it in the same step
+
+    def check(self, trial: "Observed") -> list[str]:
+        skipped = [e for e in trial.events if isinstance(e, StepDone) and e.skipped]
+        found = [] if skipped else ["no step was skipped"]
+        if trial.commit is not None and trial.commit.progress.skipped:
+            found.append("the final state stands on skipped steps")
+        return found + _names(trial, "not finite")
+
+
+class SlowNode(OrderedFault):
+    name = "slow-node"
+    summary = "every step of one worker takes several times the computing that it took"
+    causes = frozenset()
+    order = "crawl"
+
+    def overrides(self) -> Sequence[str]:
+        return ["train.steps=100"]  # a node is slow when it is so for several times 5 s
+
+    def expected(self) -> Expected:
+        return Expected(way="undisturbed")
+
+    def shows(self, event: AnyEvent) -> bool:
+        return event.kind == "slow_node" and getattr(event, "share", 0.0) > 0
+
+    def check(self, trial: "Observed") -> list[str]:
+        told = [e for e in trial.events if self.shows(e)]
+        if not told:
+            return ["no node was told to be slow"]
+        named = {getattr(e, "slow_node", None) for e in told}
+        ours = self.size.node_of(self.rank)
+        return [] if named == {ours} else [f"nodes {sorted(map(str, named))} were told to be slow, not node {ours}"]
+
+
+class DoubleFault(WorkerFault):
+    """The second one comes while the gang forms anew for the first."""
+
+    name = "double-fault"
+    summary = "SIGKILL to a worker, and to another one as soon as the gang starts again"
+    causes = frozenset({"exited"})
+
+    def inject(self, gang: "DrillGang") -> float:
+        before = gang.progress().generation
+        began = signalled(gang.worker(self.rank), signal.SIGKILL)
+        gang.wait_for_event("the next generation", lambda e: isinstance(e, GenerationStarted) and e.generation > before)
+        others = [rank for rank in range(self.size.ranks) if rank != self.rank] or [self.rank]
+        signalled(gang.worker(self.random.choice(others)), signal.SIGKILL)
+        return began
+
+    def expected(self) -> Expected:
+        return Expected(
+            way="in place",
+            causes=self.causes,
+            node=self.size.node_of(self.rank),
+            rank=self.rank,
+            generations=3,
+        )
+
+
+def signalled(pid: int, number: signal.Signals) -> float:
+    """Send it; the wall time."""
+    now = time.time()
+    os.kill(pid, number)
+    return now
+
+
+def p99_step(trial: "Observed") -> float:
+    """Seconds of the slowest step but one in a hundred before the fault, without each generation's first."""
+    before = trial.injected[0] if trial.injected else float("inf")
+    times = [e.seconds for e in trial.events if isinstance(e, StepDone) and e.t < before][1:]
+    return statistics.quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else 0.0
+
+
+def _names(trial: "Observed", what: str) -> list[str]:
+    """Whether the first cause says so."""
+    said = [e.reason + e.log_tail for e in trial.failures[:1]]
+    return [] if said and what in said[0] else [f"the first cause does not tell of {what}: {said}"]
+
+
+FAULTS: tuple[type[Fault], ...] = (
+    WorkerKill,
+    WorkerStop,
+    WorkerHang,
+    WorkerError,
+    WorkerExit0,
+    OutOfMemory,
+    NotANumber,
+    SlowNode,
+    DoubleFault,
+    Undisturbed,
+)

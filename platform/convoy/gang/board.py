@@ -1,0 +1,266 @@
+"""Where each worker of a node is, in memory that the agent reads at any time without asking: no call, no lock, no wait.
+
+The memory is an anonymous file of the kernel's, which workers open by its path below the agent's /proc entry: however
+the agent ends, nothing of it stays behind. Every value is one aligned store of 8 bytes, made by one writer.
+"""
+
+import mmap
+import os
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+Phase = Literal[
+    "start", "connect", "build", "restore", "first_step", "step", "evaluate", "save", "finish", "leave",
+    "script",
+]  # fmt: skip
+"""What a worker does. first_step: the first one of its process, whatever its number. finish: all is trained that will
+be. leave: it failed, and closes its log. script: a user's own program runs, which has not told how far it is."""
+
+OrderKind = Literal["none", "save_and_end", "end", "save"]
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+_KINDS: tuple[OrderKind, ...] = get_args(OrderKind)
+
+_MAGIC = int.from_bytes(b"cvboard1", "little")
+_WORD = 8
+_HEADER_WORDS, _SLOT_WORDS = 16, 16  # 128 bytes each: no two writers share a cache line
+_ORDER, _AWAY = 1, 2
+_POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS = range(9)
+
+_MOST_TIERS = 62
+
+_MOMENTS = ("at", "beat_at", "waiting_at")
+
+# A point in a run is one word, so that no reader sees the phase of one and the step of another.
+_COUNT_BITS, _STEP_BITS = 24, 32
+_MOST_COUNT = 2**_COUNT_BITS - 1
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a worker is, and how long its last step took. Moments are seconds by `time.monotonic`."""
+
+    phase: Phase
+    step: int
+    """Steps done."""
+    count: int
+    """Points passed since that step was done. Ranks of a gang pass the same ones in the same order."""
+    at: float
+    """When the last one was passed."""
+    step_seconds: float = 0.0
+    """Of the last step; 0: none yet."""
+    own_seconds: float = 0.0
+    """The part of it in which the worker did not wait for other ranks; 0: not known."""
+    save_seconds: float = 0.0
+    """Of the newest commit, from the call to the commit; 0: none yet."""
+    beat_at: float = 0.0
+    """When Python last ran in the worker: a thread that only does that tells; 0: there is none."""
+    waiting_at: float = 0.0
+    """When that thread last saw the worker wait for other ranks; 0: never."""
+    looks: int = 0
+    """How often it has looked, and how often it saw that."""
+    waits: int = 0
+
+    def to_wire(self, now: float) -> dict[str, Any]:
+        """As JSON for another host, whose clock is another: moments become ages."""
+        return {**asdict(self), **{name: now - getattr(self, name) for name in _MOMENTS}}
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any], now: float) -> "Mark":
+        """What another host told, by this one's clock. Raises TypeError or KeyError for what is no mark."""
+        return cls(**{**body, **{name: now - body[name] for name in _MOMENTS}})
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the agent wants of its workers. They put it to the vote of the gang at their next step."""
+
+    kind: OrderKind
+    """save_and_end: commit the state, then end. end: at once, on the last commit. save: now, and go on."""
+    number: int
+    """Counts the orders on this board: the same kind may be given again."""
+
+
+class Board:
+    """The agent's side: one slot for each of the node's workers, of one generation."""
+
+    def __init__(self, descriptor: int, slots: int) -> None:
+        self._descriptor = descriptor
+        self.slots = slots
+        self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        """Where a worker finds it, for as long as this process lives and the board is open."""
+        self._memory = _Words(mmap.mmap(descriptor, _bytes(slots)))
+
+    @classmethod
+    def create(cls, slots: int) -> "Board":
+        """A board on which every worker is in its start, since now. Raises OSError if there is no memory for it."""
+        descriptor = os.memfd_create("convoy-board", os.MFD_CLOEXEC)
+        try:
+            os.posix_fallocate(descriptor, 0, _bytes(slots))
+            board = cls(descriptor, slots)
+        except OSError:
+            os.close(descriptor)
+            raise
+        for slot in range(slots):
+            board._memory.reals[_first(slot) + _AT] = time.monotonic()
+        board._memory.ints[0] = _MAGIC
+        return board
+
+    def read(self, local_rank: int) -> Mark:
+        """Where a worker is now, or was when it ended."""
+        first = _first(_checked(local_rank, self.slots))
+        reals = self._memory.reals
+        # A worker writes these last to first: what is read here with a point is at least as new as the point.
+        phase, step, count = _unpacked(self._memory.ints[first + _POINT])
+        return Mark(
+            phase=phase,
+            step=step,
+            count=count,
+            at=reals[first + _AT],
+            step_seconds=reals[first + _STEP_SECONDS],
+            own_seconds=reals[first + _OWN_SECONDS],
+            save_seconds=reals[first + _SAVE_SECONDS],
+            beat_at=reals[first + _BEAT_AT],
+            waiting_at=reals[first + _WAITING_AT],
+            looks=self._memory.ints[first + _LOOKS],
+            waits=self._memory.ints[first + _WAITS],
+        )
+
+    def order(self, kind: OrderKind) -> Order:
+        """Give all workers of this node an order, in place of the one before. The whole gang does as one node's do: a
+        save that several agents order is made several times."""
+        order = Order(kind, _order(self._memory.ints[_ORDER]).number + 1)
+        self._memory.ints[_ORDER] = order.number << 8 | _KINDS.index(kind)
+        return order
+
+    def away(self, tiers: Collection[int]) -> None:
+        """Tell all workers of this node which of the job's tiers, by index, are full or out of reach."""
+        self._memory.ints[_AWAY] = sum(1 << tier for tier in tiers if tier < _MOST_TIERS)
+
+    def close(self) -> None:
+        """Workers that have it open keep it; no other finds it any more."""
+        self._memory.close()
+        os.close(self._descriptor)
+
+
+class Marker:
+    """A worker's side: it alone writes to its slot. Without a board its marks go nowhere, and there is no order."""
+
+    def __init__(self, path: str | None, local_rank: int) -> None:
+        """Raises OSError if there is no board at `path`, ValueError if it has no such slot."""
+        self._memory = _private() if path is None else _opened(path)
+        slots = len(self._memory.ints) // _SLOT_WORDS - _HEADER_WORDS // _SLOT_WORDS
+        self._first = _first(0 if path is None else _checked(local_rank, slots))
+        self._phase, self._step, self._count = 0, 0, 0
+        self._answered = 0
+
+    def enter(self, phase: Phase, step: int | None = None) -> None:
+        """A phase begins, or goes on. step: steps done, where that is not known from `stepped`."""
+        self._phase = PHASES.index(phase)
+        if step is not None:
+            self._step, self._count = step, 0
+        self.passed()
+
+    def passed(self) -> None:
+        """A point within the phase is reached, the same on all ranks: the worker goes on."""
+        self._count = min(self._count + 1, _MOST_COUNT)
+        self._memory.reals[self._first + _AT] = time.monotonic()
+        self._memory.ints[self._first + _POINT] = _packed(self._phase, self._step, self._count)
+
+    def stepped(self, step: int, seconds: float, own_seconds: float) -> None:
+        """`step` steps are done; the last one took `seconds`, of which `own_seconds` were not spent waiting."""
+        self._memory.reals[self._first + _OWN_SECONDS] = own_seconds
+        self._memory.reals[self._first + _STEP_SECONDS] = seconds
+        self._step, self._count = step, 0
+        self.passed()
+
+    def saved(self, seconds: float) -> None:
+        """A commit exists, so long after it was called for."""
+        self._memory.reals[self._first + _SAVE_SECONDS] = seconds
+
+    def beat(self, *, waiting: bool) -> None:
+        """Python runs in this worker. waiting: its main thread waits for other ranks. For a thread of its own."""
+        now = time.monotonic()
+        if waiting:
+            self._memory.ints[self._first + _WAITS] += 1
+            self._memory.reals[self._first + _WAITING_AT] = now
+        self._memory.ints[self._first + _LOOKS] += 1
+        self._memory.reals[self._first + _BEAT_AT] = now
+
+    def order(self) -> Order:
+        """What the agent wants, unless it was answered."""
+        order = _order(self._memory.ints[_ORDER])
+        return Order("none", order.number) if order.number == self._answered else order
+
+    def away(self) -> frozenset[int]:
+        """The tiers that are full or out of reach, as the agent finds."""
+        word = self._memory.ints[_AWAY]
+        return frozenset(tier for tier in range(word.bit_length()) if word >> tier & 1)
+
+    def answer(self, kind: OrderKind) -> None:
+        """The gang has done what such an order wants: if the present one is such, it is not asked for again."""
+        order = self.order()
+        if order.kind == kind:
+            self._answered = order.number
+
+
+class _Words:
+    """Memory as 8-byte words, of either kind."""
+
+    def __init__(self, memory: mmap.mmap | bytearray) -> None:
+        self._whole = memory
+        self._view = memoryview(memory)
+        self.ints = self._view.cast("q")
+        self.reals = self._view.cast("d")
+
+    def close(self) -> None:
+        for view in (self.ints, self.reals, self._view):
+            view.release()
+        if isinstance(self._whole, mmap.mmap):
+            self._whole.close()
+
+
+def _private() -> _Words:
+    return _Words(bytearray(_bytes(1)))
+
+
+def _opened(path: str) -> _Words:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        memory = mmap.mmap(descriptor, 0)
+    finally:
+        os.close(descriptor)
+    words = _Words(memory)
+    if words.ints[0] != _MAGIC:
+        words.close()
+        raise ValueError(f"{path}: no progress board")
+    return words
+
+
+def _bytes(slots: int) -> int:
+    return (_HEADER_WORDS + _SLOT_WORDS * slots) * _WORD
+
+
+def _first(slot: int) -> int:
+    return _HEADER_WORDS + _SLOT_WORDS * slot
+
+
+def _checked(local_rank: int, slots: int) -> int:
+    if not 0 <= local_rank < slots:
+        raise ValueError(f"local rank {local_rank}: the board has {slots} slots")
+    return local_rank
+
+
+def _packed(phase: int, step: int, count: int) -> int:
+    return phase << (_STEP_BITS + _COUNT_BITS) | step << _COUNT_BITS | count
+
+
+def _unpacked(point: int) -> tuple[Phase, int, int]:
+    step = point >> _COUNT_BITS & (2**_STEP_BITS - 1)
+    return PHASES[point >> (_STEP_BITS + _COUNT_BITS)], step, point & _MOST_COUNT
+
+
+def _order(word: int) -> Order:
+    return Order(_KINDS[word & 0xFF], word >> 8)

@@ -1,0 +1,191 @@
+"""What torch compiles, kept below the job's root: no later attempt, and no machine of the same kind, compiles it again.
+
+Workers write to a folder of their agent's own, and the root gets copies of it in one object. They do not write to the
+root itself: torch builds a library where it belongs (2.13: `torch/_inductor/codecache.py`, `_worker_compile_cpp`), so
+that a worker killed meanwhile leaves half of one, which every later attempt would take for whole.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import platform
+import tarfile
+import threading
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePosixPath
+
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
+
+FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+
+LOOK_SECONDS = 2.0
+"""Between two looks at what was compiled; what is the same in two of them is whole. The pause doubles while nothing
+comes, up to the longest."""
+
+LONGEST_LOOK_SECONDS = 30.0
+
+MOST_BYTES = 2**30
+"""More is not kept."""
+
+LEAVE_SECONDS = 5.0
+"""For a copy that is being written when the agent leaves."""
+
+_BUILDING = "CxxBuild"
+"""Folders that torch has while it builds a library end so."""
+
+_LOCKS = "locks"
+_COMING = ".fetched-"
+
+Sizes = dict[str, tuple[int, int]]
+"""Bytes, and when it was last changed, of each file by its name in the folder."""
+
+
+def cache_key(facts: Mapping[str, str]) -> str:
+    """Names what may share compiled code. facts: versions and hardware, as `this_machine` gives them."""
+    digest = hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()[:12]
+    return f"torch{facts['torch']}-python{facts['python']}-{facts['machine']}-{digest}"
+
+
+def this_machine() -> dict[str, str]:
+    """What compiled code depends on that torch itself does not tell apart: above all, what the CPU can do."""
+    return {
+        "torch": _version("torch"),
+        "triton": _version("triton"),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpu": _cpu(Path("/proc/cpuinfo")),
+    }
+
+
+class CompileCache:
+    """Of one node. Use as a context, once `begin` was called before each start of workers, in one thread."""
+
+    def __init__(self, store: Store, folder: Path, *, keeps: bool) -> None:
+        """folder: of the agent's own, new. keeps: what is compiled here goes to the job's root."""
+        self._store = store
+        self._folder = folder
+        self._keeps = keeps
+        self._name = f"compiled/{cache_key(this_machine())}.tar"
+        self._own = {name: folder / below for name, below in FOLDERS.items() if name not in os.environ}
+        self._lock = threading.Lock()
+        """Held for as long as it takes to look through the folder, never while the store is asked."""
+        self._whole: Sizes = {}
+        self._kept: Sizes = {}
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="compiled code", daemon=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For the workers; what the user has set stays."""
+        return {name: str(path) for name, path in self._own.items()}
+
+    def __enter__(self) -> "CompileCache":
+        self._folder.mkdir(parents=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._thread.join(LEAVE_SECONDS)
+
+    def begin(self) -> None:
+        """No worker runs: what those before may have left half done goes."""
+        with self._lock:
+            for name in _files(self._folder).keys() - self._whole.keys():
+                (self._folder / name).unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        with contextlib.suppress(StoreUnavailable, ObjectMissing, tarfile.TarError, OSError):
+            self._take(self._store.read(self._name))
+        self._kept = dict(self._whole)
+        before, pause = dict[str, tuple[int, int]](), LOOK_SECONDS
+        while not self._left.wait(pause):
+            seen = self._look(before)
+            quiet = seen == before and seen == self._whole
+            pause = min(2 * pause, LONGEST_LOOK_SECONDS) if quiet else LOOK_SECONDS
+            before = seen
+
+    def _look(self, before: Sizes) -> Sizes:
+        """Keep what is there if it is whole, and new; what was seen."""
+        with self._lock:
+            seen = _files(self._folder)
+            if seen != before or _is_building(self._folder):
+                return seen
+            self._whole = seen
+        if self._keeps and seen.keys() != self._kept.keys() and sum(size for size, _ in seen.values()) <= MOST_BYTES:
+            with contextlib.suppress(StoreUnavailable, OSError):  # the next look tries again
+                self._store.write(self._name, _packed(self._folder, seen))
+                self._kept = seen
+        return seen
+
+    def _take(self, data: bytes) -> None:
+        """Put every file of a copy in its place, whole at once: workers may be looking for it."""
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            for member in tar:
+                source = tar.extractfile(member) if member.isreg() and _is_below(member.name) else None
+                if source is None or self._left.is_set():
+                    continue
+                path = self._folder / member.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                coming = path.with_name(_COMING + path.name)
+                coming.write_bytes(source.read())
+                coming.chmod(member.mode & 0o755)
+                with self._lock:
+                    coming.rename(path)
+                    self._whole[member.name] = _size(path)
+
+
+def _packed(folder: Path, names: Sizes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in sorted(names):
+            tar.add(folder / name, arcname=name, recursive=False)
+    return packed.getvalue()
+
+
+def _files(folder: Path) -> Sizes:
+    """All that a copy holds."""
+    found: Sizes = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if _LOCKS in name.parts or path.name.startswith(_COMING):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # it was there for a moment
+            if path.is_file() and not path.is_symlink():
+                found[name.as_posix()] = _size(path)
+    return found
+
+
+def _is_building(folder: Path) -> bool:
+    return any(path.is_dir() for path in folder.rglob(f"*{_BUILDING}"))
+
+
+def _is_below(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def _size(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _cpu(info: Path) -> str:
+    """Model and features of the first core; empty where the kernel does not tell."""
+    try:
+        text = info.read_text()
+    except OSError:
+        return ""
+    told = dict(line.split(":", 1) for line in text.partition("\n\n")[0].splitlines() if ":" in line)
+    facts = {key.strip(): value.strip() for key, value in told.items()}
+    return " ".join(facts.get(key, "") for key in ("model name", "flags", "Features")).strip()

@@ -1,0 +1,98 @@
+"""Forming generations, which node 0 alone does: to create a generation's object is to have the right to go on."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from convoy.gang.background import Background
+from convoy.gang.peers import Peers, listen, new_token
+from convoy.gang.roster import JOIN_SECONDS, Pause, await_all
+from convoy.gang.task import Node, Task
+from convoy.gang.team import Site
+from convoy.job.generations import form_generation
+from convoy.job.lineage import Generation
+from convoy.job.live import LiveMarker, check_not_live
+from convoy.job.record import ensure_record, keep_config, known_record
+from convoy.storage import Store, StoreUnavailable
+
+FORM_SECONDS = 60.0
+"""For the next generation in place; a store that takes longer is out of reach."""
+
+LEAVE_SECONDS = 5.0
+"""For the mark that the job is running to be taken away."""
+
+
+@dataclass(frozen=True)
+class Formed:
+    """A generation that exists, and what its workers need of this node."""
+
+    generation: Generation
+    listener: socket.socket | None = None
+    """Bound to the rendezvous' port, on node 0: handed to rank 0, so that no other process can take it between."""
+
+    def let_go(self) -> None:
+        """The workers have what they need, or there will be none."""
+        if self.listener is not None:
+            self.listener.close()
+
+
+@contextlib.contextmanager
+def holding(task: Task, node: Node, store: Store) -> Iterator[None]:
+    """The job is this run's while the block runs. Raises ConfigError if another run has it, or started it with
+    another configuration."""
+    check_not_live(store, task.job, node.run)
+    if task.known:
+        known_record(store, task.config, task.fingerprint)
+    else:
+        ensure_record(store, task.job, task.config, task.fingerprint)
+    marker = LiveMarker(store, task.job, node.run).__enter__()
+    try:
+        yield
+    finally:
+        leaving = Background("the mark of a running job", marker.__exit__, LEAVE_SECONDS)
+        with contextlib.suppress(StoreUnavailable):  # what is done last may not hide how the gang ended
+            leaving.result()
+
+
+def gather(site: Site, pause: Pause) -> tuple[Formed, Peers]:
+    """Form the first generation, and wait until all nodes have come. Raises as `form_generation` and `await_all`."""
+    token, control = new_token(), listen()
+    try:
+        formed = form(site, _address(site.node, control), token)
+    except BaseException:
+        control.close()
+        raise
+    size = {"nodes": site.node.nodes, "nproc": site.node.nproc_per_node}
+    peers = Peers.lead(control, token, **size, join_seconds=JOIN_SECONDS["remote" if site.remote else "local"])
+    try:
+        await_all(peers, site.node, pause)
+    except BaseException:
+        formed.let_go()
+        raise
+    return formed, peers
+
+
+def form(site: Site, control: str, token: str) -> Formed:
+    """Create the job's next generation, on from its newest commit. Raises as `form_generation`."""
+    listener = socket.create_server(("", 0), backlog=1024)
+    try:
+        generation = form_generation(
+            site.store,
+            formation=site.node.formation,
+            nodes=site.node.nodes,
+            world_size=site.node.world_size,
+            config_hash=keep_config(site.store, site.task.config),
+            rendezvous=_address(site.node, listener),
+            others=site.tiers[1:],
+            control=control,
+            token=token,
+        )
+    except BaseException:
+        listener.close()
+        raise
+    return Formed(generation, listener)
+
+
+def _address(node: Node, listener: socket.socket) -> str:
+    return f"{node.main_host}:{listener.getsockname()[1]}"

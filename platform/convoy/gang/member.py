@@ -1,0 +1,26 @@
+"""Joining the generation that node 0 formed, which all other nodes do."""
+
+from convoy.gang.leader import Formed
+from convoy.gang.peers import Peers
+from convoy.gang.roster import JOIN_SECONDS, Pause, await_all
+from convoy.gang.team import Site
+from convoy.job.generations import FormationRefusedError, await_generation
+
+
+def gather(site: Site, pause: Pause) -> tuple[Formed, Peers]:
+    """Find the first generation, and wait until all nodes have come. Raises as `await_generation` and `await_all`."""
+    node = site.node
+    generation = await_generation(
+        site.store,
+        node.formation,
+        deadline_seconds=JOIN_SECONDS["remote" if site.remote else "local"],
+        poll_seconds=0.5 if site.remote else 0.05,
+        sleep=pause,
+    )
+    host, _, port = generation.control.rpartition(":")
+    if not host:
+        raise FormationRefusedError(f"{site.store.uri}/{generation.name}: does not tell where node 0 listens")
+    size = {"nodes": node.nodes, "nproc": node.nproc_per_node}
+    peers = Peers.join((host, int(port)), generation.token, node=node.index, **size)
+    await_all(peers, node, pause)
+    return Formed(generation), peers

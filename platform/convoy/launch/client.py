@@ -1,0 +1,93 @@
+"""What Metaflow's Client API tells of a run that is under way, or has ended. Imports metaflow when it is asked."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from convoy.launch.ended_run import FailedTask
+from convoy.launch.flow_process import Identity
+
+LOOK_AT_TASKS = 8
+"""Of a gang's tasks, all of which fail with the same message, so many are looked at."""
+
+
+class ClientRun:
+    """One run. What Metaflow does not know, or does not answer, is taken for not there."""
+
+    def __init__(self, identity: Identity) -> None:
+        from metaflow import metadata, namespace
+
+        namespace(None)
+        with _not_there():
+            metadata(identity.metadata)
+        self._run = identity.run
+        self._first: Any = None
+        """The task of the first step, once it has ended: what it kept never changes."""
+        self._root: str | None = None
+        self._gangs: list[str] | None = None
+
+    def root(self) -> str | None:
+        """Where the configuration of the run has its jobs; None: it is not known, or not yet."""
+        with _not_there():
+            if self._first is None and (first := self._ended_start()) is not None:
+                config = first["config"].data if "config" in first else None
+                self._root = config.get("root") if isinstance(config, dict) else None
+                self._first = first
+        return self._root
+
+    def gang_is_due(self) -> bool:
+        """A gang's step was reached, and no node's task of it has succeeded."""
+        with _not_there():
+            return any(self._is_due(step) for step in self._gang_steps())
+        return False
+
+    def failed_task(self) -> FailedTask:
+        """The step that failed, and the message it failed with."""
+        with _not_there():
+            return next(self._failures(), FailedTask())
+        return FailedTask()
+
+    def _failures(self) -> Iterator[FailedTask]:
+        from metaflow import Run
+
+        for step in Run(self._run):
+            for task in _some(step):
+                error = task.exception
+                if error is not None:
+                    yield FailedTask(step.id, getattr(error, "exception", None) or str(error))
+
+    def _is_due(self, step: str) -> bool:
+        from metaflow import Step
+        from metaflow.exception import MetaflowNotFound
+
+        try:
+            tasks = _some(Step(f"{self._run}/{step}"))
+        except MetaflowNotFound:
+            return False
+        return bool(tasks) and not any(task.finished for task in tasks)
+
+    def _gang_steps(self) -> list[str]:
+        """Of the flow's graph, those that are split over nodes. It never changes."""
+        if self._gangs is None:
+            self.root()
+            graph = self._first["_graph_info"].data["steps"]
+            self._gangs = [name for node in graph.values() if node["type"] == "split-parallel" for name in node["next"]]
+        return self._gangs
+
+    def _ended_start(self) -> Any:
+        from metaflow import Step
+
+        task = Step(f"{self._run}/start").task
+        return task if task is not None and task.finished else None
+
+
+def _some(step: Any) -> list[Any]:
+    return list(itertools.islice(step, LOOK_AT_TASKS))
+
+
+@contextlib.contextmanager
+def _not_there() -> Iterator[None]:
+    """Metaflow raises what it likes where something is not there: its own, a store's, a network's."""
+    with contextlib.suppress(Exception):
+        yield

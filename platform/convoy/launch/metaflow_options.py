@@ -1,0 +1,17 @@
+"""Metaflow's own options, which stand before a flow's command, as its command line declares them."""
+
+
+def values_of_options() -> dict[str, int]:
+    """How many words follow each option."""
+    from metaflow.cli import start
+
+    found = {}
+    for option in start.params:
+        flag = getattr(option, "is_flag", False) or getattr(option, "count", False)
+        for name in (*option.opts, *option.secondary_opts):
+            found[name] = 0 if flag else option.nargs
+    return {**found, **_CONFIGS}
+
+
+_CONFIGS = {"--config": 2, "--config-value": 2}
+"""Which it adds to a flow that has any: NAME and FILE, NAME and VALUE."""

@@ -1,0 +1,119 @@
+"""The memory that a node's workers need beside their GPUs: above all two staged copies of their part of the state. Pure
+but for reading how much this host has.
+
+Pages of /dev/shm count against the memory of the container that wrote them. Sources: Linux, "Memory Resource
+Controller"; Kubernetes, "emptyDir" in memory.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convoy.catalog.instances import Instance
+from convoy.config.errors import ConfigError
+from convoy.config.model import CustomModelConfig
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+
+if TYPE_CHECKING:
+    from convoy.launch.support import World
+
+STATE_BYTES = 12
+"""Per parameter in a checkpoint: fp32 weight and two AdamW moments."""
+
+SLOTS = 2
+"""A copy is written while the next one is made."""
+
+UNEVEN = 1.1
+"""The share of a rank is taken to be so many times the mean: tensors are not cut to be equal."""
+
+SHARED_MIB = 1024
+"""Of /dev/shm on each node, for NCCL's own segments and for data loaders."""
+
+WORKER_MIB = 4096
+"""Of a worker whose model is on a GPU: torch, CUDA's context, NCCL, and what the writer beside it holds."""
+
+CPU_STATE_BYTES = 16
+"""Per parameter of a model that trains on the CPU: fp32 weight, gradient, and two moments."""
+
+MEMORY_SHARE = 0.85
+"""Of an instance's nominal memory: the rest is the kernel's, the kubelet's (which Karpenter assumes to be 7.5 %
+before its own reserve) and the 10 GiB of huge pages of EFA."""
+
+MIB = 2**20
+
+
+def staging_mib(config: RunConfig, ranks: "World") -> int | None:
+    """For the staged copies of one node's workers; None: the size of a custom model is not known."""
+    if isinstance(config.model, CustomModelConfig):
+        return None
+    whole = parameter_count(config.model) * STATE_BYTES
+    return _up(SLOTS * UNEVEN * whole * ranks.nproc_per_node / ranks.size)
+
+
+def shared_memory_mib(config: RunConfig, ranks: "World", machine: Instance) -> int:
+    """Size of /dev/shm: as configured, else an eighth of the machine's memory, or as much as staging takes."""
+    if config.cluster.shared_memory_mib is not None:
+        return config.cluster.shared_memory_mib
+    eighth = machine.memory_gib * 1024 // 8
+    return max(eighth, (staging_mib(config, ranks) or 0) + SHARED_MIB)
+
+
+def memory_mib(machine: Instance) -> int:
+    """What a task may ask of the machine, /dev/shm included."""
+    return int(machine.memory_gib * 1024 * MEMORY_SHARE)
+
+
+def check_machine(config: RunConfig, ranks: "World", machine: Instance) -> None:
+    """Raise ConfigError if a node's workers and what they stage do not fit the machine."""
+    staged, given, most = staging_mib(config, ranks), config.cluster.shared_memory_mib, memory_mib(machine)
+    if given is not None and given > most:
+        raise ConfigError(
+            f"cluster.shared_memory_mib = {given}: must be at most the memory of the task, {most} on a {machine.name}"
+        )
+    if staged is None:
+        return
+    if given is not None and given < staged:
+        raise ConfigError(
+            f"cluster.shared_memory_mib = {given}: must be at least {staged}, for two copies of each node's part of "
+            "the state, one of which is saved while the other is made; or leave it out"
+        )
+    needed = staged + SHARED_MIB + WORKER_MIB * ranks.nproc_per_node
+    if needed > most:
+        nodes = f"{ranks.nodes} node{'s' if ranks.nodes > 1 else ''}"
+        raise ConfigError(
+            f"cluster.nodes = {ranks.nodes}: on {nodes} each one stages {_gib(staged)} of the state and needs "
+            f"{_gib(needed)} of memory in all, and a {machine.name} leaves {_gib(most)}; use more nodes"
+        )
+
+
+def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
+    """Raise ConfigError if the state of a local run, all of whose ranks share this host, does not fit its memory."""
+    if isinstance(config.model, CustomModelConfig):
+        return
+    per_parameter = SLOTS * STATE_BYTES + (0 if gpus else CPU_STATE_BYTES)
+    needed = _up(parameter_count(config.model) * per_parameter)
+    if needed > host_mib:
+        what = "two copies of the state" if gpus else "the state and two copies of it"
+        raise ConfigError(
+            f"model = {config.model.name}: {what} take {_gib(needed)} of this host's memory, which has "
+            f"{_gib(host_mib)}; take a smaller model, or a cluster"
+        )
+
+
+def host_memory_mib(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """What this host's processes may use: its memory, or the limit of the container they are in."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = cgroup.read_text().strip()
+    except OSError:
+        limit = "max"
+    return min(total, int(limit)) // MIB if limit.isdigit() else total // MIB
+
+
+def _up(size: float) -> int:
+    return -(-int(size) // MIB)
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:,.1f} GiB"

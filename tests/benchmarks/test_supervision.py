@@ -1,0 +1,39 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from supervision import LIMIT, Unwatched, summarise, table
+
+from convoy.gang.board import Marker
+from gang import Block
+from tests.benchmarks import FOLDER
+
+TINY = (
+    "data.corpus.kind=synthetic data.corpus.vocab_size=256 data.sequence_length=32"
+    " model.vocab_size=256 model.n_layers=1 model.d_model=32 model.n_heads=1"
+)
+
+
+@pytest.mark.parametrize(("watched", "verdict"), [(0.6 * LIMIT - 0.001, "met"), (0.6 * LIMIT + 0.001, "NOT MET")])
+def test_the_verdict_is_on_the_cpu_of_ranks_and_agents_together(watched: float, verdict: str) -> None:
+    told = summarise([(Block(watched, 9.0), Block(0.6, 0.5))] * 3, [[0.002] * 3, [0.003] * 3])
+    assert told["cpu_seconds_per_step"]["agents"] == pytest.approx(0.005)
+    assert any(line.endswith(f": {verdict}") for line in table(told))
+
+
+def test_the_loop_that_is_not_watched_has_nothing_of_the_marking() -> None:
+    marks = {name for name in vars(Marker) if not name.startswith("_") and name not in ("order", "answer", "away")}
+    assert {name for name in vars(Unwatched) if not name.startswith("_")} == marks - {"saved", "beat"}
+
+
+@pytest.mark.slow
+def test_a_watched_gang_is_measured_beside_one_that_is_not(tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    script = [sys.executable, str(FOLDER / "supervision.py"), "--pairs", "2", "--steps", "5"]
+    done = subprocess.run([*script, "--set", TINY, "--out", str(out)], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr  # 1: of so small a step the agents take much
+    told = json.loads(out.read_text())
+    assert told["cpu_seconds_per_step"]["agents"] > 0
+    assert len(told["raw"]) == 2

@@ -1,0 +1,104 @@
+"""Every drill once, in real gangs of two or three nodes, with all that is checked in a trial."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from convoy.drills.all import DRILLS
+from convoy.drills.campaign import Campaign, in_words
+from convoy.drills.fault import Plan, Size
+from tests.campaign import times
+
+BY_ROOT = ("partition", "partition-heal", "storage-full", "storage-hang")
+"""Drills of what only root can spoil."""
+
+SMALL = "model.n_layers=1 model.d_model=48 model.n_heads=3 data.sequence_length=32"
+"""Of the model: what is checked of it does not depend on its size. Figures are measured on the default one."""
+
+ASKED_FOR = ("spot-notice", "notice-then-nothing", "rebalance")
+"""Drills of notices that a node asks for once a second, in which a small model does many steps."""
+
+WITH_THREE = ("none", "slow-node", "double-fault")
+"""Drills that two nodes do not show as well, such as who differs from the others. Each node takes its time."""
+
+SLACK = 10.0
+"""How much longer than its target a trial may take, on a machine that may do something else too."""
+
+CAMPAIGN_SECONDS = 120
+
+Campaigns = Callable[[int], Campaign]
+
+
+@pytest.fixture(scope="module")
+def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Campaigns:
+    """One trial of each drill with so many nodes; what they are compared with is made once."""
+
+    @functools.cache
+    def campaign(nodes: int) -> Campaign:
+        plan = Plan(size=Size(nodes, 1), trials=1, slack=SLACK, words=(SMALL,))
+        return Campaign(plan, tmp_path_factory.mktemp("drills"), print)
+
+    return campaign
+
+
+def passes(campaign: Campaign, name: str) -> None:
+    result = campaign.drill(DRILLS[name])
+    (trial,) = result.trials
+    assert trial.not_run is None, trial.not_run
+    assert trial.ok, in_words(trial)
+    print(in_words(trial))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_worker_is_killed_during_a_save_of_the_default_model(tmp_path: Path) -> None:
+    # A smaller one is written too soon.
+    passes(Campaign(Plan(size=Size(3, 1), trials=1, slack=SLACK), tmp_path, print), "kill-during-save")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", sorted(DRILLS.keys() - {"random", "kill-during-save", *BY_ROOT, *ASKED_FOR}))
+def test_a_drill(name: str, campaigns: Campaigns) -> None:
+    passes(campaigns(3 if name in WITH_THREE else 2), name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ASKED_FOR)
+def test_a_drill_of_a_notice(name: str, tmp_path: Path) -> None:
+    plan = Plan(size=Size(2, 1), trials=1, slack=SLACK, words=(SMALL, "train.steps=100"))
+    passes(Campaign(plan, tmp_path, print), name)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", BY_ROOT)
+def test_a_drill_that_only_root_can_do(name: str, campaigns: Campaigns) -> None:
+    assert os.geteuid() == 0, "needs root"
+    passes(campaigns(3), name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_drill_through_metaflow(tmp_path: Path) -> None:
+    plan = Plan(size=Size(2, 1), trials=1, slack=SLACK, flow=True, words=(SMALL,))
+    passes(Campaign(plan, tmp_path, print), "node0-kill")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_drill_with_several_workers_on_a_node(tmp_path: Path) -> None:
+    passes(Campaign(Plan(size=Size(2, 2), trials=1, slack=SLACK, words=(SMALL,)), tmp_path, print), "worker-kill")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5400)
+def test_faults_at_random_times_end_in_the_state_of_the_undisturbed_run(tmp_path: Path) -> None:
+    seconds = times(CAMPAIGN_SECONDS)
+    words = (SMALL,) if seconds == CAMPAIGN_SECONDS else ()
+    plan = Plan(size=Size(3, 1), trials=1, slack=SLACK, seconds=seconds, words=words)
+    passes(Campaign(plan, tmp_path, print), "random")

@@ -1,0 +1,172 @@
+"""What the drills of nodes, networks, notices and storage choose, prepare and look for, without a gang."""
+
+import contextlib
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from convoy.checkpoint.format import part_name, shards_prefix
+from convoy.config.load import read_overrides, resolve
+from convoy.drills import network_faults, node_faults, notice_faults, save_faults, storage_faults
+from convoy.drills.fault import STEPS, Fault, Plan, Progress, Size
+from convoy.drills.gang import DrillError
+from convoy.drills.network_faults import Partition
+from convoy.drills.node_faults import Node0Kill, NodeKill
+from convoy.drills.notice_faults import NoticeThenNothing, Rebalance, SpotNotice
+from convoy.drills.save_faults import KillDuringRestore, board_of, is_writing
+from convoy.drills.storage_faults import StorageFull
+from convoy.drills.trial import config_of
+from convoy.events.types import StepDone
+from convoy.gang.board import Board, Marker
+from convoy.gang.notices.imds import Imds
+from convoy.storage import open_store
+
+MODULES = (node_faults, network_faults, notice_faults, save_faults, storage_faults)
+FAULTS = [fault for module in MODULES for fault in module.FAULTS]
+SIZE = Size(nodes=3, nproc=2)
+
+
+def made(kind: type[Fault], folder: Path, seed: int = 0, flow: bool = False) -> Fault:
+    return kind(SIZE, Random(seed), folder, flow)
+
+
+def progress(
+    step: int, committed: int | None = None, generation: int = 1, injected: tuple[float, ...] = ()
+) -> Progress:
+    done = StepDone(step=step, loss=1.0, grad_norm=1.0, lr=1.0, tokens=8, seconds=1.0, generation=generation)
+    return Progress([done] * bool(step), 0, generation, committed, injected)
+
+
+def test_every_drill_has_a_name_of_its_own_and_a_summary() -> None:
+    names = [fault.name for fault in FAULTS]
+    assert len(set(names)) == len(names)
+    assert all(fault.summary for fault in FAULTS)
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_what_a_drill_lays_on_the_configuration_is_one(kind: type[Fault], tmp_path: Path) -> None:
+    fault = made(kind, tmp_path)
+    resolve({}, read_overrides(" ".join(fault.overrides())))
+
+
+@pytest.mark.parametrize("kind", [NodeKill, Partition, SpotNotice])
+def test_victims_differ_from_trial_to_trial_and_are_the_same_within_one(kind: type[Fault], tmp_path: Path) -> None:
+    faults = [made(kind, tmp_path, seed) for seed in range(50)]
+    victims = [fault.victim for fault in faults]  # type: ignore[attr-defined]
+    assert victims == [fault.victim for fault in faults]  # type: ignore[attr-defined]
+    assert set(victims) == ({1, 2} if kind is NodeKill else {0, 1, 2})
+
+
+def test_the_node_that_leads_has_a_drill_of_its_own(tmp_path: Path) -> None:
+    assert {made(Node0Kill, tmp_path, seed).victim for seed in range(9)} == {0}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [NodeKill, Node0Kill, Partition])
+def test_a_gang_of_one_node_cannot_lose_one(kind: type[Fault], tmp_path: Path) -> None:
+    assert kind(Size(1, 2), Random(0), tmp_path).missing() == "a second node"
+
+
+# Notices.
+
+
+def asks(fault: Fault, node: int) -> Imds:
+    return Imds(fault.environment(node))
+
+
+def test_only_the_victim_s_machine_has_notice_and_the_one_after_it_has_none(tmp_path: Path) -> None:
+    fault = made(SpotNotice, tmp_path)
+    assert isinstance(fault, SpotNotice)
+    path = "meta-data/spot/instance-action"
+    with ExitStack() as stack:
+        fault.setup(stack)
+        assert [asks(fault, node).get(path) for node in range(3)] == [None] * 3
+        fault.inject(None)  # type: ignore[arg-type]
+        told = [node for node in range(3) if asks(fault, node).get(path) is not None]
+        assert told == [fault.victim]
+        fault.mend(None)  # type: ignore[arg-type]
+        assert asks(fault, fault.victim).get(path) is None
+
+
+def test_where_one_process_starts_all_nodes_they_have_one_service(tmp_path: Path) -> None:
+    fault = made(NoticeThenNothing, tmp_path, flow=True)
+    with ExitStack() as stack:
+        fault.setup(stack)
+        assert fault.environment(0) == fault.environment(2)
+
+
+def test_a_rebalance_comes_without_any_commit_before_it(tmp_path: Path) -> None:
+    fault = made(Rebalance, tmp_path)
+    assert not fault.when(progress(5))
+    assert fault.when(progress(23))
+
+
+# Saves and restores.
+
+
+def test_a_part_is_being_written_from_its_first_byte_to_its_record(tmp_path: Path) -> None:
+    store, prefix = open_store(str(tmp_path)), shards_prefix(1, 20, "attempt")
+    assert not is_writing(store, 1)
+    store.write(f"{prefix}00000.000.bin", b"some")
+    assert not is_writing(store, 1)
+    store.write(f"{prefix}00001.000.bin", b"some")
+    assert is_writing(store, 1)
+    store.write(prefix + part_name(1), b"{}")
+    assert not is_writing(store, 1)
+    assert is_writing(store, 0)
+
+
+def test_an_agent_s_board_is_read_from_outside() -> None:
+    with contextlib.closing(Board.create(2)) as board:
+        Marker(board.path, 1).enter("restore")
+        with contextlib.closing(board_of(os.getpid(), 2)) as seen:
+            assert [seen.read(rank).phase for rank in range(2)] == ["start", "restore"]
+
+
+def test_an_agent_without_workers_has_no_board() -> None:
+    with pytest.raises(DrillError, match="has no progress board"):
+        board_of(os.getpid(), 1)
+
+
+def test_the_second_kill_waits_for_the_generation_after_the_first(tmp_path: Path) -> None:
+    fault = made(KillDuringRestore, tmp_path)
+    assert not fault.when(progress(23))
+    assert fault.when(progress(23, committed=20))
+    now = (time.time(),)
+    assert not fault.when(progress(23, committed=20, injected=now))
+    assert fault.when(progress(0, committed=20, generation=2, injected=now))
+    assert not fault.when(progress(30, committed=30, generation=3, injected=now * 2))
+    assert fault.expected().generations == 3
+
+
+# Storage.
+
+
+def test_the_job_lives_on_what_fails_and_the_next_tier_does_not(tmp_path: Path) -> None:
+    fault = made(StorageFull, tmp_path)
+    assert isinstance(fault, StorageFull)
+    config = resolve({}, read_overrides(" ".join(fault.overrides())))
+    assert fault.root().startswith(str(fault.place))
+    (tier,) = config.checkpoint.tiers
+    assert tier == str(tmp_path / "next")
+    assert not tier.startswith(str(fault.place))
+
+
+def test_the_root_fails_soon_after_a_save_or_just_before_the_next_one(tmp_path: Path) -> None:
+    faults = [made(StorageFull, tmp_path, seed) for seed in range(20)]
+    assert not any(fault.when(progress(11, committed=10)) for fault in faults)
+    soon = [fault.when(progress(12, committed=10)) for fault in faults]
+    assert {True, False} == set(soon)
+    assert all(fault.when(progress(19, committed=10)) for fault in faults)
+    assert not any(fault.when(progress(19)) for fault in faults)
+
+
+def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts_but_where_metaflow_would_try_it_again(
+    tmp_path: Path,
+) -> None:
+    here = config_of(made(StorageFull, tmp_path), Plan(), str(tmp_path))
+    through_metaflow = config_of(made(StorageFull, tmp_path, flow=True), Plan(), str(tmp_path))
+    assert (here.train.steps, through_metaflow.train.steps) == (1_000_000, STEPS)

@@ -1,0 +1,202 @@
+"""What a trial shows: the figures, and what is found to be wrong."""
+
+from typing import Any
+
+import pytest
+
+from convoy.drills.node import Told
+from convoy.drills.observe import Observed, problems
+from convoy.drills.random_faults import RandomFaults
+from convoy.drills.worker_faults import Undisturbed, WorkerHang
+from convoy.events.types import NoticeSeen, PeerSuspected, StepDone
+from convoy.gang.outcome import Outcome
+from tests.drills.trials import (
+    BATCH,
+    STEPS,
+    TOKENS,
+    a_fault,
+    at,
+    commit,
+    ended,
+    failed,
+    history,
+    killed_worker,
+    started,
+    steps,
+    told,
+)
+
+
+def rank_of(trial: Observed) -> int:
+    return int(getattr(trial.fault, "rank"))  # noqa: B009 - of this fault's own
+
+
+def with_event(trial: Observed, event: Any) -> Observed:
+    return killed_worker(events=sorted([*trial.events, event], key=lambda e: e.t))
+
+
+def test_a_trial_that_went_as_it_should_has_no_problem() -> None:
+    assert problems(killed_worker()) == []
+
+
+def test_its_figures_count_from_the_injection() -> None:
+    trial = killed_worker()
+    assert trial.detected_s == pytest.approx(0.2)
+    assert trial.recovered_s == pytest.approx(2.0)
+    assert trial.beyond_s == pytest.approx(2.5)  # step 26, five after the first one
+    assert trial.steps_recomputed == 5
+    assert trial.samples() == (0, 0)
+
+
+def test_what_was_seen_before_the_injection_is_no_detection_of_it() -> None:
+    trial = killed_worker(injected=[103.85])
+    assert trial.detected_s is None
+
+
+def test_a_failure_before_the_injection_is_a_false_alarm() -> None:
+    trial = killed_worker(injected=[103.85])
+    assert any(line.startswith("a false alarm: failure_detected") for line in problems(trial))
+
+
+@pytest.mark.parametrize(
+    "event", [PeerSuspected(peer=1, seconds=2.0, phi=9.0), NoticeSeen(source="spot", notice="end", action="end")]
+)
+def test_a_suspicion_or_a_notice_before_the_injection_is_a_false_alarm(event: Any) -> None:
+    trial = with_event(killed_worker(), at(102.0, event))
+    (line,) = problems(trial)
+    assert line.startswith("a false alarm:")
+
+
+@pytest.mark.parametrize(
+    ("cause", "says"),
+    [
+        ({"cause": "hung"}, "the first cause is hung, not exited"),
+        ({"failed_node": 9}, "the first cause names node 9"),
+        ({"worker": 9}, "the first cause names rank 9"),
+    ],
+)
+def test_another_first_cause_is_wrong(cause: dict[str, Any], says: str) -> None:
+    trial = killed_worker()
+    events = [failed(e.t, rank_of(trial), **cause) if e.kind == "failure_detected" else e for e in trial.events]
+    (line,) = problems(killed_worker(events=events))
+    assert line.startswith(says)
+
+
+def test_the_cause_that_node_0_told_counts_and_not_what_another_node_saw_before() -> None:
+    trial = killed_worker()
+    other = failed(103.7, rank_of(trial), cause="link_lost").model_copy(update={"node": 2})
+    assert problems(with_event(trial, other)) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"told": told("failed", "finished")}, "2 attempts, not 1"),
+        ({"told": told("failed")}, "node 0 of attempt 0: failed, not finished"),
+        ({"history": history(None)}, "1 generations were formed, not 2"),
+        ({"history": history(None, (1, 20), (2, 30))}, "3 generations were formed, not 2"),
+        ({"commit": None}, "the job has no commit"),
+        ({"commit": commit(2, step=30)}, f"the newest commit is of step 30, not {STEPS}"),
+    ],
+)
+def test_an_end_that_is_not_the_expected_one_is_wrong(changed: dict[str, Any], says: str) -> None:
+    assert any(line.startswith(says) for line in problems(killed_worker(**changed)))
+
+
+def test_a_node_that_told_an_error_is_wrong() -> None:
+    outcome = [Told(outcome=Outcome(outcome="finished"))] * 2
+    trial = killed_worker(told=[[*outcome, Told(error="OSError: no space")]])
+    assert problems(trial) == ["node 2 of attempt 0: OSError: no space, not finished"]
+
+
+def test_a_node_that_is_gone_at_the_last_attempt_is_wrong() -> None:
+    outcome = [Told(outcome=Outcome(outcome="finished"))] * 2
+    assert len(problems(killed_worker(told=[[*outcome, Told(error="killed", gone=True)]]))) == 1
+
+
+def test_consumed_tokens_tell_of_lost_samples() -> None:
+    trial = killed_worker(commit=commit(2, tokens=(STEPS - 1) * TOKENS))
+    assert trial.samples() == (BATCH, 0)
+    assert problems(trial) == [f"{BATCH} samples lost"]
+
+
+def test_consumed_tokens_tell_of_repeated_samples() -> None:
+    assert killed_worker(commit=commit(2, tokens=(STEPS + 2) * TOKENS)).samples() == (0, 2 * BATCH)
+
+
+def test_a_step_that_the_final_state_stands_on_and_that_was_skipped_is_lost() -> None:
+    assert killed_worker(commit=commit(2, skipped=1)).samples() == (BATCH, 0)
+
+
+def test_a_step_twice_on_the_branch_is_repeated() -> None:
+    again = at(106.0, StepDone(step=20, loss=1, grad_norm=1, lr=1, tokens=TOKENS, seconds=0.1), generation=2)
+    assert with_event(killed_worker(), again).samples() == (0, BATCH)
+
+
+def test_steps_that_were_done_again_after_the_commit_are_not_repeated() -> None:
+    trial = killed_worker()
+    assert trial.steps_recomputed == 5
+    assert trial.samples() == (0, 0)
+
+
+def test_a_trial_that_takes_three_times_the_target_is_wrong() -> None:
+    late = killed_worker(injected=[103.6 - 0.75])
+    assert problems(late) == ["detected after 0.95 s, more than 3 times 0.3 s"]
+
+
+def test_a_fault_that_is_never_detected_is_wrong() -> None:
+    trial = killed_worker()
+    silent = killed_worker(events=[e for e in trial.events if e.kind != "failure_detected"])
+    assert "never detected" in problems(silent)
+
+
+def test_the_limit_of_a_hang_follows_the_steps_before_it() -> None:
+    trial = killed_worker(fault=a_fault(WorkerHang))
+    assert trial.fault.limit_detected(trial) == 3.0
+    slow = [e.model_copy(update={"seconds": 2.0}) if isinstance(e, StepDone) else e for e in trial.events]
+    trial = killed_worker(fault=a_fault(WorkerHang), events=slow)
+    assert trial.fault.limit_detected(trial) == pytest.approx(10.0)
+    assert trial.fault.limit_recovered(trial) == pytest.approx(14.0)
+
+
+def quiet(**changed: Any) -> Observed:
+    events = [*started(100.0, 1), *steps(1, STEPS, 101.0, 1), *ended(106.0, 1, "finished")]
+    facts: dict[str, Any] = {
+        "fault": a_fault(Undisturbed),
+        "injected": [],
+        "events": events,
+        "history": history(None),
+        "commit": commit(1),
+    }
+    return killed_worker(**facts | changed)
+
+
+def test_a_gang_to_which_nothing_happens_has_no_figures_and_no_problem() -> None:
+    trial = quiet()
+    assert problems(trial) == []
+    assert (trial.detected_s, trial.recovered_s, trial.beyond_s, trial.steps_recomputed) == (None, None, None, 0)
+
+
+def test_any_alarm_in_a_gang_to_which_nothing_happens_is_false() -> None:
+    events = [*quiet().events, at(105.5, PeerSuspected(peer=1, seconds=2.0, phi=9.0))]
+    (line,) = problems(quiet(events=events))
+    assert line.startswith("a false alarm: peer_suspected")
+
+
+def test_the_drain_by_which_the_drill_ends_a_gang_is_no_alarm() -> None:
+    drain = at(105.5, NoticeSeen(source="drain", notice="end", action="save_and_end"))
+    trial = quiet(events=[*quiet().events, drain], told=told("preempted"), commit=commit(1, step=33), drained=True)
+    assert problems(trial) == []
+
+
+def test_an_attempt_that_ended_well_where_the_drill_had_to_end_it_is_wrong() -> None:
+    trial = quiet(told=told("finished"), drained=True)
+    assert any("not preempted" in line for line in problems(trial))
+
+
+def test_random_faults_may_end_any_attempt_but_the_last_in_any_way() -> None:
+    outcomes = told("failed", "preempted")
+    trial = killed_worker(fault=a_fault(RandomFaults), told=outcomes, drained=True, history=history(None, None, None))
+    assert problems(trial) == []
+    undrained = killed_worker(fault=a_fault(RandomFaults), told=outcomes)
+    assert any("attempt 1" in line for line in problems(undrained))

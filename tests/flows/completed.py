@@ -1,0 +1,123 @@
+"""Jobs that `convoy run` brings to their end, on machines whose metadata service is a stand-in."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from convoy.drills.imds import ImdsStandIn
+from convoy.events.log import read_events
+from convoy.events.types import GenerationEnded, StepDone
+from convoy.job.record import job_store
+from convoy.storage import Store
+from tests.flows.places import CONVOY, FLOW, SMOKE, Place, wait_for
+from tests.flows.runs import NO_EXPORT
+
+STEPS = 500
+SAVES = "checkpoint.every_steps=100 evaluation.every_steps=250"
+OVERRIDES = f"train.steps={STEPS} {SAVES} report.card_refresh_seconds=30 {NO_EXPORT}"
+
+PATIENCE_SECONDS = 300.0
+"""For a run to start and train, on a machine that has other things to do."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A job that has ended, and what each `convoy run` of it printed."""
+
+    place: Place
+    job: str
+    commands: "list[subprocess.CompletedProcess[str]]"
+
+    @property
+    def store(self) -> Store:
+        return job_store(str(self.place.root), self.job)
+
+    def told(self) -> list[str]:
+        """The lines of `convoy run` itself, without those of the flow's preflight."""
+        lines = [line for done in self.commands for line in done.stderr.splitlines()]
+        own = [line.removeprefix("convoy: ") for line in lines if line.startswith("convoy: ")]
+        return [line for line in own if not line.startswith("notices of this machine's end")]
+
+
+@contextmanager
+def running(place: Place, job: str, overrides: str, *options: str) -> "Iterator[subprocess.Popen[str]]":
+    """`convoy run` of a job with the smoke configuration, without pauses."""
+    process = place.start(*command(job, overrides, *options))
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=120)
+
+
+def command(job: str, overrides: str, *options: str) -> list[str]:
+    ours = ["--job", job, "--pause", "0", *options]
+    return [
+        str(CONVOY),
+        "run",
+        str(FLOW),
+        *ours,
+        "--",
+        "--config",
+        "run",
+        str(SMOKE),
+        "--config-value",
+        "set",
+        overrides,
+    ]
+
+
+def ended(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]":
+    stdout, stderr = process.communicate(timeout=2 * PATIENCE_SECONDS)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def preempt(imds: ImdsStandIn, store: Store, generation: int) -> None:
+    """Give both nodes notice once that generation trains; take it back when the attempt has ended."""
+    await_step(store, generation)
+    imds.interrupt()
+    wait_for(lambda: len(ends(store, generation)) == 2, PATIENCE_SECONDS)
+    imds.calm()
+
+
+def await_step(store: Store, generation: int) -> None:
+    def trains() -> bool:
+        return any(isinstance(e, StepDone) and e.generation == generation for e in read_events(store))
+
+    wait_for(trains, PATIENCE_SECONDS)
+
+
+def ends(store: Store, generation: int) -> list[str]:
+    """How the generation ended, as each node tells."""
+    return [e.outcome for e in read_events(store) if isinstance(e, GenerationEnded) and e.generation == generation]
+
+
+def completed_job(folder: Path) -> Completed:
+    """Preempted once; gone on with by `convoy run`, which is then ended by SIGTERM; and brought to its end."""
+    with ImdsStandIn() as imds:
+        place, job = Place(folder, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}), "taken"
+        store = job_store(str(place.root), job)
+        with running(place, job, OVERRIDES) as process:
+            preempt(imds, store, generation=1)
+            await_step(store, generation=2)
+            os.kill(process.pid, signal.SIGTERM)
+            first = ended(process)
+        with running(place, job, OVERRIDES) as process:
+            return Completed(place, job, [first, ended(process)])
+
+
+def preempted_in_a_row(folder: Path, times: int) -> Completed:
+    """Preempted so many times, each time soon after it began to train."""
+    with ImdsStandIn() as imds:
+        place, job = Place(folder, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}), "often"
+        store = job_store(str(place.root), job)
+        with running(place, job, OVERRIDES.replace(str(STEPS), str(2 * STEPS), 1)) as process:
+            for generation in range(1, times + 1):
+                preempt(imds, store, generation)
+            return Completed(place, job, [ended(process)])

@@ -1,0 +1,140 @@
+"""Agents of a gang in processes of their own, which tell what they learn of each other."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from convoy.gang.wire import Hello, Member
+
+TOKEN = "the token of this gang"
+
+PATIENCE_SECONDS = 20.0
+
+
+def a_hello(node: int, nodes: int, nproc: int = 1, hostname: str = "host", port: int = 1) -> Hello:
+    return Hello(token=TOKEN, node=node, nodes=nodes, nproc=nproc, hostname=hostname, port=port, wall=0.0)
+
+
+def a_member(node: int) -> Member:
+    return Member(node=node, hostname=f"host{node}", address="10.0.0.1" if node else "", port=1000 + node)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An event in another process."""
+
+    kind: str
+    """The event's class."""
+    fields: dict[str, Any]
+    at: float
+    """Of time.monotonic(), which all processes of a host share."""
+
+
+class Agent:
+    """A process with a Peers of its own. See an_agent.py for what it takes and prints."""
+
+    def __init__(self, prefix: Sequence[str] = (), **options: Any) -> None:
+        """prefix: of the command line, such as `ip netns exec NAME`."""
+        self.node: int = options["node"]
+        self.seen: list[Seen] = []
+        self._arrived = threading.Condition()
+        self._process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "tests.gang.an_agent", json.dumps({"token": TOKEN, **options})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def of(self, kind: str, since: float = 0.0, **fields: Any) -> list[Seen]:
+        """What it saw of this kind, with these fields, from that time on."""
+        return [
+            seen
+            for seen in list(self.seen)
+            if seen.kind == kind and seen.at >= since and fields.items() <= seen.fields.items()
+        ]
+
+    def await_one(self, kind: str, since: float = 0.0, **fields: Any) -> Seen:
+        """The first such event, as `of`. Raises AssertionError if none comes."""
+        with self._arrived:
+            came = self._arrived.wait_for(lambda: self.of(kind, since, **fields), PATIENCE_SECONDS)
+        assert came, f"node {self.node} saw no {kind} {fields}, but {self.seen}"
+        return self.of(kind, since, **fields)[0]
+
+    def tell(self, **order: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def send(self, to: int | None, body: dict[str, Any]) -> None:
+        self.tell(do="send", to=to, body=body)
+
+    def close(self) -> int:
+        """Have it leave in good order; its exit code."""
+        self.tell(do="close")
+        return self._process.wait(PATIENCE_SECONDS)
+
+    def signal(self, number: signal.Signals) -> float:
+        """Send a signal; when, of time.monotonic()."""
+        at = time.monotonic()
+        os.kill(self._process.pid, number)
+        return at
+
+    def end(self) -> None:
+        """Whatever state it is in."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            fields = json.loads(line)
+            with self._arrived:
+                self.seen.append(Seen(fields.pop("kind"), fields, fields.pop("at")))
+                self._arrived.notify_all()
+
+
+@contextlib.contextmanager
+def agents(count: int, host: str = "127.0.0.1", prefixes: Sequence[Sequence[str]] = ()) -> Iterator[list[Agent]]:
+    """A gang that is formed. host: where node 0 is. prefixes: of each node's command line."""
+    prefixes = prefixes or [()] * count
+    started = [Agent(prefixes[0], node=0, nodes=count)]
+    try:
+        port = started[0].await_one("Listening").fields["port"]
+        for node in range(1, count):
+            started.append(Agent(prefixes[node], node=node, nodes=count, host=host, port=port))
+        for agent in started:
+            agent.await_one("Formed")
+        yield started
+    finally:
+        for agent in started:
+            agent.end()
+
+
+def next_event(events: SimpleQueue[Any], kind: Any) -> Any:
+    """The next event of this kind or these kinds; others before it are passed over. For a Peers of this process."""
+    deadline, passed = time.monotonic() + PATIENCE_SECONDS, []
+    while True:
+        try:
+            event = events.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            raise AssertionError(f"no {kind}, but {passed}") from None
+        if isinstance(event, kind):
+            return event
+        passed.append(event)

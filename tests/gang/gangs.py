@@ -1,0 +1,111 @@
+"""Whole gangs: an agent per node, each in a process of its own, with real workers."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from convoy.gang.outcome import Outcome
+from convoy.gang.task import Node, Task
+from convoy.report.fold import fold
+from convoy.report.train_report import Incident
+from tests.gang.tasks import DEADLINE_SECONDS, a_node, alive, descendants, events_of, run_gang, wait_for
+
+
+@dataclass
+class Agent:
+    """A node's agent in a process of its own."""
+
+    process: BaseProcess
+    results: Connection
+    tree: set[int]
+    """All that was seen below it."""
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def worker(self, rank: int) -> int:
+        """Process id of one of its workers, once that is there."""
+        return int(wait_for(f"rank {rank}", lambda: self._named(f"convoy rank {rank}")))
+
+    def outcome(self, seconds: float = DEADLINE_SECONDS) -> Outcome:
+        """How the gang ended, by this agent. Fails the test if it does not end in time."""
+        assert self.results.poll(seconds), "the agent told no outcome in time"
+        told: Outcome | str = self.results.recv()
+        assert isinstance(told, Outcome), told
+        return told
+
+    def error(self) -> str:
+        """Of an agent that could not form the gang: what kept it."""
+        assert self.results.poll(DEADLINE_SECONDS), "the agent told nothing in time"
+        told: Outcome | str = self.results.recv()
+        assert isinstance(told, str), told
+        return told
+
+    def signal(self, number: signal.Signals) -> float:
+        """Send it a signal, and remember what is below it; when, of time.monotonic()."""
+        self.tree |= descendants(self.pid)
+        os.kill(self.pid, number)
+        return time.monotonic()
+
+    def _named(self, name: str) -> int | None:
+        for pid in descendants(self.pid):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                    return pid
+        return None
+
+
+@contextlib.contextmanager
+def agents(
+    task: Task, nodes: int, environment: Mapping[str, str] | None = None, last_nproc: int = 1
+) -> Iterator[list[Agent]]:
+    """An agent for each node, with one worker each. Nothing of them is left when the block ends, or the test fails.
+
+    environment: added to that of the last node. last_nproc: so many workers the last node believes to have.
+    """
+    started = [_start(task, a_node(nproc=1, index=node, nodes=nodes), {}) for node in range(nodes - 1)]
+    last = a_node(nproc=last_nproc, index=nodes - 1, nodes=nodes)
+    started.append(_start(task, last, dict(environment or {})))
+    try:
+        yield started
+        for agent in started:
+            agent.tree |= descendants(agent.pid)
+            agent.process.join(DEADLINE_SECONDS)
+        wait_for("the end of all", lambda: not any(alive(agent.tree) for agent in started))
+    finally:
+        for agent in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(agent.pid, signal.SIGCONT)
+            agent.process.kill()
+            agent.process.join(DEADLINE_SECONDS)
+
+
+def incidents(task: Task) -> tuple[Incident, ...]:
+    """What the job's log tells of what went wrong."""
+    return fold(events_of(task)).incidents
+
+
+def _start(task: Task, node: Node, environment: dict[str, str]) -> Agent:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_be, args=(task, node, environment, theirs))
+    process.start()
+    theirs.close()
+    return Agent(process, ours, set())
+
+
+def _be(task: Task, node: Node, environment: dict[str, str], results: Connection) -> None:
+    os.environ.update(environment)
+    try:
+        results.send(run_gang(task, node))
+    except Exception as error:
+        results.send(f"{type(error).__name__}: {error}")

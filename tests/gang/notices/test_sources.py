@@ -1,0 +1,295 @@
+"""What each source takes for a notice, and what it does not."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.config.notices import NoticesConfig
+from convoy.drills.imds import REBALANCE, SPOT_ACTION, ImdsStandIn, Reply, utc
+from convoy.gang.notices.drain import DRAIN, Drain, request_drain
+from convoy.gang.notices.imds import Imds
+from convoy.gang.notices.notice import NoAnswer, Notice, Source
+from convoy.gang.notices.sources import (
+    STALE_SECONDS,
+    DrainRequest,
+    NoticeFile,
+    Rebalance,
+    Sigterm,
+    SpotAction,
+    TermFlag,
+    machine_sources,
+    unix_time,
+)
+from convoy.storage import Store, open_store
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def server() -> Iterator[ImdsStandIn]:
+    with ImdsStandIn() as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def spot(server: ImdsStandIn) -> SpotAction:
+    return SpotAction(client(server), deadline_seconds=30)
+
+
+@pytest.fixture
+def rebalance(server: ImdsStandIn) -> Rebalance:
+    return Rebalance(client(server))
+
+
+@pytest.fixture
+def store(store_uri: str) -> Store:
+    return open_store(store_uri)
+
+
+def client(server: ImdsStandIn) -> Imds:
+    return Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url})
+
+
+def noticed(source: Source) -> Notice:
+    notice = source.ask()
+    assert notice is not None
+    assert notice.source == source.name
+    return notice
+
+
+def silent(source: Source) -> str:
+    with pytest.raises(NoAnswer) as caught:
+        source.ask()
+    return str(caught.value)
+
+
+# ---- spot interruptions
+
+
+def test_without_a_notice_there_is_none(spot: SpotAction) -> None:
+    assert spot.ask() is None
+
+
+@pytest.mark.parametrize("action", ["terminate", "stop"])
+def test_an_interruption_is_a_notice_with_its_time(spot: SpotAction, server: ImdsStandIn, action: str) -> None:
+    server.interrupt(action, lead_seconds=120)
+    notice = noticed(spot)
+    assert notice.kind == "end"
+    assert notice.deadline == pytest.approx(time.time() + 120, abs=2)
+    assert notice.deadline is not None
+    assert notice.text == f"EC2 will {action} this spot instance at {utc(notice.deadline)}"
+
+
+def test_a_notice_asked_for_again_is_the_same(spot: SpotAction, server: ImdsStandIn) -> None:
+    server.interrupt()
+    assert noticed(spot) == noticed(spot)
+
+
+def test_hibernation_begins_at_once(spot: SpotAction, server: ImdsStandIn) -> None:
+    server.interrupt("hibernate")
+    assert noticed(spot).deadline == 0
+
+
+@pytest.mark.parametrize("skew", [-3600.0, -30.0, 30.0, 3600.0])
+def test_a_time_is_understood_though_this_host_s_clock_is_wrong(server: ImdsStandIn, skew: float) -> None:
+    spot = SpotAction(client(server), deadline_seconds=30, clock=lambda: time.time() + skew)
+    server.interrupt(lead_seconds=120)
+    notice = noticed(spot)
+    assert notice.deadline == pytest.approx(time.time() + skew + 120, abs=3)
+
+
+def test_a_time_that_is_long_over_is_no_notice(spot: SpotAction, server: ImdsStandIn) -> None:
+    """The machine was not taken away after all."""
+    for action in ("terminate", "hibernate"):
+        server.interrupt(action, lead_seconds=-STALE_SECONDS - 5)
+        assert spot.ask() is None
+        server.interrupt(action, lead_seconds=-STALE_SECONDS + 5)
+        assert spot.ask() is not None
+
+
+@pytest.mark.parametrize("at", ["soon", None, 17, "2026-13-01T00:00:00Z"])
+def test_a_notice_without_a_time_lasts_as_long_as_configured(spot: SpotAction, server: ImdsStandIn, at: object) -> None:
+    server.schedule(SPOT_ACTION, Reply(json.dumps({"action": "terminate", "time": at})))
+    assert noticed(spot).deadline == pytest.approx(time.time() + 30, abs=2)
+
+
+@pytest.mark.parametrize("text", ["", "terminate", "[]", "null", "{}", '{"action": 3}', "<html>login</html>"])
+def test_what_is_not_understood_is_no_notice(spot: SpotAction, server: ImdsStandIn, text: str) -> None:
+    server.schedule(SPOT_ACTION, Reply(text))
+    assert silent(spot).startswith(SPOT_ACTION)
+
+
+# ---- rebalance recommendations
+
+
+def test_a_recommendation_is_a_notice_without_a_deadline(rebalance: Rebalance, server: ImdsStandIn) -> None:
+    assert rebalance.ask() is None
+    server.recommend_rebalance()
+    notice = noticed(rebalance)
+    assert (notice.kind, notice.deadline) == ("rebalance", None)
+    assert noticed(rebalance) == notice
+
+
+def test_a_recommendation_from_before_is_no_news_but_a_new_one_is(rebalance: Rebalance, server: ImdsStandIn) -> None:
+    server.schedule(REBALANCE, Reply('{"noticeTime": "2026-11-21T10:00:00Z"}'))
+    assert rebalance.ask() is None
+    assert rebalance.ask() is None
+    server.schedule(REBALANCE, Reply('{"noticeTime": "2026-11-21T11:00:00Z"}'))
+    assert noticed(rebalance).text.endswith("(told at 2026-11-21T11:00:00Z)")
+
+
+def test_a_recommendation_that_came_while_there_was_no_answer_yet_is_no_news(
+    rebalance: Rebalance, server: ImdsStandIn
+) -> None:
+    server.schedule(REBALANCE, Reply(status=500))
+    silent(rebalance)
+    server.recommend_rebalance()
+    assert rebalance.ask() is None
+
+
+def test_a_recommendation_that_is_not_understood_is_none(rebalance: Rebalance, server: ImdsStandIn) -> None:
+    assert rebalance.ask() is None
+    server.schedule(REBALANCE, Reply("yes"))
+    assert silent(rebalance) == f"{REBALANCE}: not understood: yes"
+
+
+# ---- Metaflow's file
+
+
+def notice_file(tmp_path: Path, text: str | None, now: float = NOW) -> NoticeFile:
+    path = tmp_path / "notice"
+    if text is not None:
+        path.write_text(text)
+        os.utime(path, (NOW, NOW))
+    return NoticeFile(path, 30, clock=lambda: now)
+
+
+def test_metaflow_s_file_names_the_time(tmp_path: Path) -> None:
+    notice = noticed(notice_file(tmp_path, f"{utc(NOW + 100)}\n"))
+    assert (notice.kind, notice.deadline) == ("end", NOW + 100)
+    assert notice.text == f"Metaflow: this spot instance is taken away ({utc(NOW + 100)})"
+
+
+def test_a_file_that_is_not_there_answers_nothing(tmp_path: Path) -> None:
+    assert silent(notice_file(tmp_path, None)).endswith("notice: not there, and would be only with a notice")
+
+
+def test_a_file_that_is_being_written_is_no_notice_yet(tmp_path: Path) -> None:
+    assert notice_file(tmp_path, "").ask() is None
+
+
+def test_a_file_that_names_no_time_counts_from_when_it_was_written(tmp_path: Path) -> None:
+    assert noticed(notice_file(tmp_path, "soon")).deadline == NOW + 30
+
+
+@pytest.mark.parametrize("text", [utc(NOW), "soon"])
+def test_a_file_left_from_long_ago_is_no_notice(tmp_path: Path, text: str) -> None:
+    assert notice_file(tmp_path, text, now=NOW + STALE_SECONDS + 40).ask() is None
+    assert notice_file(tmp_path, text, now=NOW + STALE_SECONDS - 40).ask() is not None
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notice").mkdir()
+    assert silent(NoticeFile(tmp_path / "notice", 30)).endswith("notice: Is a directory")
+
+
+# ---- SIGTERM
+
+
+def test_a_sigterm_is_a_notice_with_the_configured_deadline() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with TermFlag(clock=lambda: NOW) as flag:
+        source = Sigterm(flag, deadline_seconds=30)
+        assert source.ask() is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert noticed(source) == Notice("sigterm", "end", NOW + 30, "SIGTERM to the agent")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_second_sigterm_gives_no_more_time() -> None:
+    times = iter([NOW, NOW + 20])
+    with TermFlag(clock=lambda: next(times)) as flag:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert noticed(Sigterm(flag, deadline_seconds=30)).deadline == NOW + 30
+
+
+# ---- a person
+
+
+def wish(run: str = "TrainFlow/7", now: bool = False) -> Drain:
+    return Drain(run=run, now=now, host="my-host", requested=NOW)
+
+
+def test_a_drain_is_for_one_run(store: Store) -> None:
+    ours, other = DrainRequest(store, "TrainFlow/7"), DrainRequest(store, "TrainFlow/8")
+    assert ours.ask() is None
+    request_drain(store, wish())
+    assert noticed(ours) == Notice("drain", "end", None, "convoy drain on my-host at 08:00:00 UTC")
+    assert other.ask() is None
+
+
+def test_a_drain_that_is_to_be_now_has_no_time_left(store: Store) -> None:
+    request_drain(store, wish())
+    request_drain(store, wish(now=True))
+    assert noticed(DrainRequest(store, "TrainFlow/7")) == Notice(
+        "drain", "end", 0, "convoy drain --now on my-host at 08:00:00 UTC"
+    )
+
+
+def test_a_root_that_is_gone_does_not_answer(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "job"))
+    request_drain(store, wish(run="another"))
+    source = DrainRequest(store, "TrainFlow/7")
+    assert source.ask() is None
+    (tmp_path / "job").rename(tmp_path / "elsewhere")
+    assert "is it still mounted?" in silent(source)
+
+
+def test_a_drain_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.write(DRAIN, b"{}")
+    assert silent(DrainRequest(store, "TrainFlow/7")) == f"{tmp_path}/drain.json: 2 bytes that are not a drain"
+
+
+# ---- all of them
+
+
+def test_the_machine_s_sources_all_foretell_its_end(server: ImdsStandIn, tmp_path: Path) -> None:
+    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
+    sources = machine_sources(environ, NoticesConfig(), tmp_path / "notice")
+    assert [(source.name, source.foretells) for source in sources] == [
+        ("spot", True),
+        ("rebalance", True),
+        ("metaflow", True),
+    ]
+    assert sources[0].ask() is None
+    assert sources[1].ask() is None
+
+
+@given(st.integers(0, 4_000_000_000))
+def test_a_time_as_the_service_writes_it_is_read_back(unix: int) -> None:
+    assert unix_time(utc(unix)) == unix
+
+
+@given(st.integers(0, 4_000_000_000), st.integers(-14, 14))
+def test_a_time_of_another_zone_is_the_same_time(unix: int, hours: int) -> None:
+    there = datetime.fromtimestamp(unix, timezone(timedelta(hours=hours)))
+    assert unix_time(there.isoformat()) == unix
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    assert unix_time("2026-11-21T10:00:00") == datetime(2026, 11, 21, 10, tzinfo=UTC).timestamp()
+
+
+@given(st.one_of(st.text(), st.none(), st.integers(), st.lists(st.text())))
+def test_what_is_no_time_raises_nothing(text: object) -> None:
+    unix_time(text)

@@ -1,0 +1,34 @@
+"""Scripts as users would bring them, and gangs that run them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from convoy.config.run import RunConfig
+from convoy.gang.assignment import Script
+from convoy.gang.task import Task
+
+DDP = Path(__file__).resolve().parents[1] / "flows" / "ddp_script.py"
+
+
+def a_script(folder: Path, text: str, *args: object, hang_seconds: float = 600.0, **sections: Any) -> Task:
+    """What a gang is to do to run this text."""
+    file = folder / "a_script.py"
+    file.write_text(text)
+    return running(folder, str(file), *args, hang_seconds=hang_seconds, **sections)
+
+
+def running(folder: Path, entrypoint: str, *args: object, hang_seconds: float = 600.0, **sections: Any) -> Task:
+    config = RunConfig.model_validate({"train": {"threads_per_rank": 1}, **sections})
+    script = Script(entrypoint=entrypoint, args=tuple(map(str, args)), hang_seconds=hang_seconds)
+    return Task(config, "job", str(folder / "root"), "", "script", None, script=script)
+
+
+def printed(task: Task, rank: int, generation: int = 1) -> str:
+    """By a rank on a node of its own."""
+    return Path(task.root, "job", "logs", f"{generation:06d}", f"{rank:05d}", f"rank{rank:05d}.log").read_text()
+
+
+def told(task: Task, rank: int, generation: int = 1) -> Any:
+    """What a rank printed last, as JSON."""
+    return json.loads(printed(task, rank, generation).splitlines()[-1])

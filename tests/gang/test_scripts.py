@@ -1,0 +1,237 @@
+"""Gangs that run a user's script: what it finds, how its end is judged, and what becomes of it when it fails."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from convoy.drills.imds import ImdsStandIn
+from convoy.events.types import FailureDetected, NoticeSeen, ScriptEvent, ScriptResumed, ScriptStep, WorkerExited
+from convoy.gang.agent import Gang
+from convoy.gang.task import Task
+from convoy.report.fold import fold
+from convoy.report.script_page import script_page
+from tests.gang.gangs import agents, incidents
+from tests.gang.scripts import DDP, a_script, printed, running, told
+from tests.gang.tasks import a_node, events_of, outcome_of, pid_of, run_gang, wait_for
+
+WHERE = """
+import json, os, sys
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK",
+    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+ours = [name for name in sys.modules if name.startswith("convoy.training.")]
+found = {"main": __name__, "argv": sys.argv, "path": sys.path[0], "torch": "torch" in sys.modules, "ours": ours}
+print(json.dumps({name: os.environ.get(name) for name in names} | found))
+"""
+
+TOGETHER = """
+import sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1) * dist.get_rank()
+dist.all_reduce(total)
+print("sum", total.item(), flush=True)
+"""
+
+
+def step_of(task: Task) -> int:
+    return max((e.step for e in events_of(task) if isinstance(e, ScriptStep)), default=0)
+
+
+def failures(task: Task) -> list[FailureDetected]:
+    return [e for e in events_of(task) if isinstance(e, FailureDetected)]
+
+
+def test_a_script_finds_what_torchrun_would_give_it_and_a_port_that_is_its_own(tmp_path: Path) -> None:
+    task = a_script(tmp_path, WHERE, "--rate", 0.5)
+    with socket.create_server(("", 0)) as taken:
+        variables = {"MASTER_PORT": str(taken.getsockname()[1]), "MASTER_ADDR": "nowhere"}
+        with agents(task, 2, variables) as gang:
+            assert {agent.outcome().outcome for agent in gang} == {"finished"}
+    first, second = told(task, 0), told(task, 1)
+    assert first["MASTER_PORT"] == second["MASTER_PORT"] != variables["MASTER_PORT"]
+    for rank, found in enumerate((first, second)):
+        assert (found["RANK"], found["WORLD_SIZE"], found["GROUP_RANK"]) == (str(rank), "2", str(rank))
+        assert (found["LOCAL_RANK"], found["LOCAL_WORLD_SIZE"], found["MASTER_ADDR"]) == ("0", "1", "127.0.0.1")
+        assert (found["TORCHELASTIC_RUN_ID"], found["TORCHELASTIC_RESTART_COUNT"]) == ("job", "0")
+        assert found["argv"] == [str(tmp_path / "a_script.py"), "--rate", "0.5"]
+        assert (found["main"], found["path"], found["torch"]) == ("__main__", str(tmp_path), True)
+        assert set(found["ours"]) == {"convoy.training.script_worker"}, "it is run from a module that is `__main__` too"
+
+
+def test_a_module_is_run_as_by_python_m(tmp_path: Path) -> None:
+    task = running(tmp_path, "json.tool", "--help")
+    with Gang(task, a_node(nproc=1)) as gang:
+        assert outcome_of(gang).outcome == "finished"
+    assert "usage:" in printed(task, 0)
+
+
+@pytest.mark.slow
+def test_a_new_user_s_ddp_script_survives_the_kill_of_a_worker(tmp_path: Path) -> None:
+    assert len(DDP.read_text().splitlines()) <= 40
+    undisturbed = running(tmp_path / "a", str(DDP), "--steps", 60, "--pause", 0.01)
+    with agents(undisturbed, 2) as gang:
+        assert {agent.outcome().outcome for agent in gang} == {"finished"}
+    task = running(tmp_path / "b", str(DDP), "--steps", 60, "--pause", 0.05)
+    with agents(task, 2) as gang:
+        wait_for("a snapshot", Path(task.root, "job", "script", "snapshot.pt").exists)
+        os.kill(gang[1].worker(1), signal.SIGKILL)
+        assert {agent.outcome().outcome for agent in gang} == {"finished"}
+
+    (failed,) = failures(task)
+    assert (failed.worker, failed.signal, failed.action) == (1, "SIGKILL", "restart")
+    assert failed.step >= 10
+    (resumed,) = [e for e in events_of(task) if isinstance(e, ScriptResumed)]
+    assert resumed.step >= 10
+    assert f"rank 1 of 2 goes on from step {resumed.step}" in printed(task, 1, generation=2)
+    assert printed(task, 0, generation=2).splitlines()[-1] == printed(undisturbed, 0).splitlines()[-1]
+    (incident,) = incidents(task)
+    print(f"detected {incident.detected_s}, recovered {incident.recovered_s}, beyond {incident.beyond_s}")
+    assert incident.recovered_s is not None
+    assert incident.detected_s is not None
+    assert incident.detected_s <= 1.5
+    page = script_page(fold(events_of(task)), "ddp_script.py")
+    assert "Incidents" in [getattr(block, "text", "") for block in page.blocks]
+
+
+def test_a_script_that_tells_nothing_is_restarted_too_and_never_taken_to_hang(tmp_path: Path) -> None:
+    task = a_script(
+        tmp_path, "import time, os\nprint('here', flush=True)\ntime.sleep(0 if os.path.exists('x') else 60)"
+    )
+    with Gang(task, a_node(nproc=2)) as gang:
+        first, log = pid_of(gang, 1), Path(task.root, "job", "logs", "000001", "00000", "rank00001.log")
+        wait_for("its start", lambda: "here" in log.read_text())
+        os.kill(first, signal.SIGKILL)
+        wait_for("a restart", lambda: gang.generation.generation == 2)
+    (failed,) = failures(task)
+    assert (failed.cause, failed.worker, failed.action) == ("exited", 1, "restart")
+
+
+def test_a_script_that_comes_to_no_next_step_is_restarted_by_its_own_limit(tmp_path: Path) -> None:
+    text = """
+import pathlib, time
+from convoy import script
+for step in range(1, 4):
+    script.progress(step)
+if not pathlib.Path(script.checkpoints_uri()).exists():
+    pathlib.Path(script.checkpoints_uri()).mkdir()
+    time.sleep(600)
+script.event("went on", steps=3, rate=0.5, name="x", none=None, yes=True)
+"""
+    task = a_script(tmp_path, text, hang_seconds=2.0)
+    with Gang(task, a_node(nproc=1)) as gang:
+        assert outcome_of(gang).outcome == "finished"
+    (failed,) = failures(task)
+    assert (failed.cause, failed.worker, failed.step) == ("hung", 0, 3)
+    assert "the limit is 2 s" in failed.reason
+    (event,) = [e for e in events_of(task) if isinstance(e, ScriptEvent)]
+    assert (event.name, event.generation, event.rank) == ("went on", 2, 0)
+    assert event.values == {"steps": 3, "rate": 0.5, "name": "x", "none": None, "yes": True}
+
+
+def test_a_script_that_fails_in_the_same_way_three_times_ends_the_step_with_its_last_lines(tmp_path: Path) -> None:
+    task = a_script(tmp_path, "print('it begins')\nraise ValueError('no such thing')\n")
+
+    outcome = run_gang(task, a_node(nproc=1))
+
+    first, why, *tail = outcome.message.splitlines()
+    assert first == "rank 0 on node 0 exited with code 1: ValueError: no such thing"
+    assert why == "the same failure at step 0, 3 times: it is not tried again"
+    assert (outcome.outcome, outcome.retryable) == ("failed", False)
+    assert tail[:2] == ["its last lines:", "  it begins"]
+    assert "    raise ValueError('no such thing')" in "\n".join(tail)
+    assert len([e for e in events_of(task) if isinstance(e, WorkerExited)]) == 3
+
+
+def test_what_follows_from_a_lost_rank_is_no_cause(tmp_path: Path) -> None:
+    text = (
+        TOGETHER
+        + """
+import pathlib, os, signal, time
+if not pathlib.Path(sys.argv[1]).exists():
+    if dist.get_rank() == 1:
+        pathlib.Path(sys.argv[1]).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+"""
+    )
+    task = a_script(tmp_path, text, tmp_path / "once")
+    with agents(task, 2) as gang:
+        assert {agent.outcome().outcome for agent in gang} == {"finished"}
+    (failed,) = failures(task)
+    assert (failed.worker, failed.signal) == (1, "SIGKILL")
+
+
+def test_a_rank_may_end_before_the_others_and_the_rendezvous_goes_on(tmp_path: Path) -> None:
+    text = (
+        TOGETHER
+        + """
+import time
+if dist.get_rank() == 0:
+    sys.exit(0)
+time.sleep(1)
+dist.distributed_c10d._get_default_store().set("still", "there")
+print("went on", flush=True)
+"""
+    )
+    task = a_script(tmp_path, text)
+    with agents(task, 2) as gang:
+        assert {agent.outcome().outcome for agent in gang} == {"finished"}
+    assert failures(task) == []
+    assert printed(task, 1).splitlines()[-1] == "went on"
+
+
+def test_a_notice_on_one_node_is_told_to_all_ranks_at_the_same_step(tmp_path: Path) -> None:
+    text = (
+        TOGETHER
+        + """
+import time
+from convoy import script
+for step in range(1, 100000):
+    time.sleep(0.01)
+    script.progress(step)
+    told = script.notice()
+    if told:
+        print(told, step, flush=True)
+        break
+"""
+    )
+    task = a_script(tmp_path, text)
+    with ImdsStandIn() as imds, agents(task, 2, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}) as gang:
+        wait_for("some steps", lambda: step_of(task) > 5)
+        imds.interrupt(lead_seconds=120.0)
+        outcomes = [agent.outcome() for agent in gang]
+    assert {outcome.outcome for outcome in outcomes} == {"preempted"}
+    (notice,) = [e for e in events_of(task) if isinstance(e, NoticeSeen)]
+    assert (notice.node, notice.action) == (1, "save_and_end")
+    first, second = (printed(task, rank).splitlines()[-1] for rank in (0, 1))
+    assert first == second
+    assert re.fullmatch(r"save_and_end \d+", first)
+
+
+def test_a_script_that_cannot_hear_a_notice_goes_on_until_shortly_before_the_machine_goes(tmp_path: Path) -> None:
+    text = "import time\nprint('here', flush=True)\ntime.sleep(600)"
+    task = a_script(tmp_path, text, notices={"deadline_seconds": 6.0})
+    with Gang(task, a_node(nproc=1)) as gang:
+        pid_of(gang, 0)
+        began = time.monotonic()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert outcome_of(gang).outcome == "preempted"
+    assert 3.5 <= time.monotonic() - began <= 6.0
+
+
+def test_outside_of_a_gang_a_script_tells_nothing_and_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convoy import script
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(script.attach, None)
+        script.progress(3)
+        script.event("x", value=1)
+        assert script.notice() is None
+        assert script.checkpoints_uri() == "checkpoints"
+        assert script.checkpoints_uri("s3://bucket/here") == "s3://bucket/here"

@@ -1,0 +1,110 @@
+"""What an agent makes of what it hears late."""
+
+import threading
+import time
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy.events.types import FailureDetected
+from convoy.gang import leader, supervisor
+from convoy.gang.leader import Formed
+from convoy.gang.peer_events import Said
+from convoy.gang.signs import Sign, SignKind
+from convoy.gang.supervisor import Supervisor
+from convoy.gang.talk import Decided, Go, Seen
+from convoy.gang.verdict import Restart
+from convoy.job.lineage import Generation
+
+
+def generation(number: int) -> Generation:
+    return Generation(generation=number, parent=None, formation="f", nodes=2, world_size=2, config_hash="", created=0.0)
+
+
+def agent(node: int = 0) -> Any:
+    """A node's of two, whose first generation is 4, without any worker."""
+    train = SimpleNamespace(compile=False)
+    site: Any = SimpleNamespace(
+        node=SimpleNamespace(index=node, nodes=2, world_size=2, leads=node == 0),
+        task=SimpleNamespace(script=None, config=SimpleNamespace(train=train)),
+        store=None,
+        open_log=lambda number: SimpleNamespace(close=lambda seconds: None),
+    )
+    peers: Any = SimpleNamespace(events=SimpleQueue[Any](), send=lambda *_: None)
+    surroundings: Any = SimpleNamespace(begin=lambda: None)
+    return Supervisor(site, peers, surroundings, Formed(generation(4)))
+
+
+def told(number: int, kind: SignKind) -> Said:
+    now = time.monotonic()
+    sign = Sign(kind=kind, node=1, by=1, at=now, seen=now, rank=1 if kind == "exited" else None, exit_code=70)
+    return Said(node=1, body=Seen.of(number, [sign], now).body(), at=now)
+
+
+@pytest.fixture
+def forming(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """The next generation is formed no sooner than this is set."""
+    may = threading.Event()
+
+    def form(*_: Any) -> Formed:
+        may.wait(10)
+        return Formed(generation(5))
+
+    monkeypatch.setattr(leader, "form", form)
+    return may
+
+
+def test_an_end_of_a_worker_that_is_told_late_does_not_count_against_the_next_generation(
+    forming: threading.Event,
+) -> None:
+    first = agent()
+    first._read(told(4, "exited"))
+    assert [s.kind for s in first._watch.signs] == ["exited"]
+    first._restart()
+    assert first._watch.signs == []
+    first._read(told(4, "exited"))
+    assert first._watch.signs == [], "of those that are no more"
+    first._read(told(4, "gone"))
+    assert [s.kind for s in first._watch.signs] == ["gone"], "a node that is lost stays lost"
+    forming.set()
+
+
+def a_failure() -> FailureDetected:
+    return FailureDetected(cause="exited", failed_node=1, worker=1, step=3, action="restart")
+
+
+def test_workers_of_a_generation_that_was_ended_before_they_were_started_are_not_started() -> None:
+    second = agent(node=1)  # it still opens the log of its generation
+    second._read(Said(node=0, body=Decided.of(4, Restart(a_failure()), 0.0).body(), at=time.monotonic()))
+    second._restart()
+    assert second._starting is not None
+    second._starting.result()
+    second._go_on_starting(time.monotonic())
+    assert second.team is None
+    assert second._starting is None
+
+
+def test_the_next_generation_may_be_told_of_in_the_turn_in_which_the_last_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def team(site: Any, formed: Generation, events: Any) -> Any:
+        made.append(formed.generation)
+        return SimpleNamespace(start=lambda *_, **__: None)
+
+    monkeypatch.setattr(supervisor, "Team", team)
+    second = agent(node=1)
+    second._starting = None  # its workers run
+    second._site.task.spent_seconds = 0.0
+    now = time.monotonic()
+    second._read(Said(node=0, body=Decided.of(4, Restart(a_failure()), 0.0).body(), at=now))
+    second._read(Said(node=0, body=Go.of(generation(5)).body(), at=now))
+    assert isinstance(second._decision(now), Restart)
+    second._restart()
+    assert second._starting is not None
+    second._starting.result()
+    second._go_on_starting(time.monotonic())
+    assert made == [5]

@@ -1,0 +1,68 @@
+"""What drills make of this machine: file systems that are full for as long as they are to be, and networks."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from convoy.drills.mounts import MIB, Disk, Hoarder, filled, small_memory, why_no_disk, why_no_memory
+from convoy.drills.namespaces import Network, why_no_network
+from tests.system.processes import wait_until
+
+pytestmark = pytest.mark.system
+
+
+def full(folder: Path) -> bool:
+    """Whether not even a page can be written."""
+    little = folder / "little"
+    try:
+        little.write_bytes(bytes(4096))
+    except OSError:
+        return True
+    finally:
+        little.unlink(missing_ok=True)
+    return False
+
+
+def test_this_machine_can_do_all_of_it() -> None:
+    assert (why_no_disk(), why_no_memory(), why_no_network()) == (None, None, None)
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+def test_what_is_filled_is_full_and_has_its_room_again_afterwards(tmp_path: Path, kind: str) -> None:
+    with small_memory(tmp_path / "memory", megabytes=64) as memory, Disk(tmp_path) as disk:
+        folder = memory if kind == "tmpfs" else disk.path
+        with filled(folder):
+            assert full(folder)
+        (folder / "much").write_bytes(bytes(32 * MIB))
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+def test_a_hoarder_takes_what_others_give_back(tmp_path: Path, kind: str) -> None:
+    with small_memory(tmp_path / "memory", megabytes=64) as memory, Disk(tmp_path) as disk:
+        folder = memory if kind == "tmpfs" else disk.path
+        (folder / "given back").write_bytes(bytes(8 * MIB))
+        hoarder = Hoarder(folder)
+        assert full(folder)
+        (folder / "given back").unlink()
+        wait_until(lambda: full(folder), "there is room for ever")
+        hoarder.leave()
+        (folder / "much").write_bytes(bytes(32 * MIB))
+        assert not (folder / "filler").exists()
+
+
+def test_filling_takes_moments(tmp_path: Path) -> None:
+    with small_memory(tmp_path / "memory", megabytes=256) as memory:
+        began = time.monotonic()
+        with filled(memory):
+            assert time.monotonic() - began < 5.0
+
+
+def test_a_network_that_cannot_be_made_leaves_nothing() -> None:
+    network = Network(2)
+    network.addresses[1] = "no address"
+    with pytest.raises(RuntimeError, match="no address"):
+        network.__enter__()
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20, check=True).stdout
+    assert network.prefix(0)[-1] not in listed.split()

@@ -1,0 +1,81 @@
+"""A network that really parts: who is cut off is suspected in time on both sides, and short gaps alarm nobody."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from convoy.drills.namespaces import Network
+from tests.campaign import times
+from tests.gang.agents import Agent, agents
+
+pytestmark = pytest.mark.system
+
+SEEN_SECONDS = 2.0
+"""Target for a partition."""
+
+HOSTS = 3
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network(HOSTS) as network:
+        yield network
+
+
+@pytest.fixture
+def gang(network: Network) -> Iterator[list[Agent]]:
+    prefixes = [network.prefix(host) for host in range(HOSTS)]
+    with agents(HOSTS, network.addresses[0], prefixes) as gang:
+        yield gang
+
+
+def timed(fault: Callable[[], object]) -> float:
+    """When it began, of time.monotonic()."""
+    at = time.monotonic()
+    fault()
+    return at
+
+
+@pytest.mark.parametrize("cut_off", range(HOSTS))
+def test_a_node_that_is_cut_off_and_the_others_suspect_each_other(
+    network: Network, gang: list[Agent], cut_off: int
+) -> None:
+    cut = timed(lambda: network.unplug(cut_off))
+    others = [agent for agent in gang if agent.node != cut_off]
+    seen = [agent.await_one("Silent", node=cut_off) for agent in others]
+    seen += [gang[cut_off].await_one("Silent", node=other.node) for other in others]
+    assert all(0.6 < silent.at - cut < SEEN_SECONDS for silent in seen), seen
+    for agent in others:
+        assert [silent.fields["node"] for silent in agent.of("Silent")] == [cut_off]
+
+
+def test_when_only_one_direction_is_lost_both_ends_know_and_the_third_too(network: Network, gang: list[Agent]) -> None:
+    zero, muted, third = gang
+    cut = timed(lambda: network.mute(1, towards=0))
+    assert zero.await_one("Silent", node=1).at - cut < SEEN_SECONDS
+    assert muted.await_one("Unheard", node=1, by=0).at - cut < SEEN_SECONDS
+    assert third.await_one("Unheard", node=1, by=0).at - cut < SEEN_SECONDS
+    assert third.of("Silent") == []
+
+
+def test_a_cable_that_is_out_for_most_of_a_second_alarms_nobody(network: Network, gang: list[Agent]) -> None:
+    for number in range(times(5)):
+        host = number % HOSTS
+        network.unplug(host)
+        time.sleep(0.8)
+        network.plug(host)
+        time.sleep(2.0)
+    assert [seen for agent in gang for seen in agent.seen if seen.kind in ("Silent", "Unheard", "Gone")] == []
+
+
+def test_a_partition_that_heals_is_told_to_both_sides(network: Network, gang: list[Agent]) -> None:
+    network.unplug(1)
+    for agent in gang:
+        agent.await_one("Silent")
+    time.sleep(1.0)
+    healed = timed(lambda: network.plug(1))
+    gang[1].await_one("Unheard", since=healed, node=1, by=0)
+    gang[1].await_one("Unheard", since=healed, node=1, by=2)
+    gang[0].send(None, {"still": "connected"})
+    gang[1].await_one("Said", node=0)

@@ -1,0 +1,176 @@
+"""What an agent orders becomes one decision of the whole gang, at one step."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from convoy.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
+from convoy.gang.board import Board, Marker, Order, OrderKind
+from convoy.training.step import Batch, Stepper
+from tests.training.faults import before_step
+from tests.training.job import Fault, Job, differing, tiny
+
+
+@pytest.fixture
+def boards() -> Iterator[list[Board]]:
+    """One for each of three ranks, as on three nodes."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(Board.create(3))) for _ in range(3)]
+
+
+def a_job(root: Path) -> Job:
+    return Job(str(root), tiny(train={"steps": 8}, checkpoint={"every_steps": 4}, evaluation={"every_steps": 6}))
+
+
+def ordered(at: int, orders: Sequence[tuple[Board, OrderKind]]) -> Fault:
+    """Rank 0, whose vote for this step is cast already, has agents give these orders."""
+
+    def fault(rank: int) -> None:
+        def act(_: Stepper, now: int, __: Sequence[Batch]) -> None:
+            if now == at and rank == 0:
+                for board, kind in orders:
+                    board.order(kind)
+
+        before_step(act)
+
+    return fault
+
+
+@pytest.mark.parametrize("node", [0, 2])
+def test_a_save_and_end_ordered_on_one_node_is_made_by_all(node: int, boards: list[Board], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    stopped = job.run(3, ordered(4, [(boards[node], "save_and_end")]), boards=boards)
+
+    assert stopped == [True] * 3
+    step = job.steps_committed()[-1]
+    assert step in (5, 6)  # another rank may have voted later than rank 0
+    assert job.steps_committed() == [4, step]
+    assert [(e.step, e.reason) for e in job.events(Stopping)] == [(step, "preempted")]
+    assert [e.step for e in job.events(StepDone)] == list(range(1, step + 1))
+
+
+def test_who_saves_and_ends_does_not_evaluate_first(boards: list[Board], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    job.run(3, ordered(4, [(boards[0], "save_and_end")]), boards=boards)
+
+    assert job.steps_committed() == [4, 6]
+    assert [e.step for e in job.events(Evaluated)] == [0]
+
+
+def test_an_end_is_on_the_last_commit(boards: list[Board], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    assert job.run(3, ordered(4, [(boards[0], "end")]), boards=boards) == [True] * 3
+
+    assert [(e.step, e.reason) for e in job.events(Stopping)] == [(6, "preempted_unsaved")]
+    assert job.steps_committed() == [4]
+
+
+@pytest.mark.parametrize("kinds", itertools.permutations(["save_and_end", "end", "save"]))
+def test_of_several_orders_the_one_with_the_least_time_counts(
+    kinds: tuple[OrderKind, ...], boards: list[Board], tmp_path: Path
+) -> None:
+    job = a_job(tmp_path)
+
+    job.run(3, all_at_once(boards, kinds), boards=boards)
+
+    assert [e.reason for e in job.events(Stopping)] == ["preempted_unsaved"]
+    assert job.steps_committed() == [4]
+
+
+def all_at_once(boards: Sequence[Board], kinds: Sequence[OrderKind]) -> Fault:
+    """Each rank is ordered something else, all before the vote for the same step."""
+
+    def fault(rank: int) -> None:
+        def act(_: Stepper, now: int, __: Sequence[Batch]) -> None:
+            if now == 4:
+                boards[rank].order(kinds[rank])
+
+        before_step(act)
+
+    return fault
+
+
+@pytest.mark.parametrize("kind", ["save_and_end", "end"])
+def test_a_preempted_job_goes_on_to_the_same_bits(kind: OrderKind, boards: list[Board], tmp_path: Path) -> None:
+    preempted, undisturbed = a_job(tmp_path / "preempted"), a_job(tmp_path / "undisturbed")
+    undisturbed.run(3)
+
+    preempted.run(3, ordered(2, [(boards[0], kind)]), boards=boards)
+    assert preempted.run(3) == [False] * 3
+
+    assert differing(preempted.state(), undisturbed.state()) == []
+
+
+def test_a_save_is_made_at_once_and_training_goes_on(boards: list[Board], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    assert job.run(3, ordered(4, [(boards[0], "save")]), boards=boards) == [False] * 3
+
+    assert [e.step for e in job.events(CheckpointSaved)] == [4, 6, 8]
+    assert job.events(Stopping) == []
+
+
+def test_a_save_that_some_rank_sees_ordered_a_step_later_is_made_once(tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    with closing(Board.create(3)) as board:
+        job.run(3, seen_late(board, ranks=(1, 2)), boards=[board] * 3)
+
+    assert [e.step for e in job.events(CheckpointSaved)] == [4, 6, 8]
+
+
+def seen_late(board: Board, ranks: Sequence[int]) -> Fault:
+    """These ranks do not see the order when they vote for the first time since it was given."""
+    give = ordered(4, [(board, "save")])
+
+    def fault(rank: int) -> None:
+        give(rank)
+        real, seen = Marker.order, list[Order]()
+
+        def order(self: Marker) -> Order:
+            found = real(self)
+            if found.kind == "save" and not seen:
+                seen.append(found)
+                return Order("none", found.number)
+            return found
+
+        if rank in ranks:
+            Marker.order = order  # type: ignore[method-assign]
+
+    return fault
+
+
+def test_each_order_to_save_makes_a_save(boards: list[Board], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    def twice(rank: int) -> None:
+        ordered(1, [(boards[0], "save")])(rank)
+        ordered(4, [(boards[0], "save")])(rank)
+
+    job.run(3, twice, boards=boards)
+
+    assert [e.step for e in job.events(CheckpointSaved)] == [3, 4, 6, 8]
+
+
+def test_an_order_to_save_and_end_in_the_last_step_is_no_early_end(boards: list[Board], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    assert job.run(3, ordered(6, [(boards[0], "save_and_end")]), boards=boards) == [False] * 3
+
+    assert job.events(Stopping) == []
+    assert job.steps_committed() == [4, 8]
+
+
+def test_an_order_to_end_in_the_last_step_leaves_it_to_the_next_attempt(boards: list[Board], tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+
+    assert job.run(3, ordered(6, [(boards[0], "end")]), boards=boards) == [True] * 3
+    assert job.steps_committed() == [4]
+
+    assert job.run(3) == [False] * 3
+    assert job.steps_committed() == [4, 8]
