@@ -15,7 +15,7 @@ from convoy.storage import open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.test_api import gang, sharded, stopped_writer
 
-DEADLINE_SECONDS = 4.0
+DEADLINE_SECONDS = 8.0
 GRACE_SECONDS = 0.5
 
 
@@ -94,7 +94,7 @@ def close_while_it_hangs(rank: int, uri: str) -> tuple[float, str]:
 
 def test_a_store_that_hangs_is_closed_in_time_and_its_saves_are_told_of(tmp_path: Path) -> None:
     (_, first), (seconds, second) = gang(2, tmp_path, close_while_it_hangs)
-    assert (first, seconds < 3.0) == ("2", True)
+    assert (first, seconds < 6.0) == ("2", True)
     assert second == "step 2 may not be saved: the store was closed before it was settled"
 
 

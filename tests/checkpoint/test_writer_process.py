@@ -18,7 +18,7 @@ from tests.checkpoint.torchless import TinyState, form
 from tests.checkpoint.writers import writers
 
 ONE = TinyState(sizes=(100,))
-AT_ONCE_SECONDS = 1.0
+AT_ONCE_SECONDS = 10.0
 
 
 def large_layout() -> SetLayout:

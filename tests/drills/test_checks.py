@@ -1,5 +1,6 @@
 """What some drills must show beyond what all must: each check tells what is wrong, and of a right trial nothing."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -200,19 +201,19 @@ def test_steps_that_are_done_again_are_told() -> None:
 
 
 def test_a_save_on_the_next_tier_is_fine_and_so_is_one_that_was_under_way() -> None:
-    trial = a_trial([saved(2, BEGAN + 0.5), saved(4, BEGAN + 3, tier="/next/job"), saved(6, BEGAN + 9)])
-    assert saved_elsewhere(trial, "/next") == []
+    trial = a_trial([saved(2, BEGAN + 1.5), saved(4, BEGAN + 5, tier="/next/job"), saved(6, BEGAN + 9)])
+    assert saved_elsewhere(trial, "/next", BEGAN + 1) == []
 
 
 def test_a_save_on_the_root_that_failed_is_told() -> None:
-    assert saved_elsewhere(a_trial([saved(4, BEGAN + 3)]), "/next") == [
+    assert saved_elsewhere(a_trial([saved(4, BEGAN + 5)]), "/next", BEGAN + 1) == [
         "the next save, of step 4, is on /root/job, not below /next"
     ]
 
 
 def test_saves_that_were_given_up_are_told() -> None:
     alert = CheckpointAlert(step=4, failures=3, newest=None, error="full", t=BEGAN + 2)
-    assert saved_elsewhere(a_trial([alert]), "/next") == [
+    assert saved_elsewhere(a_trial([alert]), "/next", BEGAN + 1) == [
         "3 saves in a row were given up",
         "nothing was saved after the root had failed",
     ]
@@ -223,8 +224,8 @@ def test_training_that_goes_on_is_fine() -> None:
 
 
 def test_training_that_stands_still_is_told() -> None:
-    trial = a_trial([a_step(1, BEGAN - 1), a_step(2, BEGAN + 1), a_step(3, BEGAN + 6)])
-    assert stood_still(trial, 4.0) == ["training stood still for 5.00 s after step 2"]
+    trial = a_trial([a_step(1, BEGAN - 1), a_step(2, BEGAN + 1), a_step(3, BEGAN + 7)])
+    assert stood_still(trial, 4.0) == ["training stood still for 6.00 s after step 2"]
 
 
 def test_what_happens_when_the_fault_is_over_is_not_told_of_it() -> None:
@@ -280,7 +281,7 @@ def test_without_an_injection_every_check_still_says_something_or_nothing(events
         stopped_late(trial, {0}, 3.0),
         seen(trial, 1, "spot", "save"),
         saved_late(trial, 10.0, ends=True),
-        saved_elsewhere(trial, "/next"),
+        saved_elsewhere(trial, "/next", math.inf),
         stood_still(trial, 4.0),
     ):
         assert len(lines) == 1

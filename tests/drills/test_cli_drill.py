@@ -1,5 +1,6 @@
 """`convoy drill`: what it takes, and what it tells."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -45,19 +46,19 @@ def test_bad_input_is_one_line(words: list[str], says: str) -> None:
 @pytest.mark.slow
 def test_a_drill_tells_its_trials_as_json_and_keeps_its_jobs_where_asked(tmp_path: Path) -> None:
     words = ["--nodes", "2", "--trials", "1", "--set", SMALL, "--json", "--keep", str(tmp_path / "k")]
-    done = convoy("worker-kill", *words, timeout=240)
+    done = convoy("worker-exit0", *words, timeout=240)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (told["drill"], told["summary"]["n"], told["summary"]["ok"]) == ("worker-kill", 1, 1)
+    assert (told["drill"], told["summary"]["n"], told["summary"]["ok"]) == ("worker-exit0", 1, 1)
     assert told["trials"][0]["final_state_equal"] is True
     assert "median step" in done.stderr
-    assert (tmp_path / "k" / "jobs" / "worker-kill-0" / "JOB.json").exists()
+    assert (tmp_path / "k" / "jobs" / "worker-exit0-0" / "JOB.json").exists()
 
 
 @pytest.mark.slow
 def test_a_drill_that_fails_ends_with_exit_code_1_and_says_why(tmp_path: Path) -> None:
     # With nothing to go on from there is nothing to inject the fault after.
-    done = convoy("worker-kill", "--nodes", "1", "--trials", "1", "--set", f"train.steps=5 {SMALL}", timeout=240)
+    done = convoy("worker-kill", "--nodes", "1", "--trials", "1", "--set", f"{SMALL} train.steps=5", timeout=240)
     assert done.returncode == 1
     assert "the fault was never put in" in done.stdout
     assert "0 of 1" in done.stdout
@@ -81,5 +82,11 @@ def test_a_drill_that_is_ended_takes_its_gang_with_it(number: signal.Signals, tm
 def workers_of(pid: int) -> set[int] | None:
     """All processes below, once a rank is among them."""
     below = descendants(pid)
-    names = {(Path("/proc") / str(each) / "comm").read_text().strip() for each in alive(below)}
-    return below if "convoy rank 0" in names else None
+    return below if "convoy rank 0" in map(name_of, alive(below)) else None
+
+
+def name_of(pid: int) -> str:
+    """Empty for one that has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return (Path("/proc") / str(pid) / "comm").read_text().strip()
+    return ""

@@ -138,8 +138,12 @@ def test_the_second_kill_waits_for_the_generation_after_the_first(tmp_path: Path
     now = (time.time(),)
     assert not fault.when(progress(23, committed=20, injected=now))
     assert fault.when(progress(0, committed=20, generation=2, injected=now))
-    assert not fault.when(progress(30, committed=30, generation=3, injected=now * 2))
-    assert fault.expected().generations == 3
+    fault._killed_in = ("first_step",)  # too late
+    assert not fault.when(progress(0, committed=20, generation=2, injected=now * 2))
+    assert fault.when(progress(0, committed=20, generation=3, injected=now * 2))
+    fault._killed_in = ("first_step", "restore")
+    assert not fault.when(progress(30, committed=30, generation=4, injected=now * 3))
+    assert fault.expected().generations == 4
 
 
 # Storage.

@@ -53,7 +53,7 @@ def test_what_it_is_compared_with_computes_the_same_for_as_many_steps(kind: type
 def test_words_of_the_user_come_below_those_of_the_drill(tmp_path: Path) -> None:
     plan = Plan(size=Size(3, 1), words=("train.steps=70 train.seed=5",))
     assert config_of(a_fault(WorkerKill, tmp_path), plan, str(tmp_path)).train.steps == 70
-    config = config_of(a_fault(SlowNode, tmp_path), plan, str(tmp_path))
+    config = config_of(a_fault(SlowNode, tmp_path, flow=True), plan, str(tmp_path))
     assert (config.train.steps, config.train.seed) == (100, 5)
 
 

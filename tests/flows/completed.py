@@ -16,7 +16,9 @@ from convoy.storage import Store
 from tests.flows.places import CONVOY, FLOW, SMOKE, Place, wait_for
 from tests.flows.runs import NO_EXPORT
 
-STEPS = 500
+STEPS = 800
+STEPS_OF_MANY = 1000
+"""Of a job that is preempted several times."""
 SAVES = "checkpoint.every_steps=100 evaluation.every_steps=250"
 OVERRIDES = f"train.steps={STEPS} {SAVES} report.card_refresh_seconds=30 {NO_EXPORT}"
 
@@ -117,7 +119,7 @@ def preempted_in_a_row(folder: Path, times: int) -> Completed:
     with ImdsStandIn() as imds:
         place, job = Place(folder, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}), "often"
         store = job_store(str(place.root), job)
-        with running(place, job, OVERRIDES.replace(str(STEPS), str(2 * STEPS), 1)) as process:
+        with running(place, job, OVERRIDES.replace(str(STEPS), str(STEPS_OF_MANY), 1)) as process:
             for generation in range(1, times + 1):
                 preempt(imds, store, generation)
             return Completed(place, job, [ended(process)])

@@ -97,6 +97,10 @@ def continued_run(run: Run, folder: Path, steps: int) -> Run:
     return newest(place, place.run(sys.executable, "-c", script), run.job)
 
 
+RESTARTED_STEPS = 400
+"""For a card to be drawn while it trains."""
+
+
 @dataclass(frozen=True)
 class Interrupted:
     """A run whose nodes were both frozen, and then lost the second one; and what was seen while they were frozen."""
@@ -156,14 +160,15 @@ def resumed_run(interrupted: Run) -> Run:
     """`resume train` of a failed run, whose second node is lost once more, with one retry."""
     place, job = interrupted.place, interrupted.job
     process = place.start(*flow_command("resume")[:2], "resume", "train", "--with", "retry:times=1")
-    os.kill(_agent(place.root / job, generation=2, step=40, node=1), signal.SIGKILL)
+    os.kill(_agent(place.root / job, generation=2, step=None, node=1), signal.SIGKILL)
     return newest(place, _ended(process), job)
 
 
 def restarted_run(folder: Path) -> Restarted:
     """A run one of whose workers is killed after its first checkpoint, without a retry."""
     place, job = Place(folder), "worn"
-    process = place.start(*flow_command("run", "--job", job, overrides=LONG))
+    longer = LONG.replace("train.steps=120", f"train.steps={RESTARTED_STEPS}")
+    process = place.start(*flow_command("run", "--job", job, overrides=longer))
     _agent(place.root / job, generation=1, step=20, node=1)
     pid = worker_pid(place.root / job, 1, 1)
     assert pid is not None
@@ -190,9 +195,10 @@ def node0_lost_run(folder: Path) -> Run:
     return newest(place, _ended(process), job)
 
 
-def _agent(job: Path, generation: int, step: int, node: int) -> int:
-    """The agent of a node as soon as that step is committed."""
-    wait_for((job / "commits" / f"{generation:06d}-{step:09d}.json").exists)
+def _agent(job: Path, generation: int, step: int | None, node: int) -> int:
+    """The agent of a node as soon as that step is committed; None: any."""
+    wanted = "*" if step is None else f"{step:09d}"
+    wait_for(lambda: list((job / "commits").glob(f"{generation:06d}-{wanted}.json")))
     return int(wait_for(lambda: agent_pid(job, generation, node)))
 
 

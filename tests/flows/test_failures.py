@@ -7,7 +7,7 @@ import pytest
 from convoy.events.types import FailureDetected, GenerationStarted, Restored, StepDone
 from convoy.job.lineage import read_history
 from tests.flows.places import own_lines
-from tests.flows.runs import Interrupted, Restarted, Run
+from tests.flows.runs import RESTARTED_STEPS, Interrupted, Restarted, Run
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def test_a_live_job_can_be_shown(interrupted: Interrupted) -> None:
 
 def test_the_live_card_shows_progress_while_the_job_runs(restarted: Restarted) -> None:
     (bar,) = re.findall(r'"progressBar"[^}]*"max": (\d+), "value": (\d+)', restarted.live)
-    assert (int(bar[0]), 0 < int(bar[1]) <= 120) == (120, True)
+    assert (int(bar[0]), 0 < int(bar[1]) <= RESTARTED_STEPS) == (RESTARTED_STEPS, True)
 
 
 def test_resume_goes_on_with_the_failed_run_s_job(resumed: Run) -> None:

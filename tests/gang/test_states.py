@@ -35,7 +35,8 @@ def test_a_line_is_parsed_whatever_the_name(name: str, letter: str, threads: int
 
 def test_a_process_is_followed_to_its_end() -> None:
     process = subprocess.Popen(["sleep", "600"])
-    assert read_stat(process.pid) == Stat("running", os.getpid())
+    # Not at once: its program is read from the disk first.
+    wait_for("its running", lambda: read_stat(process.pid) == Stat("running", os.getpid()))
     process.send_signal(signal.SIGSTOP)
     wait_for("the stop", lambda: state_of(process.pid) == "stopped")
     process.send_signal(signal.SIGCONT)

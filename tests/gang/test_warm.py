@@ -18,7 +18,8 @@ from convoy.gang.workers import Worker, exit_event
 from tests.gang.light import assignment
 from tests.gang.tasks import alive, descendants, wait_for
 
-AT_ONCE_SECONDS = 0.5
+AT_ONCE_SECONDS = 5.0
+"""Other than after the minutes for which a worker here sleeps."""
 
 
 def light(folder: Path, **environment: str) -> Warm:

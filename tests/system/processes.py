@@ -1,5 +1,6 @@
 """What the kernel tells of processes."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +24,24 @@ def wait_until(condition: Callable[[], bool], otherwise: str) -> None:
 
 def hangs(process: int) -> bool:
     """Whether any of its threads does, as the state `D` has it."""
-    return any(state_of(process, int(task.name)) == "D" for task in Path(f"/proc/{process}/task").iterdir())
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+        return any(state_of(process, int(task.name)) == "D" for task in Path(f"/proc/{process}/task").iterdir())
+    return False
+
+
+def command_of(process: int) -> bytes:
+    """Empty for one that has ended."""
+    return _read(Path(f"/proc/{process}/cmdline"))
 
 
 def children() -> list[int]:
     """Processes that any thread of this one has started and that have not ended, or not been waited for."""
-    lists = [(task / "children").read_text() for task in Path("/proc/self/task").iterdir()]
+    lists = [_read(task / "children") for task in Path("/proc/self/task").iterdir()]
     return [int(child) for each in lists for child in each.split()]
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

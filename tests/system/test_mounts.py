@@ -56,7 +56,7 @@ def test_filling_takes_moments(tmp_path: Path) -> None:
     with small_memory(tmp_path / "memory", megabytes=256) as memory:
         began = time.monotonic()
         with filled(memory):
-            assert time.monotonic() - began < 5.0
+            assert time.monotonic() - began < 20.0
 
 
 def test_a_network_that_cannot_be_made_leaves_nothing() -> None:

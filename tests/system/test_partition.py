@@ -6,13 +6,21 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from convoy.drills.namespaces import Network
+from convoy.gang.suspicion import Patience
 from tests.campaign import times
 from tests.gang.agents import Agent, agents
 
 pytestmark = pytest.mark.system
 
-SEEN_SECONDS = 2.0
-"""Target for a partition."""
+SEEN_SECONDS = Patience().most_seconds + 3.0
+"""However unsteady the beats of a busy machine are. The drills measure how soon it is on one that is idle."""
+
+OUT_SECONDS = 0.8
+LONGEST_SECONDS = 1.0
+"""A cable that is out for longer may alarm somebody."""
+
+TRIES = 5
+"""On a machine so busy that a short outage becomes a long one."""
 
 HOSTS = 3
 
@@ -31,10 +39,9 @@ def gang(network: Network) -> Iterator[list[Agent]]:
 
 
 def timed(fault: Callable[[], object]) -> float:
-    """When it began, of time.monotonic()."""
-    at = time.monotonic()
+    """When it had happened, of time.monotonic()."""
     fault()
-    return at
+    return time.monotonic()
 
 
 @pytest.mark.parametrize("cut_off", range(HOSTS))
@@ -45,6 +52,7 @@ def test_a_node_that_is_cut_off_and_the_others_suspect_each_other(
     others = [agent for agent in gang if agent.node != cut_off]
     seen = [agent.await_one("Silent", node=cut_off) for agent in others]
     seen += [gang[cut_off].await_one("Silent", node=other.node) for other in others]
+    print("silent after", sorted(round(silent.at - cut, 2) for silent in seen), "s")
     assert all(0.6 < silent.at - cut < SEEN_SECONDS for silent in seen), seen
     for agent in others:
         assert [silent.fields["node"] for silent in agent.of("Silent")] == [cut_off]
@@ -59,14 +67,26 @@ def test_when_only_one_direction_is_lost_both_ends_know_and_the_third_too(networ
     assert third.of("Silent") == []
 
 
-def test_a_cable_that_is_out_for_most_of_a_second_alarms_nobody(network: Network, gang: list[Agent]) -> None:
-    for number in range(times(5)):
-        host = number % HOSTS
-        network.unplug(host)
-        time.sleep(0.8)
-        network.plug(host)
-        time.sleep(2.0)
-    assert [seen for agent in gang for seen in agent.seen if seen.kind in ("Silent", "Unheard", "Gone")] == []
+def test_a_cable_that_is_out_for_most_of_a_second_alarms_nobody(network: Network) -> None:
+    prefixes = [network.prefix(host) for host in range(HOSTS)]
+    for _ in range(TRIES):
+        with agents(HOSTS, network.addresses[0], prefixes) as gang:
+            longest = max(out(network, number % HOSTS) for number in range(times(5)))
+            alarms = [seen for agent in gang for seen in agent.seen if seen.kind in ("Silent", "Unheard", "Gone")]
+        if not alarms or longest <= LONGEST_SECONDS:
+            break
+    assert alarms == [], f"the longest outage was {longest:.2f} s"
+
+
+def out(network: Network, host: int) -> float:
+    """Pull its cable, for so many seconds as it turns out."""
+    began = time.monotonic()
+    network.unplug(host)
+    time.sleep(OUT_SECONDS)
+    network.plug(host)
+    took = time.monotonic() - began
+    time.sleep(2.0)
+    return took
 
 
 def test_a_partition_that_heals_is_told_to_both_sides(network: Network, gang: list[Agent]) -> None:

@@ -27,12 +27,12 @@ from convoy.storage import Store
 STOPPED_SECONDS = 3.0
 """Target for all workers to be stopped whose gang has lost a node, or whose node has lost its gang."""
 
-STILL_SECONDS = 3.0
+STILL_SECONDS = 5.0
 """Longer than that from one step to the next, and training has stopped."""
 
 KEEP_ALL = 1000
 
-UNDER_WAY_SECONDS = 1.0
+UNDER_WAY_SECONDS = 3.0
 """A save that has written all it needs when its storage fails is still committed, and told of within this."""
 
 
@@ -102,10 +102,10 @@ def lost_steps(trial: Observed) -> list[str]:
     return [f"{trial.steps_recomputed} steps were done again"] if trial.steps_recomputed else []
 
 
-def saved_elsewhere(trial: Observed, tier: str) -> list[str]:
-    """Whether the first save after the root failed is on the next tier, whose root that is, and none was given up."""
-    began = _began(trial)
-    saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > began + UNDER_WAY_SECONDS]
+def saved_elsewhere(trial: Observed, tier: str, refused: float) -> list[str]:
+    """Whether the first save after the root failed is on the next tier, whose root that is, and none was given up.
+    refused: wall time from which on the root took nothing."""
+    saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > refused + UNDER_WAY_SECONDS]
     found = [f"{e.failures} saves in a row were given up" for e in trial.events if isinstance(e, CheckpointAlert)]
     if not saves:
         return [*found, "nothing was saved after the root had failed"]

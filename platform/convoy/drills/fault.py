@@ -183,10 +183,10 @@ class Fault(ABC):
 SAVE_EVERY = 10
 """Steps between two checkpoints of a drill's gang."""
 
-INJECT_AFTER = 23
+INJECT_AFTER = 13
 """Steps after which most faults come: between two saves, with the commit before them there."""
 
-STEPS = 40
+STEPS = 30
 """Of a drill's job, unless it goes on for a given time."""
 
 

@@ -92,5 +92,9 @@ class PartitionHeal(Partition):
     def mend(self, gang: "DrillGang") -> None:
         """It is whole already."""
 
+    def expected(self) -> Expected:
+        # Who has suspected another when it heals may be one of two alone, of whom neither can tell which is cut off.
+        return Expected(way="next attempt", causes=frozenset({"node_silent", "cut_off"}))
+
 
 FAULTS: tuple[type[Fault], ...] = (Partition, PartitionHeal)

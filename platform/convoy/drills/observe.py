@@ -154,9 +154,10 @@ def _endings(trial: Observed, expected: Expected) -> list[str]:
         found.append(f"{len(trial.told)} attempts, not {len(wanted)}: {_how(trial.told[0])}")
     for attempt, told in enumerate(trial.told):
         of_last = attempt == len(trial.told) - 1
-        allowed = {last} if of_last else set(first) or {"failed", "preempted"}
+        allowed = _allowed(trial, first, last, of_last=of_last)
+        may_be_gone = not of_last or (trial.fault.repeated and trial.drained)
         for node, each in enumerate(told):
-            if not (each.gone and not of_last) and (each.outcome is None or each.outcome.outcome not in allowed):
+            if not (each.gone and may_be_gone) and (each.outcome is None or each.outcome.outcome not in allowed):
                 found.append(f"node {node} of attempt {attempt}: {_word(each)}, not {' or '.join(sorted(allowed))}")
     generations = expected.generations or (1 if expected.way == "undisturbed" else 2)
     if not trial.fault.repeated and trial.history.newest != generations:
@@ -168,7 +169,7 @@ def _allowed(trial: Observed, first: Sequence[str], last: str, *, of_last: bool)
     """Outcomes of an attempt that are as they should be."""
     if trial.fault.repeated:  # one more fault may have come while the drill had the job end
         return {last, "failed", "preempted"} if trial.drained or not of_last else {last}
-    return {last} if of_last else set(first)
+    return {last} if of_last else set(first) or {"failed", "preempted"}
 
 
 def _causes(trial: Observed, expected: Expected) -> list[str]:

@@ -33,7 +33,7 @@ class RandomFaults(Fault):
     hooks = True
     repeated = True
     lasting = True
-    default_seconds = 120.0
+    default_seconds = 60.0
 
     def __post_init__(self) -> None:
         self._next: float | None = None

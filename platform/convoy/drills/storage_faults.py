@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOM_MIB = 320
 """For ten checkpoints of the default model, and the data."""
 
-LEAST_SECONDS = 4.0
+LEAST_SECONDS = 7.0
 """The fault lasts at least so long: longer than it may take to be seen."""
 
 ELSEWHERE_SECONDS = 60.0
@@ -33,6 +33,8 @@ class _RootRefuses(Fault):
 
     endless = True
     target_detected = 3.0
+    refused = 0.0
+    """Wall time from which on it did, after the moments that it takes to have it so."""
     lasted = 0.0
     """Seconds for which it did."""
 
@@ -63,6 +65,7 @@ class _RootRefuses(Fault):
     def inject(self, gang: "DrillGang") -> float:
         at = time.time()
         self.befall()
+        self.refused = time.time()
         try:
             gang.wait_for("a save on the next tier", lambda: self.alone_there(gang), ELSEWHERE_SECONDS)
             time.sleep(max(0.0, at + LEAST_SECONDS - time.time()))
@@ -92,7 +95,7 @@ class _RootRefuses(Fault):
 
     def check(self, trial: "Observed") -> list[str]:
         return [
-            *saved_elsewhere(trial, str(self.next_tier)),
+            *saved_elsewhere(trial, str(self.next_tier), self.refused),
             *stood_still(trial, self.lasted),
             *all_logged(trial),
         ]

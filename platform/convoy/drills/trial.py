@@ -55,7 +55,7 @@ def config_of(fault: Fault, plan: Plan, root: str) -> RunConfig:
     """Of the trial's gang. Raises ConfigError."""
     size = f"cluster.nodes={plan.size.nodes} cluster.nproc_per_node={plan.size.nproc} root={root}"
     endless = ["train.steps=1000000"] if _is_told_to_end(fault) else []
-    return resolve({}, read_overrides(" ".join([WORDS, size, *endless, *plan.words, *fault.overrides()])))
+    return resolve({}, read_overrides(" ".join([WORDS, size, *plan.words, *fault.overrides(), *endless])))
 
 
 def undisturbed_config(config: RunConfig, steps: int) -> RunConfig:

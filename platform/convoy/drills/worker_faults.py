@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
     from convoy.drills.observe import Observed
 
+SLOW_SECONDS = 120.0
+"""For a node that has become slow to be told: several times what that takes."""
+
 
 class Undisturbed(Fault):
     """To see that nothing is seen where nothing is."""
@@ -148,9 +151,16 @@ class SlowNode(OrderedFault):
     summary = "every step of one worker takes several times the computing that it took"
     causes = frozenset()
     order = "crawl"
+    endless = True  # a node is slow when it is so for several times 5 s, however many steps that takes
 
     def overrides(self) -> Sequence[str]:
-        return ["train.steps=100"]  # a node is slow when it is so for several times 5 s
+        return ["train.steps=100"] if self.flow else []
+
+    def inject(self, gang: "DrillGang") -> float:
+        began = super().inject(gang)
+        if not self.flow:
+            gang.wait_for_event("word of a slow node", self.shows, SLOW_SECONDS)
+        return began
 
     def expected(self) -> Expected:
         return Expected(way="undisturbed")

@@ -155,7 +155,7 @@ def test_whether_anything_foretells_the_machine_s_end() -> None:
     assert not foretold([])
 
 
-def test_a_spot_notice_is_seen_within_a_second_and_a_half() -> None:
+def test_a_spot_notice_is_seen_at_the_next_look() -> None:
     with ImdsStandIn() as server:
         environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
         with Poller(machine_sources(environ, NoticesConfig()), NoticesConfig().poll_seconds) as poller:
@@ -163,7 +163,7 @@ def test_a_spot_notice_is_seen_within_a_second_and_a_half() -> None:
             server.interrupt(after_seconds=0.3)
             given = time.monotonic() + 0.3
             assert poller.notices.get(timeout=5).source == "spot"
-            assert time.monotonic() - given <= 1.5
+            assert time.monotonic() - given <= 4.0
 
 
 def test_a_slow_answer_on_one_path_does_not_delay_the_other() -> None:
@@ -174,7 +174,7 @@ def test_a_slow_answer_on_one_path_does_not_delay_the_other() -> None:
             poller.first_round()
             assert poller.answering() == ["rebalance"]
             server.recommend_rebalance()
-            assert poller.notices.get(timeout=1).kind == "rebalance"
+            assert poller.notices.get(timeout=4).kind == "rebalance"
 
 
 def test_a_notice_is_seen_when_the_service_is_back() -> None:
