@@ -150,11 +150,13 @@ def _write_at(fd: int, direct: int | None, data: memoryview, start: int) -> None
 
 
 def _write_some(fd: int, direct: int | None, data: memoryview, start: int) -> int:
-    """Bytes written. Which offsets and lengths may go past the cache only the file system knows: it is asked for whole
-    pages. They go through huge ones of the thread's own: what shared memory scatters over small ones reaches the disk
-    in so many pieces that other work on the machine feels it."""
+    """Bytes written. Which offsets, lengths and addresses may go past the cache only the file system knows: it is asked
+    for whole pages, from where they are. To copy them to better ones first takes three times the cores' time, and
+    memory that the training beside it lacks; only where they may not begin there they are."""
     whole = len(data) - len(data) % _PAGE
     if direct is not None and whole and start % _PAGE == 0:
+        with contextlib.suppress(_Refused), data[:whole] as pages:
+            return _write_direct(direct, pages, start)
         with contextlib.suppress(_Refused), _bounce()[: min(whole, BOUNCE_BYTES)] as pages:
             pages[:] = data[: len(pages)]
             return _write_direct(direct, pages, start)
