@@ -1,5 +1,6 @@
 """Where flow tests run: a folder of their own for Metaflow's datastore and Convoy's jobs, and commands run there."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -96,13 +97,13 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
 def worker_pid(job: Path, generation: int, node: int) -> int | None:
     """The process of a node's one worker, known by the log it writes."""
     log = f"{job}/logs/{generation:06d}/{node:05d}/rank{node:05d}.log"
+    writers = set()
     for process in Path("/proc").iterdir():
-        try:
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours to look at
             if process.name.isdigit() and str((process / "fd" / "1").readlink()) == log:
-                return int(process.name)
-        except OSError:
-            continue  # it ended meanwhile, or is not ours to look at
-    return None
+                writers.add(int(process.name))
+    # What a worker starts has its output too, and may have a lower number: those begin anew.
+    return next((pid for pid in writers if _parent_of(pid) not in writers), None)
 
 
 def agent_pid(job: Path, generation: int, node: int) -> int | None:

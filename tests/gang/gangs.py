@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
+from convoy.drills.gang import newest_of_name
 from convoy.gang.outcome import Outcome
 from convoy.gang.task import Node, Task
 from convoy.report.fold import fold
@@ -57,11 +57,7 @@ class Agent:
         return time.monotonic()
 
     def _named(self, name: str) -> int | None:
-        for pid in descendants(self.pid):
-            with contextlib.suppress(OSError):
-                if Path(f"/proc/{pid}/comm").read_text().strip() == name:
-                    return pid
-        return None
+        return newest_of_name(descendants(self.pid), name)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -112,8 +112,7 @@ class DrillGang(ABC):
 
     def find_worker(self, rank: int) -> int | None:
         """The same; None: it is not there now."""
-        named = (pid for pid in self.processes() if _name(pid) == f"convoy rank {rank}")
-        return max(named, default=None)
+        return newest_of_name(self.processes(), f"convoy rank {rank}")
 
     def tree(self, node: int) -> set[int]:
         """All processes of a node: its agent, and whatever descends from it."""
@@ -270,6 +269,23 @@ class LocalGang(DrillGang):
 
     def _file(self, node: int, name: str) -> Path:
         return self.folder / "nodes" / f"{self.attempt}-{node}.{name}"
+
+
+def newest_of_name(pids: Iterable[int], name: str) -> int | None:
+    """The process of this name that was started last, but none that another one of the name has forked; None: there is
+    none. Not by their numbers, which begin anew when they have come to the highest."""
+    named = {pid: stat for pid in pids if _name(pid) == name and (stat := _parent_and_start(pid)) is not None}
+    first = {pid: start for pid, (parent, start) in named.items() if parent not in named}
+    return max(first, key=first.__getitem__, default=None)
+
+
+def _parent_and_start(pid: int) -> tuple[int, int] | None:
+    """The latter in ticks since the machine started; None: it has ended. See proc(5)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[1]), int(fields[19])
 
 
 def _environment(pid: int) -> list[bytes]:
