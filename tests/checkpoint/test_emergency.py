@@ -16,7 +16,7 @@ from convoy.storage import open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.test_api import gang, sharded
 
-DEADLINE_SECONDS = 6.0
+DEADLINE_SECONDS = 4.0
 
 
 def save_where_one_rank_hears_nothing(rank: int, uri: str) -> tuple[str, bool]:
