@@ -118,9 +118,12 @@ class KillDuringRestore(_Killed):
         worker, local = gang.worker(self.victim), self.victim % self.size.nproc
 
         def restores_or_has() -> bool:
-            # Opened anew each time: the board may still be the last generation's, whose workers are dead.
-            with contextlib.closing(board_of(agent, self.size.nproc)) as board:
-                mark = board.read(local)
+            # Opened anew each time: there may be none yet, or the last generation's, whose workers are dead.
+            try:
+                with contextlib.closing(board_of(agent, self.size.nproc)) as board:
+                    mark = board.read(local)
+            except DrillError:
+                return False
             return mark.phase == "restore" or (mark.phase not in BEFORE_RESTORE and mark.at > began)
 
         _await("a worker that restores", restores_or_has)
