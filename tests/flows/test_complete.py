@@ -16,6 +16,7 @@ from tests.flows.places import CONVOY, Place
 from tests.flows.runs import NO_EXPORT
 
 IDLE_FLOW = Path(__file__).with_name("idle_flow.py")
+BUSY_FLOW = Path(__file__).with_name("busy_flow.py")
 
 CRASHES = """
 import torch
@@ -124,6 +125,13 @@ def test_a_gang_that_never_gets_its_nodes_is_given_up(tmp_path: Path) -> None:
     (line,) = [line for line in done.stderr.splitlines() if "did not get its nodes" in line]
     assert "node 0 did not run within 3.0 s; the job was given 1 run" in line
     assert _commands_of(IDLE_FLOW) == []
+
+
+def test_a_gang_whose_first_node_prepares_data_or_goes_on_after_it_waits_for_no_nodes(tmp_path: Path) -> None:
+    waits = ("--start-minutes", "0.05", "--most-runs", "1", "--pause", "0")
+    done = Place(tmp_path).run(CONVOY, "run", BUSY_FLOW, "--job", "busy", *waits)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1].endswith(" has finished")
 
 
 def _commands_of(flow: Path) -> list[str]:

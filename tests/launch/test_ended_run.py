@@ -18,7 +18,7 @@ from convoy.gang.notices.drain import Drain, request_drain
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef
 from convoy.job.record import job_store
-from convoy.launch.ended_run import FailedTask, JobFacts, how_it_ended, read_facts, read_log
+from convoy.launch.ended_run import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts, read_log
 from convoy.storage import Store
 
 RUN = "SomeFlow/12"
@@ -198,3 +198,19 @@ def test_lines_that_are_no_event_are_passed_over(store: Store) -> None:
     store.write("events/000001/00002/agent.jsonl", b'{"kind": "of a later version"}\n{"half')
     log(store, 1, step(1), rank=0)
     assert [event.kind for event in read_log(store, 1, "agent")] == ["failure_detected"]
+
+
+def test_the_gang_of_a_step_is_over_when_its_newest_one_has_finished(store: Store) -> None:
+    assert not gang_is_over(store, RUN, "train")
+    log(store, formed(store), GenerationStarted(run=RUN), GenerationEnded(outcome="finished", step=20))
+    assert gang_is_over(store, RUN, "train")
+    assert not gang_is_over(store, RUN, "evaluate")
+    assert not gang_is_over(store, "SomeFlow/1", "train")
+    formed(store)  # by a second gang of the step
+    assert not gang_is_over(store, RUN, "train")
+
+
+def test_a_gang_that_failed_is_not_over_for_there_may_be_another_attempt(store: Store) -> None:
+    failed(store)
+    preempted(store)
+    assert not gang_is_over(store, RUN, "train")

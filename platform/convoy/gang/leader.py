@@ -46,7 +46,14 @@ def holding(task: Task, node: Node, store: Store) -> Iterator[None]:
         known_record(store, task.config, task.fingerprint)
     else:
         ensure_record(store, task.job, task.config, task.fingerprint)
-    marker = LiveMarker(store, task.job, node.run).__enter__()
+    with marked(store, task.job, node.run):
+        yield
+
+
+@contextlib.contextmanager
+def marked(store: Store, job: str, run: str) -> Iterator[None]:
+    """The job is marked as running while the block runs. Raises ConfigError if another run has it."""
+    marker = LiveMarker(store, job, run).__enter__()
     try:
         yield
     finally:

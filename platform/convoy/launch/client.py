@@ -36,11 +36,11 @@ class ClientRun:
                 self._first = first
         return self._root
 
-    def gang_is_due(self) -> bool:
-        """A gang's step was reached, and no node's task of it has succeeded."""
+    def due_gangs(self) -> list[str]:
+        """Steps with a gang that were reached, and of which no node's task has succeeded."""
         with _not_there():
-            return any(self._is_due(step) for step in self._gang_steps())
-        return False
+            return [step for step in self._gang_steps() if self._is_due(step)]
+        return []
 
     def failed_task(self) -> FailedTask:
         """The step that failed, and the message it failed with."""

@@ -16,7 +16,7 @@ from convoy.job.live import is_live, read_mark
 from convoy.job.record import job_store
 from convoy.launch.client import ClientRun
 from convoy.launch.completion import Again, Ended, Limits, Over, decide
-from convoy.launch.ended_run import FailedTask, JobFacts, how_it_ended, read_facts
+from convoy.launch.ended_run import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
 from convoy.launch.flow_process import FlowProcess
 from convoy.launch.preflight import JOB_TAG
 from convoy.launch.signals import EndingSignals
@@ -173,7 +173,7 @@ class _Turn:
         if identity is None or client is None:
             return False
         try:
-            waits = not self._asked_store(lambda store: _runs(store, identity.run)) and client.gang_is_due()
+            waits = self._asked_store(lambda store: _waits(store, identity.run, client))
         except StoreUnavailable:
             return False  # nothing is known
         if not waits:
@@ -197,7 +197,12 @@ class _Turn:
         return Background("the job's root", lambda: question(store), STORE_SECONDS).result()
 
 
+def _waits(store: Store, run: str, client: ClientRun) -> bool:
+    """A gang of the run has no nodes yet, or none any more."""
+    return not _runs(store, run) and any(not gang_is_over(store, run, step) for step in client.due_gangs())
+
+
 def _runs(store: Store, run: str) -> bool:
-    """Node 0's agent of the run is running."""
+    """Node 0 of the run prepares data for its gang, or its agent is running."""
     mark = read_mark(store)
     return mark is not None and mark.run == run and is_live(mark, time.time())

@@ -66,6 +66,16 @@ def read_facts(store: Store, run: str) -> JobFacts:
     return JobFacts(step, len(own), started, outcome, tuple(causes), _drain(store))
 
 
+def gang_is_over(store: Store, run: str, step: str) -> bool:
+    """The newest gang of that step has finished, whatever else the step does. run: its pathspec.
+
+    Raises StoreUnavailable.
+    """
+    generations, own = read_history(store).generations, f"{run.rpartition('/')[2]}/{step}/"
+    newest = max((g for g, generation in generations.items() if generation.formation.startswith(own)), default=None)
+    return newest is not None and outcome_of(read_log(store, newest, "agent")).state in ("finished", "stopped")
+
+
 def read_log(store: Store, generation: int, writer: str) -> list[AnyEvent]:
     """What all writers of that name told of a generation, by time: one on each node. Raises StoreUnavailable."""
     found: list[AnyEvent] = []

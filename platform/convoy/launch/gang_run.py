@@ -6,6 +6,7 @@ from typing import Any
 
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Script
+from convoy.gang.leader import marked
 from convoy.gang.task import Node, Task
 from convoy.job.record import job_store
 from convoy.launch.host import local_gpus
@@ -14,7 +15,7 @@ from convoy.launch.node import formation, live_task, this_node
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
 from convoy.launch.support import World, check, check_ranks
 from convoy.report.page import Page
-from convoy.storage import StoreUnavailable, open_store
+from convoy.storage import Store, StoreUnavailable, open_store
 
 Json = dict[str, Any]
 
@@ -40,7 +41,7 @@ def train(config: RunConfig, job: str, data: Json | None, current: Any, call: in
         check_ranks(config, World(node.nodes, node.nproc_per_node))
         store = job_store(str(config.root), job, config)
         if data is None:
-            data = prepared_by_first(store, node, lambda: prepare_data(config.model_dump(mode="json"), job))
+            data = prepared_by_first(store, node, lambda: _prepared(config, job, store, node))
         _fetch_data(config, data)
         _run(_training(config, job, data), node, current)
 
@@ -61,6 +62,12 @@ def run_script(config: RunConfig, job: str, script: Script, current: Any, call: 
             script=script,
         )
         _run(task, node, current)
+
+
+def _prepared(config: RunConfig, job: str, store: Store, node: Node) -> Json:
+    """Prepare the data while the job is marked as running: who waits for a gang sees that it has its machines."""
+    with marked(store, job, node.run):
+        return prepare_data(config.model_dump(mode="json"), job)
 
 
 def _run(task: Task, node: Node, current: Any) -> None:
