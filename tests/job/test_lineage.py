@@ -1,6 +1,7 @@
 """Lineage: what is read after failures, rewinds and zombies."""
 
 import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from convoy.job.lineage import (
     read_history,
 )
 from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage.posix import PosixStore
 from tests.campaign import examples
 
 
@@ -136,6 +138,27 @@ def test_the_history_of_several_tiers_is_read_with_their_marks(tmp_path: Path):
     h = read_history(root, [tier])
     assert candidates(h) == [(CommitRef(generation=1, step=20), [1]), (CommitRef(generation=1, step=10), [0, 1])]
     assert steps(read_history(root)) == [(1, 10)]
+
+
+class FarAway(PosixStore):
+    """A bucket, as far as one can tell: each answer takes its time."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.uri = "s3://bucket/job"
+
+    def read(self, name: str, start: int = 0) -> bytes:
+        time.sleep(0.03)
+        return super().read(name, start)
+
+
+def test_hundreds_of_generations_in_a_bucket_do_not_wait_for_one_another(tmp_path: Path):
+    store = FarAway(tmp_path)
+    for number in range(1, 201):
+        put(store, generation(number, None))
+    began = time.monotonic()
+    assert sorted(read_history(store).generations) == list(range(1, 201))
+    assert time.monotonic() - began < 3.0, "6 s in a row"
 
 
 def test_a_root_that_lacks_what_a_tier_has_is_not_mounted(tmp_path: Path):

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from convoy.storage import Store, StoreUnavailable
+from convoy.storage.parallel import in_parallel
+
+READERS = 16
+"""Requests for generations at a time."""
 
 
 class CommitRef(BaseModel):
@@ -166,7 +170,7 @@ def read_history(store: Store, others: Sequence[Store] = ()) -> History:
     # The root is read last: what came to another tier before has its generation on the root.
     held = tuple(_holding(tier) for tier in others)
     made = {tier.uri: set(generation_numbers(tier)) for tier in others}
-    generations = [Generation.model_validate_json(store.read(name)) for name in store.sizes("generations/")]
+    generations = _generations(store)
     root = _holding(store)
     history = History({g.generation: g for g in generations}, root.commits, root.damaged, held)
     for tier, holding in zip(others, held, strict=True):
@@ -213,6 +217,14 @@ def generation_numbers(store: Store) -> list[int]:
     """The generations that have been formed, as far as this tier tells."""
     matches = (re.fullmatch(r"generations/(\d+)\.json", name) for name in store.sizes("generations/"))
     return sorted(int(m[1]) for m in matches if m)
+
+
+def _generations(store: Store) -> list[Generation]:
+    names = list(store.sizes("generations/"))
+    # A job on spot has hundreds, and a gang that is formed again waits for them. A file system answers at once, and
+    # where it does not, no thread may be left that the process waits for when it ends.
+    threads = READERS if store.uri.startswith("s3://") else 1
+    return in_parallel(lambda i: Generation.model_validate_json(store.read(names[i])), len(names), threads)
 
 
 def _holding(store: Store) -> Holding:
