@@ -1,5 +1,6 @@
 """What the loop does when: logging, saving, evaluating."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from convoy.events.types import (
     StepDone,
     WorkerReady,
 )
-from convoy.training.loop import waited
+from convoy.training.loop import own_log_is_due, waited
 from convoy.training.optimizer import learning_rate
 from tests.training.job import Job, tiny
 
@@ -73,6 +74,23 @@ def test_each_rank_tells_its_own_throughput_of_all_its_tokens(job: Job) -> None:
 def test_each_rank_tells_how_long_it_waited_for_the_others(job: Job) -> None:
     for e in job.events(RankThroughput):
         assert 0 < e.waited_seconds < e.seconds
+
+
+def logged(begun: int, until: int) -> list[int]:
+    """The steps at which a rank tells its throughput."""
+    found = [begun]
+    for step in range(begun + 1, until + 1):
+        if own_log_is_due(step, found[-1], begun):
+            found.append(step)
+    return found[1:]
+
+
+def test_a_long_generation_is_told_in_longer_and_longer_pieces() -> None:
+    assert logged(13, 60) == [20, 30, 40, 50, 60]
+    assert logged(0, 1000) == list(range(10, 1001, 10))
+    long = logged(0, 200_000)
+    assert len(long) < 700, "64 ranks tell no more than ten thousand steps of rank 0"
+    assert all(b - a <= max(10, b // 100 + 10) for a, b in itertools.pairwise(long))
 
 
 def test_what_is_not_a_rank_s_own_it_waited_and_what_is_not_known_is_nothing() -> None:

@@ -19,6 +19,10 @@ from convoy.training.step import Batch, Stepper, StepResult
 RANK_LOG_STEPS = 10
 """Each rank logs its own throughput and memory each time this many steps are done."""
 
+RANK_LOG_SHARE = 100
+"""Late in a long generation so often it does: each time this part more of its steps is done. The log of a gang of many
+ranks is read whole, by the card and whatever else shows the job."""
+
 RETRY_SHARE = 10
 """A failed save is tried again after this part of the interval: what failed once may fail slowly, again and again."""
 
@@ -62,6 +66,8 @@ class Training:
     """Skipped steps in a row."""
     begun_at: int = 0
     """Step at which this generation begins."""
+    own_logged_at: int = 0
+    """Step at which this rank's throughput was last logged."""
     tried: int = 0
     """Step of the newest save, failed and skipped ones included."""
     stopped: StopReason | None = None
@@ -79,7 +85,7 @@ def train(t: Training) -> Progress:
     total = t.config.train.steps
     if t.progress.step == 0:
         evaluate(t)
-    t.begun_at = t.tried = t.progress.step
+    t.begun_at = t.tried = t.own_logged_at = t.progress.step
     while t.progress.step < total:
         result, lr = one_step(t)
         t.saver.settle(result.standing, t.progress.step)
@@ -141,7 +147,8 @@ def waited(seconds: float, own_seconds: float) -> float:
 def log_step(t: Training, result: StepResult, lr: float) -> None:
     """Append what the step did, when it is due."""
     step, last = t.progress.step, t.config.train.steps
-    if step % RANK_LOG_STEPS == 0 or step == last or result.stop is not None:
+    if own_log_is_due(step, t.own_logged_at, t.begun_at) or step == last or result.stop is not None:
+        t.own_logged_at = step
         t.events.append(t.own)
         t.events.append(t.memory(step))
         t.own = RankThroughput(step=step, tokens=0, seconds=0.0)
@@ -159,6 +166,11 @@ def log_step(t: Training, result: StepResult, lr: float) -> None:
         skipped=result.skipped,
     )
     t.events.append(done.model_copy(update={f"{phase}_seconds": value for phase, value in seconds.items()}))
+
+
+def own_log_is_due(step: int, logged: int, begun: int) -> bool:
+    """Whether a rank logs its throughput now, given the steps at which it last did and its generation began."""
+    return step % RANK_LOG_STEPS == 0 and (step - logged) * RANK_LOG_SHARE >= step - begun
 
 
 def check_finite(t: Training, result: StepResult) -> None:
