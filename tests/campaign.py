@@ -13,6 +13,11 @@ def examples(count: int) -> settings:
     return settings(max_examples=times(count), deadline=None)
 
 
+def in_full() -> bool:
+    """The full counts are asked for."""
+    return os.environ.get("CONVOY_CAMPAIGN") == "full"
+
+
 def times(count: int) -> int:
     """How often a drill is repeated that is repeated `count` times in CI."""
-    return count * (FULL if os.environ.get("CONVOY_CAMPAIGN") == "full" else 1)
+    return count * (FULL if in_full() else 1)

@@ -10,7 +10,7 @@ import pytest
 from convoy.drills.all import DRILLS
 from convoy.drills.campaign import Campaign, in_words
 from convoy.drills.fault import Plan, Size
-from tests.campaign import times
+from tests.campaign import in_full
 
 BY_ROOT = ("partition", "partition-heal", "storage-full", "storage-hang")
 """Drills of what only root can spoil."""
@@ -28,7 +28,8 @@ WITH_THREE = ("none", "slow-node", "double-fault")
 SLACK = 20.0
 """How much longer than its target a trial may take, on a machine that may do something else too."""
 
-CAMPAIGN_SECONDS = 120
+RANDOM_SECONDS = {"sample": 60, "full": 1200}
+"""How long faults come at random times."""
 
 Campaigns = Callable[[int], Campaign]
 
@@ -99,7 +100,6 @@ def test_a_drill_with_several_workers_on_a_node(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
 def test_faults_at_random_times_end_in_the_state_of_the_undisturbed_run(tmp_path: Path) -> None:
-    seconds = times(CAMPAIGN_SECONDS)
-    words = (SMALL,) if seconds == CAMPAIGN_SECONDS else ()
+    seconds, words = (RANDOM_SECONDS["full"], ()) if in_full() else (RANDOM_SECONDS["sample"], (SMALL,))
     plan = Plan(size=Size(3, 1), trials=1, slack=SLACK, seconds=seconds, words=words)
     passes(Campaign(plan, tmp_path, print), "random")
