@@ -4,8 +4,8 @@ import time
 
 from metaflow import FlowSpec, current, parallel, step
 
-SECONDS = 9.0
-"""Of each: longer than the time between two looks of `convoy run`."""
+SECONDS = 11.0
+"""Of each: longer than two looks of `convoy run` take."""
 
 
 def store():
@@ -26,7 +26,9 @@ class BusyFlow(FlowSpec):
         if current.parallel.node_index == 0:
             self.prepare()
             self.end_the_gang()
-        time.sleep(SECONDS)  # the step's own code goes on
+            time.sleep(SECONDS)  # the step's own code goes on
+        else:
+            time.sleep(3 * SECONDS)
         self.next(self.join)
 
     def prepare(self):
