@@ -17,10 +17,11 @@ from convoy.drills.gang import DrillError
 from convoy.drills.network_faults import Partition
 from convoy.drills.node_faults import Node0Kill, NodeKill
 from convoy.drills.notice_faults import NoticeThenNothing, Rebalance, SpotNotice
+from convoy.drills.random_faults import RandomFaults
 from convoy.drills.save_faults import KillDuringRestore, board_of, is_writing
 from convoy.drills.storage_faults import StorageFull
 from convoy.drills.trial import config_of
-from convoy.events.types import StepDone
+from convoy.events.types import GenerationStarted, StepDone
 from convoy.gang.board import Board, Marker
 from convoy.gang.notices.imds import Imds
 from convoy.storage import open_store
@@ -174,3 +175,19 @@ def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts_but_where_metaflow_w
     here = config_of(made(StorageFull, tmp_path), Plan(), str(tmp_path))
     through_metaflow = config_of(made(StorageFull, tmp_path, flow=True), Plan(), str(tmp_path))
     assert (here.train.steps, through_metaflow.train.steps) == (1_000_000, STEPS)
+
+
+def test_faults_at_random_times_wait_until_all_nodes_of_an_attempt_are_there(tmp_path: Path) -> None:
+    fault = made(RandomFaults, tmp_path)
+    fault.when(progress(1))
+    fault._next = 0.0  # it is due
+
+    def there(node: int, generation: int, attempt: int = 0) -> GenerationStarted:
+        return GenerationStarted(node=node, generation=generation, attempt=attempt)
+
+    first = [there(0, 1), there(1, 1), there(2, 1)]
+    assert not fault.when(Progress(first[:2], 0, 1, None))
+    assert fault.when(Progress(first, 0, 1, None))
+    assert fault.when(Progress([*first, there(0, 2)], 0, 2, None)), "the nodes are there between two generations"
+    assert not fault.when(Progress([*first, there(0, 3, 1), there(2, 3)], 1, 3, None))
+    assert fault.when(Progress([*first, there(0, 3, 1), there(2, 3), there(1, 3)], 1, 3, None))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from convoy.drills.fault import Expected, Fault, Progress
 from convoy.drills.worker_faults import WorkerError, WorkerExit0, WorkerFault, WorkerHang, WorkerKill, WorkerStop
-from convoy.events.types import StepDone
+from convoy.events.types import GenerationStarted, StepDone
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
@@ -26,7 +26,8 @@ DRAWN: Sequence[tuple[type[WorkerFault] | None, int]] = (
 
 
 class RandomFaults(Fault):
-    """Poisson: a fault is as likely in any moment as in any other, recoveries included."""
+    """Poisson: a fault is as likely in any moment as in any other, recoveries included, once all nodes of an attempt
+    are there. A node that goes before is awaited: node 0 cannot tell it from one that has no machine yet."""
 
     name = "random"
     summary = "kills, stops, hangs and errors of workers and of nodes, at random times; then a clean end"
@@ -47,7 +48,14 @@ class RandomFaults(Fault):
         now = time.monotonic()
         if self._next is None and any(isinstance(e, StepDone) for e in progress.events):
             self._next = now + self._pause()
-        return self._next is not None and now >= self._next
+        return self._next is not None and now >= self._next and self._are_there(progress)
+
+    def _are_there(self, progress: Progress) -> bool:
+        """All nodes, in the newest attempt."""
+        started = [e for e in progress.events if isinstance(e, GenerationStarted)]
+        formed = min((e.generation for e in started if e.node == 0 and e.attempt == progress.attempt), default=None)
+        there = {e.node for e in started if formed is not None and e.generation >= formed}
+        return len(there) == self.size.nodes
 
     def inject(self, gang: "DrillGang") -> float:
         kinds, weights = zip(*DRAWN, strict=True)
