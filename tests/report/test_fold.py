@@ -1,5 +1,6 @@
 """The fold: what the log tells of a job, whole or partial."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from convoy.events.types import (
     Evaluated,
     GenerationEnded,
     GenerationStarted,
+    RankThroughput,
     Restored,
     StepDone,
     Stopping,
@@ -236,6 +238,19 @@ def test_each_rank_has_its_throughput_and_its_memory_peak() -> None:
     assert rate is not None
     assert rate.median == pytest.approx(TOKENS / 2 / STEP_SECONDS)
     assert rate.n == 170 // 20 - 1
+
+
+def test_the_longer_pieces_of_a_long_generation_count_as_their_steps() -> None:
+    log, told = Log(), [*range(10, 1001, 10), *range(2000, 10_001, 1000)]
+    log.start()
+    for before, step in itertools.pairwise([0, *told]):
+        log.wait(1.0)
+        seconds = (step - before) * (1.0 if step <= 1000 else 2.0)  # slow for nine tenths of the steps
+        log.add(RankThroughput(step=step, tokens=100 * (step - before), seconds=seconds), rank=0)
+    rate = fold(log.events).ranks[0].tokens_per_second
+    assert rate is not None
+    assert (rate.q1, rate.median, rate.q3) == (50.0, 50.0, 50.0)
+    assert rate.n < 600
 
 
 def test_failed_saves_are_counted_and_told() -> None:

@@ -1,6 +1,7 @@
 """Speed and memory: what the steps took, what each rank did, and what share of the machine that was."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from convoy.events.types import AnyEvent, Environment, MemoryPeak, RankThroughput, StepDone
 from convoy.report.lineage import starts
@@ -9,6 +10,9 @@ from convoy.report.train_report import Hardware, RankRow, StepTime
 
 WARMUP_STEPS = 5
 """Steps left out at the start of each generation: allocators, caches and compilers settle in them."""
+
+MOST_PIECES = 500
+"""So many pieces of equal length stand for the steps of a long generation."""
 
 _PARTS = ("data", "forward", "backward", "optimizer", "exchange")
 
@@ -84,6 +88,16 @@ def _after_warmup(steps: Sequence[StepDone]) -> list[StepDone]:
     return [s for s in steps if s.step >= first + WARMUP_STEPS and not s.skipped]
 
 
+def _by_steps(intervals: Sequence[RankThroughput]) -> list[float]:
+    """Tokens per second of all but the first one; later ones are of more steps, and count as often."""
+    if len(intervals) < 2:
+        return []
+    shortest = intervals[1].step - intervals[0].step
+    unit = max(1, shortest, (intervals[-1].step - intervals[0].step) / MOST_PIECES)
+    rates = ((e.tokens / e.seconds, round((e.step - before.step) / unit)) for before, e in pairwise(intervals))
+    return [rate for rate, count in rates for _ in range(max(1, count))]
+
+
 def _rank_row(rank: int, node: int, newest: Sequence[AnyEvent]) -> RankRow:
     own = [e for e in newest if e.rank == rank]
     intervals = [e for e in own if isinstance(e, RankThroughput) and e.seconds > 0]
@@ -92,7 +106,7 @@ def _rank_row(rank: int, node: int, newest: Sequence[AnyEvent]) -> RankRow:
     return RankRow(
         rank=rank,
         node=node,
-        tokens_per_second=spread(e.tokens / e.seconds for e in intervals[1:] or intervals),
+        tokens_per_second=spread(_by_steps(intervals) or [e.tokens / e.seconds for e in intervals]),
         memory_peak_bytes=highest.bytes if highest else None,
         memory_device=highest.device if highest else None,
         matmul_tflops=next(

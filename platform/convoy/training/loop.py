@@ -17,11 +17,11 @@ from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
 
 RANK_LOG_STEPS = 10
-"""Each rank logs its own throughput and memory each time this many steps are done."""
+"""Each rank logs its own throughput and memory each time at least this many steps are done."""
 
 RANK_LOG_SHARE = 100
-"""Late in a long generation so often it does: each time this part more of its steps is done. The log of a gang of many
-ranks is read whole, by the card and whatever else shows the job."""
+"""And at least this part of the generation's steps: the log of a gang of many ranks is read whole, by the card and
+whatever else shows the job."""
 
 RETRY_SHARE = 10
 """A failed save is tried again after this part of the interval: what failed once may fail slowly, again and again."""
