@@ -54,8 +54,10 @@ def happen(store: Store, run: str, turn: dict[str, Any]) -> None:
         request_drain(store, Drain(run=run, now=False, host="desk", requested=time.time()))
     if turn["end"] == "waits to be drained":
         until_drained(store, run)
-    if turn["end"] == "waits to be interrupted":
-        time.sleep(60)
+    if turn["end"] == "is interrupted while it prepares":
+        with LiveMarker(store, store.uri.rpartition("/")[2], run, preparing=True):
+            os.kill(os.getppid(), signal.SIGTERM)
+            time.sleep(60)
     if turn["end"] == "failed":
         cause = turn["cause"]
         worker = {"worker": 0, "exit_code": 1} if cause == "exited" else {}

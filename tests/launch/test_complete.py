@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ def test_a_signal_drains_the_run_that_is_running(run: Any) -> None:
     assert (outcome.code, outcome.left) == (128 + 15, [FINISHED])
     assert outcome.lines[1] == "the run saves and ends; a second signal ends it without that"
     assert outcome.lines[2].startswith("AFlow/99 was drained at step 5")
+
+
+def test_a_signal_ends_at_once_a_run_that_prepares_its_data(run: Any) -> None:
+    began = time.monotonic()
+    outcome = run({"end": "is interrupted while it prepares", "code": 1}, FINISHED)
+    assert time.monotonic() - began < 50
+    assert (outcome.code, outcome.left) == (128 + 15, [FINISHED])
+    assert "the run saves and ends" not in outcome.stderr
 
 
 def test_the_most_runs_are_kept(run: Any) -> None:

@@ -1,5 +1,6 @@
 """How a run ended, from the log and the lineage in the job's root, its exit code, and what Metaflow kept."""
 
+import time
 from typing import Any
 
 import pytest
@@ -200,17 +201,36 @@ def test_lines_that_are_no_event_are_passed_over(store: Store) -> None:
     assert [event.kind for event in read_log(store, 1, "agent")] == ["failure_detected"]
 
 
-def test_the_gang_of_a_step_is_over_when_its_newest_one_has_finished(store: Store) -> None:
-    assert not gang_is_over(store, RUN, "train")
+def finished(store: Store) -> float:
+    """A gang of the step `train` finishes; the time at which that is known."""
     log(store, formed(store), GenerationStarted(run=RUN), GenerationEnded(outcome="finished", step=20))
-    assert gang_is_over(store, RUN, "train")
-    assert not gang_is_over(store, RUN, "evaluate")
-    assert not gang_is_over(store, "SomeFlow/1", "train")
+    return time.time()
+
+
+def test_the_gang_of_a_step_is_over_when_its_newest_one_has_finished(store: Store) -> None:
+    assert not gang_is_over(store, RUN, "train", 0)
+    finished(store)
+    assert gang_is_over(store, RUN, "train", 0)
+    assert not gang_is_over(store, RUN, "evaluate", 0)
+    assert not gang_is_over(store, "SomeFlow/1", "train", 0)
     formed(store)  # by a second gang of the step
-    assert not gang_is_over(store, RUN, "train")
+    assert not gang_is_over(store, RUN, "train", 0)
 
 
 def test_a_gang_that_failed_is_not_over_for_there_may_be_another_attempt(store: Store) -> None:
     failed(store)
     preempted(store)
-    assert not gang_is_over(store, RUN, "train")
+    assert not gang_is_over(store, RUN, "train", 0)
+
+
+def test_where_the_step_failed_after_its_gang_another_gang_is_awaited(store: Store) -> None:
+    before, after = time.time() - 1, finished(store)
+    assert gang_is_over(store, RUN, "train", before)
+    assert not gang_is_over(store, RUN, "train", after)
+
+
+def test_a_gang_of_the_run_before_is_none_of_this_one_s(store: Store) -> None:
+    finished(store)
+    assert not gang_is_over(store, "SomeFlow/13", "train", 0)
+    log(store, formed(store, "SomeFlow/13"), GenerationStarted(run=RUN))
+    assert not gang_is_over(store, RUN, "train", 0)

@@ -51,9 +51,9 @@ def holding(task: Task, node: Node, store: Store) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def marked(store: Store, job: str, run: str) -> Iterator[None]:
+def marked(store: Store, job: str, run: str, *, preparing: bool = False) -> Iterator[None]:
     """The job is marked as running while the block runs. Raises ConfigError if another run has it."""
-    marker = LiveMarker(store, job, run).__enter__()
+    marker = LiveMarker(store, job, run, preparing=preparing).__enter__()
     try:
         yield
     finally:

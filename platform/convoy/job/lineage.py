@@ -221,8 +221,8 @@ def generation_numbers(store: Store) -> list[int]:
 
 def _generations(store: Store) -> list[Generation]:
     names = list(store.sizes("generations/"))
-    # A job on spot has hundreds, and a gang that is formed again waits for them. A file system answers at once, and
-    # where it does not, no thread may be left that the process waits for when it ends.
+    # A job on spot has hundreds, and a gang that is formed again waits for them. A bucket answers or fails in a time
+    # that is known; a file system answers at once, or holds a thread for good, which the process would wait for.
     threads = READERS if store.uri.startswith("s3://") else 1
     return in_parallel(lambda i: Generation.model_validate_json(store.read(names[i])), len(names), threads)
 

@@ -5,6 +5,7 @@ commits count.
 """
 
 import os
+import secrets
 import socket
 import threading
 import time
@@ -22,7 +23,7 @@ EXPIRES_SECONDS = 30.0
 
 
 class LiveMark(BaseModel):
-    """Who runs the job, renewed every BEAT_SECONDS by node 0's agent."""
+    """Who runs the job, renewed every BEAT_SECONDS by node 0's task: by its agent, and before, while it prepares."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,6 +34,10 @@ class LiveMark(BaseModel):
     pid_started: str
     beat: float
     """Unix time of the last renewal."""
+    preparing: bool = False
+    """There is no agent yet, which would heed a wish."""
+    marker: str = ""
+    """Random: of two marks of one run, which one it is."""
 
 
 def check_not_live(store: Store, job: str, run: str = "") -> None:
@@ -59,10 +64,12 @@ def is_live(mark: LiveMark, now: float) -> bool:
 class LiveMarker:
     """Holds the job's mark while a `with` block runs. Raises ConfigError on entry if another run holds it."""
 
-    def __init__(self, store: Store, job: str, run: str) -> None:
+    def __init__(self, store: Store, job: str, run: str, *, preparing: bool = False) -> None:
         self._store = store
         self._job = job
         self._run = run
+        self._preparing = preparing
+        self._marker = secrets.token_hex(8)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="live mark", daemon=True)
 
@@ -78,7 +85,7 @@ class LiveMarker:
         self._done.set()
         self._thread.join()
         mark = read_mark(self._store)
-        if mark is not None and mark.run == self._run:
+        if mark is not None and mark.marker == self._marker:
             self._store.delete(LIVE)
 
     def _renew(self) -> None:
@@ -98,6 +105,8 @@ class LiveMarker:
             pid=os.getpid(),
             pid_started=_pid_started(os.getpid()),
             beat=time.time(),
+            preparing=self._preparing,
+            marker=self._marker,
         )
         return mark.model_dump_json().encode()
 

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from convoy.launch.ended_run import FailedTask
@@ -10,6 +11,15 @@ from convoy.launch.flow_process import Identity
 
 LOOK_AT_TASKS = 8
 """Of a gang's tasks, all of which fail with the same message, so many are looked at."""
+
+
+@dataclass(frozen=True)
+class DueGang:
+    """A step that waits for its gang, or has one."""
+
+    step: str
+    failed: float
+    """Unix time at which a node last told that an attempt of it failed; 0: none did."""
 
 
 class ClientRun:
@@ -36,11 +46,11 @@ class ClientRun:
                 self._first = first
         return self._root
 
-    def due_gangs(self) -> list[str]:
-        """Steps with a gang that were reached, and of which no node's task has succeeded."""
+    def due_gangs(self) -> list[DueGang] | None:
+        """Steps with a gang that were reached, and of which no node's task has succeeded. None: nothing is known."""
         with _not_there():
-            return [step for step in self._gang_steps() if self._is_due(step)]
-        return []
+            return [due for step in self._gang_steps() for due in self._due(step)]
+        return None
 
     def failed_task(self) -> FailedTask:
         """The step that failed, and the message it failed with."""
@@ -57,15 +67,18 @@ class ClientRun:
                 if error is not None:
                     yield FailedTask(step.id, getattr(error, "exception", None) or str(error))
 
-    def _is_due(self, step: str) -> bool:
+    def _due(self, step: str) -> list[DueGang]:
         from metaflow import Step
         from metaflow.exception import MetaflowNotFound
 
         try:
             tasks = _some(Step(f"{self._run}/{step}"))
         except MetaflowNotFound:
-            return False
-        return bool(tasks) and not any(task.finished for task in tasks)
+            return []
+        if not tasks or any(task.finished for task in tasks):
+            return []
+        told = [m.created_at for task in tasks for m in task.metadata if m.name == "attempt_ok"]
+        return [DueGang(step, max(told, default=0) / 1000)]
 
     def _gang_steps(self) -> list[str]:
         """Of the flow's graph, those that are split over nodes. It never changes."""

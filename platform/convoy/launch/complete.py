@@ -12,7 +12,7 @@ from typing import TypeVar
 from convoy.config.load import default_root
 from convoy.gang.background import Background
 from convoy.gang.notices.drain import Drain, request_drain
-from convoy.job.live import is_live, read_mark
+from convoy.job.live import LiveMark, is_live, read_mark
 from convoy.job.record import job_store
 from convoy.launch.client import ClientRun
 from convoy.launch.completion import Again, Ended, Limits, Over, decide
@@ -154,7 +154,7 @@ class _Turn:
         self._know(process)
         identity = process.identity
         try:
-            if identity is None or not self._asked_store(lambda store: _runs(store, identity.run)):
+            if identity is None or not self._asked_store(lambda store: _heeds(store, identity.run)):
                 return False
             wish = Drain(run=identity.run, now=False, host=socket.gethostname(), requested=time.time())
             self._asked_store(lambda store: request_drain(store, wish))
@@ -163,7 +163,7 @@ class _Turn:
         return True
 
     def _is_late(self, process: FlowProcess) -> bool:
-        """The gang's step was reached, and for too long node 0's agent has not run."""
+        """The gang's step was reached, and for too long node 0 has not run."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -174,8 +174,10 @@ class _Turn:
             return False
         try:
             waits = self._asked_store(lambda store: _waits(store, identity.run, client))
-        except StoreUnavailable:
-            return False  # nothing is known
+        except (StoreUnavailable, KeyError, ValueError):  # out of reach, or written by another version
+            return False
+        if waits is None:
+            return False
         if not waits:
             self._due_since = None
             return False
@@ -197,12 +199,21 @@ class _Turn:
         return Background("the job's root", lambda: question(store), STORE_SECONDS).result()
 
 
-def _waits(store: Store, run: str, client: ClientRun) -> bool:
-    """A gang of the run has no nodes yet, or none any more."""
-    return not _runs(store, run) and any(not gang_is_over(store, run, step) for step in client.due_gangs())
+def _waits(store: Store, run: str, client: ClientRun) -> bool | None:
+    """A gang of the run has no nodes yet, or none any more. None: nothing is known."""
+    if _mark(store, run) is not None:
+        return False
+    due = client.due_gangs()
+    return None if due is None else any(not gang_is_over(store, run, g.step, g.failed) for g in due)
 
 
-def _runs(store: Store, run: str) -> bool:
-    """Node 0 of the run prepares data for its gang, or its agent is running."""
+def _heeds(store: Store, run: str) -> bool:
+    """Node 0's agent is running, and takes a wish."""
+    mark = _mark(store, run)
+    return mark is not None and not mark.preparing
+
+
+def _mark(store: Store, run: str) -> LiveMark | None:
+    """Of the run, if node 0 of it is at work: it prepares for its gang, or its agent is running."""
     mark = read_mark(store)
-    return mark is not None and mark.run == run and is_live(mark, time.time())
+    return mark if mark is not None and mark.run == run and is_live(mark, time.time()) else None

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from convoy.events.types import AnyEvent, FailureDetected, GenerationEnded, decode
 from convoy.gang.notices.drain import Drain, DrainUnreadableError, read_drain
 from convoy.gang.verdict import cause_message
-from convoy.job.lineage import newest_commit, read_history
+from convoy.job.lineage import Generation, generation_name, generation_numbers, newest_commit, read_history
 from convoy.launch.completion import Ended, How
 from convoy.report.outcome import outcome_of
 from convoy.report.train_report import Outcome
@@ -66,14 +66,21 @@ def read_facts(store: Store, run: str) -> JobFacts:
     return JobFacts(step, len(own), started, outcome, tuple(causes), _drain(store))
 
 
-def gang_is_over(store: Store, run: str, step: str) -> bool:
-    """The newest gang of that step has finished, whatever else the step does. run: its pathspec.
+def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
+    """The newest gang of that step has finished, and the step goes on by itself. run: its pathspec.
 
-    Raises StoreUnavailable.
+    failed: Unix time at which an attempt of the step last failed: a gang that finished before does not count. Raises
+    StoreUnavailable, and ObjectMissing and ValueError for a generation that cannot be read.
     """
-    generations, own = read_history(store).generations, f"{run.rpartition('/')[2]}/{step}/"
-    newest = max((g for g, generation in generations.items() if generation.formation.startswith(own)), default=None)
-    return newest is not None and outcome_of(read_log(store, newest, "agent")).state in ("finished", "stopped")
+    own = f"{run.rpartition('/')[2]}/"
+    for number in reversed(generation_numbers(store)):
+        formation = Generation.model_validate_json(store.read(generation_name(number))).formation
+        if not formation.startswith(own):
+            return False  # of a run before
+        if formation.startswith(f"{own}{step}/"):
+            told = read_log(store, number, "agent")
+            return bool(told) and outcome_of(told).state in ("finished", "stopped") and told[-1].t > failed
+    return False
 
 
 def read_log(store: Store, generation: int, writer: str) -> list[AnyEvent]:

@@ -8,7 +8,7 @@ from convoy.config.run import RunConfig
 from convoy.gang.assignment import Script
 from convoy.gang.leader import marked
 from convoy.gang.task import Node, Task
-from convoy.job.record import job_store
+from convoy.job.record import job_store, known_record
 from convoy.launch.host import local_gpus
 from convoy.launch.live_card import Draw
 from convoy.launch.node import formation, live_task, this_node
@@ -40,9 +40,10 @@ def train(config: RunConfig, job: str, data: Json | None, current: Any, call: in
         check(config)
         check_ranks(config, World(node.nodes, node.nproc_per_node))
         store = job_store(str(config.root), job, config)
-        if data is None:
-            data = prepared_by_first(store, node, lambda: _prepared(config, job, store, node))
-        _fetch_data(config, data)
+        with _preparing(config, job, store, node, data):
+            if data is None:
+                data = prepared_by_first(store, node, lambda: prepare_data(config.model_dump(mode="json"), job))
+            _fetch_data(config, data)
         _run(_training(config, job, data), node, current)
 
 
@@ -64,10 +65,16 @@ def run_script(config: RunConfig, job: str, script: Script, current: Any, call: 
         _run(task, node, current)
 
 
-def _prepared(config: RunConfig, job: str, store: Store, node: Node) -> Json:
-    """Prepare the data while the job is marked as running: who waits for a gang sees that it has its machines."""
-    with marked(store, job, node.run):
-        return prepare_data(config.model_dump(mode="json"), job)
+@contextlib.contextmanager
+def _preparing(config: RunConfig, job: str, store: Store, node: Node, data: Json | None) -> Iterator[None]:
+    """On node 0 the job is marked as running: who waits for a gang sees that it has its machine."""
+    if node.index != 0:
+        yield
+        return
+    if data is not None:
+        known_record(store, config, data["fingerprint"])  # no mark where the root is not mounted
+    with marked(store, job, node.run, preparing=True):
+        yield
 
 
 def _run(task: Task, node: Node, current: Any) -> None:
