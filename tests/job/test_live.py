@@ -79,3 +79,13 @@ def test_a_dead_runs_mark_is_taken_over(store: Store):
         mark = read_mark(store)
         assert mark is not None
         assert mark.run == "TrainFlow/2"
+
+
+def test_of_two_marks_of_one_run_the_older_one_takes_away_only_itself(store: Store):
+    older = LiveMarker(store, "blue", "TrainFlow/1", preparing=True).__enter__()
+    with LiveMarker(store, "blue", "TrainFlow/1"):
+        older.__exit__()
+        mark = read_mark(store)
+        assert mark is not None
+        assert not mark.preparing
+    assert read_mark(store) is None
