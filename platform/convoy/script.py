@@ -43,7 +43,7 @@ def progress(step: int) -> None:
     """`step` steps are done, on this rank. Costs microseconds.
 
     From the first call on, a rank that does not come to the next one is taken to hang, after the longer of
-    `hang_seconds` of `current.convoy.run` and five times what 99 of 100 steps took.
+    `hang_seconds` of `current.convoy.run` and 4.5 times what 99 of 100 steps took.
     """
     if _link is None:
         return

@@ -73,10 +73,10 @@ def test_before_there_are_times_the_limit_is_the_stated_one(phase: Phase) -> Non
 
 @given(st.lists(st.floats(0.01, 30), min_size=FEWEST_STEPS, max_size=40))
 @examples(100)
-def test_a_step_may_take_five_times_what_nearly_all_took_and_three_seconds_at_least(seconds: list[float]) -> None:
+def test_a_step_may_take_a_multiple_of_what_nearly_all_took_and_not_less_than_the_floor(seconds: list[float]) -> None:
     patience, mark, now = after_steps(seconds)
 
-    limit = max(3.0, SLACK * max(seconds))
+    limit = max(FLOORS["step"], SLACK * max(seconds))
 
     assert patience.limit(0, "step") == pytest.approx(limit)
     assert hung(0, mark, now + limit - 0.01, patience) is None
@@ -86,7 +86,8 @@ def test_a_step_may_take_five_times_what_nearly_all_took_and_three_seconds_at_le
 def test_a_hang_is_told_in_words() -> None:
     patience, mark, now = after_steps([0.2] * 39)
 
-    assert hung(2, mark, now + 4.1, patience) == ("rank 2 has shown no progress in step 41 for 4.1 s; the limit is 3 s")
+    told = hung(2, mark, now + 4.1, patience)
+    assert told == "rank 2 has shown no progress in step 41 for 4.1 s; the limit is 2.7 s"
 
 
 def test_few_steps_tell_nothing() -> None:
@@ -119,13 +120,13 @@ def test_what_is_short_within_a_first_step_tells_nothing_of_its_long_part() -> N
 def test_steps_of_a_compiled_model_are_judged_anew_in_each_generation_and_others_are_not() -> None:
     compiled, _, now = after_steps([0.2] * 20, compiled=True)
     plain, _, _ = after_steps([0.2] * 20)
-    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (3.0, 3.0)
+    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (FLOORS["step"], FLOORS["step"])
 
     for patience in (compiled, plain):
         patience.begin()
         patience.look({0: a_mark("step", 10, at=now)}, now)
 
-    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (COMPILED["step"], 3.0)
+    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (COMPILED["step"], FLOORS["step"])
 
 
 def test_the_first_evaluation_of_a_process_may_compile() -> None:
@@ -149,7 +150,7 @@ def test_a_script_that_tells_nothing_never_hangs() -> None:
     assert hanging({0: mark, 1: a_mark("step", 7, at=0.0)}, 1e9, patience) is None
 
 
-def test_a_script_may_take_its_own_limit_from_step_to_step_and_five_times_what_nearly_all_took() -> None:
+def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_what_nearly_all_took() -> None:
     patience, now = Patience(script_seconds=5.0), 0.0
     for step in range(1, 40):
         patience.look({0: a_mark("step", step, at=now, step_seconds=0.01)}, now)
@@ -159,7 +160,7 @@ def test_a_script_may_take_its_own_limit_from_step_to_step_and_five_times_what_n
     for step in range(40, 80):
         patience.look({0: a_mark("step", step, at=now, step_seconds=2.0)}, now)
         now += 0.9
-    assert patience.limit(0, "step") == 10.0
+    assert patience.limit(0, "step") == SLACK * 2.0
 
 
 def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
@@ -201,7 +202,7 @@ def test_a_hang_after_a_pause_is_seen_as_soon_as_any() -> None:
         patience.look({0: mark}, moment)
         seen.append(hung(0, mark, moment, patience) is not None)
 
-    assert 1.8 < looks[seen.index(True)] - woke < 3.1
+    assert FLOORS["step"] - LATE_SECONDS - 0.2 < looks[seen.index(True)] - woke < FLOORS["step"] + 0.1
 
 
 def test_times_over_a_pause_are_not_learned_from() -> None:
@@ -258,7 +259,7 @@ def test_a_worker_that_stops_in_a_step_is_found_at_the_limit(stays: list[Stay], 
     steps = [stay.seconds for stay in stays if stay.phase == "step"]
     assume(len(steps) >= FEWEST_STEPS)
     patience, mark, now = after_steps(steps)
-    limit = max(3.0, SLACK * max(steps))
+    limit = max(FLOORS["step"], SLACK * max(steps))
     look = data.draw(st.floats(0.02, 0.9))
 
     moment = now
@@ -396,5 +397,5 @@ def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
             step += 1
             patience.look({0: a_mark("step", step, count=1, at=now, step_seconds=took)}, now)
 
-    assert patience.limit(0, "step") == 3.0
+    assert patience.limit(0, "step") == FLOORS["step"]
     assert patience.limit(0, "evaluate") == pytest.approx(SLACK * statistics.median([20.0]), rel=0.02)

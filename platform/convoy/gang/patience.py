@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from convoy.gang.board import Mark, Phase
 
-SLACK = 5.0
-"""Times the 99th percentile of what a phase took: no sign of life for so long is a hang."""
+SLACK = 4.5
+"""Times the 99th percentile of what a phase took: no sign of life for so long is a hang. With what it takes to see
+that and to tell it, a hang is told of within five times."""
 
 FLOORS: dict[Phase, float] = {
     "start": 120.0,
@@ -20,7 +21,7 @@ FLOORS: dict[Phase, float] = {
     "build": 300.0,
     "restore": 1800.0,
     "first_step": 60.0,
-    "step": 3.0,
+    "step": 2.7,
     "evaluate": 30.0,
     "save": 60.0,
     "finish": 7200.0,
