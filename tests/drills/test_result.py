@@ -4,7 +4,7 @@ import json
 
 from convoy.drills.result import TrialResult, percentiles, result_of
 from convoy.drills.table import notes, row
-from convoy.drills.worker_faults import WorkerKill
+from convoy.drills.worker_faults import WorkerHang, WorkerKill
 
 
 def a_trial(detected: float, *, ok: bool = True, recovered: float = 2.0) -> TrialResult:
@@ -76,3 +76,11 @@ def test_the_table_tells_what_misses_its_target() -> None:
     assert row(result_of("worker-kill", [a_trial(0.4)]), WorkerKill)[3] == "0.3 NOT MET"
     late = [a_trial(0.2), a_trial(0.2), a_trial(1.0)]
     assert row(result_of("worker-kill", late), WorkerKill)[3] == "0.3 NOT MET"
+
+
+def test_where_the_target_depends_on_the_trial_the_table_tells_that_one() -> None:
+    slow = [a_trial(9.0).model_copy(update={"target_detected_s": target}) for target in (8.0, 10.0, 12.0)]
+    assert row(result_of("worker-hang", slow), WorkerHang)[3] == "10"
+    assert row(result_of("worker-hang", slow[:1]), WorkerHang)[3] == "8 NOT MET"
+    one_late = [*slow, a_trial(31.0).model_copy(update={"target_detected_s": 10.0})]
+    assert row(result_of("worker-hang", one_late), WorkerHang)[3] == "10 NOT MET"

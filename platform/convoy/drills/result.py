@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class TrialResult(BaseModel):
@@ -28,6 +28,9 @@ class TrialResult(BaseModel):
     samples_repeated: int | None = None
     final_state_equal: bool | None = None
     """To the undisturbed run's, bit for bit; None: not compared."""
+    target_detected_s: float | None = Field(None, exclude=True)
+    """What the median is to keep to, which of a hang depends on the steps before it; None: no figure is asked for."""
+    target_recovered_s: float | None = Field(None, exclude=True)
 
 
 class Percentiles(BaseModel):

@@ -111,6 +111,8 @@ def run_trial(
         samples_lost=lost,
         samples_repeated=repeated,
         final_state_equal=equal,
+        target_detected_s=fault.limit_detected(ran.observed),
+        target_recovered_s=fault.limit_recovered(ran.observed),
     ), ran.observed
 
 
