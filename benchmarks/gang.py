@@ -113,7 +113,7 @@ def training(
         first=ranks.first,
         batches=batches,
         stepper=stepper,
-        evaluate=lambda step: (_ for _ in ()).throw(AssertionError("not part of a step")),
+        evaluate=lambda *_: (_ for _ in ()).throw(AssertionError("not part of a step")),
         saver=saver,
         events=events,
         clock=clock,

@@ -1,14 +1,18 @@
 """What an agent orders becomes one decision of the whole gang, at one step."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed.fsdp import FSDPModule
 
 from convoy.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
 from convoy.gang.board import Board, Marker, Order, OrderKind
+from convoy.training import run
 from convoy.training.step import Batch, Stepper
 from tests.training.faults import before_step
 from tests.training.job import Fault, Job, differing, tiny
@@ -60,6 +64,71 @@ def test_who_saves_and_ends_does_not_evaluate_first(boards: list[Board], tmp_pat
 
     assert job.steps_committed() == [4, 6]
     assert [e.step for e in job.events(Evaluated)] == [0]
+
+
+SLOW_TO_EVALUATE: dict[str, dict[str, object]] = {
+    "train": {"steps": 8, "micro_batch": 1},
+    "evaluation": {"every_steps": 6, "sequences": 15},
+}
+"""Five batches for each of three ranks."""
+
+
+@pytest.mark.parametrize("kind", ["save_and_end", "end"])
+def test_an_order_during_an_evaluation_is_not_kept_waiting(
+    kind: OrderKind, boards: list[Board], tmp_path: Path
+) -> None:
+    job = Job(str(tmp_path / "jobs"), tiny(**SLOW_TO_EVALUATE))
+
+    stopped = job.run(3, ordered_in_evaluation(6, boards[0], kind, tmp_path), boards=boards)
+
+    assert stopped == [True] * 3
+    assert [e.step for e in job.events(Evaluated)] == [0]
+    assert [e.step for e in job.events(Stopping)] == [7]
+    assert job.steps_committed() == [7] * (kind == "save_and_end")
+    assert [(tmp_path / f"passed-{rank}").read_text() for rank in range(3)] == [".."] * 3
+
+
+@pytest.mark.parametrize(("at", "kind"), [(6, "save"), (8, "save_and_end"), (8, "end")])
+def test_an_evaluation_goes_on_where_nobody_ends_or_nothing_is_left_to_save(
+    at: int, kind: OrderKind, boards: list[Board], tmp_path: Path
+) -> None:
+    job = Job(str(tmp_path / "jobs"), tiny(**SLOW_TO_EVALUATE))
+
+    assert job.run(3, ordered_in_evaluation(at, boards[0], kind, tmp_path), boards=boards) == [False] * 3
+
+    assert [e.step for e in job.events(Evaluated)] == [0, 6, 8]
+    assert [(tmp_path / f"passed-{rank}").read_text() for rank in range(3)] == ["....."] * 3
+
+
+def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) -> Fault:
+    """Rank 0, when it has passed the first batch of the evaluation after `at` steps, has an agent give the order. Each
+    rank notes the batches that it passes in it."""
+
+    def fault(rank: int) -> None:
+        evaluate = run.evaluate
+
+        def evaluated(
+            model: FSDPModule,
+            batches: Sequence[Batch],
+            step: int,
+            token_bytes_v: Tensor | None,
+            control: ProcessGroup,
+            passed: Callable[[], None],
+            hurried: Callable[[], bool],
+        ) -> Evaluated | None:
+            def note() -> None:
+                passed()
+                if step == at:
+                    with (folder / f"passed-{rank}").open("a") as notes:
+                        if rank == 0 and not notes.tell():
+                            board.order(kind)
+                        notes.write(".")
+
+            return evaluate(model, batches, step, token_bytes_v, control, note, hurried)
+
+        run.evaluate = evaluated
+
+    return fault
 
 
 def test_an_end_is_on_the_last_commit(boards: list[Board], tmp_path: Path) -> None:

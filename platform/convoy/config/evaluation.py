@@ -9,7 +9,7 @@ class EvaluationConfig(Frozen):
     """When and on how much."""
 
     every_steps: int = Field(125, ge=1)
-    """Evaluate at each multiple of this many steps; always at step 0 and at the last."""
+    """Evaluate at each multiple of this many steps, at step 0 and at the last. A notice of the end cuts it short."""
     sequences: int = Field(64, ge=1)
     """Held-out sequences per evaluation, the same ones each time."""
     prompts: tuple[str, ...] = ("def main(", "import ", "class Test")

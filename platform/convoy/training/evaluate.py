@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from convoy.events.types import Evaluated
+from convoy.training.exchange import Haste
 from convoy.training.step import Batch
 
 
@@ -22,24 +23,33 @@ def evaluate(
     token_bytes_v: torch.Tensor | None,
     control: dist.ProcessGroup,
     passed: Callable[[], None] = lambda: None,
-) -> Evaluated:
+    hurried: Callable[[], bool] = lambda: False,
+) -> Evaluated | None:
     """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
 
     token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
-    passed: called after each batch.
+    passed: called after each batch. hurried: asked before each: where one rank says yes, all leave it after that batch,
+    and return None.
     """
     began = time.perf_counter()
     module = cast(nn.Module, model)
     module.eval()
     nats, tokens, text_bytes = 0.0, 0, 0
+    haste, given_up = Haste(control), False
     for batch in batches:
+        haste.begin(hurried())
         nats += float(module(batch.tokens_bs, batch.targets_bs, batch.documents_bs))
         tokens += batch.weight
         if token_bytes_v is not None:
             counted = batch.targets_bs[batch.targets_bs >= 0].cpu()
             text_bytes += int(token_bytes_v[counted].sum())
         passed()
+        given_up = haste.finish()
+        if given_up:
+            break
     module.train()
+    if given_up:
+        return None
     sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
     dist.all_reduce(sums, group=control)
     nats, total, total_bytes = sums.tolist()

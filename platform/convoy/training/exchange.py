@@ -12,6 +12,9 @@ StopReason = Literal["preempted_unsaved", "preempted", "max_hours", "max_cost_us
 Vote = StopReason | Literal["save"]
 """save: commit the state after this step, and go on."""
 
+IN_HASTE: tuple[StopReason, ...] = ("requested", "preempted", "preempted_unsaved")
+"""Who ended the training for one of these waits for no more than the commit."""
+
 _REASONS: tuple[StopReason, ...] = get_args(StopReason)
 """Of several, the first one counts: the less time there is, the earlier."""
 
@@ -54,3 +57,25 @@ class Exchange:
         votes, standing = rest[: len(_REASONS)], Standing.of(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
         return Agreed(tokens, stop, standing, save > 0)
+
+
+class Haste:
+    """Whether any rank is in haste: one all-reduce on the control group, in flight while the ranks work."""
+
+    def __init__(self, control: dist.ProcessGroup) -> None:
+        self._control = control
+        self._votes = torch.zeros((), dtype=torch.int64)
+        self._work: dist.Work | None = None
+
+    def begin(self, hurried: bool) -> None:
+        """Offer whether this rank is."""
+        self._votes = torch.tensor(int(hurried))
+        self._work = dist.all_reduce(self._votes, group=self._control, async_op=True)
+
+    def finish(self) -> bool:
+        """The same on all ranks; waits for the slowest one to begin."""
+        if self._work is None:
+            raise RuntimeError("Haste.finish before begin")
+        self._work.wait()
+        self._work = None
+        return bool(self._votes)

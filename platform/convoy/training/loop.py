@@ -11,7 +11,7 @@ from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.gang.board import Marker
 from convoy.training.clock import Clock, OwnTime, UnknownTime
-from convoy.training.exchange import StopReason, Vote
+from convoy.training.exchange import IN_HASTE, StopReason, Vote
 from convoy.training.optimizer import learning_rate
 from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
@@ -25,6 +25,9 @@ whatever else shows the job."""
 
 RETRY_SHARE = 10
 """A failed save is tried again after this part of the interval: what failed once may fail slowly, again and again."""
+
+Evaluator = Callable[[int, Callable[[], bool]], Evaluated | None]
+"""The held-out loss after so many steps; asked before each batch whether this rank is in haste. None: one was."""
 
 
 class TrainingFailedError(RuntimeError):
@@ -45,7 +48,7 @@ class Training:
     batches: Iterator[Sequence[Batch]]
     """The micro batches of one step after the other, from where the state stands."""
     stepper: Stepper
-    evaluate: Callable[[int], Evaluated]
+    evaluate: Evaluator
     saver: Saver
     events: EventWriter
     clock: Clock
@@ -204,7 +207,7 @@ def save_is_wanted(t: Training, result: StepResult) -> bool:
 def evaluation_is_due(t: Training, result: StepResult) -> bool:
     """A multiple of `evaluation.every_steps`, unless a machine is about to go; and the last step."""
     step = t.progress.step
-    due = step % t.config.evaluation.every_steps == 0 and result.stop != "preempted"
+    due = step % t.config.evaluation.every_steps == 0 and result.stop not in IN_HASTE
     return due or step == t.config.train.steps
 
 
@@ -225,9 +228,10 @@ def save(t: Training, *, last: bool) -> None:
 def check_weights(t: Training) -> None:
     """Whether the weights are worth keeping though the last step was skipped: raises TrainingFailedError if not."""
     t.marker.enter("evaluate")
-    loss = t.evaluate(t.progress.step).loss
+    measured = t.evaluate(t.progress.step, lambda: False)
+    assert measured is not None
     t.marker.enter("save")
-    if not math.isfinite(loss):
+    if not math.isfinite(loss := measured.loss):
         t.saver.finish(t.progress.step)
         raise TrainingFailedError(
             f"step {t.progress.step}: the last step was not finite, nor is the held-out loss ({loss}); "
@@ -240,9 +244,12 @@ def _stands(committed: int | None) -> str:
 
 
 def evaluate(t: Training) -> None:
+    """Unless a machine is about to go; then what is not saved yet is, after one more step. After the last step nothing
+    is left to save."""
     t.marker.enter("evaluate")
-    measured = t.evaluate(t.progress.step)
-    if t.first:
+    last = t.progress.step == t.config.train.steps
+    measured = t.evaluate(t.progress.step, lambda: not last and t.vote(t.elapsed()) in IN_HASTE)
+    if t.first and measured is not None:
         t.events.append(measured)
 
 

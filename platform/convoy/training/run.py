@@ -18,9 +18,9 @@ from convoy.training.batches import Data
 from convoy.training.beat import beating
 from convoy.training.clock import clock_for, own_time_for
 from convoy.training.evaluate import evaluate
-from convoy.training.exchange import Exchange, StopReason, Vote
+from convoy.training.exchange import IN_HASTE, Exchange, StopReason, Vote
 from convoy.training.finish import finish
-from convoy.training.loop import Training, train
+from convoy.training.loop import Evaluator, Training, train
 from convoy.training.measure import environment, measure_matmul, memory_peak
 from convoy.training.model import Trained, build_trained, model_built
 from convoy.training.node_check import check_node
@@ -39,9 +39,6 @@ ORDERS: dict[OrderKind, Vote | None] = {
     "save": "save",
 }
 """What this rank wants of the gang when its agent gave it an order."""
-
-IN_HASTE: tuple[StopReason, ...] = ("requested", "preempted", "preempted_unsaved")
-"""Who ended the training for one of these waits for no more than the commit."""
 
 FAILED_SECONDS = 10.0
 """The log gets so long after a failure, whose cause the agent waits for."""
@@ -161,11 +158,13 @@ def _training(
     )
 
 
-def _evaluator(
-    config: RunConfig, trained: Trained, data: Data, ranks: Ranks, marker: Marker
-) -> Callable[[int], Evaluated]:
+def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks, marker: Marker) -> Evaluator:
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
-    return lambda step: evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed)
+
+    def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
+        return evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed, hurried)
+
+    return evaluated
 
 
 def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver) -> None:
