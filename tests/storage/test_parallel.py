@@ -1,5 +1,7 @@
 """Calls on several threads: in order, and ended by the first error."""
 
+import subprocess
+import sys
 from threading import Barrier, Event, Lock, get_ident
 
 import pytest
@@ -38,3 +40,25 @@ def test_the_first_error_is_raised_and_what_has_not_begun_never_is(threads: int)
     with pytest.raises(OSError, match="number 1"):
         in_parallel(call, 1000, threads)
     assert len(begun) < 1000
+
+
+HANGS_BEHIND_A_DEADLINE = """
+import threading
+from convoy.gang.background import Background
+from convoy.storage import StoreUnavailable
+from convoy.storage.parallel import in_parallel
+
+never = threading.Event()
+question = Background("the store", lambda: in_parallel(lambda _: never.wait(), 4, 4), seconds=0.2)
+try:
+    question.result()
+except StoreUnavailable as error:
+    print(error)
+"""
+
+
+def test_calls_that_hang_do_not_keep_the_process_from_its_end() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS_BEHIND_A_DEADLINE], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout == "the store: no answer within 0.2 s\n"
