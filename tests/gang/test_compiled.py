@@ -19,7 +19,7 @@ LIBRARY = "inductor/ab/cab.main.so"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "LOOK_SECONDS", 0.05)
-    for name in compiled.FOLDERS:
+    for name in (*compiled.FOLDERS, *compiled.SETTINGS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -60,8 +60,10 @@ def test_workers_compile_into_a_folder_of_the_agent_s_own(
     assert cache.environment == {
         "TORCHINDUCTOR_CACHE_DIR": f"{tmp_path}/compiled/inductor",
         "TRITON_CACHE_DIR": f"{tmp_path}/compiled/triton",
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
-    monkeypatch.setenv("TRITON_CACHE_DIR", "/of/the/user")
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"):
+        monkeypatch.setenv(name, "of the user")
     assert list(CompileCache(store, tmp_path, keeps=True).environment) == ["TORCHINDUCTOR_CACHE_DIR"]
 
 

@@ -1,4 +1,5 @@
-"""A job that compiles: its next attempt, by another agent, finds all of it and compiles nothing."""
+"""A job that compiles: its next attempt, by another agent, finds all of it and compiles nothing. Nothing is left behind
+on the machine."""
 
 import io
 import re
@@ -35,7 +36,7 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
     compiler.write_text(COMPILER.format(log=log))
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    for name in compiled.FOLDERS:
+    for name in (*compiled.FOLDERS, *compiled.SETTINGS):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(compiled, "LOOK_SECONDS", 0.5)
     return lambda: re.findall(r"/compiled/(inductor/\w+/\w+)\S*\.cpp", log.read_text()) if log.exists() else []
@@ -43,7 +44,12 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_later_attempt_compiles_nothing(builds: Callable[[], list[str]], tmp_path: Path) -> None:
+def test_a_later_attempt_compiles_nothing(
+    builds: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     train = {"threads_per_rank": 1, "compile": True, "steps": 100_000}
     # Evaluated in batches of the size that it trains in: otherwise the order of the two decides which sizes are fixed.
     sections = {"model": GPT | {"n_layers": 1}, "evaluation": {"sequences": 8}}
@@ -64,6 +70,7 @@ def test_a_later_attempt_compiles_nothing(builds: Callable[[], list[str]], tmp_p
     assert ended is not None
     assert ended.outcome == "finished"
     assert builds()[before:] == []
+    assert list(temporary.iterdir()) == []
 
 
 def until(gang: Gang, condition: Callable[[], object]) -> None:
