@@ -1,0 +1,1 @@
+"""Estimates from repeated measurements, with their uncertainty. Imports neither torch nor metaflow."""

@@ -1,0 +1,148 @@
+"""Where a history of runs changed, and how small a change it could have shown.
+
+Runs of one fingerprint, oldest first, are cut where the evidence is strongest that the mean of their logarithms is
+another on either side. Whether that is chance is told by the same search in the same runs in random order, which is
+what they are in if nothing changed: the share of such orders that give as much evidence is the p-value, all places of
+the cut together. A recent change has few runs to show itself and an old one many: the places share the risk of a false
+alarm so that recent ones get more of it.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import NormalDist
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+FEWEST_BEFORE = 10
+"""Runs that tell what was usual, and how it varies."""
+
+FEWEST_AFTER = 4
+"""Runs that tell of a change: of fewer, one bad run looks like one."""
+
+ALPHA = 0.04
+"""A history in which nothing changed shows a change so often."""
+
+POWER = 0.9
+"""How surely the smallest detectable change is found."""
+
+ORDERS = 4000
+"""Random orders of a history."""
+
+FLAT = 1e-9
+"""Relative differences that are no noise of a measurement."""
+
+
+class Change(BaseModel):
+    """A change between two runs of a history."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: int
+    """Index of the first run after it."""
+    effect: float
+    """Geometric mean since, over the one before, minus 1."""
+    p_value: float
+    before: int
+    """Runs on each side that were compared."""
+    after: int
+
+
+def changes(values: Sequence[float], seed: int = 0) -> list[Change]:
+    """All of a history of positive values, oldest first; on either side of one that was found, further ones are looked
+    for. Empty for fewer than FEWEST_BEFORE + FEWEST_AFTER runs. Raises ValueError for a value that is not positive.
+    """
+    logs = _logs(values)
+    found = _changes(logs, 0, seed)
+    edges = [0, *(change.at for change in found), len(logs)]
+    means = [float(logs[a:b].mean()) for a, b in pairwise(edges)]
+    # Where it was found there may have been further changes on either side: told is what lies next to it.
+    return [
+        change.model_copy(
+            update={
+                "effect": math.expm1(means[i + 1] - means[i]),
+                "before": edges[i + 1] - edges[i],
+                "after": edges[i + 2] - edges[i + 1],
+            }
+        )
+        for i, change in enumerate(found)
+    ]
+
+
+def detectable(values: Sequence[float], seed: int = 0) -> float | None:
+    """The smallest relative change, up or down, which the last FEWEST_AFTER runs of a history of this length and noise
+    would have shown in POWER of all cases; None for one too short. Raises ValueError as `changes` does.
+
+    (c + z sqrt(1 + c^2 / 2f)) s sqrt(1/n + 1/m), from the normal approximation of the noncentral t with f degrees of
+    freedom (Johnson and Welch 1940, Biometrika 31): c is the |t| whose evidence is that which chance exceeds in ALPHA
+    of all orders, z the normal quantile of POWER, s the standard deviation within what was found not to change.
+    """
+    logs = _logs(values)
+    if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
+        return None
+    found = _changes(logs, 0, seed)
+    edges = [0, *(change.at for change in found), len(logs)]
+    rest = np.concatenate([logs[a:b] - logs[a:b].mean() for a, b in pairwise(edges)])
+    if _is_flat(rest):
+        return 0.0
+    deviation = math.sqrt(float((rest**2).sum()) / (len(logs) - len(edges) + 1))
+    evidence = float(np.quantile(_by_chance(rest, seed), 1 - ALPHA))
+    threshold = math.sqrt((len(logs) - 2) * math.expm1(evidence / len(logs)))  # the |t| that has it
+    error = deviation * math.sqrt(1 / (len(logs) - FEWEST_AFTER) + 1 / FEWEST_AFTER)
+    uncertain = math.sqrt(1 + threshold**2 / (2 * (len(logs) - 2)))
+    return math.expm1((threshold + NormalDist().inv_cdf(POWER) * uncertain) * error)
+
+
+def _changes(logs: np.ndarray, offset: int, seed: int) -> list[Change]:
+    found = _change(logs, offset, seed)
+    if found is None:
+        return []
+    cut = found.at - offset
+    return [*_changes(logs[:cut], offset, seed), found, *_changes(logs[cut:], found.at, seed)]
+
+
+def _change(logs: np.ndarray, offset: int, seed: int) -> Change | None:
+    n = len(logs)
+    if n < FEWEST_BEFORE + FEWEST_AFTER or _is_flat(logs):
+        return None
+    observed = _evidence(logs[None])[0]
+    best = int(np.argmax(observed))
+    p_value = (1 + int((_by_chance(logs, seed) >= observed[best]).sum())) / (1 + ORDERS)
+    if p_value > ALPHA:
+        return None
+    cut = FEWEST_BEFORE + best
+    effect = math.expm1(float(logs[cut:].mean() - logs[:cut].mean()))
+    return Change(at=offset + cut, effect=effect, p_value=p_value, before=cut, after=n - cut)
+
+
+def _by_chance(logs: np.ndarray, seed: int) -> np.ndarray:
+    """The strongest evidence (ORDERS,) in the runs in random orders."""
+    orders = np.random.default_rng(seed).permuted(np.tile(logs, (ORDERS, 1)), axis=1)
+    return np.asarray(_evidence(orders).max(axis=1))
+
+
+def _evidence(logs_on: np.ndarray) -> np.ndarray:
+    """Of each order, for each place of the cut: twice the log of the likelihood ratio, n log(1 + t^2 / (n - 2)), less
+    2 log of how many places are as recent."""
+    n = logs_on.shape[1]
+    before_k = np.arange(FEWEST_BEFORE, n - FEWEST_AFTER + 1)
+    after_k = n - before_k
+    centred = logs_on - logs_on.mean(axis=1, keepdims=True)
+    sums_on = np.cumsum(centred, axis=1)[:, before_k - 1]  # those after it have the opposite sum
+    total_o = (centred**2).sum(axis=1, keepdims=True)
+    between = sums_on**2 * (1 / before_k + 1 / after_k)
+    within = np.maximum(total_o - between, 1e-12 * total_o) / (n - 2)
+    return np.asarray(n * np.log1p(between / within / (n - 2)) - 2 * np.log(after_k - FEWEST_AFTER + 1))
+
+
+def _is_flat(logs: np.ndarray) -> bool:
+    """All alike, but for rounding."""
+    return float(np.ptp(logs)) < FLAT
+
+
+def _logs(values: Sequence[float]) -> np.ndarray:
+    found = np.asarray(values, dtype=np.float64)
+    if not (np.isfinite(found) & (found > 0)).all():
+        raise ValueError("every value of a history must be finite and more than zero")
+    return np.asarray(np.log(found))

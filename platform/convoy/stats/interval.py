@@ -1,0 +1,128 @@
+"""Intervals of medians and means, and of ratios.
+
+What is resampled is the independent unit of the measurement, a block of steps or a run, never a step: the steps of a
+run are autocorrelated, and an interval over them is too narrow.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+Statistic = Literal["median", "mean"]
+
+RESAMPLES = 10_000
+
+FEWEST = 6
+"""Values from which an interval can be made: fewer cannot tell how they spread."""
+
+CONFIDENCE = 0.95
+
+
+class Interval(BaseModel):
+    """An estimate over n independent units, and where the true value is in 95 of 100 such measurements."""
+
+    model_config = ConfigDict(frozen=True)
+
+    estimate: float
+    low: float
+    high: float
+    n: int
+
+
+def interval(values: Sequence[float], of: Statistic = "median", seed: int = 0) -> Interval:
+    """Of the median or mean of a positive quantity, from its independent values.
+
+    Raises ValueError for fewer than FEWEST values, or one that is not finite.
+    """
+    sample_n = _finite(values)
+    n = len(sample_n)
+    return _interval(float(_of(of, sample_n)), _of(of, sample_n[_draws(n, seed)]), n)
+
+
+def ratio(pairs: Sequence[tuple[float, float]], of: Statistic = "median", seed: int = 0) -> Interval:
+    """Of the first values' median or mean over that of the second ones, which were measured in pairs: pairs are drawn.
+
+    Raises ValueError for fewer than FEWEST pairs, a value that is not finite, or second values of zero.
+    """
+    first_n, second_n = _finite([a for a, _ in pairs]), _positive([b for _, b in pairs])
+    n, drawn_bn = len(pairs), _draws(len(pairs), seed)
+    drawn_b = _of(of, first_n[drawn_bn]) / _of(of, second_n[drawn_bn])
+    return _interval(float(_of(of, first_n) / _of(of, second_n)), drawn_b, n)
+
+
+def ratio_of_samples(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """By what factor the first values lie above the second ones, which were measured apart, such as in another run; n
+    counts the smaller sample. All must be positive.
+
+    The estimator of Hodges and Lehmann for two samples, over logarithms: the median of all pairs' differences; its
+    interval has the bounds that the rank test of Mann and Whitney would not reject (Hollander, Wolfe and Chicken 2014,
+    "Nonparametric Statistical Methods", section 4.3). A bootstrap of two medians holds too often here (97 to 98 of 100
+    times for 20 and 15 blocks). Raises ValueError for fewer than FEWEST values in either, or one that is not positive.
+    """
+    logs_n, logs_m = np.log(_positive(first)), np.log(_positive(second))
+    n, m = len(logs_n), len(logs_m)
+    differences = np.sort((logs_n[:, None] - logs_m[None]).ravel())
+    z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2)
+    cut = max(1, round(n * m / 2 - z * math.sqrt(n * m * (n + m + 1) / 12)))
+    estimate, low, high = float(np.median(differences)), differences[cut - 1], differences[-cut]
+    return Interval(estimate=math.exp(estimate), low=math.exp(low), high=math.exp(high), n=min(n, m))
+
+
+def tail(n: int, confidence: float = CONFIDENCE) -> float:
+    """The share that is cut off at each end of the bootstrap distribution of n values.
+
+    A little less than (1 - confidence) / 2: resamples spread like n - 1 of n values, and their spread is itself an
+    estimate (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 4.2: the expanded percentile
+    interval).
+    """
+    normal = NormalDist()
+    return normal.cdf(-math.sqrt(n / (n - 1)) * student_quantile(1 - (1 - confidence) / 2, n - 1))
+
+
+def student_quantile(p: float, freedom: int) -> float:
+    """Quantile of Student's t, by its expansion in 1 / freedom (Abramowitz and Stegun, 26.7.5); for `freedom` of 5 or
+    more, and p from 0.9 to 0.975, right to 0.2 %."""
+    z = NormalDist().inv_cdf(p)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return float(sum(term / freedom**power for power, term in enumerate(terms)))
+
+
+def _interval(estimate: float, drawn_b: np.ndarray, n: int) -> Interval:
+    share = tail(n)
+    low, high = np.quantile(drawn_b, [share, 1 - share])
+    return Interval(estimate=estimate, low=float(low), high=float(high), n=n)
+
+
+def _of(statistic: Statistic, values: np.ndarray) -> np.ndarray:
+    """Over the last axis."""
+    return np.asarray(np.median(values, axis=-1) if statistic == "median" else np.mean(values, axis=-1))
+
+
+def _draws(n: int, seed: int) -> np.ndarray:
+    """Places of the drawn values (RESAMPLES, n)."""
+    return np.random.default_rng(seed).integers(0, n, size=(RESAMPLES, n))
+
+
+def _positive(values: Sequence[float]) -> np.ndarray:
+    found = _finite(values)
+    if not (found > 0).all():
+        raise ValueError("every value must be more than zero")
+    return found
+
+
+def _finite(values: Sequence[float]) -> np.ndarray:
+    found = np.asarray(values, dtype=np.float64)
+    if len(found) < FEWEST:
+        raise ValueError(f"{len(found)} values: an interval needs at least {FEWEST}")
+    if not np.isfinite(found).all():
+        raise ValueError("every value must be finite")
+    return found
