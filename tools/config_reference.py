@@ -9,6 +9,7 @@ import json
 import sys
 import types
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -23,7 +24,10 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 BEGIN = "<!-- reference: written by tools/config_reference.py, not by hand -->"
 END = "<!-- end of reference -->"
 
-TYPES = {int: "integer", float: "number", bool: "true or false", str: "text", Any: "any value", type(None): "null"}
+TYPES = {
+    int: "integer", float: "number", bool: "true or false", str: "text", date: "day", Any: "any value",
+    type(None): "null",
+}  # fmt: skip
 SIGNS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
 
 

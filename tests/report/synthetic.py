@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from convoy.events.types import (
     MemoryPeak,
     ModelBuilt,
     RankThroughput,
+    Rent,
     SampleText,
     StepDone,
     WorkerExited,
@@ -47,6 +48,8 @@ class Log:
     events: list[AnyEvent] = field(default_factory=list)
     generation: int = 0
     world_size: int = 2
+    rents: Mapping[int, Rent] = field(default_factory=dict)
+    """By node: how its machine was bought."""
 
     def wait(self, seconds: float) -> None:
         self.t += seconds
@@ -64,7 +67,7 @@ class Log:
         facts: dict[str, Any] = {"attempt": attempt, "nodes": world_size, "world_size": world_size}
         facts |= {} if parent is None else {"parent_generation": parent[0], "parent_step": parent[1]}
         for node in range(world_size):
-            self.add(GenerationStarted(run="TrainFlow/7", **facts), node=node)
+            self.add(GenerationStarted(run="TrainFlow/7", rent=self.rents.get(node), **facts), node=node)
         for phase, seconds in (("imported", 1.5), ("connected", 1.7), ("built", 2.4)):
             self.wait(0.5)
             for rank in range(world_size):

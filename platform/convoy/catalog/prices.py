@@ -1,16 +1,17 @@
 """Prices of instances, each with its date, region and source."""
 
 import statistics
+from collections.abc import Sequence
 from datetime import date
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
 from convoy.catalog.table import table
 from convoy.config.base import Frozen
 
-Market = Literal["on_demand", "spot", "capacity_block"]
-"""How a machine is bought."""
+Market = Literal["on_demand", "spot", "capacity_block", "reserved"]
+"""How a machine is bought. reserved: for a year, nothing upfront."""
 
 
 class Price(Frozen):
@@ -35,18 +36,36 @@ class Price(Frozen):
 
 def price(instance: str, market: Market, region: str) -> Price | None:
     """The newest price the catalog has for exactly this instance, market and region; None where it has none."""
-    rows = [row for row in table("prices")[market] if row["instance"] == instance and region in row["regions"]]
+    rows = [row for row in table("prices").get(market, ()) if row["instance"] == instance and region in row["regions"]]
     if not rows:
         return None
     newest = max(rows, key=lambda row: str(row["date"]))
-    zones = newest["usd_per_hour"]
+    source = table("prices")["sources"][newest["source"]]
+    return of_zones(instance, market, region, newest["usd_per_hour"], date.fromisoformat(newest["date"]), source)
+
+
+def shipped() -> list[Price]:
+    """Every price of the catalog, the newest of each."""
+    keys = {
+        (row["instance"], market, region)
+        for market in get_args(Market)
+        for row in table("prices").get(market, ())
+        for region in row["regions"]
+    }
+    return [found for key in sorted(keys) if (found := price(*key)) is not None]
+
+
+def of_zones(
+    instance: str, market: Market, region: str, usd_per_hour: Sequence[float], day: date, source: str
+) -> Price:
+    """From the prices of all availability zones that have it."""
     return Price(
         instance=instance,
         market=market,
         region=region,
-        usd_per_hour=statistics.median(zones),
-        low_usd_per_hour=min(zones),
-        high_usd_per_hour=max(zones),
-        date=date.fromisoformat(newest["date"]),
-        source=table("prices")["sources"][newest["source"]],
+        usd_per_hour=statistics.median(usd_per_hour),
+        low_usd_per_hour=min(usd_per_hour),
+        high_usd_per_hour=max(usd_per_hour),
+        date=day,
+        source=source,
     )

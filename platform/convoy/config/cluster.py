@@ -1,10 +1,22 @@
 """Where the gang runs."""
 
+from datetime import date
 from typing import Literal
 
 from pydantic import Field
 
 from convoy.config.base import Frozen
+
+
+class PriceConfig(Frozen):
+    """What a machine costs, where the catalog does not know better, as with a contract of one's own."""
+
+    usd_per_hour: float = Field(gt=0)
+    """US dollars for one machine and hour."""
+    date: date
+    """Day on which that was so."""
+    source: str = "cluster.price"
+    """Who says so; told beside the cost."""
 
 
 class ClusterConfig(Frozen):
@@ -22,6 +34,9 @@ class ClusterConfig(Frozen):
     """How the machines are bought; decides the price."""
     region: str = "us-east-1"
     """AWS region of the price."""
+    price: PriceConfig | None = None
+    """Of one machine. Default: the newest that the catalog or `convoy prices refresh` has of the type, market and
+    region, as it is when the run starts."""
     image: str | None = None
     """Container image with torch, NCCL, the EFA plugin and this package's requirements."""
     queue: str | None = None

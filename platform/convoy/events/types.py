@@ -5,6 +5,7 @@ Durations are in seconds, sizes in bytes. Losses are nats per token.
 """
 
 import math
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
@@ -38,6 +39,25 @@ class Event(BaseModel):
     rank: int | None = None
 
 
+class Rent(BaseModel):
+    """How a machine was bought, by the prices that were known when its run began."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    instance: str
+    """E.g. `p4d.24xlarge`."""
+    market: str
+    """on_demand, spot or capacity_block."""
+    region: str
+    usd_per_hour: float | None = None
+    """US dollars for the machine and hour; None: not known."""
+    price_date: date | None = None
+    """Day on which the price was observed."""
+    source: str = ""
+    usd_per_hour_on_demand: float | None = None
+    """What the same machine costs on demand there; None: not known."""
+
+
 class GenerationStarted(Event):
     """An agent formed or joined the gang of a generation. Only node 0's carries the run's facts."""
 
@@ -53,6 +73,8 @@ class GenerationStarted(Event):
     host: str = ""
     tiers: list[str] = Field(default_factory=list)
     """URIs of the job on each shared tier, in order: the root first."""
+    rent: Rent | None = None
+    """Of this node's machine; None: it has no price, as this host in a local run."""
 
 
 class WorkerReady(Event):

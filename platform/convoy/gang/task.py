@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.config.run import RunConfig
+from convoy.events.types import Rent
 from convoy.gang.assignment import Script
 from convoy.gang.notices.sources import NOTICE_FILE
 
@@ -55,5 +56,7 @@ class Task:
     """Gang seconds of all earlier attempts and runs."""
     known: bool = False
     """The job has a record: without one, its root is not there."""
+    rent: Rent | None = None
+    """How each node's machine was bought; None: it has no price."""
     script: Script | None = None
     """What the workers run; None: Convoy's training, as configured."""

@@ -214,6 +214,7 @@ def _started(site: Site, generation: Generation) -> GenerationStarted:
         parent_step=parent and parent.step,
         host=socket.gethostname(),
         tiers=[tier.uri for tier in site.tiers],
+        rent=site.task.rent,
     )
 
 

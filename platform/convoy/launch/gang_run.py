@@ -50,6 +50,8 @@ def train(config: RunConfig, job: str, data: Json | None, current: Any, call: in
 def run_script(config: RunConfig, job: str, script: Script, current: Any, call: int, asked: int | None) -> None:
     """Run the user's script on all ranks. Fails as `train`. Of the configuration the root, the notices, the store, the
     threads per rank and the card's pace count."""
+    from convoy.launch.support import rent
+
     with _plainly(), _others_are_told(config, job, current, call):
         node = this_node(config, current, call, asked, local_gpus())
         named = config.model.model_copy(update={"name": script.name})  # by which a job is shown
@@ -60,6 +62,7 @@ def run_script(config: RunConfig, job: str, script: Script, current: Any, call: 
             data_id="",
             fingerprint=SCRIPT_DATA,
             usd_per_hour=None,
+            rent=rent(config),
             script=script,
         )
         _run(task, node, current)
@@ -148,7 +151,7 @@ def _fetch_data(config: RunConfig, data: Json) -> None:
 
 def _training(config: RunConfig, job: str, data: Json) -> Task:
     from convoy.launch.preflight import spent_seconds
-    from convoy.launch.support import gang_price
+    from convoy.launch.support import gang_price, rent
 
     assert config.root is not None
     limited = config.budget.max_hours is not None or config.budget.max_cost_usd is not None
@@ -159,6 +162,7 @@ def _training(config: RunConfig, job: str, data: Json) -> Task:
         data_id=data["id"],
         fingerprint=data["fingerprint"],
         usd_per_hour=gang_price(config),
+        rent=rent(config),
         spent_seconds=spent_seconds(job_store(config.root, job, config)) if limited else 0.0,
         known=True,
     )

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.prices import Price, price
+from convoy.catalog.prices import Price, of_zones, price
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
+from convoy.events.types import Rent
 from convoy.launch.sizing import check_machine
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
@@ -51,11 +52,34 @@ def world(config: RunConfig, local_gpus: int = 0) -> World:
 
 
 def instance_price(config: RunConfig) -> Price | None:
-    """Price of one machine of the run; None where the catalog has none, and locally, where nobody said what runs it."""
+    """Price of one machine of the run: the configured one, or else the catalog's; None where that has none, and
+    locally, where nobody said what runs it."""
     cluster = config.cluster
     if cluster.backend == "local" or cluster.instance_type is None:
         return None
+    if cluster.price is not None:
+        told = cluster.price
+        return of_zones(
+            cluster.instance_type, cluster.market, cluster.region, [told.usd_per_hour], told.date, told.source
+        )
     return price(cluster.instance_type, cluster.market, cluster.region)
+
+
+def rent(config: RunConfig) -> Rent | None:
+    """How each machine of the run is bought, as its log keeps it; None locally, where nobody said what runs it."""
+    cluster = config.cluster
+    if cluster.backend == "local" or cluster.instance_type is None:
+        return None
+    found, on_demand = instance_price(config), price(cluster.instance_type, "on_demand", cluster.region)
+    return Rent(
+        instance=cluster.instance_type,
+        market=cluster.market,
+        region=cluster.region,
+        usd_per_hour=found.usd_per_hour if found else None,
+        price_date=found.date if found else None,
+        source=found.source if found else "",
+        usd_per_hour_on_demand=on_demand.usd_per_hour if on_demand else None,
+    )
 
 
 def gang_price(config: RunConfig) -> float | None:

@@ -17,6 +17,7 @@ from convoy.events.types import (
 from convoy.report import checkpoints, throughput, troubles
 from convoy.report.goodput import goodput
 from convoy.report.incidents import incidents
+from convoy.report.ledger import cost
 from convoy.report.lineage import lineage, surviving
 from convoy.report.outcome import generations, outcome_of
 from convoy.report.timeline import timeline
@@ -94,6 +95,7 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
         generations=formed,
         incidents=incidents(events, formed),
         goodput=spent,
+        cost=cost(events, formed, step),
         notice_sources={
             e.node: tuple(e.answering) for e in events if isinstance(e, NoticeSources) and e.generation in attempt
         },

@@ -8,7 +8,7 @@ A pause between two generations of one attempt belongs to the gang, which is the
 runs the machines may be gone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convoy.events.types import AnyEvent, CheckpointSaved, Evaluated, RankThroughput, ScriptStep, StepDone, WorkerReady
@@ -21,21 +21,43 @@ def goodput(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> Goodput
     """Of the whole log; None for an empty one. formed: its generations, as `outcome.generations` gives them."""
     if not formed:
         return None
+    nodes: dict[int, list[NodeTime]] = {}
+    seconds: dict[int, float] = {}
+    for each in times(events, formed):
+        nodes.setdefault(each.node, []).append(each.time)
+        seconds[each.generation] = each.time.seconds  # the same on all its nodes
+    rows = tuple(_together(node, of) for node, of in sorted(nodes.items()))
+    whole = sum(row.seconds for row in rows)
+    share = sum(row.productive_seconds for row in rows) / whole if whole else 0.0
+    return Goodput(share=share, seconds=sum(seconds.values()), nodes=rows)
+
+
+@dataclass(frozen=True)
+class GenerationTime:
+    """A node's time in one generation."""
+
+    generation: int
+    node: int
+    time: NodeTime
+    interrupted_seconds: float
+    """Part of it that there would not have been without an interruption, besides the steps that were lost: the start of
+    every generation but the first one, and how one was ended."""
+
+
+def times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> list[GenerationTime]:
+    """Of each node in each generation. formed: as for `goodput`."""
     logged, kept = by_generation(events), lineage(events)
-    nodes: dict[int, list[_Shares]] = {}
-    seconds = 0.0
+    found = []
     for i, generation in enumerate(formed):
         following = formed[i + 1] if i + 1 < len(formed) else None
         own = logged[generation.number]
         shares = _shares(own, generation, _end(generation, following), kept.get(generation.number, -1.0))
-        seconds += shares.seconds
         waited = _waited(own)
+        interrupted = shares.ended + (shares.starting if i else 0.0)
         for node in range(generation.nodes):
-            nodes.setdefault(node, []).append(shares.with_waiting(waited.get(node, 0.0)))
-    rows = tuple(_row(node, of) for node, of in sorted(nodes.items()))
-    whole = sum(row.seconds for row in rows)
-    share = sum(row.productive_seconds for row in rows) / whole if whole else 0.0
-    return Goodput(share=share, seconds=seconds, nodes=rows)
+            time = shares.with_waiting(waited.get(node, 0.0)).of(node)
+            found.append(GenerationTime(generation.number, node, time, interrupted))
+    return found
 
 
 @dataclass(frozen=True)
@@ -53,10 +75,10 @@ class _Shares:
     waiting: float = 0.0
     on_branch: bool = True
     """The job goes on from something of this generation."""
-
-    @property
-    def seconds(self) -> float:
-        return self.kept + self.lost + self.evaluating + self.checkpoint + self.restarting + self.waiting
+    starting: float = 0.0
+    """Part of `restarting`: until the first step was done."""
+    ended: float = 0.0
+    """Part of the others: from what ended it against its will."""
 
     def with_waiting(self, waited: float) -> "_Shares":
         """A node's, whose ranks waited so long for others while they trained."""
@@ -70,18 +92,29 @@ class _Shares:
             restarting=self.restarting,
             waiting=self.waiting + training * part,
             on_branch=self.on_branch,
+            starting=self.starting,
+            ended=self.ended,
+        )
+
+    def of(self, node: int) -> NodeTime:
+        return NodeTime(
+            node=node,
+            productive_seconds=self.kept + (self.evaluating if self.on_branch else 0.0),
+            recomputed_seconds=self.lost + (0.0 if self.on_branch else self.evaluating),
+            checkpoint_seconds=self.checkpoint,
+            restarting_seconds=self.restarting,
+            waiting_seconds=self.waiting,
         )
 
 
-def _row(node: int, shares: Iterable[_Shares]) -> NodeTime:
-    shares = list(shares)
+def _together(node: int, parts: Sequence[NodeTime]) -> NodeTime:
     return NodeTime(
         node=node,
-        productive_seconds=sum(s.kept + (s.evaluating if s.on_branch else 0.0) for s in shares),
-        recomputed_seconds=sum(s.lost + (0.0 if s.on_branch else s.evaluating) for s in shares),
-        checkpoint_seconds=sum(s.checkpoint for s in shares),
-        restarting_seconds=sum(s.restarting for s in shares),
-        waiting_seconds=sum(s.waiting for s in shares),
+        productive_seconds=sum(p.productive_seconds for p in parts),
+        recomputed_seconds=sum(p.recomputed_seconds for p in parts),
+        checkpoint_seconds=sum(p.checkpoint_seconds for p in parts),
+        restarting_seconds=sum(p.restarting_seconds for p in parts),
+        waiting_seconds=sum(p.waiting_seconds for p in parts),
     )
 
 
@@ -119,6 +152,8 @@ def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, kept: f
         restarting=first - start - evaluated_before + tail.restarting,
         waiting=tail.waiting,
         on_branch=kept >= (generation.parent_step or 0),
+        starting=first - start - evaluated_before,
+        ended=tail.restarting + (tail.checkpoint if generation.outcome == "preempted" else 0.0),
     )
 
 

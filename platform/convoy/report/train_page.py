@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from convoy.report import checkpoint_sections, incident_sections, numbers, sections, trouble_sections
+from convoy.report import checkpoint_sections, cost_sections, incident_sections, numbers, sections, trouble_sections
 from convoy.report.page import Block, Heading, Page, Text, Tone, Value, Values
 from convoy.report.stats import Spread
 from convoy.report.train_report import TrainReport, Validation
@@ -50,6 +50,7 @@ def final_page(report: TrainReport, config: Mapping[str, Any], places: Mapping[s
                     _share(report),
                     _memory(report),
                     incident_sections.goodput_value(report),
+                    cost_sections.cost_value(report),
                     _steps(report),
                     _durable(report),
                 )
@@ -61,6 +62,7 @@ def final_page(report: TrainReport, config: Mapping[str, Any], places: Mapping[s
             *sections.samples(report),
             *sections.step_breakdown(report, detailed=True),
             *incident_sections.goodput(report),
+            *cost_sections.cost(report),
             *sections.ranks(report),
             *sections.startup(report),
             *sections.history(report),

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from convoy.events.types import FailureKind
+from convoy.report.cost import Cost
 from convoy.report.stats import Spread
 
 
@@ -347,6 +348,8 @@ class TrainReport(Fact):
     """Over all generations, oldest first."""
     goodput: Goodput | None
     """None before anything was logged."""
+    cost: Cost | None
+    """None where the machines have no price, as in a local run."""
     notice_sources: dict[int, tuple[str, ...]]
     """By node of the newest generation: where it learns that its machine will be taken away; none before it told."""
     skipped_steps: int

@@ -1,0 +1,44 @@
+"""Prices of storage, requests and transfer, each with its date and source."""
+
+from datetime import date
+from typing import Literal
+
+from pydantic import Field
+
+from convoy.catalog.table import table
+from convoy.config.base import Frozen
+
+Service = Literal[
+    "s3_storage", "s3_puts", "s3_gets", "fsx_lustre_ssd_125", "transfer_between_zones", "transfer_to_internet"
+]
+"""s3_puts: PUT, COPY, POST and LIST; s3_gets: all others but DELETE, which is free. fsx_lustre_ssd_125: of what is
+provisioned, at 125 MB/s per TiB. transfer_between_zones: both directions together, as both ends pay."""
+
+
+class ServicePrice(Frozen):
+    """US dollars for one unit, the first tier where there are several."""
+
+    name: Service
+    region: str
+    unit: str
+    """What one is, e.g. `GB-month`; GB are of 2**30 bytes."""
+    usd: float = Field(gt=0)
+    date: date
+    """Day of the observation."""
+    source: str
+
+
+def service_price(name: Service, region: str) -> ServicePrice | None:
+    """The newest price of the catalog; None where it has none for this region."""
+    rows = [row for row in table("services")["services"] if row["name"] == name and region in row["regions"]]
+    if not rows:
+        return None
+    newest = max(rows, key=lambda row: str(row["date"]))
+    return ServicePrice(
+        name=name,
+        region=region,
+        unit=newest["unit"],
+        usd=newest["usd"],
+        date=date.fromisoformat(newest["date"]),
+        source=table("services")["sources"][newest["source"]],
+    )

@@ -1,0 +1,34 @@
+"""The prices that are known where a run starts: those of its root, which `convoy prices refresh` wrote, and the
+catalog's."""
+
+from convoy.catalog.observed import PriceList, newest_price, price_list
+from convoy.config.cluster import PriceConfig
+from convoy.config.run import RunConfig
+from convoy.storage import ObjectMissing, Store, open_store
+
+NAME = "prices.json"
+"""Below a root."""
+
+
+def read_prices(root: Store) -> PriceList | None:
+    """None where nothing was refreshed. Raises ConfigError for a file that is no price list, and StoreUnavailable."""
+    try:
+        text = root.read(NAME)
+    except ObjectMissing:
+        return None
+    return price_list(text, f"{root.uri}/{NAME}")
+
+
+def with_price(config: RunConfig) -> RunConfig:
+    """The configuration with the price of today, so that all machines of the run, and all its attempts, have the same
+    one. Raises as `read_prices`."""
+    cluster = config.cluster
+    if cluster.price is not None or cluster.backend == "local" or cluster.instance_type is None:
+        return config
+    assert config.root is not None
+    known = read_prices(open_store(config.root, config.checkpoint.store))
+    found = newest_price(known, cluster.instance_type, cluster.market, cluster.region)
+    if found is None:
+        return config
+    told = PriceConfig(usd_per_hour=found.usd_per_hour, date=found.date, source=found.source)
+    return config.model_copy(update={"cluster": cluster.model_copy(update={"price": told})})

@@ -1,0 +1,88 @@
+"""What a job has cost: the plain data that pages, terminal and JSON show. Money is in US dollars, whole cents."""
+
+from datetime import date
+from decimal import Decimal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class CostFact(BaseModel):
+    """Nothing here changes once it is known."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Split(CostFact):
+    """Money by what the machines did meanwhile; the parts are exactly the total."""
+
+    productive: Decimal = Decimal(0)
+    """Steps and evaluations that the job goes on from."""
+    recomputed: Decimal = Decimal(0)
+    """Steps that were lost."""
+    stalled: Decimal = Decimal(0)
+    """Training stood still for a save, or a node waited for others."""
+    idle: Decimal = Decimal(0)
+    """Until the first step of a generation was done."""
+
+    @property
+    def total(self) -> Decimal:
+        return self.productive + self.recomputed + self.stalled + self.idle
+
+    def __add__(self, other: "Split") -> "Split":
+        return Split(
+            productive=self.productive + other.productive,
+            recomputed=self.recomputed + other.recomputed,
+            stalled=self.stalled + other.stalled,
+            idle=self.idle + other.idle,
+        )
+
+
+class MachineCost(CostFact):
+    """All node time that was bought at one price."""
+
+    instance: str
+    market: str
+    region: str
+    node_hours: float
+    usd_per_hour: float | None
+    """Of one machine; None: not known."""
+    price_date: date | None
+    source: str
+    usd: Split | None
+    """None: the price is not known."""
+
+
+class ServiceCost(CostFact):
+    """What was used beside machines."""
+
+    what: str
+    quantity: float
+    unit: str
+    usd_per_unit: float
+    price_date: date
+    source: str
+    usd: Decimal
+
+
+class Cost(CostFact):
+    """Of a job so far, as far as its log tells: from when its agents began until they ended."""
+
+    machines: tuple[MachineCost, ...]
+    services: tuple[ServiceCost, ...]
+    lacking: tuple[str, ...]
+    """Why there is no total, one line each; empty: there is one."""
+    not_counted: tuple[str, ...]
+    """What may cost something too, and is not in the log."""
+    split: Split | None
+    """Of all machines."""
+    total: Decimal | None
+    """Machines and services."""
+    tokens: int
+    """That the job's state has seen: those of lost steps are not counted twice."""
+    usd_per_million_tokens: float | None
+    on_demand: Decimal | None
+    """What the same tokens would have cost on demand, at least: without the steps that were lost, the starts after the
+    first one and the ends against their will; services as they are. None: a price is not known, or nothing else was
+    bought."""
+    saved: float | None
+    """Share of that which was not spent; negative: more was."""

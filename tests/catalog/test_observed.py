@@ -1,0 +1,70 @@
+"""Prices that were read from AWS, beside the catalog's."""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from convoy.catalog.observed import Observed, PriceList, merged, newest_price, price_list
+from convoy.catalog.prices import Market, price
+from convoy.config.errors import ConfigError
+
+NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
+
+
+def seen(usd: float, day: str = "2027-01-01", market: Market = "spot", instance: str = "p4d.24xlarge") -> Observed:
+    return Observed(
+        instance=instance, market=market, region="us-east-1", usd_per_hour=(usd, usd + 2), date=date.fromisoformat(day),
+        source="AWS",
+    )  # fmt: skip
+
+
+def test_the_newer_price_counts_wherever_it_is_from() -> None:
+    shipped = price("p4d.24xlarge", "spot", "us-east-1")
+    assert shipped is not None
+    assert newest_price(None, "p4d.24xlarge", "spot", "us-east-1") == shipped
+    found = newest_price(merged(None, [seen(5.0)], NOW), "p4d.24xlarge", "spot", "us-east-1")
+    assert found is not None
+    assert (found.usd_per_hour, found.low_usd_per_hour, found.high_usd_per_hour) == (6.0, 5.0, 7.0)
+    assert (found.date, found.source) == (date(2027, 1, 1), "AWS")
+    old = merged(None, [seen(5.0, "2020-01-01")], NOW)
+    assert newest_price(old, "p4d.24xlarge", "spot", "us-east-1") == shipped
+    assert newest_price(old, "p4d.24xlarge", "spot", "eu-west-1") is None
+
+
+def test_a_refresh_keeps_what_was_not_told_again() -> None:
+    first = merged(None, [seen(5.0), seen(20.0, market="on_demand")], NOW)
+    second = merged(first, [seen(4.0, "2027-01-02")], NOW)
+    assert [(row.market, row.usd_per_hour[0], str(row.date)) for row in second.prices] == [
+        ("on_demand", 20.0, "2027-01-01"),
+        ("spot", 4.0, "2027-01-02"),
+    ]
+
+
+def test_a_list_comes_back_as_it_was() -> None:
+    known = merged(None, [seen(5.0), seen(6.0, instance="g5.xlarge")], NOW)
+    assert price_list(known.model_dump_json().encode(), "x") == known
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "/r/prices.json: the file: Invalid JSON"),
+        ('{"format": 2, "refreshed": "2027-01-01T00:00:00Z", "prices": []}', "/r/prices.json: format = 2: must be 1"),
+        ('{"refreshed": "2027-01-01T00:00:00Z"}', "/r/prices.json: prices: Field required"),
+    ],
+)
+def test_a_file_that_is_no_list_is_told(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        price_list(text.encode(), "/r/prices.json")
+    assert str(error.value).startswith(told)
+    assert str(error.value).endswith("convoy prices refresh")
+
+
+@pytest.mark.parametrize("usd", [(), (0.0,), (1.0, -1.0)])
+def test_what_is_no_price_is_refused(usd: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="more than 0"):
+        Observed(instance="a", market="spot", region="r", usd_per_hour=usd, date=date(2027, 1, 1), source="s")
+
+
+def test_a_list_holds_what_it_was_made_of() -> None:
+    assert PriceList(refreshed=NOW, prices=()).prices == ()

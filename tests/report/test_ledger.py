@@ -1,0 +1,248 @@
+"""What a job has cost, against cases worked out by hand; and the parts are the total, to the cent."""
+
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.events.types import (
+    AnyEvent,
+    CheckpointCopied,
+    CheckpointSaved,
+    CheckpointsPruned,
+    GenerationEnded,
+    GenerationStarted,
+    NoticeSeen,
+    Rent,
+    StepDone,
+    WorkerReady,
+)
+from convoy.report.cost import Cost
+from convoy.report.fold import fold
+from convoy.report.ledger import cents
+from convoy.report.page import Heading, Page, Table, Value, Values
+from convoy.report.train_page import final_page
+from tests.campaign import examples
+from tests.report.synthetic import CONFIG, Log, finished_job
+from tests.report.test_incidents import HAPPENINGS, disturbed
+
+SPOT = Rent(
+    instance="p4d.24xlarge", market="spot", region="us-east-1", usd_per_hour=9.0, price_date=date(2026, 7, 9),
+    source="list A", usd_per_hour_on_demand=21.6,
+)  # fmt: skip
+ON_DEMAND = SPOT.model_copy(update={"market": "on_demand", "usd_per_hour": 21.6, "source": "list B"})
+UNKNOWN = SPOT.model_copy(update={"instance": "p9.48xlarge", "usd_per_hour": None, "usd_per_hour_on_demand": None})
+HOUR = 3600.0
+TOKENS = 1_000_000
+
+
+def cost_of(events: list[AnyEvent]) -> Cost:
+    found = fold(events, 100).cost
+    assert found is not None
+    return found
+
+
+def begin(log: Log, generation: int, rents: Mapping[int, Rent], parent: tuple[int, int] | None = None) -> None:
+    """A gang of two nodes forms, and takes half an hour until its first step is done."""
+    log.generation = generation
+    origin = {} if parent is None else {"parent_generation": parent[0], "parent_step": parent[1]}
+    for node in range(2):
+        started = GenerationStarted(
+            run="TrainFlow/7", attempt=generation, nodes=2, world_size=2, rent=rents.get(node), **origin
+        )
+        log.add(started, node=node)
+    log.wait(0.5 * HOUR)
+
+
+def hours(log: Log, first: int, last: int) -> None:
+    """A step an hour, but for the first one, which is done now."""
+    for step in range(first, last + 1):
+        if step > first:
+            log.wait(HOUR)
+        log.add(StepDone(step=step, loss=1, grad_norm=1, lr=1, tokens=TOKENS, seconds=HOUR), rank=0)
+        if step == first:
+            log.add(WorkerReady(phase="first_step", seconds=1.0), rank=0)
+
+
+def preempted_job(first: Mapping[int, Rent], second: Mapping[int, Rent]) -> list[AnyEvent]:
+    """Each node: 0.5 h of start and 4 h of steps, of which 1 h is lost; then 0.5 h and 5 h, and 0.25 h for the end."""
+    log = Log()
+    begin(log, 0, first)
+    hours(log, 1, 5)
+    log.add(NoticeSeen(source="imds", notice="end", action="end"), node=1)
+    for node in range(2):
+        log.add(GenerationEnded(outcome="preempted", step=5), node=node)
+    log.wait(100 * HOUR)  # nobody pays for this
+    begin(log, 1, second, parent=(0, 4))
+    hours(log, 5, 10)
+    log.wait(0.25 * HOUR)
+    for node in range(2):
+        log.add(GenerationEnded(outcome="finished", step=10), node=node)
+    return log.events
+
+
+def test_a_run_that_was_preempted() -> None:
+    found = cost_of(preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT}))
+
+    [machine] = found.machines
+    assert (machine.instance, machine.market, machine.usd_per_hour) == ("p4d.24xlarge", "spot", 9.0)
+    assert (machine.price_date, machine.source) == (date(2026, 7, 9), "list A")
+    assert machine.node_hours == pytest.approx(2 * (0.5 + 4 + 0.5 + 5 + 0.25))
+    assert found.split is not None
+    assert found.split.productive == Decimal("144.00")  # 2 nodes, 3 + 5 hours, 9 dollars
+    assert found.split.recomputed == Decimal("18.00")
+    assert found.split.stalled == Decimal("4.50")
+    assert found.split.idle == Decimal("18.00")
+    assert found.total == Decimal("184.50")
+    assert found.tokens == 10 * TOKENS
+    assert found.usd_per_million_tokens == pytest.approx(18.45)
+    # On demand: 8 productive hours, 0.25 at the end, and one start.
+    assert found.on_demand == Decimal("378.00")
+    assert found.saved == pytest.approx(1 - 184.5 / 378)
+
+
+def test_two_markets_one_after_the_other() -> None:
+    found = cost_of(preempted_job({0: SPOT, 1: SPOT}, {0: ON_DEMAND, 1: ON_DEMAND}))
+
+    spot, on_demand = found.machines
+    assert (spot.market, spot.node_hours) == ("spot", pytest.approx(9.0))
+    assert (on_demand.market, on_demand.node_hours) == ("on_demand", pytest.approx(11.5))
+    assert spot.usd is not None
+    assert on_demand.usd is not None
+    assert spot.usd.total == Decimal("81.00")
+    assert on_demand.usd.total == Decimal("248.40")
+    assert found.total == Decimal("329.40")
+
+
+def test_two_prices_at_once() -> None:
+    dear = SPOT.model_copy(update={"usd_per_hour": 10.01})
+    found = cost_of(preempted_job({0: SPOT, 1: dear}, {0: SPOT, 1: dear}))
+
+    assert [machine.node_hours for machine in found.machines] == [pytest.approx(10.25)] * 2
+    # 10.25 x 9 = 92.25; 10.25 x 10.01 = 102.6025
+    assert [machine.usd.total for machine in found.machines if machine.usd] == [Decimal("92.25"), Decimal("102.60")]
+    assert found.total == Decimal("194.85")
+
+
+def test_a_price_that_is_not_known_leaves_no_total_and_is_named() -> None:
+    found = cost_of(preempted_job({0: SPOT, 1: SPOT}, {0: UNKNOWN, 1: UNKNOWN}))
+
+    assert (found.total, found.split, found.usd_per_million_tokens, found.on_demand) == (None, None, None, None)
+    assert found.lacking == ("the catalog has no spot price of p9.48xlarge in us-east-1",)
+    assert [machine.usd is None for machine in found.machines] == [False, True]
+    page = final_page(fold(preempted_job({0: SPOT, 1: SPOT}, {0: UNKNOWN, 1: UNKNOWN}), 10), CONFIG)
+    why = "not known: the catalog has no spot price of p9.48xlarge in us-east-1"
+    assert value(page) == Value("Cost", "—", why)
+
+
+def test_a_local_run_has_no_cost_and_says_so() -> None:
+    report = fold(finished_job(), 170)
+    assert report.cost is None
+    assert value(final_page(report, CONFIG)).subtitle == "not known: these machines have no price"
+    assert "Cost" not in headings(final_page(report, CONFIG))
+
+
+def test_a_node_whose_log_is_lost_costs_what_the_others_do() -> None:
+    whole = cost_of(preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT}))
+    assert cost_of(preempted_job({0: SPOT}, {1: SPOT})) == whole
+
+
+def test_time_of_which_the_log_does_not_tell_the_machines_leaves_no_total() -> None:
+    found = cost_of(preempted_job({}, {0: SPOT, 1: SPOT}))
+    assert found.total is None
+    assert found.lacking == ("of 9 node-hours the log does not tell which machines they were",)
+
+
+def test_a_save_for_a_notice_is_no_cost_on_demand() -> None:
+    """30 minutes of the first generation's end, after the last step, in which it saved."""
+    events = preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT})
+    at = next(i for i, e in enumerate(events) if isinstance(e, NoticeSeen))
+    later = [e.model_copy(update={"t": e.t + 0.5 * HOUR}) for e in events[at + 1 :]]
+    saved = CheckpointSaved(step=4, attempt="a", bytes=1, seconds=0.5 * HOUR, t=later[0].t, rank=0)
+    found = cost_of([*events[: at + 1], saved, *later])
+    assert found.split is not None
+    assert found.split.stalled == Decimal("13.50")
+    assert found.on_demand == Decimal("378.00")
+
+
+def test_what_is_bought_on_demand_is_compared_with_nothing() -> None:
+    found = cost_of(preempted_job({0: ON_DEMAND, 1: ON_DEMAND}, {0: ON_DEMAND, 1: ON_DEMAND}))
+    assert (found.on_demand, found.saved) == (None, None)
+
+
+def test_checkpoints_in_a_bucket_are_paid_for_as_long_as_they_are_there() -> None:
+    log = Log()
+    begin(log, 0, {0: SPOT, 1: SPOT})
+    hours(log, 1, 2)
+    bucket, folder = "s3://b/jobs/j", "/fsx/jobs/j"
+    log.add(CheckpointSaved(step=2, attempt="a", bytes=730 * 2**30, tier=bucket, seconds=0.0), rank=0)
+    log.add(CheckpointCopied(from_generation=0, step=2, tier=folder, bytes=10**12, seconds=1.0), rank=0)
+    log.add(CheckpointCopied(from_generation=0, step=2, tier=bucket, bytes=10**12, seconds=1.0, error="no"), rank=0)
+    hours(log, 3, 13)  # 10 hours
+    log.add(CheckpointsPruned(tier=bucket, commits=[(0, 2)], bytes=730 * 2**30), rank=0)
+    hours(log, 14, 24)
+
+    found = cost_of(log.events)
+
+    [service] = found.services
+    assert (service.what, service.unit) == (f"checkpoints in {bucket}", "GB-month")
+    assert service.quantity == pytest.approx(10.0)  # 730 GB for 10 of 730 hours
+    assert service.usd == Decimal("0.23")
+    assert found.split is not None
+    assert found.total == found.split.total + Decimal("0.23")
+    assert "file systems, which are paid for by what is provisioned" in found.not_counted
+
+
+@given(st.lists(st.fractions(0, 10**6, max_denominator=10**6), min_size=1, max_size=12))
+@examples(300)
+def test_parts_in_whole_cents_are_the_whole_in_cents(parts: list[Fraction]) -> None:
+    found = cents(parts)
+    exact = sum(parts, start=Fraction(0)) * 100
+    assert abs(Fraction(sum(found)) * 100 - exact) <= Fraction(1, 2)
+    assert all(abs(Fraction(cent) - part) < Fraction(1, 100) for cent, part in zip(found, parts, strict=True))
+
+
+@given(HAPPENINGS, st.lists(st.sampled_from([SPOT, ON_DEMAND, UNKNOWN]), min_size=1, max_size=4))
+@examples(60)
+def test_of_any_history_the_parts_are_the_total(happenings: list[tuple[str, int]], rents: list[Rent]) -> None:
+    events: list[AnyEvent] = [
+        e.model_copy(update={"rent": rents[e.generation % len(rents)]}) if isinstance(e, GenerationStarted) else e
+        for e in disturbed(happenings).events
+    ]
+    report = fold(events, 1000)
+    found = cost_of(events)
+    assert report.goodput is not None
+    seconds = sum(node.seconds for node in report.goodput.nodes)
+    assert sum(machine.node_hours for machine in found.machines) == pytest.approx(seconds / 3600)
+    priced = [machine.usd for machine in found.machines if machine.usd is not None]
+    if len(priced) == len(found.machines):
+        assert found.split is not None
+        for part in ("productive", "recomputed", "stalled", "idle"):
+            assert getattr(found.split, part) == sum(getattr(usd, part) for usd in priced)
+        assert found.total == sum(usd.total for usd in priced)
+    else:
+        assert found.total is None
+        assert found.lacking
+    final_page(report, CONFIG)
+
+
+def test_the_page_tells_what_it_cost_line_by_line() -> None:
+    page = final_page(fold(preempted_job({0: SPOT, 1: SPOT}, {0: ON_DEMAND, 1: ON_DEMAND}), 10), CONFIG)
+    assert value(page).value == "329.40 USD"
+    assert value(page).subtitle.startswith("32.9 USD per million tokens, 12.9 % less than on demand (378.00 USD)")
+    [table] = [b for b in page.blocks if isinstance(b, Table) and b.headers[0] == "What" and "USD" in b.headers]
+    assert table.rows[0][:4] == ("p4d.24xlarge, spot, us-east-1", "9.00 node-hours", "9 an hour", "81.00 USD")
+    assert table.rows[0][-1] == "2026-07-09, list A"
+    assert table.rows[-1][0] == "Total"
+
+
+def value(page: Page) -> Value:
+    return next(item for b in page.blocks if isinstance(b, Values) for item in b.items if item.title == "Cost")
+
+
+def headings(page: Page) -> list[str]:
+    return [b.text for b in page.blocks if isinstance(b, Heading)]
