@@ -1,0 +1,109 @@
+"""One case of a benchmark: a variant, measured in a gang beside those that it is compared with."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = 1
+"""Raised when a key changes its meaning or goes away; new keys may come without it."""
+
+Status = Literal["measured", "refused", "failed"]
+
+
+class Fact(BaseModel):
+    """What was measured does not change. Keys of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Block(Fact):
+    """Some steps in a row, between two synchronisations of all ranks. Blocks of one number in the cases of a group were
+    measured one right after the other: they are a pair."""
+
+    number: int
+    steps: int = Field(ge=1)
+    seconds: float = Field(gt=0)
+    """Wall time of a step: the slowest rank's."""
+    cpu_seconds: float = Field(ge=0)
+    """CPU time of a step: of all threads of all ranks together."""
+    parts: dict[str, float] = {}
+    """Seconds of a step by part, such as forward: rank 0's."""
+
+
+class Hardware(Fact):
+    """What it ran on, of each rank alike."""
+
+    device: str
+    """Name of the GPU as CUDA reports it, or the CPU's model name."""
+    nodes: int = Field(ge=1)
+    ranks: int = Field(ge=1)
+    threads: int = Field(ge=1)
+    """Intra-op CPU threads of a rank."""
+    cores: int = Field(ge=1)
+    """Of a host, that its processes may use."""
+    memory_bytes: int = Field(ge=0)
+    """Of a host; 0: not known."""
+    instance_type: str | None = None
+    peak_tflops: float | None = None
+    """Dense peak of one GPU in the compute dtype; None: not known, then there is no MFU."""
+    matmul_tflops: float | None = None
+    """Measured rate of a plain matmul, of one rank while all others do the same; None: not measured."""
+
+
+class Provenance(Fact):
+    """Where a figure comes from."""
+
+    measured: datetime
+    """UTC, when the case's first block began."""
+    commit: str
+    """Of Convoy's sources, `+changes` where they had any; empty: not from a checkout."""
+    versions: dict[str, str]
+    environment: dict[str, str]
+    """Variables that are known to change speed, those that were set; never the whole environment."""
+    command: str = ""
+
+
+class Case(Fact):
+    """What is in one file."""
+
+    schema_version: int = SCHEMA
+    suite: str
+    """E.g. `throughput`."""
+    group: str
+    """Names the gang in which its cases took turns: only within one are they compared as pairs."""
+    name: str
+    """Of the variant, unique within the group."""
+    baseline: str | None = None
+    """Name of the case of the group that this one is compared with; None: it is that case."""
+    status: Status = "measured"
+    reason: str = ""
+    """Why it was refused or failed, in one line."""
+    model: str
+    parameters: int = Field(ge=0)
+    tokens_per_step: int = Field(ge=0)
+    """Of all ranks together."""
+    flops_per_token: float | None = None
+    """Forward and backward without recomputation; None: not known."""
+    config: dict[str, Any]
+    """Everything that was set, as plain data."""
+    hardware: Hardware
+    provenance: Provenance
+    warm_up_steps: int = Field(0, ge=0)
+    """Left out at the beginning."""
+    steady: bool = True
+    """Warm-up ended because the steps' times no longer drifted; False: because it had gone on for long enough."""
+    blocks: tuple[Block, ...] = ()
+    memory_peak_bytes: int | None = None
+    """Of the rank that took most: of the GPU where there is one, else resident; None: not measured for it alone."""
+    losses: tuple[float, ...] = ()
+    """Of the first steps, the same data for all cases of a group: they show that the same thing was computed."""
+    values: dict[str, float] = {}
+    """Further figures of the suite, by documented names."""
+    not_measured: dict[str, str] = {}
+    """What this machine cannot show, and why."""
+
+    @property
+    def key(self) -> str:
+        """Unique among all files of a folder."""
+        return f"{self.suite}-{self.group}-{self.name}"

@@ -1,0 +1,92 @@
+"""From the blocks of cases to figures with their intervals. Pure."""
+
+from collections.abc import Callable, Sequence
+
+from convoy.results.case import Block, Case
+from convoy.stats.interval import FEWEST, Interval, interval, ratio
+
+SIGNIFICANT_SPEEDUP = 1.5
+"""What is claimed of RDMA is more than this; a smaller speedup is told as not significant."""
+
+
+class NotComparableError(Exception):
+    """Two cases were not measured so that they can be compared; the text is one line."""
+
+
+def tokens_per_second(case: Case) -> Interval | None:
+    """Of the whole gang, over blocks; None for a case of too few."""
+    return _over_blocks(case, lambda block: case.tokens_per_step / block.seconds)
+
+
+def step_seconds(case: Case) -> Interval | None:
+    return _over_blocks(case, lambda block: block.seconds)
+
+
+def cpu_seconds(case: Case) -> Interval | None:
+    """CPU time of the whole gang for a step."""
+    return _over_blocks(case, lambda block: block.cpu_seconds)
+
+
+def model_tflops(case: Case) -> float | None:
+    """TFLOP/s of one rank, by the median rate: forward and backward without recomputation (PaLM, appendix B)."""
+    rate = tokens_per_second(case)
+    if rate is None or case.flops_per_token is None:
+        return None
+    return rate.estimate * case.flops_per_token / case.hardware.ranks / 1e12
+
+
+def mfu(case: Case) -> float | None:
+    """Of the dense peak; None where that is not known."""
+    done, peak = model_tflops(case), case.hardware.peak_tflops
+    return None if done is None or not peak else done / peak
+
+
+def share_of_matmul(case: Case) -> float | None:
+    """Of the rate that a plain matmul reached on the same ranks."""
+    done, rate = model_tflops(case), case.hardware.matmul_tflops
+    return None if done is None or not rate else done / rate
+
+
+def speedup(case: Case, base: Case) -> Interval:
+    """How many times as many tokens per second as `base`, over pairs of blocks. Raises NotComparableError."""
+    rates = [
+        (case.tokens_per_step / own.seconds, base.tokens_per_step / other.seconds) for own, other in _pairs(case, base)
+    ]
+    return ratio(rates)
+
+
+def cpu_ratio(case: Case, base: Case) -> Interval:
+    """CPU time for a token over that of `base`, over pairs of blocks. Raises NotComparableError."""
+    costs = [
+        (own.cpu_seconds / case.tokens_per_step, other.cpu_seconds / base.tokens_per_step)
+        for own, other in _pairs(case, base)
+    ]
+    return ratio(costs, of="mean")
+
+
+def losses_agree(case: Case, base: Case, tolerance: float) -> bool:
+    """Whether both computed the same, to `tolerance` of each loss, over the steps that both told of.
+
+    Raises NotComparableError if one told of none.
+    """
+    both = list(zip(case.losses, base.losses, strict=False))
+    if not both:
+        raise NotComparableError(f"{case.key} and {base.key}: one of them has no losses")
+    return all(abs(own - other) <= tolerance * abs(other) for own, other in both)
+
+
+def _pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
+    if (case.suite, case.group) != (base.suite, base.group):
+        raise NotComparableError(f"{case.key} and {base.key}: measured in different gangs")
+    for each in (case, base):
+        if each.status != "measured":
+            raise NotComparableError(f"{each.key}: {each.status}: {each.reason}")
+    others = {block.number: block for block in base.blocks}
+    pairs = [(block, others[block.number]) for block in case.blocks if block.number in others]
+    if len(pairs) < FEWEST:
+        raise NotComparableError(f"{case.key} and {base.key}: {len(pairs)} pairs of blocks, at least {FEWEST} needed")
+    return pairs
+
+
+def _over_blocks(case: Case, of: Callable[[Block], float]) -> Interval | None:
+    return None if len(case.blocks) < FEWEST else interval([of(block) for block in case.blocks])

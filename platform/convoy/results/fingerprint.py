@@ -1,0 +1,70 @@
+"""Which runs may be compared with each other: those of the same hardware, versions and configuration."""
+
+import hashlib
+from collections.abc import Mapping
+
+from convoy.config.canonical import canonical_json
+from convoy.results.case import Case
+
+MAJOR_VERSIONS = ("python", "torch", "cuda", "nccl")
+"""Software whose other version may be another speed; Convoy's own is what a history is to show."""
+
+
+def fingerprint(case: Case) -> str:
+    """16 hex digits, equal for cases of runs that may be compared: what is measured, where, and with what under it."""
+    hardware = case.hardware
+    told = {
+        "suite": case.suite,
+        "name": case.name,
+        "model": case.model,
+        "config": case.config,
+        "device": hardware.device,
+        "nodes": hardware.nodes,
+        "ranks": hardware.ranks,
+        "threads": hardware.threads,
+        "cores": hardware.cores,
+        "instance_type": hardware.instance_type,
+        "versions": {name: case.provenance.versions.get(name) for name in MAJOR_VERSIONS},
+        "environment": case.provenance.environment,
+    }
+    return hashlib.sha256(canonical_json(told).encode()).hexdigest()[:16]
+
+
+def differences(first: Case, second: Case) -> list[str]:
+    """Why two cases may not be compared, one line each; empty: they may."""
+    found = []
+    pairs: list[tuple[str, object, object]] = [
+        ("suite", first.suite, second.suite),
+        ("case", first.name, second.name),
+        ("model", first.model, second.model),
+        *((f"hardware.{key}", getattr(first.hardware, key), getattr(second.hardware, key)) for key in _HARDWARE),
+        *(
+            (f"versions.{name}", first.provenance.versions.get(name), second.provenance.versions.get(name))
+            for name in MAJOR_VERSIONS
+        ),
+        *_of_mapping("environment", first.provenance.environment, second.provenance.environment),
+        *_of_mapping("config", _flat(first.config), _flat(second.config)),
+    ]
+    for what, one, other in pairs:
+        if one != other:
+            found.append(f"{what}: {one} and {other}")
+    return found
+
+
+_HARDWARE = ("device", "nodes", "ranks", "threads", "cores", "instance_type")
+
+
+def _of_mapping(
+    what: str, first: Mapping[str, object], second: Mapping[str, object]
+) -> list[tuple[str, object, object]]:
+    return [(f"{what}.{key}", first.get(key), second.get(key)) for key in sorted({*first, *second})]
+
+
+def _flat(values: object, prefix: str = "") -> dict[str, object]:
+    """Nested keys as `a.b.c`."""
+    if not isinstance(values, dict):
+        return {prefix: values}
+    found: dict[str, object] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return found

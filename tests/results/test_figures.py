@@ -1,0 +1,86 @@
+"""Figures of cases whose truth is known."""
+
+import pytest
+
+from convoy.results.figures import (
+    NotComparableError,
+    cpu_ratio,
+    cpu_seconds,
+    losses_agree,
+    mfu,
+    model_tflops,
+    share_of_matmul,
+    speedup,
+    step_seconds,
+    tokens_per_second,
+)
+from tests.results.cases import HARDWARE, a_case
+
+
+def test_a_rate_is_tokens_over_seconds_of_blocks() -> None:
+    case = a_case(seconds=0.5)
+    rate, step, cpu = tokens_per_second(case), step_seconds(case), cpu_seconds(case)
+    assert rate is not None
+    assert step is not None
+    assert cpu is not None
+    assert rate.estimate == pytest.approx(4096, rel=0.02)
+    assert rate.low < 4096 < rate.high
+    assert step.estimate == pytest.approx(0.5, rel=0.02)
+    assert cpu.estimate == pytest.approx(1.0, rel=0.02)
+    assert rate.n == 20
+
+
+def test_few_blocks_have_no_rate() -> None:
+    assert tokens_per_second(a_case(n=5)) is None
+    assert model_tflops(a_case(n=5)) is None
+
+
+def test_shares_of_the_machine() -> None:
+    case = a_case(seconds=0.5)
+    assert model_tflops(case) == pytest.approx(4096 * 2e7 / 2 / 1e12, rel=0.02)
+    assert share_of_matmul(case) == pytest.approx(0.41, rel=0.02)
+    assert mfu(case) is None
+    known = a_case(hardware=HARDWARE.model_copy(update={"peak_tflops": 0.2}))
+    assert mfu(known) == pytest.approx(0.205, rel=0.02)
+    assert model_tflops(a_case(flops_per_token=None)) is None
+
+
+def test_a_speedup_is_of_pairs_and_holds_what_both_share() -> None:
+    """The noise of both is the same: the ratio has none."""
+    found = speedup(a_case("ours", 0.5, seed=1), a_case("baseline", 1.0, seed=1))
+    assert (found.low, found.estimate, found.high) == pytest.approx((2.0, 2.0, 2.0))
+    apart = speedup(a_case("ours", 0.5, seed=1), a_case("baseline", 1.0, seed=2))
+    assert apart.low < 2.0 < apart.high
+    assert apart.high - apart.low < 0.1
+
+
+def test_cpu_time_is_compared_by_token() -> None:
+    twice = a_case("ours", 1.0, seed=1, tokens_per_step=4096)
+    assert cpu_ratio(twice, a_case("baseline", 0.5, seed=1)).estimate == pytest.approx(1.0)
+
+
+def test_blocks_of_one_number_are_pairs() -> None:
+    case = a_case("ours", 0.5, seed=1)
+    shifted = case.model_copy(
+        update={"blocks": tuple(b.model_copy(update={"number": b.number + 10}) for b in case.blocks)}
+    )
+    assert speedup(shifted, a_case("baseline", 1.0)).n == 10
+
+
+def test_what_was_not_measured_together_is_not_compared() -> None:
+    base = a_case("baseline")
+    with pytest.raises(NotComparableError, match="different gangs"):
+        speedup(a_case(group="b2"), base)
+    with pytest.raises(NotComparableError, match="5 pairs"):
+        speedup(a_case(n=5), base)
+    with pytest.raises(NotComparableError, match="refused: needs 80 GB"):
+        speedup(a_case(status="refused", reason="needs 80 GB", blocks=()), base)
+
+
+def test_losses_tell_whether_the_same_was_computed() -> None:
+    base = a_case("baseline")
+    assert losses_agree(a_case(losses=(8.3, 8.1, 7.90001)), base, 1e-5)
+    assert not losses_agree(a_case(losses=(8.3, 8.2, 7.9)), base, 1e-5)
+    assert losses_agree(a_case(losses=(8.3,)), base, 1e-5)
+    with pytest.raises(NotComparableError, match="no losses"):
+        losses_agree(a_case(losses=()), base, 1e-5)

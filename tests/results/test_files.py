@@ -1,0 +1,64 @@
+"""Results on disk."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from convoy.results.case import SCHEMA
+from convoy.results.files import ResultUnreadableError, read_case, read_cases, write_case
+from tests.results.cases import a_case
+
+
+def test_a_case_comes_back_as_it_was(tmp_path: Path) -> None:
+    case = a_case()
+    path = write_case(tmp_path / "new" / "folder", case)
+    assert path.name == "throughput-a1-ours.json"
+    assert read_case(path) == case
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_same_case_is_the_same_bytes(tmp_path: Path) -> None:
+    first = write_case(tmp_path / "a", a_case()).read_bytes()
+    assert write_case(tmp_path / "b", a_case()).read_bytes() == first
+
+
+def test_names_that_are_no_file_names_are_made_ones(tmp_path: Path) -> None:
+    path = write_case(tmp_path, a_case("fsdp + tensor / 2"))
+    assert path.name == "throughput-a1-fsdp-tensor-2.json"
+
+
+def test_a_folder_is_read_in_order(tmp_path: Path) -> None:
+    for name in ("ours", "baseline", "bf16"):
+        write_case(tmp_path, a_case(name))
+    assert [case.name for case in read_cases(tmp_path)] == ["baseline", "bf16", "ours"]
+
+
+def test_an_empty_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ResultUnreadableError, match="no results"):
+        read_cases(tmp_path)
+
+
+def test_what_is_no_result_is_told_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("{}")
+    with pytest.raises(ResultUnreadableError, match=r"x\.json: suite: Field required"):
+        read_case(path)
+    path.write_text("{")
+    with pytest.raises(ResultUnreadableError, match=r"x\.json: the file: Invalid JSON"):
+        read_case(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ResultUnreadableError, match="cannot be read"):
+        read_case(path)
+    with pytest.raises(ResultUnreadableError, match="cannot be read"):
+        read_case(tmp_path / "nowhere.json")
+
+
+def test_a_file_of_a_later_version_is_refused_and_its_new_keys_alone_are_not(tmp_path: Path) -> None:
+    path = write_case(tmp_path, a_case())
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"something_new": 1}))
+    assert read_case(path) == a_case()
+    path.write_text(json.dumps(data | {"schema_version": SCHEMA + 1}))
+    with pytest.raises(ResultUnreadableError, match="newer than"):
+        read_case(path)
