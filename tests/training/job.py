@@ -102,6 +102,19 @@ class Job:
         prompt: each step waits until the save that is being written is over; False: as in earnest. boards: each rank's.
         """
         config = self.changed(**changed)
+        return self.on_gang(world, _train_one, fault, prompt, config=config, boards=boards, may_die=may_die)
+
+    def on_gang(
+        self,
+        world: int,
+        function: Callable[..., Any],
+        *args: Any,
+        config: RunConfig | None = None,
+        boards: Sequence[Board] | None = None,
+        may_die: bool = False,
+    ) -> list[Any]:
+        """What `function(rank, assignments, *args)` gives on each rank of a new generation."""
+        config = config or self.config
         with socket.create_server(("127.0.0.1", 0)) as listener:
             generation = self.form(config, world, listener.getsockname()[1])
             assignments = [self.assignment(config, generation, rank, world) for rank in range(world)]
@@ -111,7 +124,7 @@ class Job:
                     assignment.model_copy(update={"board_path": board.path})
                     for assignment, board in zip(assignments, boards, strict=True)
                 ]
-            return on_ranks(world, _train_one, assignments, fault, prompt, may_die=may_die)
+            return on_ranks(world, function, assignments, *args, may_die=may_die)
 
     def changed(self, **sections: Mapping[str, Any]) -> RunConfig:
         plain = self.config.model_dump(mode="json")

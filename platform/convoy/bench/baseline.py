@@ -1,0 +1,99 @@
+"""What most people start from, frozen: the `transformers` model of the same shape, in fp32 with plain attention and
+plain AdamW, eagerly, under DistributedDataParallel where there are several ranks.
+
+It is given the same initial weights and the same tokens, and is not slowed down in any way: it is what its authors
+wrote, in the loop that their documentation shows.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from convoy.config.errors import ConfigError
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.model.hf import hf_tensors
+from convoy.model.hf_config import family, hf_config
+from convoy.model.init import initialise
+from convoy.model.transformer import Transformer
+from convoy.training.batches import Data
+from convoy.training.optimizer import learning_rate, set_learning_rate
+from convoy.training.ranks import Ranks
+
+
+class Baseline:
+    """A loop as one writes it by hand."""
+
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
+        """Raises ConfigError for a model that `transformers` has not."""
+        self.name = name
+        self.losses: list[float] = []
+        self._config = config
+        self._world_size = ranks.place.world_size
+        model = hf_model(config, ranks.device)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self._model: nn.Module = model
+        if self._world_size > 1:
+            devices = [ranks.device] if ranks.device.type == "cuda" else None
+            self._model = DistributedDataParallel(model, device_ids=devices)
+        optimizer = config.optimizer
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(), lr=optimizer.lr, betas=optimizer.betas, eps=optimizer.eps,
+            weight_decay=optimizer.weight_decay, foreach=False, fused=False,
+        )  # fmt: skip
+        self._batches = data.steps_from(0)
+
+    def step(self) -> None:
+        config, done = self._config, len(self.losses)
+        batches = next(self._batches)
+        total = torch.zeros((), device=batches[0].tokens_bs.device)
+        weights = torch.tensor(float(sum(batch.weight for batch in batches)))
+        if self._world_size > 1:
+            dist.all_reduce(weights)
+        for batch in batches:
+            logits_bsv = self._model(batch.tokens_bs).logits
+            loss = F.cross_entropy(logits_bsv.flatten(0, 1), batch.targets_bs.flatten(), reduction="sum")
+            (loss * (self._world_size / float(weights))).backward()
+            total += loss.detach()
+        if config.train.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._model.parameters(), config.train.clip_norm)
+        lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
+        set_learning_rate(self._optimizer, lr)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        if self._world_size > 1:
+            dist.all_reduce(total)
+        self.losses.append(float(total) / float(weights))
+
+    def parts(self) -> Mapping[str, float]:
+        return {}
+
+    def close(self) -> None:
+        self._batches.close()
+
+
+def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
+    """The model of `transformers` that computes the same, with the weights that Convoy's has at its start."""
+    import transformers
+
+    shape = config.model
+    if not isinstance(shape, TransformerConfig):
+        raise ConfigError(f"model.build = {shape.build}: the baseline is a model of transformers, which has none of it")
+    settings = {**hf_config(shape, "float32"), "attn_implementation": "eager", "use_cache": False}
+    kind = settings.pop("model_type")
+    made: Any = transformers.AutoConfig.for_model(kind, **settings)
+    with torch.device(device):
+        model = cast(nn.Module, transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager"))
+    with torch.device("cpu"):
+        ours = Transformer(shape)
+    initialise(ours, config.train.seed)
+    tensors = dict(hf_tensors(shape, ours.state_dict()))
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"}:
+        raise AssertionError(f"{family(shape)}: missing {missing}, unexpected {unexpected}")
+    return model.to(device).float().train()

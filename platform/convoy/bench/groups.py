@@ -1,0 +1,40 @@
+"""Which cases are measured beside each other: a group is one gang, whose variants take turns. Imports no torch."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from convoy.config.base import Frozen
+from convoy.config.bench import MeasureConfig
+from convoy.config.load import Tree, merged
+from convoy.config.run import RunConfig
+
+Kind = Literal["ours", "baseline"]
+
+
+class VariantSpec(Frozen):
+    """One case of a group."""
+
+    name: str
+    kind: Kind = "ours"
+    changes: dict[str, Any] = {}
+    """Keys of the run that differ from the group's, as a tree."""
+
+    def config(self, base: RunConfig) -> RunConfig:
+        """Of this variant."""
+        tree: Tree = merged(base.model_dump(mode="json"), self.changes)
+        return RunConfig.model_validate(tree)
+
+
+class Group(Frozen):
+    """One gang."""
+
+    name: str
+    """Unique in a benchmark."""
+    suite: str
+    baseline: str | None
+    """Name of the variant that the others are compared with; None: they are not."""
+    variants: tuple[VariantSpec, ...] = Field(min_length=1)
+    run: RunConfig
+    """What they share; `cluster.nodes` is the size of the gang."""
+    measure: MeasureConfig

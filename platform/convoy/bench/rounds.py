@@ -1,0 +1,153 @@
+"""Variants take turns, block by block, in one process group.
+
+A round is one block of each variant; the order turns round with each round (ABC CBA ABC ...), so that a machine that
+grows slower or faster is so for all alike. What a round's blocks tell of two variants is one pair.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from convoy.results.case import Block
+from convoy.stats.steady import WINDOW, is_steady
+
+
+class Variant(Protocol):
+    """Something that makes steps. All ranks make the same calls in the same order."""
+
+    name: str
+
+    def step(self) -> None:
+        """One optimizer step, enqueued at least: the device is waited for around a block, not in it."""
+
+    def parts(self) -> Mapping[str, float]:
+        """Seconds of the last step by part, if the variant knows; may wait for the device."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rounds: int = 20
+    block_steps: int = 5
+    """At least so many steps are in a block,"""
+    block_seconds: float = 0.5
+    """and as many more as fill so much time: a step's time follows that of the step before it, a block's hardly does
+    (docs/benchmarks.md)."""
+    warm_up_most: int = 200
+    """Steps after which warm-up ends though the times still drift."""
+
+
+@dataclass
+class Measured:
+    """Of one variant, the same on all ranks."""
+
+    warm_up_steps: int = 0
+    steady: bool = True
+    blocks: list[Block] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Of one block on this rank."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def measure(
+    variants: Sequence[Variant],
+    plan: Plan,
+    device: torch.device,
+    control: dist.ProcessGroup,
+    passed: Callable[[], None] = lambda: None,
+) -> dict[str, Measured]:
+    """Warm each variant up, then let them take turns.
+
+    control: gloo, over all ranks. passed: called after each step of warm-up and each block, on each rank: it goes on.
+    """
+    found = {variant.name: Measured() for variant in variants}
+    steps = {v.name: _warm_up(v, found[v.name], plan, device, control, passed) for v in variants}
+    for number in range(plan.rounds):
+        for variant in variants if number % 2 == 0 else reversed(variants):
+            n = steps[variant.name]
+            block = _together(_block(variant, n, device, control), number, n, variant.parts(), control)
+            found[variant.name].blocks.append(block)
+            passed()
+    return found
+
+
+def _warm_up(
+    variant: Variant,
+    found: Measured,
+    plan: Plan,
+    device: torch.device,
+    control: dist.ProcessGroup,
+    passed: Callable[[], None],
+) -> int:
+    """Steps until their times do not drift; how many of them make a block."""
+    times: list[float] = []
+    while not is_steady(times) and len(times) < plan.warm_up_most:
+        # The slowest rank's time, on all ranks: they end at the same step.
+        slowest = torch.tensor(_block(variant, 1, device, control).seconds, dtype=torch.float64)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
+        times.append(float(slowest))
+        passed()
+    found.warm_up_steps, found.steady = len(times), is_steady(times)
+    usual = statistics.median(times[-WINDOW:])
+    return max(plan.block_steps, math.ceil(plan.block_seconds / usual))
+
+
+def _block(variant: Variant, steps: int, device: torch.device, control: dist.ProcessGroup) -> _Cost:
+    _synchronize(device)
+    dist.barrier(group=control)
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    for _ in range(steps):
+        variant.step()
+    _synchronize(device)
+    return _Cost((time.perf_counter() - wall) / steps, max(0.0, cpu_seconds() - cpu) / steps)
+
+
+def _together(cost: _Cost, number: int, steps: int, parts: Mapping[str, float], control: dist.ProcessGroup) -> Block:
+    """The gang's block: the slowest rank's time, all ranks' CPU time, rank 0's parts."""
+    slowest = torch.tensor(cost.seconds, dtype=torch.float64)
+    spent = torch.tensor(cost.cpu_seconds, dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
+    dist.all_reduce(spent, group=control)
+    return Block(number=number, steps=steps, seconds=float(slowest), cpu_seconds=float(spent), parts=dict(parts))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of those that it started and that still run, such as loader workers."""
+    own = time.process_time()
+    return own + sum(_of_process(pid) for pid in _children())
+
+
+def _children() -> list[int]:
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found += [int(pid) for pid in (task / "children").read_text().split()]
+        except OSError:  # the thread ended meanwhile
+            continue
+    return found
+
+
+def _of_process(pid: int) -> float:
+    # The clock of another process, as pthread_getcpuclockid makes it: /proc/<pid>/stat tells ticks of 10 ms only.
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return 0.0
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,48 @@
+"""The throughput suite: a frozen baseline against Convoy as it is configured, and what each technique does by itself.
+
+Each technique is taken away, or put in, with all others as configured: its effect is the ratio of the two.
+"""
+
+from collections.abc import Iterator
+
+from convoy.bench.groups import Group, VariantSpec
+from convoy.config.bench import BenchConfig
+from convoy.config.run import RunConfig
+
+BASELINE = "baseline"
+OURS = "ours"
+
+
+def groups(config: BenchConfig, runs: dict[str, RunConfig]) -> Iterator[Group]:
+    """One for each model. runs: by the model's name."""
+    for model, run in runs.items():
+        yield Group(
+            name=f"throughput-{model}",
+            suite="throughput",
+            baseline=OURS,
+            variants=(VariantSpec(name=BASELINE, kind="baseline"), VariantSpec(name=OURS), *techniques(run)),
+            run=run,
+            measure=config.measure,
+        )
+
+
+def techniques(run: RunConfig) -> Iterator[VariantSpec]:
+    """Each with one thing other than in `run`."""
+    train, optimizer = run.train, run.optimizer
+    other = "fp32" if train.param_dtype == "bf16" else "bf16"
+    yield VariantSpec(name=other, changes={"train": {"param_dtype": other}})
+    yield VariantSpec(name="eager" if train.compile else "compiled", changes={"train": {"compile": not train.compile}})
+    yield VariantSpec(
+        name="fused AdamW" if not optimizer.fused else "AdamW not fused",
+        changes={"optimizer": {"fused": not optimizer.fused}},
+    )
+    whole = train.loss_chunk_tokens == 0
+    yield VariantSpec(
+        name="loss in chunks" if whole else "loss at once",
+        changes={"train": {"loss_chunk_tokens": 512 if whole else 0}},
+    )
+    if train.micro_batch > 1:
+        half = max(1, min(train.micro_batch, train.global_batch) // 2)
+        yield VariantSpec(name=f"micro batch {half}", changes={"train": {"micro_batch": half}})
+    if train.activation_checkpointing == "none":
+        yield VariantSpec(name="recomputed", changes={"train": {"activation_checkpointing": "full"}})
