@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from convoy.drills.node import Told
 from convoy.drills.observe import Observed, problems
 from convoy.drills.random_faults import RandomFaults
 from convoy.drills.worker_faults import Undisturbed, WorkerHang
 from convoy.events.types import NoticeSeen, PeerSuspected, StepDone
+from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome
 from tests.drills.trials import (
     BATCH,

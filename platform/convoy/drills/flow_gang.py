@@ -11,8 +11,8 @@ from convoy.config.load import configs_folder
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault
 from convoy.drills.gang import SOON_SECONDS, DrillError, DrillGang
-from convoy.drills.node import Told
 from convoy.events.types import AnyEvent, GenerationEnded, GenerationStarted
+from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome
 from convoy.gang.states import read_stat
 from convoy.gang.trees import descendants, living

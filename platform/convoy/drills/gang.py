@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +14,11 @@ from typing import TypeVar
 from convoy.config.run import RunConfig
 from convoy.drills import hooks
 from convoy.drills.fault import Fault, Progress, Size
-from convoy.drills.node import Spec, Told
 from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent
+from convoy.gang.local_node import LocalNode, Spec, Told, start
 from convoy.gang.notices.drain import Drain, request_drain
 from convoy.gang.trees import descendants, living
-from convoy.gang.workers import signal_name
 from convoy.job.lineage import generation_numbers, parse_commits
 from convoy.job.live import read_mark
 from convoy.job.record import job_store
@@ -194,11 +192,11 @@ class LocalGang(DrillGang):
     def __init__(self, fault: Fault, config: RunConfig, job: str, root: str, data_id: str, fingerprint: str) -> None:
         super().__init__(fault, config, job, root)
         self._data = data_id, fingerprint
-        self._agents: list[subprocess.Popen[bytes]] = []
+        self._agents: list[LocalNode] = []
         self._before: list[Sequence[Told]] = []
 
     def agent(self, node: int) -> int:
-        return self._agents[node].pid
+        return self._agents[node].process.pid
 
     def start(self) -> None:
         if self._agents:
@@ -207,10 +205,10 @@ class LocalGang(DrillGang):
         self._agents = [self._start(node) for node in range(self.size.nodes)]
 
     def over(self) -> bool:
-        return all(agent.poll() is not None for agent in self._agents)
+        return all(agent.process.poll() is not None for agent in self._agents)
 
     def ended(self) -> bool:
-        return any(agent.poll() is not None for agent in self._agents)
+        return any(agent.process.poll() is not None for agent in self._agents)
 
     def told(self) -> Sequence[Sequence[Told]]:
         return [*self._before, self._newest()]
@@ -219,22 +217,12 @@ class LocalGang(DrillGang):
         super().kill()
         for agent in self._agents:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                agent.wait(SOON_SECONDS)
+                agent.process.wait(SOON_SECONDS)
 
     def _newest(self) -> Sequence[Told]:
-        return [self._told(node) for node in range(self.size.nodes)]
+        return [agent.told() for agent in self._agents]
 
-    def _told(self, node: int) -> Told:
-        file, code = self._file(node, "result.json"), self._agents[node].poll()
-        if file.exists():
-            return Told.model_validate_json(file.read_text())
-        if code is None:
-            return Told(error="it did not end")
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        said = self._file(node, "log").read_text(errors="replace").strip().splitlines()
-        return Told(error=f"its agent {how}" + (f": {said[-1]}" if said else ""), gone=code == -signal.SIGKILL)
-
-    def _start(self, node: int) -> "subprocess.Popen[bytes]":
+    def _start(self, node: int) -> LocalNode:
         data_id, fingerprint = self._data
         spec = Spec(
             config=self.config,
@@ -250,25 +238,10 @@ class LocalGang(DrillGang):
             attempt=self.attempt,
             notice_file=self.folder / f"notice-{node}",
         )
-        told, result = self._file(node, "spec.json"), self._file(node, "result.json")
-        told.parent.mkdir(parents=True, exist_ok=True)
-        told.write_text(spec.model_dump_json())
         temporary = self.temporary_folder(node)
         temporary.mkdir(exist_ok=True)
-        arguments = [str(told), str(result), str(os.getpid())]
-        words = [*self.fault.command(node), sys.executable, "-m", "convoy.drills.node", *arguments]
-        with open(self._file(node, "log"), "wb") as output:
-            return subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**self._environment(node), "TMPDIR": str(temporary)},
-                start_new_session=True,
-            )
-
-    def _file(self, node: int, name: str) -> Path:
-        return self.folder / "nodes" / f"{self.attempt}-{node}.{name}"
+        environment = {**self._environment(node), "TMPDIR": str(temporary)}
+        return start(spec, self.folder / "nodes" / f"{self.attempt}-{node}", environment, self.fault.command(node))
 
 
 def newest_of_name(pids: Iterable[int], name: str) -> int | None:

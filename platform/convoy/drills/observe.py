@@ -11,7 +11,6 @@ from functools import cached_property
 from convoy.checkpoint.format import Commit
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Expected, Fault
-from convoy.drills.node import Told
 from convoy.events.types import (
     AnyEvent,
     CheckpointFailed,
@@ -21,6 +20,7 @@ from convoy.events.types import (
     StepDone,
     WorkerExited,
 )
+from convoy.gang.local_node import Told
 from convoy.job.lineage import History
 from convoy.report.fold import fold
 from convoy.report.lineage import lineage, surviving
