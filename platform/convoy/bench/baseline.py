@@ -35,12 +35,13 @@ class Baseline:
         self.losses: list[float] = []
         self._config = config
         self._world_size = ranks.place.world_size
+        self._everyone = ranks.everyone
         model = hf_model(config, ranks.device)
         self.parameters = sum(p.numel() for p in model.parameters())
         self._model: nn.Module = model
         if self._world_size > 1:
             devices = [ranks.device] if ranks.device.type == "cuda" else None
-            self._model = DistributedDataParallel(model, device_ids=devices)
+            self._model = DistributedDataParallel(model, device_ids=devices, process_group=ranks.everyone)
         optimizer = config.optimizer
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=optimizer.lr, betas=optimizer.betas, eps=optimizer.eps,
@@ -52,9 +53,9 @@ class Baseline:
         config, done = self._config, len(self.losses)
         batches = next(self._batches)
         total = torch.zeros((), device=batches[0].tokens_bs.device)
-        weights = torch.tensor(float(sum(batch.weight for batch in batches)))
+        weights = torch.tensor(float(sum(batch.weight for batch in batches)), device=total.device)
         if self._world_size > 1:
-            dist.all_reduce(weights)
+            dist.all_reduce(weights, group=self._everyone)
         for batch in batches:
             logits_bsv = self._model(batch.tokens_bs).logits
             loss = F.cross_entropy(logits_bsv.flatten(0, 1), batch.targets_bs.flatten(), reduction="sum")
@@ -67,7 +68,7 @@ class Baseline:
         self._optimizer.step()
         self._optimizer.zero_grad()
         if self._world_size > 1:
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=self._everyone)
         self.losses.append(float(total) / float(weights))
 
     def parts(self) -> Mapping[str, float]:

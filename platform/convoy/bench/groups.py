@@ -19,6 +19,11 @@ class VariantSpec(Frozen):
     kind: Kind = "ours"
     changes: dict[str, Any] = {}
     """Keys of the run that differ from the group's, as a tree."""
+    ranks: int | None = Field(None, ge=1)
+    """How many of the gang's ranks train together, a divisor of all; None: all."""
+    at_once: bool = False
+    """All ranks are at work, in as many independent trainings of `ranks` as there are; else one of them, and the other
+    ranks wait."""
 
     def config(self, base: RunConfig) -> RunConfig:
         """Of this variant."""
@@ -36,5 +41,5 @@ class Group(Frozen):
     """Name of the variant that the others are compared with; None: they are not."""
     variants: tuple[VariantSpec, ...] = Field(min_length=1)
     run: RunConfig
-    """What they share; `cluster.nodes` is the size of the gang."""
+    """What they share; `cluster` says how large the gang is."""
     measure: MeasureConfig

@@ -17,7 +17,6 @@ class Ours:
     """Prefetched batches, the exchange of decisions, forward and backward, clipping, the update."""
 
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
-        """config: of this variant. data: the same for all variants of a group, so that all see the same tokens."""
         self.name = name
         self.losses: list[float] = []
         """Of all steps so far."""
@@ -31,6 +30,7 @@ class Ours:
             self._clock,
             clip_norm=config.train.clip_norm,
             seed=config.train.seed,
+            everyone=ranks.everyone,
         )
         self._batches = data.steps_from(0)
 

@@ -60,6 +60,7 @@ class _Cost:
 
     seconds: float
     cpu_seconds: float
+    network_bytes: float
 
 
 def measure(
@@ -68,18 +69,29 @@ def measure(
     device: torch.device,
     control: dist.ProcessGroup,
     passed: Callable[[], None] = lambda: None,
+    sent_bytes: Callable[[], float] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Measured]:
     """Warm each variant up, then let them take turns.
 
     control: gloo, over all ranks. passed: called after each step of warm-up and each block, on each rank: it goes on.
+    sent_bytes: what has been sent so far, as this rank is to tell it: 0 where another one of its host does; None: not
+    measured. tell: is told in a line how far it is.
     """
+    count = sent_bytes or _nothing
     found = {variant.name: Measured() for variant in variants}
-    steps = {v.name: _warm_up(v, found[v.name], plan, device, control, passed) for v in variants}
+    steps = {}
+    for variant in variants:
+        warm = found[variant.name]
+        steps[variant.name] = _warm_up(variant, warm, plan, device, control, passed, count)
+        tell(f"{variant.name}: {warm.warm_up_steps} steps of warm-up, {'steady' if warm.steady else 'not steady yet'}")
     for number in range(plan.rounds):
+        tell(f"round {number + 1} of {plan.rounds}")
         for variant in variants if number % 2 == 0 else reversed(variants):
             n = steps[variant.name]
-            block = _together(_block(variant, n, device, control), number, n, variant.parts(), control)
-            found[variant.name].blocks.append(block)
+            block = _together(_block(variant, n, device, control, count), number, n, variant.parts(), control)
+            sent = None if sent_bytes is None else block.network_bytes
+            found[variant.name].blocks.append(block.model_copy(update={"network_bytes": sent}))
             passed()
     return found
 
@@ -91,12 +103,13 @@ def _warm_up(
     device: torch.device,
     control: dist.ProcessGroup,
     passed: Callable[[], None],
+    count: Callable[[], float],
 ) -> int:
     """Steps until their times do not drift; how many of them make a block."""
     times: list[float] = []
     while not is_steady(times) and len(times) < plan.warm_up_most:
         # The slowest rank's time, on all ranks: they end at the same step.
-        slowest = torch.tensor(_block(variant, 1, device, control).seconds, dtype=torch.float64)
+        slowest = torch.tensor(_block(variant, 1, device, control, count).seconds, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
         times.append(float(slowest))
         passed()
@@ -105,23 +118,35 @@ def _warm_up(
     return max(plan.block_steps, math.ceil(plan.block_seconds / usual))
 
 
-def _block(variant: Variant, steps: int, device: torch.device, control: dist.ProcessGroup) -> _Cost:
+def _block(
+    variant: Variant, steps: int, device: torch.device, control: dist.ProcessGroup, count: Callable[[], float]
+) -> _Cost:
     _synchronize(device)
+    sent = count()
     dist.barrier(group=control)
     wall, cpu = time.perf_counter(), cpu_seconds()
     for _ in range(steps):
         variant.step()
     _synchronize(device)
-    return _Cost((time.perf_counter() - wall) / steps, max(0.0, cpu_seconds() - cpu) / steps)
+    seconds, spent = time.perf_counter() - wall, max(0.0, cpu_seconds() - cpu)
+    dist.barrier(group=control)  # what others send belongs to the block too
+    return _Cost(seconds / steps, spent / steps, (count() - sent) / steps)
 
 
 def _together(cost: _Cost, number: int, steps: int, parts: Mapping[str, float], control: dist.ProcessGroup) -> Block:
     """The gang's block: the slowest rank's time, all ranks' CPU time, rank 0's parts."""
     slowest = torch.tensor(cost.seconds, dtype=torch.float64)
-    spent = torch.tensor(cost.cpu_seconds, dtype=torch.float64)
+    sums = torch.tensor([cost.cpu_seconds, cost.network_bytes], dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
-    dist.all_reduce(spent, group=control)
-    return Block(number=number, steps=steps, seconds=float(slowest), cpu_seconds=float(spent), parts=dict(parts))
+    dist.all_reduce(sums, group=control)
+    return Block(
+        number=number,
+        steps=steps,
+        seconds=float(slowest),
+        cpu_seconds=float(sums[0]),
+        parts=dict(parts),
+        network_bytes=float(sums[1]),
+    )
 
 
 def cpu_seconds() -> float:
@@ -146,6 +171,16 @@ def _of_process(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return 0.0
+
+
+def host_sent_bytes(counters: Path = Path("/proc/net/dev")) -> float:
+    """What this host's interfaces have sent, the loopback's bytes included. Raises OSError where none are told."""
+    lines = [line.partition(":") for line in counters.read_text().splitlines()]
+    return float(sum(int(told.split()[8]) for _, colon, told in lines if colon))  # see proc(5): 8 columns are received
+
+
+def _nothing() -> float:
+    return 0.0
 
 
 def _synchronize(device: torch.device) -> None:

@@ -13,8 +13,8 @@ BASELINE = "baseline"
 OURS = "ours"
 
 
-def groups(config: BenchConfig, runs: dict[str, RunConfig]) -> Iterator[Group]:
-    """One for each model. runs: by the model's name."""
+def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: int) -> Iterator[Group]:
+    """One for each model. runs: by the model's name. ranks: of the gang, all of which take part."""
     for model, run in runs.items():
         yield Group(
             name=f"throughput-{model}",

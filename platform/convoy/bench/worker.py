@@ -6,8 +6,8 @@ All variants of the group are built side by side; rank 0 writes a file for each 
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from convoy import script
 from convoy.bench.baseline import Baseline
 from convoy.bench.groups import Group, VariantSpec
 from convoy.bench.ours import Ours
-from convoy.bench.rounds import Measured, Plan, measure
+from convoy.bench.rounds import Measured, Plan, host_sent_bytes, measure
+from convoy.bench.waiting import Waiting
+from convoy.bench.worlds import world_of
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
@@ -32,6 +34,9 @@ from convoy.training.measure import environment, measure_matmul
 from convoy.training.model import model_built
 from convoy.training.ranks import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
 
+Prepared = tuple[str, str]
+"""The data's id and fingerprint."""
+
 ENVIRONMENT = (
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_DISABLE",
     "NCCL_P2P_DISABLE", "NCCL_NET", "NCCL_SOCKET_IFNAME", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "GLOO_SOCKET_IFNAME",
@@ -41,16 +46,13 @@ ENVIRONMENT = (
 
 def main(group: Group, folder: Path) -> None:
     """Measure the group, and write what was measured."""
+    cores = sorted(os.sched_getaffinity(0))
     ranks = ranks_of_environment(group.run)
-    data = _data(group.run, ranks)
+    if group.measure.pin:  # the threads of torch are made later, and keep to it too
+        os.sched_setaffinity(0, share(cores, ranks.place.host_rank, ranks.place.host_ranks))
+    prepared = _prepared(group.run, ranks)
     with ExitStack() as stack:
-        variants: dict[str, Ours | Baseline] = {}
-        for spec in group.variants:
-            config = spec.config(group.run)
-            own = replace(ranks, mesh=build_mesh(config.parallel, ranks.device.type, ranks.place.world_size, 1))
-            kind: type[Ours | Baseline] = Ours if spec.kind == "ours" else Baseline
-            variant = kind(spec.name, config, own, data)
-            variants[spec.name] = stack.enter_context(closing(variant))
+        variants = [stack.enter_context(closing(_variant(spec, group, ranks, prepared))) for spec in group.variants]
         began, steps = datetime.now(UTC), iter(range(1, 10**9))
         plan = Plan(
             rounds=group.measure.rounds,
@@ -59,13 +61,35 @@ def main(group: Group, folder: Path) -> None:
             warm_up_most=group.measure.warm_up_most,
         )
         found = measure(
-            list(variants.values()), plan, ranks.device, ranks.control, lambda: script.progress(next(steps))
+            variants,
+            plan,
+            ranks.device,
+            ranks.control,
+            lambda: script.progress(next(steps)),
+            _sent_bytes(ranks),
+            lambda line: print(line, flush=True) if ranks.first else None,
         )
         rate = measure_matmul(ranks, group.run.train.param_dtype, 0.5)
         if ranks.first:
-            for spec in group.variants:
-                write_case(folder, _case(group, spec, variants[spec.name], found[spec.name], ranks, began, rate))
+            for spec, variant in zip(group.variants, variants, strict=True):
+                write_case(folder, _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rate))
     dist.destroy_process_group()
+
+
+def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> Ours | Baseline | Waiting:
+    config = spec.config(group.run)
+    world = world_of(ranks, spec.ranks or ranks.place.world_size, config.parallel)
+    if ranks.place.rank >= world.place.world_size and not spec.at_once:
+        return Waiting(spec.name)
+    kind: type[Ours | Baseline] = Ours if spec.kind == "ours" else Baseline
+    return kind(spec.name, config, world, Data(config, str(config.root), *prepared, world))
+
+
+def _sent_bytes(ranks: Ranks) -> Callable[[], float] | None:
+    """One rank of each host tells for all of it. GPUs talk past the kernel, which then cannot tell."""
+    if ranks.device.type == "cuda":
+        return None
+    return host_sent_bytes if ranks.place.host_rank == 0 else lambda: 0.0
 
 
 def ranks_of_environment(config: RunConfig) -> Ranks:
@@ -105,29 +129,39 @@ def _place(config: RunConfig) -> Place:
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
 
-def _data(config: RunConfig, ranks: Ranks) -> Data:
-    """Prepared by rank 0, for all of them."""
-    box: list[tuple[str, str]] = []
+def share(cores: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
+    """The cores of one of a host's ranks: neighbours, as many for each, at least one."""
+    each = max(1, len(cores) // ranks)
+    first = rank * each % len(cores)
+    return cores[first : first + each]
+
+
+def _prepared(config: RunConfig, ranks: Ranks) -> Prepared:
+    """By rank 0, for all of them."""
+    box: list[Prepared] = []
     if ranks.first:
         manifest = prepare(config.data, open_store(str(config.root)))
         box = [(manifest.id, fingerprint(manifest, config.data))]
     told = box or [("", "")]
     dist.broadcast_object_list(told, group=ranks.control, group_src=0)
-    return Data(config, str(config.root), *told[0], ranks)
+    return told[0]
 
 
 def _case(
     group: Group,
     spec: VariantSpec,
-    variant: Ours | Baseline,
+    variant: Ours | Baseline | Waiting,
     found: Measured,
     ranks: Ranks,
+    cores: int,
     began: datetime,
     matmul_tflops: float,
 ) -> Case:
     config = spec.config(group.run)
     told = environment(ranks, config.train.param_dtype, matmul_tflops)
     flops = model_built(config, torch.nn.Module()).flops_per_token
+    together = spec.ranks or ranks.place.world_size
+    jobs = ranks.place.world_size // together if spec.at_once else 1
     return Case(
         suite=group.suite,
         group=group.name,
@@ -135,15 +169,17 @@ def _case(
         baseline=None if spec.name == group.baseline else group.baseline,
         model=config.model.name,
         parameters=variant.parameters,
-        tokens_per_step=config.train.global_batch * config.data.sequence_length,
+        tokens_per_step=config.train.global_batch * config.data.sequence_length * jobs,
         flops_per_token=flops,
         config=config.model_dump(mode="json"),
         hardware=Hardware(
             device=told.device,
             nodes=ranks.place.nodes,
-            ranks=ranks.place.world_size,
+            ranks=together * jobs,
+            jobs=jobs,
             threads=told.threads,
-            cores=len(os.sched_getaffinity(0)),
+            cores=cores,
+            pinned=group.measure.pin,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             instance_type=config.cluster.instance_type,
             peak_tflops=told.peak_tflops,

@@ -1,17 +1,18 @@
 """What a benchmark measures."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from convoy.config.base import Frozen
-from convoy.config.run import RunConfig
+from convoy.config.errors import ConfigError, one_line
+from convoy.config.load import Tree, mapping, merged
 
 SuiteName = Literal["throughput", "scaling"]
 
 
 class MeasureConfig(Frozen):
-    """How much is measured of each case."""
+    """How much is measured of each case, and on which cores."""
 
     rounds: int = Field(20, ge=6)
     """Blocks of each case; in a round each case of a group has one."""
@@ -21,17 +22,32 @@ class MeasureConfig(Frozen):
     """And as many as fill so much time."""
     warm_up_most: int = Field(200, ge=16)
     """Steps after which warm-up ends though the times still drift; the result says so."""
+    pin: bool = True
+    """Each rank keeps to its own share of the host's cores."""
 
 
 class BenchConfig(Frozen):
-    """Everything a benchmark needs to know. `run` is what all cases share; each suite changes its own part of it."""
+    """Everything a benchmark needs to know."""
 
-    suites: tuple[SuiteName, ...] = ("throughput", "scaling")
+    suites: tuple[SuiteName, ...] = Field(("throughput", "scaling"), min_length=1)
     """What is measured."""
-    models: tuple[str, ...] = ("tiny",)
+    models: tuple[str, ...] = Field(("tiny",), min_length=1)
     """Presets of `configs/models/`."""
-    nodes: tuple[int, ...] = (1, 2)
-    """Sizes of the gang in the scaling suite; the largest one is that of the others."""
     measure: MeasureConfig = MeasureConfig()
-    run: RunConfig = RunConfig()
-    """The job that is measured: data, batch, cluster, optimizer."""
+    run: dict[str, Any] = {}
+    """The job that all cases share, as keys of `configs/train/`: each suite changes its own part of it."""
+    schedule: str | None = None
+    """When the flow runs by itself, in cron's five fields; where Argo Workflows has it."""
+
+
+def read_bench(text: str) -> Tree:
+    """The keys of a YAML file. Raises ConfigError."""
+    return mapping("the configuration", text)
+
+
+def resolve_bench(base: Tree, overrides: Tree) -> BenchConfig:
+    """The checked configuration: defaults, then `base`, then `overrides`. Raises ConfigError with one line."""
+    try:
+        return BenchConfig.model_validate(merged(base, overrides))
+    except ValidationError as error:
+        raise ConfigError(one_line(error, BenchConfig)) from None

@@ -18,7 +18,7 @@ Tree = dict[str, Any]
 
 def read_run(text: str) -> Tree:
     """The base configuration from the text of a YAML file; presets are filled in, nothing is checked yet."""
-    return with_preset(_mapping("the configuration", text))
+    return with_preset(mapping("the configuration", text))
 
 
 def read_overrides(text: str) -> Tree:
@@ -121,12 +121,13 @@ def _read_preset(name: str) -> Tree:
     if name not in known:
         raise ConfigError(f"model = {name}: no such preset in {folder}; {nearest(name, known)}")
     file = folder / f"{name}.yaml"
-    preset = {"name": name, **_mapping(str(file), file.read_text())}
+    preset = {"name": name, **mapping(str(file), file.read_text())}
     # In full, so that nothing of the model it is laid over shines through.
     return preset if "build" in preset else {**TransformerConfig().model_dump(mode="json"), **preset}
 
 
-def _mapping(what: str, text: str) -> Tree:
+def mapping(what: str, text: str) -> Tree:
+    """The tree that a YAML text holds; empty for an empty one. Raises ConfigError, which names `what`."""
     try:
         tree = parse_yaml(text)
     except YamlError as error:

@@ -10,6 +10,7 @@ from metaflow._vendor import click
 from metaflow.exception import MetaflowNotFound
 from metaflow.util import get_latest_run_id
 
+from convoy.config.bench import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
 from convoy.config.run import RunConfig
@@ -18,7 +19,8 @@ from convoy.launch.describe import describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
 from convoy.launch.parse import say_and_exit
 from convoy.launch.preflight import check_job_is_free, named_job, notice_line, on_this_host, preflight
-from convoy.launch.support import check_cluster
+from convoy.launch.shares import Share, check_fits, described, shares_of
+from convoy.launch.support import check, check_cluster
 
 GANG = "convoy_gang"
 """The decorator of the steps that the gang's machines are for."""
@@ -50,7 +52,30 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
                 _check(command, config)
         except ConfigError as error:
             say_and_exit(error)
-        _add_decorators(mutable_flow, config)
+        add_decorators(mutable_flow, config)
+
+
+class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
+    """Class decorator of a flow with Configs `bench` and `set` and Parameter `dry-run`: as `convoy_flow`, for what
+    `configs/bench/` configures. Gives the flow its schedule."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        name_user()
+        use_this_interpreter()
+        super().__init__(*args, **kwargs)
+
+    def mutate(self, mutable_flow: Any) -> None:
+        command = click.get_current_context()
+        try:
+            config = bench_config(dict(mutable_flow.configs))
+            shares = shares_of(config)
+            if command.info_name in _LAUNCHES:
+                _check_bench(command, config, shares)
+        except ConfigError as error:
+            say_and_exit(error)
+        add_decorators(mutable_flow, shares[0].groups[0].run)
+        if config.schedule is not None:
+            mutable_flow.add_decorator("schedule", deco_kwargs={"cron": config.schedule})
 
 
 class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
@@ -82,6 +107,23 @@ def flow_config(configs: dict[str, Any]) -> RunConfig:
     return on_this_host(resolve(_plain(configs["run"]), _plain(configs["set"])), local_gpus())
 
 
+def bench_config(configs: dict[str, Any]) -> BenchConfig:
+    """The checked configuration of a benchmark flow, from the values of its Configs `bench` and `set`. Raises
+    ConfigError."""
+    return resolve_bench(_plain(configs["bench"]), _plain(configs["set"]))
+
+
+def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None:
+    for share in shares:
+        for group in share.groups:
+            check(group.run, _datastore(command), local_gpus())
+    check_fits(shares)
+    if command.params.get("dry_run"):
+        print(json.dumps(config.model_dump(mode="json"), indent=2))
+        print(*(line for share in shares for line in described(share)), sep="\n", file=sys.stderr)
+        raise SystemExit(0)
+
+
 def _check(command: Any, config: RunConfig) -> None:
     options = command.params
     job = named_job(options.get("job"), options.get("tags") or ())
@@ -110,7 +152,8 @@ def _check_resume(command: Any, config: RunConfig) -> None:
         check_job_is_free(config, start["job"].data)
 
 
-def _add_decorators(mutable_flow: Any, config: RunConfig) -> None:
+def add_decorators(mutable_flow: Any, config: RunConfig) -> None:
+    """Those that `cluster:` asks for."""
     wanted = step_decorators(config)
     for name, step in mutable_flow.steps:
         if name in _NEVER_REMOTE:

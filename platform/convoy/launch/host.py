@@ -4,6 +4,7 @@ import getpass
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,16 @@ def local_gpus() -> int:
     if visible is not None:
         return len([d for d in visible.split(",") if d.strip() not in ("", "-1")])
     return len([d for d in Path("/dev").glob("nvidia[0-9]*") if d.name[6:].isdigit()])
+
+
+def gpu_memory_bytes() -> int | None:
+    """Of the smallest of this host's GPUs, as the driver tells it; None: it does not."""
+    asked = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout
+        return min(int(line) for line in answer.splitlines()) * 2**20
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
 
 
 def check_interpreter() -> None:

@@ -40,6 +40,24 @@ def _words(text: str) -> str:
     return " ".join(shlex.quote(f"{key}={json.dumps(value)}") for key, value in pairs)
 
 
+def parse_bench(text: str) -> dict[str, Any]:
+    """The configuration of a benchmark as plain JSON. Ends the process with exit code 2 if it is not YAML."""
+    from convoy.config.bench import read_bench
+
+    try:
+        return read_bench(text)
+    except ConfigError as error:
+        say_and_exit(error)
+
+
+def parse_bench_overrides(text: str) -> dict[str, Any]:
+    """`key=value` words for a benchmark, as `parse_overrides` takes them."""
+    try:
+        return read_overrides(_words(text) if text.lstrip().startswith("{") else text)
+    except ConfigError as error:
+        say_and_exit(error)
+
+
 def say_and_exit(error: ConfigError) -> NoReturn:
     """One line on stderr, exit code 2: nothing has started."""
     print(f"convoy: {error}", file=sys.stderr)

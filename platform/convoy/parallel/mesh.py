@@ -6,14 +6,24 @@ from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 
 
-def build_mesh(config: ParallelConfig, device_type: str, world_size: int, ranks_per_node: int) -> DeviceMesh:
+def build_mesh(
+    config: ParallelConfig, device_type: str, world_size: int, ranks_per_node: int, worlds: int = 1
+) -> DeviceMesh:
     """A mesh over all ranks: `("shard",)` for fsdp, `("replicate", "shard")` for hsdp.
 
-    Raises ConfigError if the sharding groups do not divide the world.
+    worlds: how many trainings of `world_size` ranks there are side by side, the first ranks in the first one; each rank
+    gets the mesh of its own. Raises ConfigError if the sharding groups do not divide the world.
     """
+    shape, names = _shape(config, world_size, ranks_per_node)
+    if worlds == 1:
+        return init_device_mesh(device_type, shape, mesh_dim_names=names)
+    return init_device_mesh(device_type, (worlds, *shape), mesh_dim_names=("world", *names))[names]
+
+
+def _shape(config: ParallelConfig, world_size: int, ranks_per_node: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
     if config.strategy == "fsdp":
-        return init_device_mesh(device_type, (world_size,), mesh_dim_names=("shard",))
+        return (world_size,), ("shard",)
     size = config.shard_size or ranks_per_node
     if world_size % size:
         raise ConfigError(f"parallel.shard_size = {size}: must divide the number of ranks, {world_size}")
-    return init_device_mesh(device_type, (world_size // size, size), mesh_dim_names=("replicate", "shard"))
+    return (world_size // size, size), ("replicate", "shard")

@@ -28,7 +28,9 @@ class Block(Fact):
     cpu_seconds: float = Field(ge=0)
     """CPU time of a step: of all threads of all ranks together."""
     parts: dict[str, float] = {}
-    """Seconds of a step by part, such as forward: rank 0's."""
+    """Seconds of a step by part, such as forward: rank 0's, of the block's last step."""
+    network_bytes: float | None = None
+    """What the gang's hosts sent for a step, over all their interfaces; None: not measured, as where GPUs talk."""
 
 
 class Hardware(Fact):
@@ -38,10 +40,15 @@ class Hardware(Fact):
     """Name of the GPU as CUDA reports it, or the CPU's model name."""
     nodes: int = Field(ge=1)
     ranks: int = Field(ge=1)
+    """That were at work: all together in `jobs` trainings."""
+    jobs: int = Field(1, ge=1)
+    """Independent trainings that ran at once, of equally many ranks."""
     threads: int = Field(ge=1)
     """Intra-op CPU threads of a rank."""
     cores: int = Field(ge=1)
     """Of a host, that its processes may use."""
+    pinned: bool = False
+    """Each rank keeps to its own share of them."""
     memory_bytes: int = Field(ge=0)
     """Of a host; 0: not known."""
     instance_type: str | None = None
@@ -82,7 +89,7 @@ class Case(Fact):
     model: str
     parameters: int = Field(ge=0)
     tokens_per_step: int = Field(ge=0)
-    """Of all ranks together."""
+    """Of all ranks together, and of all jobs."""
     flops_per_token: float | None = None
     """Forward and backward without recomputation; None: not known."""
     config: dict[str, Any]

@@ -16,7 +16,7 @@ class ResultUnreadableError(Exception):
 def write_case(folder: Path, case: Case) -> Path:
     """Write it, whole or not at all, and give its path. The folder is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_file_name(case.key)}.json"
+    path = folder / f"{file_name(case.key)}.json"
     beside = path.with_suffix(f".{os.getpid()}.new")
     beside.write_text(case.model_dump_json(indent=1) + "\n")
     beside.replace(path)
@@ -46,5 +46,6 @@ def read_cases(folder: Path) -> list[Case]:
     return sorted((read_case(path) for path in paths), key=lambda case: case.key)
 
 
-def _file_name(key: str) -> str:
+def file_name(key: str) -> str:
+    """The key with signs that every file system takes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", key)

@@ -17,12 +17,14 @@ def fingerprint(case: Case) -> str:
         "suite": case.suite,
         "name": case.name,
         "model": case.model,
-        "config": case.config,
+        "config": _compared(case.config),
         "device": hardware.device,
         "nodes": hardware.nodes,
         "ranks": hardware.ranks,
+        "jobs": hardware.jobs,
         "threads": hardware.threads,
         "cores": hardware.cores,
+        "pinned": hardware.pinned,
         "instance_type": hardware.instance_type,
         "versions": {name: case.provenance.versions.get(name) for name in MAJOR_VERSIONS},
         "environment": case.provenance.environment,
@@ -43,7 +45,7 @@ def differences(first: Case, second: Case) -> list[str]:
             for name in MAJOR_VERSIONS
         ),
         *_of_mapping("environment", first.provenance.environment, second.provenance.environment),
-        *_of_mapping("config", _flat(first.config), _flat(second.config)),
+        *_of_mapping("config", _flat(_compared(first.config)), _flat(_compared(second.config))),
     ]
     for what, one, other in pairs:
         if one != other:
@@ -51,7 +53,12 @@ def differences(first: Case, second: Case) -> list[str]:
     return found
 
 
-_HARDWARE = ("device", "nodes", "ranks", "threads", "cores", "instance_type")
+def _compared(config: Mapping[str, object]) -> dict[str, object]:
+    """Without where jobs are kept: that changes from host to host, and no figure with it."""
+    return {key: value for key, value in config.items() if key != "root"}
+
+
+_HARDWARE = ("device", "nodes", "ranks", "jobs", "threads", "cores", "pinned", "instance_type")
 
 
 def _of_mapping(

@@ -33,6 +33,9 @@ class Ranks:
     saving: dist.ProcessGroup
     """gloo, over all ranks: for saves and restores, whose ranks may wait long for one with a slow store."""
 
+    everyone: dist.ProcessGroup | None = None
+    """All ranks, for training traffic; None: the default group."""
+
     @property
     def first(self) -> bool:
         return self.place.rank == 0

@@ -62,7 +62,9 @@ class Stepper:
         *,
         clip_norm: float | None,
         seed: int,
+        everyone: dist.ProcessGroup | None = None,
     ) -> None:
+        """everyone: the ranks that train together; None: the default group."""
         self._model = model
         self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
         self._optimizer = optimizer
@@ -70,7 +72,8 @@ class Stepper:
         self._clock = clock
         self._clip_norm = clip_norm
         self._seed = seed
-        self._world_size = dist.get_world_size()
+        self._everyone = everyone
+        self._world_size = dist.get_world_size(everyone)
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
     def __call__(
@@ -92,7 +95,7 @@ class Stepper:
             (batch_loss * (self._world_size / max(1, agreed.tokens))).backward()
             self._clock.mark("backward")
         assert agreed is not None
-        reduction = dist.all_reduce(loss_sum, async_op=True)
+        reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
         norm = self._grad_norm()
         reduction.wait()
         loss = float(loss_sum) / max(1, agreed.tokens)

@@ -1,0 +1,82 @@
+"""Run suites of benchmarks on this host, without Metaflow: a JSON file for each case.
+
+    python benchmarks/run_benchmarks.py --output-dir results/
+    python benchmarks/run_benchmarks.py --model gpt-7b --nodes 4 --batch-size 64 --sequence-length 2048 \\
+        --iterations 1000 --output-dir results/
+
+What is not given is as in `configs/bench/default.yaml`, or in the file of `--config`. Cases of a group take turns in
+one gang; `generate_report.py` makes a report of the folder. docs/benchmarks.md says how to read it.
+"""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from convoy.config.bench import read_bench, resolve_bench
+from convoy.config.errors import ConfigError
+from convoy.config.load import configs_folder, merged, read_overrides
+
+ENOUGH_ROUNDS = 20
+
+
+@click.command()
+@click.option("--output-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the results.")
+@click.option("--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="As YAML.")
+@click.option("--suite", "suites", multiple=True, help="throughput or scaling; may be given again.")
+@click.option("--model", "models", multiple=True, help="A preset of configs/models/; may be given again.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Processes that stand for nodes, on this host.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Sequences of a step over all ranks.")
+@click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens of a sequence.")
+@click.option("--iterations", type=click.IntRange(min=6), help="Measured steps of each case.")
+@click.option("--set", "words", default="", help="key=value words laid on all this, e.g. run.train.compile=true.")
+def main(output_dir: Path, file: Path | None, words: str, **options: Any) -> None:
+    """Measure, and write what was measured."""
+    from convoy.launch.bench_here import run_here
+
+    try:
+        base = read_bench((file or configs_folder() / "bench" / "default.yaml").read_text())
+        config = resolve_bench(merged(base, given(**options)), read_overrides(words))
+        ran = run_here(config, output_dir, lambda line: click.echo(line, err=True))
+    except ConfigError as error:
+        click.echo(f"run_benchmarks: {error}", err=True)
+        sys.exit(2)
+    failed = [each.group.name for each in ran if each.failure]
+    click.echo(f"{sum(len(each.cases) for each in ran)} cases are in {output_dir}")
+    if failed:
+        click.echo(f"failed: {', '.join(failed)}", err=True)
+        sys.exit(1)
+
+
+def given(
+    suites: tuple[str, ...],
+    models: tuple[str, ...],
+    nodes: int | None,
+    batch_size: int | None,
+    sequence_length: int | None,
+    iterations: int | None,
+) -> dict[str, Any]:
+    """What the options ask for, as keys of a benchmark's configuration."""
+    tree: dict[str, Any] = {}
+    if suites:
+        tree["suites"] = list(suites)
+    if models:
+        tree["models"] = list(models)
+    run: dict[str, Any] = {}
+    if nodes is not None:
+        run["cluster"] = {"nodes": nodes}
+    if batch_size is not None:
+        run["train"] = {"global_batch": batch_size}
+    if sequence_length is not None:
+        run["data"] = {"sequence_length": sequence_length}
+    if iterations is not None:
+        rounds = min(ENOUGH_ROUNDS, iterations)
+        # So many steps, however long they take.
+        tree["measure"] = {"rounds": rounds, "block_steps": math.ceil(iterations / rounds), "block_seconds": 1e-9}
+    return {**tree, **({"run": run} if run else {})}
+
+
+if __name__ == "__main__":
+    main()

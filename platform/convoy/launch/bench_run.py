@@ -1,0 +1,129 @@
+"""Groups of a benchmark, one after the other, each a supervised gang; without Metaflow on this host, or in a step."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from convoy.bench.groups import Group, VariantSpec
+from convoy.config.run import RunConfig
+from convoy.gang import local_node
+from convoy.gang.assignment import Script
+from convoy.launch.gang_step import GangFailedError
+from convoy.results.case import Case, Hardware, Provenance
+from convoy.results.files import read_cases
+
+WORKER = "convoy.bench.worker"
+
+HANG_SECONDS = 600.0
+"""A block, or a step of warm-up that compiles, may take so long."""
+
+LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A group that was run."""
+
+    group: Group
+    cases: tuple[Case, ...]
+    began: float
+    """Wall time, as `ended`."""
+    ended: float
+    failure: str = ""
+    """Why there are no figures; empty: there are."""
+
+
+def run_groups(
+    groups: Sequence[Group], run_gang: Callable[[Group, Script], None], say: Callable[[str], None]
+) -> Iterator[Ran]:
+    """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running.
+
+    Of several nodes each does this alike; cases are those of the node whose rank wrote them, and none on the others.
+    """
+    for number, group in enumerate(groups, 1):
+        say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in group.variants)}")
+        began = time.time()
+        with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
+            folder, told = Path(name) / "cases", Path(name) / "group.json"
+            told.write_text(group.model_dump_json())
+            script = Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS)
+            failure = ""
+            try:
+                run_gang(group, script)
+            except GangFailedError as error:
+                failure = str(error)
+                say(f"{group.name}: {failure}")
+            cases = read_cases(folder) if folder.is_dir() else []
+        if failure:
+            cases = [failed_case(group, spec, failure) for spec in group.variants]
+        yield Ran(group, tuple(cases), began, time.time(), failure)
+
+
+def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:
+    """Runs a group's gang on this host: a process for each node."""
+
+    def run(group: Group, script: Script) -> None:
+        with tempfile.TemporaryDirectory(prefix="convoy-gang-") as name:
+            processes = [
+                local_node.start(
+                    local_node.Spec(
+                        config=named(group),
+                        job=f"{job}-{group.name}",
+                        root=str(group.run.root),
+                        data_id="",
+                        fingerprint="script",
+                        index=index,
+                        nodes=nodes,
+                        nproc=nproc,
+                        run=job,
+                        attempt=0,
+                        script=script,
+                    ),
+                    Path(name) / str(index),
+                    {**os.environ, "PYTHONUNBUFFERED": "1"},
+                )
+                for index in range(nodes)
+            ]
+            while any(node.process.poll() is None for node in processes):
+                time.sleep(LOOK_SECONDS)
+            _check([node.told() for node in processes])
+
+    return run
+
+
+def named(group: Group) -> RunConfig:
+    """The group's run under the group's name, by which its job is shown."""
+    return group.run.model_copy(update={"model": group.run.model.model_copy(update={"name": group.name})})
+
+
+def failed_case(group: Group, spec: VariantSpec, reason: str) -> Case:
+    """Stands for one that has no figures."""
+    config = spec.config(group.run)
+    first = next(iter(reason.strip().splitlines()), "")
+    return Case(
+        suite=group.suite,
+        group=group.name,
+        name=spec.name,
+        baseline=None if spec.name == group.baseline else group.baseline,
+        status="failed",
+        reason=first,
+        model=config.model.name,
+        parameters=0,
+        tokens_per_step=config.train.global_batch * config.data.sequence_length,
+        config=config.model_dump(mode="json"),
+        hardware=Hardware(device="", nodes=config.cluster.nodes, ranks=1, threads=1, cores=1, memory_bytes=0),
+        provenance=Provenance(measured=datetime.now(UTC), commit="", versions={}, environment={}),
+    )
+
+
+def _check(told: Sequence[local_node.Told]) -> None:
+    """Raise GangFailedError with the first cause, which node 0 knows before all others."""
+    for each in told:
+        if each.outcome is None:
+            raise GangFailedError(each.error)
+        if each.outcome.outcome != "finished":
+            raise GangFailedError(each.outcome.message or each.outcome.outcome)

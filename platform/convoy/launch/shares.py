@@ -1,0 +1,64 @@
+"""How a benchmark's gangs are spread: a share is what one task of the flow runs, its gangs one after the other.
+
+What is compared is in one gang, and so in one share. On this host there is one share, so that no two gangs are at work
+at once; elsewhere each gang has machines of its own.
+"""
+
+from collections.abc import Iterator
+
+from convoy.bench.fit import check_memory
+from convoy.bench.groups import Group
+from convoy.bench.plan import plan, run_of
+from convoy.catalog.instances import instance
+from convoy.config.base import Frozen
+from convoy.config.bench import BenchConfig
+from convoy.launch.host import gpu_memory_bytes, local_gpus
+from convoy.launch.preflight import on_this_host
+from convoy.launch.sizing import MIB, host_memory_mib, memory_mib
+from convoy.launch.support import check_ranks, world
+
+
+class Share(Frozen):
+    """Gangs of the same size."""
+
+    nodes: int
+    groups: tuple[Group, ...]
+
+
+def shares_of(config: BenchConfig) -> list[Share]:
+    """All of a benchmark. Raises ConfigError."""
+    runs = {model: on_this_host(run_of(config, model), local_gpus()) for model in config.models}
+    first = next(iter(runs.values()))
+    ranks = world(first, local_gpus())
+    groups = plan(config, runs, ranks.size)
+    for group in groups:
+        check_ranks(group.run, ranks)
+    if first.cluster.backend == "local":
+        return [Share(nodes=ranks.nodes, groups=tuple(groups))]
+    return [Share(nodes=ranks.nodes, groups=(group,)) for group in groups]
+
+
+def check_fits(shares: list[Share]) -> None:
+    """Raise ConfigError for a group whose cases need more memory than its gang has."""
+    for share in shares:
+        for group in share.groups:
+            ranks = world(group.run, local_gpus()).size
+            check_memory(group, ranks, _memory_bytes(group, ranks))
+
+
+def described(share: Share) -> Iterator[str]:
+    """What would run, a line for each gang."""
+    for group in share.groups:
+        yield f"{group.name}: {world(group.run, local_gpus())} ranks: {', '.join(spec.name for spec in group.variants)}"
+
+
+def _memory_bytes(group: Group, ranks: int) -> int | None:
+    """Of all devices of the gang; None: not known."""
+    cluster = group.run.cluster
+    if cluster.backend != "local" and cluster.instance_type is not None:
+        machine = instance(cluster.instance_type)
+        return (machine.gpu.memory_mib * ranks if machine.gpu.count else memory_mib(machine) * cluster.nodes) * MIB
+    if not local_gpus():
+        return host_memory_mib() * MIB
+    smallest = gpu_memory_bytes()
+    return None if smallest is None else smallest * ranks

@@ -1,0 +1,113 @@
+"""Groups on real gangs of this host: what is measured, what is written, and what is told of a gang that fails."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.scaling import variants_of
+from convoy.launch.bench_run import Ran, gang_here, run_groups
+from convoy.results.case import Case
+from convoy.results.figures import losses_agree, speedup, tokens_per_second
+from tests.bench.benches import a_group
+
+SEQUENCE = 16
+
+
+def ran(groups: Sequence[Group], nodes: int) -> list[Ran]:
+    lines: list[str] = []
+    return list(run_groups(groups, gang_here("bench", nodes, 1), lines.append))
+
+
+@pytest.fixture(scope="module")
+def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    """The baseline, ours, and one technique, on two nodes."""
+    variants = (
+        VariantSpec(name="ours"),
+        VariantSpec(name="baseline", kind="baseline"),
+        VariantSpec(name="micro batch 1", changes={"train": {"micro_batch": 1}}),
+    )
+    (found,) = ran([a_group(str(tmp_path_factory.mktemp("root")), *variants, nodes=2)], nodes=2)
+    assert found.failure == ""
+    return {case.name: case for case in found.cases}
+
+
+def test_every_case_has_its_blocks_and_its_losses(throughput: dict[str, Case]) -> None:
+    assert list(throughput) == ["baseline", "micro batch 1", "ours"]
+    for case in throughput.values():
+        assert [block.number for block in case.blocks] == list(range(6))
+        assert case.warm_up_steps == 16
+        assert case.tokens_per_step == case.config["train"]["global_batch"] * case.config["data"]["sequence_length"]
+        assert losses_agree(case, throughput["ours"], 1e-3)
+        rate = tokens_per_second(case)
+        assert rate is not None
+        assert rate.low <= rate.estimate <= rate.high
+    assert throughput["baseline"].parameters == throughput["ours"].parameters > 0
+    assert throughput["micro batch 1"].config["train"]["micro_batch"] == 1
+    assert speedup(throughput["baseline"], throughput["ours"]).n == 6
+
+
+def test_parts_make_up_a_step_and_two_ranks_send_gradients(throughput: dict[str, Case]) -> None:
+    ours = throughput["ours"]
+    for block in ours.blocks:
+        assert set(block.parts) == {"data", "forward", "exchange", "backward", "optimizer"}
+        assert sum(block.parts.values()) > 0
+        assert block.network_bytes is not None
+        assert block.network_bytes > 4 * ours.parameters  # each rank sends half of the gradient, and half the weights
+
+
+def test_where_it_was_measured_is_in_it(throughput: dict[str, Case]) -> None:
+    case = throughput["ours"]
+    assert (case.hardware.nodes, case.hardware.ranks, case.hardware.jobs) == (2, 2, 1)
+    assert case.hardware.pinned
+    assert case.hardware.cores == len(os.sched_getaffinity(0))
+    assert case.hardware.matmul_tflops is not None
+    assert case.hardware.peak_tflops is None
+    assert case.flops_per_token is not None
+    assert {"convoy", "python", "torch"} <= case.provenance.versions.keys()
+
+
+@pytest.fixture(scope="module")
+def scaling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    variants = tuple(variants_of(global_batch=4, ranks=2))
+    (found,) = ran([a_group(str(tmp_path_factory.mktemp("root")), *variants, nodes=2, suite="scaling")], nodes=2)
+    assert found.failure == ""
+    return {case.name: case for case in found.cases}
+
+
+def test_one_rank_trains_while_the_other_waits(scaling: dict[str, Case]) -> None:
+    assert set(scaling) == {"1 rank", "2 ranks", "2 jobs of 1 rank", "1 rank, whole batch"}
+    tokens = {name: case.tokens_per_step // SEQUENCE for name, case in scaling.items()}
+    assert tokens == {"1 rank": 2, "2 ranks": 4, "2 jobs of 1 rank": 4, "1 rank, whole batch": 4}
+    told = {name: (case.hardware.ranks, case.hardware.jobs) for name, case in scaling.items()}
+    assert told == {"1 rank": (1, 1), "2 ranks": (2, 1), "2 jobs of 1 rank": (2, 2), "1 rank, whole batch": (1, 1)}
+    assert all(len(case.blocks) == 6 for case in scaling.values())
+
+
+def test_the_same_batch_gives_the_same_losses_on_any_number_of_ranks(scaling: dict[str, Case]) -> None:
+    assert losses_agree(scaling["2 ranks"], scaling["1 rank, whole batch"], 1e-4)
+    assert not losses_agree(scaling["2 ranks"], scaling["1 rank"], 1e-4)
+
+
+def test_only_ranks_that_train_together_talk(scaling: dict[str, Case]) -> None:
+    def sent(name: str) -> float:
+        return min(block.network_bytes or 0.0 for block in scaling[name].blocks)
+
+    assert sent("2 ranks") > 4 * scaling["2 ranks"].parameters
+    assert sent("1 rank") < sent("2 ranks") / 4
+    assert sent("2 jobs of 1 rank") < sent("2 ranks") / 4
+
+
+def test_groups_run_one_after_the_other_and_a_failure_is_told(tmp_path: Path) -> None:
+    good = a_group(str(tmp_path / "root"), VariantSpec(name="ours"))
+    # Three ranks of a gang of one cannot be.
+    bad = good.model_copy(update={"name": "bad", "variants": (VariantSpec(name="three", ranks=3),), "baseline": None})
+    first, second = ran([bad, good], nodes=1)
+    assert first.began < first.ended <= second.began < second.ended
+    assert "ranks = 3: must divide the ranks of the gang, 1" in first.failure
+    (case,) = first.cases
+    assert (case.status, case.name, case.blocks) == ("failed", "three", ())
+    assert "ranks = 3" in case.reason
+    assert [case.status for case in second.cases] == ["measured"]

@@ -1,0 +1,124 @@
+"""From a configuration to groups: which cases there are, and what each changes."""
+
+import pytest
+
+from convoy.bench.fit import check_memory, state_bytes
+from convoy.bench.groups import VariantSpec
+from convoy.bench.plan import ENDLESS, plan, run_of
+from convoy.bench.scaling import variants_of
+from convoy.bench.throughput import techniques
+from convoy.config.bench import BenchConfig, read_bench, resolve_bench
+from convoy.config.errors import ConfigError
+from convoy.config.load import configs_folder
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+
+
+def planned(config: BenchConfig, ranks: int) -> list[str]:
+    runs = {model: run_of(config, model) for model in config.models}
+    return [group.name for group in plan(config, runs, ranks)]
+
+
+def test_the_default_benchmark_is_what_its_file_says() -> None:
+    text = (configs_folder() / "bench" / "default.yaml").read_text()
+    assert planned(resolve_bench(read_bench(text), {}), 2) == ["throughput-tiny", "scaling-tiny"]
+
+
+def test_a_gang_of_one_rank_does_not_scale() -> None:
+    assert planned(BenchConfig(), 1) == ["throughput-tiny"]
+
+
+def test_each_model_has_groups_of_its_own() -> None:
+    config = BenchConfig(suites=("throughput",), models=("tiny", "gpt2-124m"), run={"train": {"global_batch": 4}})
+    runs = {model: run_of(config, model) for model in config.models}
+    assert planned(config, 1) == ["throughput-tiny", "throughput-gpt2-124m"]
+    assert [run.model.name for run in runs.values()] == ["tiny", "gpt2-124m"]
+    assert {(run.train.global_batch, run.train.steps) for run in runs.values()} == {(4, ENDLESS)}
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ({"suites": ["throughputs"]}, "suites"),
+        ({"rounds": 3}, "rounds"),
+        ({"measure": {"rounds": 3}}, "measure.rounds = 3"),
+        ({"models": []}, "models"),
+    ],
+)
+def test_a_bad_key_is_one_line(tree: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve_bench(tree, {})
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("run", "told"), [({"trains": {}}, "trains"), ({"train": {"seed": "x"}}, "train.seed = x")])
+def test_a_bad_key_of_the_run_is_one_line(run: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        run_of(BenchConfig(run=run), "tiny")
+
+
+def test_a_model_that_is_no_preset_is_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean tiny"):
+        run_of(BenchConfig(models=("tinny",)), "tinny")
+
+
+def test_a_technique_differs_from_ours_in_one_key() -> None:
+    run = RunConfig()
+    plain = run.model_dump(mode="json")
+    specs = list(techniques(run))
+    assert len({spec.name for spec in specs}) == len(specs) >= 5
+    for spec in specs:
+        other = spec.config(run).model_dump(mode="json")
+        sections = [name for name, keys in plain.items() if isinstance(keys, dict)]
+        changed = [f"{name}.{key}" for name in sections for key in plain[name] if plain[name][key] != other[name][key]]
+        assert len(changed) == 1, (spec.name, changed)
+
+
+def test_weak_scaling_grows_with_the_ranks_and_strong_does_not() -> None:
+    found = {spec.name: spec for spec in variants_of(global_batch=10, ranks=4)}
+    batches = {name: spec.changes["train"]["global_batch"] for name, spec in found.items()}
+    assert batches == {
+        "1 rank": 2, "2 ranks": 4, "4 ranks": 8, "4 jobs of 1 rank": 2, "1 rank, whole batch": 8,
+        "2 ranks, whole batch": 8,
+    }  # fmt: skip
+    assert {name: spec.ranks for name, spec in found.items()} == {
+        "1 rank": 1, "2 ranks": 2, "4 ranks": 4, "4 jobs of 1 rank": 1, "1 rank, whole batch": 1,
+        "2 ranks, whole batch": 2,
+    }  # fmt: skip
+    assert [name for name, spec in found.items() if spec.at_once] == ["4 jobs of 1 rank"]
+
+
+@pytest.mark.parametrize(("ranks", "sizes"), [(6, [1, 2, 6]), (3, [1, 3]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 12])])
+def test_sizes_divide_the_gang(ranks: int, sizes: list[int]) -> None:
+    weak = [spec.ranks for spec in variants_of(64, ranks) if not spec.at_once and "whole" not in spec.name]
+    assert weak == sizes
+
+
+def test_the_state_of_a_case_is_counted_by_how_often_it_is_there() -> None:
+    run = RunConfig()
+    once = 16 * parameter_count(run.model)  # type: ignore[arg-type]
+    assert state_bytes(VariantSpec(name="ours"), run, 4) == once
+    assert state_bytes(VariantSpec(name="baseline", kind="baseline"), run, 4) == 4 * once
+    assert state_bytes(VariantSpec(name="jobs", ranks=1, at_once=True), run, 4) == 4 * once
+    assert state_bytes(VariantSpec(name="alone", ranks=1), run, 4) == once
+
+
+def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
+    config = BenchConfig(suites=("throughput",), models=("gpt-7b",))
+    (group,) = plan(config, {"gpt-7b": run_of(config, "gpt-7b")}, 4)
+    with pytest.raises(ConfigError) as refused:
+        check_memory(group, 4, 24 * 2**30)
+    assert str(refused.value).startswith("model = gpt-7b: a case of throughput-gpt-7b needs at least ")
+    assert "24.0 GiB" in str(refused.value)
+    check_memory(group, 4, None)
+    check_memory(group, 4, 10**15)
+
+
+def test_cases_that_only_together_do_not_fit_are_told_so() -> None:
+    config = BenchConfig(suites=("throughput",))
+    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, 1)
+    one = state_bytes(group.variants[0], group.run, 1)
+    assert one is not None
+    with pytest.raises(ConfigError, match=rf"the {len(group.variants)} cases of throughput-tiny need"):
+        check_memory(group, 1, 2 * one)
