@@ -77,6 +77,16 @@ def answered(change: Callable[[Aws], None] = lambda _: None) -> Aws:
     return aws
 
 
+def refused() -> Aws:
+    """Who asks may ask for nothing."""
+    aws = Aws()
+    pricing, ec2 = aws.stubs
+    pricing.add_client_error("get_products", "UnauthorizedOperation", "not allowed")
+    for operation in ("describe_spot_price_history", "describe_capacity_block_offerings"):
+        ec2.add_client_error(operation, "UnauthorizedOperation", "not allowed")
+    return aws
+
+
 def test_each_market_has_its_price_of_today() -> None:
     aws = answered()
     found = [row for row in aws.read() if isinstance(row, Observed)]
