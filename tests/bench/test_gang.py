@@ -78,26 +78,30 @@ def scaling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
 
 
 def test_one_rank_trains_while_the_other_waits(scaling: dict[str, Case]) -> None:
-    assert set(scaling) == {"1 rank", "2 ranks", "2 jobs of 1 rank", "1 rank, whole batch"}
-    tokens = {name: case.tokens_per_step // SEQUENCE for name, case in scaling.items()}
-    assert tokens == {"1 rank": 2, "2 ranks": 4, "2 jobs of 1 rank": 4, "1 rank, whole batch": 4}
-    told = {name: (case.hardware.ranks, case.hardware.jobs) for name, case in scaling.items()}
-    assert told == {"1 rank": (1, 1), "2 ranks": (2, 1), "2 jobs of 1 rank": (2, 2), "1 rank, whole batch": (1, 1)}
+    told = {
+        name: (case.hardware.ranks, case.hardware.jobs, case.tokens_per_step // SEQUENCE)
+        for name, case in scaling.items()
+    }
+    assert told == {
+        "1 rank": (1, 1, 2), "2 jobs of 1 rank": (2, 2, 4), "2 ranks, weak": (2, 1, 4), "2 ranks, strong": (2, 1, 2),
+    }  # fmt: skip
     assert all(len(case.blocks) == 6 for case in scaling.values())
+    assert "communication_seconds" in scaling["2 ranks, weak"].values
 
 
 def test_the_same_batch_gives_the_same_losses_on_any_number_of_ranks(scaling: dict[str, Case]) -> None:
-    assert losses_agree(scaling["2 ranks"], scaling["1 rank, whole batch"], 1e-4)
-    assert not losses_agree(scaling["2 ranks"], scaling["1 rank"], 1e-4)
+    assert losses_agree(scaling["2 ranks, strong"], scaling["1 rank"], 1e-4)
+    assert not losses_agree(scaling["2 ranks, weak"], scaling["1 rank"], 1e-4)
 
 
 def test_only_ranks_that_train_together_talk(scaling: dict[str, Case]) -> None:
     def sent(name: str) -> float:
         return min(block.network_bytes or 0.0 for block in scaling[name].blocks)
 
-    assert sent("2 ranks") > 4 * scaling["2 ranks"].parameters
-    assert sent("1 rank") < sent("2 ranks") / 4
-    assert sent("2 jobs of 1 rank") < sent("2 ranks") / 4
+    together = sent("2 ranks, weak")
+    assert together > 4 * scaling["2 ranks, weak"].parameters
+    assert sent("1 rank") < together / 4
+    assert sent("2 jobs of 1 rank") < together / 4
 
 
 def test_groups_run_one_after_the_other_and_a_failure_is_told(tmp_path: Path) -> None:

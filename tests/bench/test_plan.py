@@ -5,13 +5,14 @@ import pytest
 from convoy.bench.fit import check_memory, state_bytes
 from convoy.bench.groups import VariantSpec
 from convoy.bench.plan import ENDLESS, plan, run_of
-from convoy.bench.scaling import variants_of
+from convoy.bench.scaling import further_values, variants_of
 from convoy.bench.throughput import techniques
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
+from convoy.results.case import Block
 
 
 def planned(config: BenchConfig, ranks: int) -> list[str]:
@@ -77,22 +78,40 @@ def test_a_technique_differs_from_ours_in_one_key() -> None:
 
 def test_weak_scaling_grows_with_the_ranks_and_strong_does_not() -> None:
     found = {spec.name: spec for spec in variants_of(global_batch=10, ranks=4)}
-    batches = {name: spec.changes["train"]["global_batch"] for name, spec in found.items()}
-    assert batches == {
-        "1 rank": 2, "2 ranks": 4, "4 ranks": 8, "4 jobs of 1 rank": 2, "1 rank, whole batch": 8,
-        "2 ranks, whole batch": 8,
-    }  # fmt: skip
-    assert {name: spec.ranks for name, spec in found.items()} == {
-        "1 rank": 1, "2 ranks": 2, "4 ranks": 4, "4 jobs of 1 rank": 1, "1 rank, whole batch": 1,
-        "2 ranks, whole batch": 2,
-    }  # fmt: skip
+    told = {name: (spec.ranks, spec.changes["train"]["global_batch"], spec.values) for name, spec in found.items()}
+    assert told == {
+        "1 rank": (1, 2, {}),
+        "4 jobs of 1 rank": (1, 2, {"independent": 1.0}),
+        "2 ranks, weak": (2, 4, {"weak": 1.0}),
+        "2 ranks, strong": (2, 2, {"weak": 0.0}),
+        "4 ranks, weak": (4, 8, {"weak": 1.0}),  # two sequences cannot be shared by four ranks
+    }
     assert [name for name, spec in found.items() if spec.at_once] == ["4 jobs of 1 rank"]
 
 
 @pytest.mark.parametrize(("ranks", "sizes"), [(6, [1, 2, 6]), (3, [1, 3]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 12])])
 def test_sizes_divide_the_gang(ranks: int, sizes: list[int]) -> None:
-    weak = [spec.ranks for spec in variants_of(64, ranks) if not spec.at_once and "whole" not in spec.name]
+    weak = [spec.ranks for spec in variants_of(64, ranks) if not spec.at_once and "strong" not in spec.name]
     assert weak == sizes
+
+
+def test_communication_is_what_training_together_costs_more_than_training_beside_each_other() -> None:
+    def blocks(seconds: float, sent: float | None) -> list[Block]:
+        return [Block(number=i, steps=1, seconds=seconds, cpu_seconds=1, network_bytes=sent) for i in range(6)]
+
+    measured = {
+        "1 rank": blocks(0.5, 0), "2 jobs of 1 rank": blocks(0.6, 10), "2 ranks, weak": blocks(0.75, 4000),
+        "2 ranks, strong": blocks(0.4, None),
+    }  # fmt: skip
+    specs = {spec.name: spec for spec in variants_of(global_batch=4, ranks=2)}
+    found = {name: further_values(measured, spec, 2) for name, spec in specs.items()}
+    assert found["2 ranks, weak"] == {
+        "weak": 1.0,
+        "network_bytes": 2000.0,
+        "communication_seconds": pytest.approx(0.15),
+    }
+    assert found["2 jobs of 1 rank"] == {"independent": 1.0, "network_bytes": 5.0}
+    assert found["2 ranks, strong"] == {"weak": 0.0}
 
 
 def test_the_state_of_a_case_is_counted_by_how_often_it_is_there() -> None:

@@ -21,6 +21,8 @@ class VariantSpec(Frozen):
     """Keys of the run that differ from the group's, as a tree."""
     ranks: int | None = Field(None, ge=1)
     """How many of the gang's ranks train together, a divisor of all; None: all."""
+    values: dict[str, float] = {}
+    """That its case has beside what is measured, by documented names."""
     at_once: bool = False
     """All ranks are at work, in as many independent trainings of `ranks` as there are; else one of them, and the other
     ranks wait."""

@@ -1,15 +1,20 @@
 """The scaling suite: the same training on more and more ranks of one gang.
 
-Weak scaling gives each rank as many sequences however many there are; strong scaling shares the same ones out. As many
-independent trainings of one rank as the gang has ranks, all at once, are the reference: what they lose against a single
-one, they lose to the memory and the caches that a host's ranks share, and not to communication.
+All is compared with one rank that trains alone. Weak scaling gives each rank as many sequences as that one has; strong
+scaling shares its sequences out. As many independent trainings of one rank as the gang has ranks, all at once, are the
+second reference: what they lose against a single one, they lose to the memory and the caches that a host's ranks share,
+and not to communication.
 """
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 
 from convoy.bench.groups import Group, VariantSpec
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
+from convoy.results.case import Block
+
+ALONE = "1 rank"
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: int) -> Iterator[Group]:
@@ -17,31 +22,62 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: int) -> Itera
     if ranks == 1:
         return
     for model, run in runs.items():
-        variants = tuple(variants_of(run.train.global_batch, ranks))
         yield Group(
             name=f"scaling-{model}",
             suite="scaling",
-            baseline=named(1),
-            variants=variants,
+            baseline=ALONE,
+            variants=tuple(variants_of(run.train.global_batch, ranks)),
             run=run,
             measure=config.measure,
         )
 
 
 def variants_of(global_batch: int, ranks: int) -> Iterator[VariantSpec]:
-    """Weak scaling over 1, 2, 4 … and all ranks, of those that divide them; the reference; strong scaling."""
+    """One rank alone; 2, 4 … and all ranks, of those that divide them, weak and strong; the independent trainings.
+
+    global_batch: of all ranks together in weak scaling.
+    """
     each = max(1, global_batch // ranks)
-    sizes = [n for n in range(1, ranks + 1) if ranks % n == 0 and (n == ranks or n & (n - 1) == 0)]
-    for n in sizes:
-        yield VariantSpec(name=named(n), ranks=n, changes=_batch(each * n))
-    yield VariantSpec(name=f"{ranks} jobs of 1 rank", ranks=1, at_once=True, changes=_batch(each))
-    for n in sizes[:-1]:
-        yield VariantSpec(name=f"{named(n)}, whole batch", ranks=n, changes=_batch(each * ranks))
+    yield VariantSpec(name=ALONE, ranks=1, changes=_batch(each))
+    yield VariantSpec(name=independent(ranks), ranks=1, at_once=True, changes=_batch(each), values={"independent": 1.0})
+    for n in [n for n in range(2, ranks + 1) if ranks % n == 0 and (n == ranks or n & (n - 1) == 0)]:
+        yield VariantSpec(name=weak(n), ranks=n, changes=_batch(each * n), values={"weak": 1.0})
+        if each >= n:
+            yield VariantSpec(name=strong(n), ranks=n, changes=_batch(each), values={"weak": 0.0})
 
 
-def named(ranks: int) -> str:
-    """Of a case of weak scaling."""
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"
+def weak(ranks: int) -> str:
+    """Name of a case."""
+    return f"{ranks} ranks, weak"
+
+
+def strong(ranks: int) -> str:
+    """Name of a case."""
+    return f"{ranks} ranks, strong"
+
+
+def independent(ranks: int) -> str:
+    """Name of a case."""
+    return f"{ranks} jobs of 1 rank"
+
+
+def further_values(blocks: Mapping[str, Sequence[Block]], spec: VariantSpec, ranks: int) -> dict[str, float]:
+    """What the blocks of a group tell of one of its cases beside their times. ranks: of the gang.
+
+    network_bytes: sent in a step, per rank that takes part. communication_seconds: how much longer a step of all ranks
+    in weak scaling takes than one of as many independent trainings of the same size at once: nothing else differs.
+    """
+    found = dict(spec.values)
+    own = blocks[spec.name]
+    sent = [block.network_bytes for block in own if block.network_bytes is not None]
+    taking_part = ranks if spec.at_once else spec.ranks or ranks
+    if sent:
+        found["network_bytes"] = statistics.median(sent) / taking_part
+    if spec.name == weak(ranks):
+        others = {block.number: block.seconds for block in blocks[independent(ranks)]}
+        lost = [block.seconds - others[block.number] for block in own if block.number in others]
+        found["communication_seconds"] = max(0.0, statistics.median(lost))
+    return found
 
 
 def _batch(sequences: int) -> dict[str, dict[str, int]]:

@@ -6,7 +6,7 @@ All variants of the group are built side by side; rank 0 writes a file for each 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from convoy import script
+from convoy.bench import scaling
 from convoy.bench.baseline import Baseline
 from convoy.bench.groups import Group, VariantSpec
 from convoy.bench.ours import Ours
@@ -26,7 +27,7 @@ from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.gang.assignment import Place
 from convoy.parallel.mesh import build_mesh
-from convoy.results.case import Case, Hardware, Provenance
+from convoy.results.case import Block, Case, Hardware, Provenance
 from convoy.results.files import write_case
 from convoy.storage import open_store
 from convoy.training.batches import Data
@@ -72,7 +73,9 @@ def main(group: Group, folder: Path) -> None:
         rate = measure_matmul(ranks, group.run.train.param_dtype, 0.5)
         if ranks.first:
             for spec, variant in zip(group.variants, variants, strict=True):
-                write_case(folder, _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rate))
+                case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rate)
+                values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
+                write_case(folder, case.model_copy(update={"values": values}))
     dist.destroy_process_group()
 
 
@@ -83,6 +86,15 @@ def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) 
         return Waiting(spec.name)
     kind: type[Ours | Baseline] = Ours if spec.kind == "ours" else Baseline
     return kind(spec.name, config, world, Data(config, str(config.root), *prepared, world))
+
+
+def further_values(
+    blocks: Mapping[str, Sequence[Block]], spec: VariantSpec, group: Group, ranks: Ranks
+) -> dict[str, float]:
+    """What the suite tells of a case beside its blocks."""
+    if group.suite == "scaling":
+        return scaling.further_values(blocks, spec, ranks.place.world_size)
+    return dict(spec.values)
 
 
 def _sent_bytes(ranks: Ranks) -> Callable[[], float] | None:
