@@ -1,6 +1,7 @@
 """Results on disk."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ def test_a_case_comes_back_as_it_was(tmp_path: Path) -> None:
     assert path.name == "throughput-a1-ours.json"
     assert read_case(path) == case
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_losses_that_are_not_finite_come_back_too(tmp_path: Path) -> None:
+    case = read_case(write_case(tmp_path, a_case(losses=(8.3, math.nan, math.inf))))
+    assert math.isnan(case.losses[1])
+    assert case.losses[2] == math.inf
 
 
 def test_the_same_case_is_the_same_bytes(tmp_path: Path) -> None:

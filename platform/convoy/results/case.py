@@ -14,7 +14,7 @@ Status = Literal["measured", "refused", "failed"]
 class Fact(BaseModel):
     """What was measured does not change. Keys of later versions are passed over."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
 
 class Block(Fact):
