@@ -4,6 +4,7 @@ import pytest
 
 from convoy.report import numbers
 from convoy.report.stats import Spread, spread
+from convoy.stats.interval import Interval
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,29 @@ def test_quartiles_leave_out_what_is_not_finite() -> None:
 def test_percentages_and_plurals() -> None:
     assert numbers.percent(0.4567) == "45.7 %"
     assert (numbers.plural(1, "rank"), numbers.plural(2000, "rank")) == ("1 rank", "2,000 ranks")
+
+
+def test_long_durations_are_days_and_years() -> None:
+    day = 86400
+    assert numbers.long_duration(90) == "1 m 30 s"
+    assert numbers.long_duration(1.9 * day) == "1 d 22 h"
+    assert numbers.long_duration(12.34 * day) == "12.3 days"
+    assert numbers.long_duration(4.56 * 365.25 * day) == "4.56 years"
+    assert numbers.long_duration(2e6 * 365.25 * day) == "2.00 M years"
+
+
+def test_a_ratio_has_as_many_decimals_as_its_interval_tells_of() -> None:
+    assert numbers.ratio(_interval(1.5216, 1.4901, 1.5532)) == "1.52× (1.49 to 1.55)"
+    assert numbers.ratio(_interval(1.0016, 0.9979, 1.0061)) == "1.002× (0.998 to 1.006)"
+    assert numbers.ratio(_interval(12.34, 11.9, 12.8)) == "12.3× (11.9 to 12.8)"
+    assert numbers.ratio(_interval(0.0123, 0.0121, 0.0125)) == "0.0123× (0.0121 to 0.0125)"
+
+
+def test_an_estimate_tells_its_unit_once_and_its_bounds_without() -> None:
+    assert numbers.estimate(_interval(4096, 4071, 4120), numbers.rate) == "4.10k tok/s (4.07k to 4.12k)"
+    assert numbers.estimate(_interval(0.9, 0.88, 0.92), numbers.percent) == "90.0 % (88.0 to 92.0)"
+    assert numbers.bounds(_interval(1e9, 999e6, 1.1e9), numbers.size) == "999 MB to 1.10 GB"
+
+
+def _interval(estimate: float, low: float, high: float) -> Interval:
+    return Interval(estimate=estimate, low=low, high=high, n=20)

@@ -4,6 +4,10 @@ import math
 from collections.abc import Callable
 
 from convoy.report.stats import Spread
+from convoy.stats.interval import Interval
+
+DAY = 86400.0
+YEAR = 365.25 * DAY
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -51,6 +55,15 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def long_duration(seconds: float) -> str:
+    """The same, but `12.3 days` from two days on, and `4.56 years` from two years on."""
+    if seconds < 2 * DAY:
+        return duration(seconds)
+    if seconds < 2 * YEAR:
+        return f"{significant(seconds / DAY)} days"
+    return f"{significant(seconds / YEAR) if seconds < 1e4 * YEAR else count(seconds / YEAR)} years"
+
+
 def size(n_bytes: float) -> str:
     """Bytes in decimal units, e.g. `43.2 MB`."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -67,6 +80,28 @@ def percent(share: float) -> str:
 def plural(n: int, noun: str) -> str:
     """`1 rank`, `2 ranks`."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def ratio(figure: Interval) -> str:
+    """`1.52× (1.49 to 1.55)`, with a third decimal where the interval is narrow."""
+    narrow = figure.high - figure.low < 0.04
+    middle, low, high = (
+        f"{value:.{3 if narrow else 2}f}" if 0.1 <= value < 10 else significant(value)
+        for value in (figure.estimate, figure.low, figure.high)
+    )
+    return f"{middle}× ({low} to {high})"
+
+
+def estimate(figure: Interval, form: Callable[[float], str] = significant) -> str:
+    """`12.3k tok/s (12.1k to 12.5k)`, each written by `form`."""
+    return f"{form(figure.estimate)} ({bounds(figure, form)})"
+
+
+def bounds(figure: Interval, form: Callable[[float], str] = significant) -> str:
+    """`12.1k to 12.5k`, without the unit that `form` writes after each."""
+    low, high = form(figure.low), form(figure.high)
+    number, _, unit = low.partition(" ")
+    return f"{number} to {high.removesuffix(f' {unit}')}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
 
 
 def quartiles(figure: Spread, form: Callable[[float], str] = significant) -> str:

@@ -1,0 +1,76 @@
+"""What tokens cost at the rates that were measured. Pure."""
+
+from collections.abc import Sequence
+
+from convoy.catalog.observed import PriceList, newest_price
+from convoy.catalog.prices import Market, Price
+from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Offer
+from convoy.results.values import INDEPENDENT
+from convoy.stats.interval import Interval
+
+MARKETS: tuple[Market, ...] = ("on_demand", "spot")
+
+TRAINED_TOKENS = (100e9, 500e9, 1e12)
+"""For which the page tells time and cost."""
+
+
+def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[CostFigures, ...]:
+    """One for each model on each kind and number of machines: its fastest case that computes what it should."""
+    fastest: dict[tuple[object, ...], tuple[GroupFigures, CaseFigures]] = {}
+    for group in groups:
+        key = (group.model, group.hardware.device, group.hardware.instance_type, group.hardware.nodes, group.region)
+        for case in group.cases:
+            if _counts(case) and (key not in fastest or case.rate > fastest[key][1].rate):
+                fastest[key] = (group, case)
+    return tuple(_costs(group, case, prices) for group, case in fastest.values())
+
+
+def seconds_to_train(tokens: float, rate: Interval) -> float:
+    """At that rate, without interruptions, saves or evaluations."""
+    return tokens / rate.estimate
+
+
+def _counts(case: CaseFigures) -> bool:
+    """Whether it trains one model, and the one that it should."""
+    return case.rate > 0 and case.losses != "differ" and not case.values.get(INDEPENDENT)
+
+
+def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> CostFigures:
+    hardware, rate, offers = group.hardware, case.tokens_per_second, []
+    assert rate is not None
+    if hardware.instance_type is None:
+        why = f"{hardware.device} was not told to be a machine with a price (cluster.instance_type)"
+    elif group.region is None:
+        why = "the results do not tell the region of a price (cluster.region)"
+    else:
+        told = [newest_price(prices, hardware.instance_type, market, group.region) for market in MARKETS]
+        offers = [_offer(price, hardware.nodes, rate) for price in told if price is not None]
+        why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"
+    name = hardware.instance_type or hardware.device
+    return CostFigures(
+        case=f"{group.suite}-{group.name}-{case.name}",
+        model=group.model,
+        machines=name if hardware.nodes == 1 else f"{hardware.nodes} × {name}",
+        region=group.region,
+        tokens_per_second=rate,
+        offers=tuple(offers),
+        why=why,
+    )
+
+
+def _offer(price: Price, nodes: int, rate: Interval) -> Offer:
+    usd_per_hour = nodes * price.usd_per_hour
+    return Offer(
+        market=price.market,
+        usd_per_hour=usd_per_hour,
+        low_usd_per_hour=nodes * price.low_usd_per_hour,
+        high_usd_per_hour=nodes * price.high_usd_per_hour,
+        price_date=price.date,
+        source=price.source,
+        usd_per_million_tokens=Interval(
+            estimate=usd_per_hour / 3600 / rate.estimate * 1e6,
+            low=usd_per_hour / 3600 / rate.high * 1e6,
+            high=usd_per_hour / 3600 / rate.low * 1e6,
+            n=rate.n,
+        ),
+    )

@@ -1,0 +1,77 @@
+"""What tokens cost, reckoned by hand from the catalog's prices."""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from convoy.catalog.observed import Observed, PriceList
+from convoy.report.bench_cost import seconds_to_train
+from convoy.report.bench_fold import fold_cases
+from convoy.report.bench_report import CostFigures
+from convoy.results.case import Case
+from convoy.stats.interval import Interval
+from tests.report.bench_cases import GPU_CONFIG, GPUS, scaling, strategies, throughput
+from tests.results.cases import a_case
+
+
+def _costs(cases: list[Case], prices: PriceList | None = None) -> tuple[CostFigures, ...]:
+    return fold_cases(cases, prices=prices).costs
+
+
+def test_a_million_tokens_cost_the_machines_for_as_long_as_they_take() -> None:
+    """Four p4d at 21.9576 USD an hour on demand, 1,048,576 tokens in 1.3 s: 0.0302 USD."""
+    (cost,) = _costs(strategies())
+    assert (cost.case, cost.machines, cost.region) == ("strategies-gpt-1b-fsdp", "4 × p4d.24xlarge", "us-east-1")
+    demand, spot = cost.offers
+    assert (demand.market, spot.market) == ("on_demand", "spot")
+    assert demand.usd_per_hour == pytest.approx(4 * 21.9576)
+    expected = 4 * 21.9576 / 3600 * 1.3 / 1.048576
+    assert demand.usd_per_million_tokens.estimate == pytest.approx(expected, rel=0.02)
+    assert demand.usd_per_million_tokens.low < expected < demand.usd_per_million_tokens.high
+    assert (spot.low_usd_per_hour, spot.high_usd_per_hour) == (4 * 6.53, 4 * 13.99)
+    assert spot.usd_per_hour == pytest.approx(4 * (8.01 + 11.79) / 2)
+    assert (demand.price_date, demand.source[:14]) == (date(2026, 11, 9), "AWS price list")
+
+
+def test_a_case_that_computes_something_else_is_not_what_is_costed() -> None:
+    wrong = a_case("fast", 0.1, losses=(1.0,), baseline="ours", seed=9)
+    (cost,) = _costs([throughput()[0], wrong])
+    assert cost.case == "throughput-a1-ours"
+
+
+def test_independent_jobs_are_no_training_of_one_model() -> None:
+    (cost,) = _costs(scaling())
+    assert cost.case == "scaling-n2-weak"
+
+
+def test_a_newer_price_that_was_refreshed_counts() -> None:
+    row = Observed(
+        instance="p4d.24xlarge",
+        market="spot",
+        region="us-east-1",
+        usd_per_hour=(5.0,),
+        date=date(2026, 11, 21),
+        source="DescribeSpotPriceHistory",
+    )
+    (cost,) = _costs(strategies(), PriceList(refreshed=datetime(2026, 11, 21, tzinfo=UTC), prices=(row,)))
+    assert cost.offers[1].usd_per_hour == 20.0
+    assert cost.offers[1].source == "DescribeSpotPriceHistory"
+
+
+def test_why_there_is_no_cost_is_told() -> None:
+    (local,) = _costs(throughput())
+    assert not local.offers
+    assert local.why == "AMD EPYC 7R13 was not told to be a machine with a price (cluster.instance_type)"
+    far = {**GPU_CONFIG, "cluster": {"region": "eu-north-1"}}
+    (nowhere,) = _costs([a_case(hardware=GPUS, config=far)])
+    assert nowhere.why == "no price of p4d.24xlarge in eu-north-1 is known"
+    (silent,) = _costs([a_case(hardware=GPUS, config={})])
+    assert silent.why.startswith("the results do not tell the region")
+
+
+def test_what_was_not_measured_costs_nothing() -> None:
+    assert _costs([a_case(status="failed", blocks=()), a_case("none", tokens_per_step=0)]) == ()
+
+
+def test_training_takes_tokens_over_the_rate() -> None:
+    assert seconds_to_train(1e12, Interval(estimate=1e6, low=9e5, high=1.1e6, n=20)) == 1e6
