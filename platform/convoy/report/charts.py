@@ -16,24 +16,24 @@ BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY = (
 )  # fmt: skip
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
 
-_INK = "#8A8F98"
+INK = "#8A8F98"
 _GRID = "#8A8F9833"
 _HEIGHT = 220
 
 # Vega's own SI format writes 0 as "0k" and 0.001 as "1m".
-_LABEL = (
+LABEL = (
     "datum.value >= 1e6 ? format(datum.value / 1e6, '~g') + 'M' : "
     "datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + 'k' : format(datum.value, '~g')"
 )
-_STEP_AXIS = {"labelExpr": _LABEL, "tickMinStep": 1, "tickCount": 8}
+_STEP_AXIS = {"labelExpr": LABEL, "tickMinStep": 1, "tickCount": 8}
 
 _CONFIG: dict[str, Any] = {
     "font": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif",
     "view": {"stroke": None},
-    "title": {"color": _INK, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 12},
+    "title": {"color": INK, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 12},
     "axis": {
-        "labelColor": _INK,
-        "titleColor": _INK,
+        "labelColor": INK,
+        "titleColor": INK,
         "labelFontSize": 11,
         "titleFontSize": 11,
         "titleFontWeight": 400,
@@ -45,7 +45,7 @@ _CONFIG: dict[str, Any] = {
     },
     "axisX": {"grid": False, "domain": True, "domainColor": _GRID},
     "legend": {
-        "labelColor": _INK,
+        "labelColor": INK,
         "labelFontSize": 11,
         "orient": "top-right",
         "direction": "horizontal",
@@ -81,7 +81,7 @@ def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool =
         "field": "value",
         "type": "quantitative",
         "title": y_title,
-        "axis": {"labelExpr": _LABEL, "tickCount": 6},
+        "axis": {"labelExpr": LABEL, "tickCount": 6},
         "scale": {"zero": from_zero, "nice": True},
     }
     steps = [x for s in series for x, _ in s.points]
@@ -96,7 +96,7 @@ def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool =
     lost = [p[0] for s in series for p in s.points if not math.isfinite(p[1])]
     if lost:
         layers.append(_crosses(lost))
-    spec = _spec(title, {"layer": layers})
+    spec = framed(title, {"layer": layers})
     return Chart(title, spec, {s.name: tuple(v for _, v in downsample(finite(s.points))) for s in series})
 
 
@@ -125,10 +125,11 @@ def stacked_bar(title: str, parts: Mapping[str, float], unit: str = "ms") -> Cha
         "tooltip": [{"field": "part"}, {"field": "value", "type": "quantitative", "format": ".3~s", "title": unit}],
     }
     body = {"data": {"values": values}, "mark": {"type": "bar", "height": 34}, "encoding": encoding}
-    return Chart(title, {**_spec(title, body), "height": 48}, {name: (parts[name],) for name in names})
+    return Chart(title, framed(title, {**body, "height": 48}), {name: (parts[name],) for name in names})
 
 
-def _spec(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def framed(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec with what all charts share; `body` has the rest, and may overrule it."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "title": title,

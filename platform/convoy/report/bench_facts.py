@@ -1,0 +1,92 @@
+"""Parts of a benchmark's page on what did not run, what was not measured, and where its figures come from."""
+
+from collections.abc import Callable
+
+from convoy.report import numbers
+from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures
+from convoy.report.page import Block, Code, Heading, Table, Text
+from convoy.results import values
+
+KNOWN_VALUES = {
+    values.WEAK,
+    values.INDEPENDENT,
+    values.COMMUNICATION_SECONDS,
+    values.NETWORK_BYTES,
+    values.LINK_BYTES_PER_SECOND,
+    values.LARGEST_MODEL_PARAMETERS,
+}
+"""Those that other parts of the page show."""
+
+
+def not_run(report: BenchReport) -> tuple[Block, ...]:
+    """Refused and failed cases, with their reasons."""
+    rows = _of_cases(report, lambda case: [(case.status, case.reason or "no reason was told")], measured=False)
+    return (Heading("Refused and failed"), Table(("Suite", "Case", "Status", "Reason"), rows)) if rows else ()
+
+
+def not_measured(report: BenchReport) -> tuple[Block, ...]:
+    """What this machine cannot show, each reason once with the cases that tell it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for group in report.groups:
+        for case in group.cases:
+            for what, why in case.not_measured.items():
+                found.setdefault((what, why), []).append(case.name)
+    rows = tuple((what, why, ", ".join(dict.fromkeys(names))) for (what, why), names in found.items())
+    return (Heading("Not measured here"), Table(("What", "Why", "Cases"), rows)) if rows else ()
+
+
+def further(report: BenchReport) -> tuple[Block, ...]:
+    """Values of suites that no other part shows."""
+    rows = _of_cases(
+        report,
+        lambda case: [(k, numbers.significant(v)) for k, v in sorted(case.values.items()) if k not in KNOWN_VALUES],
+    )
+    return (Heading("Further figures"), Table(("Suite", "Case", "Figure", "Value"), rows)) if rows else ()
+
+
+def provenance(report: BenchReport) -> tuple[Block, ...]:
+    """Hardware of each gang, and of each origin the commit, versions and environment."""
+    blocks: list[Block] = [Heading("Provenance"), Table(_HARDWARE, tuple(_hardware(group) for group in report.groups))]
+    for each in report.provenance:
+        rows = [
+            ("Measured", f"{each.measured:%Y-%m-%d %H:%M} UTC"),
+            ("Commit", each.commit or "not from a checkout"),
+            *each.versions.items(),
+            *each.environment.items(),
+        ]
+        blocks.append(Table(("What", "Which"), tuple(rows)))
+    if not any(each.environment for each in report.provenance):
+        blocks.append(Text("No variable that is known to change speed was set.", quiet=True))
+    return (*blocks, *([Code("\n".join(report.commands))] if report.commands else []))
+
+
+_HARDWARE = ("Suite", "Group", "Device", "Machines", "Ranks", "Threads of a rank", "Cores", "Memory", "Matmul rate")
+
+
+def _hardware(group: GroupFigures) -> tuple[str, ...]:
+    hardware = group.hardware
+    machines = f"{hardware.nodes} × {hardware.instance_type}" if hardware.instance_type else str(hardware.nodes)
+    rate = hardware.matmul_tflops
+    return (
+        group.suite,
+        group.name,
+        hardware.device,
+        machines,
+        str(hardware.ranks),
+        str(hardware.threads),
+        str(hardware.cores),
+        numbers.size(hardware.memory_bytes) if hardware.memory_bytes else "not known",
+        "not measured" if rate is None else f"{numbers.significant(rate)} TFLOP/s per rank",
+    )
+
+
+def _of_cases(
+    report: BenchReport, told: Callable[[CaseFigures], list[tuple[str, str]]], measured: bool = True
+) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (group.suite, case.name, *each)
+        for group in report.groups
+        for case in group.cases
+        if (case.status == "measured") == measured
+        for each in told(case)
+    )

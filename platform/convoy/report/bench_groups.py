@@ -1,0 +1,141 @@
+"""Parts of a benchmark's page on its groups: for each a table and its charts."""
+
+from collections.abc import Sequence
+
+from convoy.report import numbers
+from convoy.report.bench_charts import COLOURS, Row, bars, ratios
+from convoy.report.bench_headline import hardware_of
+from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, verdict
+from convoy.report.bench_scaling import SUITE as SCALING
+from convoy.report.charts import BLUE, GREY
+from convoy.report.page import Block, Chart, Heading, Table, Text
+from convoy.results.values import LARGEST_MODEL_PARAMETERS
+from convoy.stats.interval import Interval
+
+TITLES = {
+    "throughput": "Throughput",
+    "strategies": "Strategies side by side",
+    "memory": "Memory techniques",
+    "utilisation": "Utilisation",
+    "sync": "Gradient synchronisation",
+    "checkpoint": "Checkpoints",
+    "recovery": "Recovery",
+}
+"""Of suites; others have their name."""
+
+_HOW = (
+    "The cases of a table took turns, block by block, in one gang. Rates are medians over blocks with 95 % intervals; "
+    "a speedup is the ratio over pairs of blocks that were measured one right after the other."
+)
+
+
+def groups(report: BenchReport) -> tuple[Block, ...]:
+    """All but scaling, which compares across gangs."""
+    shown = [group for group in report.groups if group.suite != SCALING and any(c.rate for c in group.cases)]
+    suites = [group.suite for group in shown]
+    blocks: list[Block] = []
+    for i, group in enumerate(shown):
+        title = TITLES.get(group.suite, group.suite)
+        blocks.append(Heading(title if suites.count(group.suite) == 1 else f"{title}: {group.name}"))
+        blocks.append(Text(f"{_about(group)}{f' {_HOW}' if i == 0 else ''}", quiet=True))
+        blocks += [*_charts(group), table(group)]
+    return tuple(blocks)
+
+
+def table(group: GroupFigures) -> Table:
+    """A row for each case; columns in which nothing is known are left out."""
+    columns = [
+        ("Case", [case.name for case in group.cases]),
+        ("Tokens per second", [_rate(case) for case in group.cases]),
+        ("Blocks", [str(case.blocks) if case.rate else "" for case in group.cases]),
+        ("Speedup", [_speedup(case) for case in group.cases]),
+        ("CPU time per token", [numbers.ratio(case.cpu_ratio) if case.cpu_ratio else "" for case in group.cases]),
+        ("MFU", [_percent(case.mfu) for case in group.cases]),
+        ("Of matmul rate", [_percent(case.matmul_share if case.mfu is None else None) for case in group.cases]),
+        ("Memory peak", [_size(case.memory_peak_bytes) for case in group.cases]),
+        ("Largest model", [_count(case.values.get(LARGEST_MODEL_PARAMETERS)) for case in group.cases]),
+        ("Warm-up", [_warm_up(case) if case.rate else "" for case in group.cases]),
+        ("Losses", [losses(case) for case in group.cases]),
+    ]
+    told = [(header, cells) for header, cells in columns if any(cells)]
+    return Table(tuple(header for header, _ in told), tuple(zip(*(cells for _, cells in told), strict=True)))
+
+
+def losses(case: CaseFigures) -> str:
+    """Whether it computed the same."""
+    match case.losses:
+        case "agree":
+            return "agree" if not case.loss_difference else f"agree to {_percent(case.loss_difference)}"
+        case "differ":
+            by = "" if case.loss_difference is None else f" BY {_percent(case.loss_difference)}"
+            return f"DIFFER{by}"
+        case "not told":
+            return "not told"
+    return ""
+
+
+def _about(group: GroupFigures) -> str:
+    hardware = group.hardware
+    threads = numbers.plural(hardware.threads, "thread")
+    on = f" on {hardware.device}" if hardware.instance_type else ""
+    tokens = " or ".join(f"{n:,}" for n in group.tokens_per_step)
+    return (
+        f"{group.model}, {numbers.count(group.parameters)} parameters; {hardware_of(group)} of {threads}{on}; "
+        f"{tokens} tokens per step."
+    )
+
+
+def _charts(group: GroupFigures) -> Sequence[Chart]:
+    """One case alone needs none."""
+    measured = [(case, case.tokens_per_second) for case in group.cases if case.tokens_per_second and case.rate > 0]
+    if len(measured) < 2:
+        return ()
+    rows = [
+        Row(case.name, rate, numbers.rate(rate.estimate), GREY if case.baseline is None else BLUE)
+        for case, rate in measured
+    ]
+    charts = [bars("Throughput", rows, "tokens per second")]
+    against = [(case, case.speedup) for case in group.cases if case.speedup is not None]
+    if against:
+        over = ", ".join(dict.fromkeys(str(case.baseline) for case, _ in against))
+        charts.append(
+            ratios(f"Speedup over {over}", [_beside(case.name, found) for case, found in against], "times as fast")
+        )
+    return charts
+
+
+def _beside(name: str, found: Interval) -> Row:
+    told = verdict(found)
+    words = "no difference seen" if told == "no difference" else numbers.ratio(found).partition(" ")[0]
+    return Row(name, found, words, COLOURS[told])
+
+
+def _rate(case: CaseFigures) -> str:
+    if case.tokens_per_second is None:
+        return case.status if case.status != "measured" else "too few blocks"
+    return numbers.estimate(case.tokens_per_second, numbers.rate)
+
+
+def _speedup(case: CaseFigures) -> str:
+    if case.baseline is None:
+        return "reference"
+    if case.speedup is None:
+        return case.not_compared
+    told = numbers.ratio(case.speedup)
+    return f"no difference seen: {told}" if verdict(case.speedup) == "no difference" else told
+
+
+def _warm_up(case: CaseFigures) -> str:
+    return f"{numbers.plural(case.warm_up_steps, 'step')}{'' if case.steady else ', still drifting'}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else numbers.percent(share)
+
+
+def _size(n_bytes: float | None) -> str:
+    return "" if n_bytes is None else numbers.size(n_bytes)
+
+
+def _count(n: float | None) -> str:
+    return "" if n is None else numbers.count(n)

@@ -1,0 +1,144 @@
+"""The top of a benchmark's page: what must be read first, and the numbers that matter most."""
+
+from collections.abc import Iterator
+
+from convoy.report import numbers
+from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Offer, verdict
+from convoy.report.page import Block, Callout, Tone, Value, Values
+from convoy.stats.interval import Interval
+
+OURS, FROZEN = "ours", "baseline"
+"""Names in the throughput suite: Convoy as it is configured, and what it is measured against."""
+
+
+def facts(report: BenchReport) -> str:
+    """On what it ran, and when."""
+    hardware = list(dict.fromkeys(hardware_of(group) for group in report.groups))
+    days = sorted({str(each.measured.date()) for each in report.provenance})
+    n = sum(len(group.cases) for group in report.groups)
+    return " · ".join([*hardware, " to ".join(dict.fromkeys([days[0], days[-1]])), numbers.plural(n, "case")])
+
+
+def hardware_of(group: GroupFigures) -> str:
+    """`4 × p4d.24xlarge, 32 ranks`, or what is known."""
+    hardware = group.hardware
+    machine = hardware.instance_type or hardware.device
+    nodes = "" if hardware.nodes == 1 else f"{hardware.nodes} × "
+    return f"{nodes}{machine}, {numbers.plural(hardware.ranks, 'rank')}"
+
+
+def warnings(report: BenchReport) -> tuple[Block, ...]:
+    """Cases that computed something else, and those that were still drifting."""
+    blocks: list[Block] = []
+    for group, case in _cases(report):
+        if case.losses == "differ":
+            by = "not finite" if case.loss_difference is None else f"up to {numbers.percent(case.loss_difference)} off"
+            text = f"Its losses are {by} on the same data. It does not compute the same, so its speed means nothing."
+            title = f"{case.name} ({group.suite}, {group.name}): losses differ from those of {case.baseline}"
+            blocks.append(Callout(title, text, "bad"))
+    drifting = [f"{case.name} ({group.suite})" for group, case in _cases(report) if not case.steady]
+    if drifting:
+        text = f"{', '.join(drifting)}: warm-up ended because it had gone on for long enough."
+        blocks.append(Callout("Step times were still drifting", text, "warning"))
+    return tuple(blocks)
+
+
+def values(report: BenchReport) -> Values:
+    """Of the case that stands for the benchmark, and of all of them."""
+    main = main_case(report)
+    if main is None:
+        return Values((Value("Throughput", "—", "no case was measured", "warning"), _count(report)))
+    group, case = main
+    items = [_speed(group, case), _speedup(group, case), _share(case), _memory(case), _scaling(report), _cost(report)]
+    return Values((*filter(None, items), _count(report)))
+
+
+def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:
+    """Ours, or the fastest that computes what it should, of the largest model of the first suite that has any."""
+    for suite in dict.fromkeys(group.suite for group in report.groups):
+        for group in sorted((g for g in report.groups if g.suite == suite), key=lambda g: -g.parameters):
+            found = [case for case in group.cases if case.rate > 0 and case.losses != "differ"]
+            if found:
+                return group, max(found, key=lambda case: (case.name == OURS, case.rate))
+    return None
+
+
+def _cases(report: BenchReport) -> Iterator[tuple[GroupFigures, CaseFigures]]:
+    return ((group, case) for group in report.groups for case in group.cases)
+
+
+def _speed(group: GroupFigures, case: CaseFigures) -> Value:
+    rate = case.tokens_per_second
+    assert rate is not None
+    between = numbers.bounds(rate, numbers.rate)
+    return Value("Throughput", numbers.rate(rate.estimate), f"{between}, n = {rate.n}; {case.name}, {group.model}")
+
+
+def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
+    """Of ours over the frozen baseline, or of the case over what it is compared with."""
+    frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
+    found, over = (_inverse(frozen[0].speedup), FROZEN) if frozen else (case.speedup, case.baseline)
+    if found is None:
+        return None
+    told = verdict(found)
+    tone: Tone = "good" if told == "more" else "warning" if told == "less" else "plain"
+    value, _, between = numbers.ratio(found).partition(" ")
+    words = "no difference seen" if told == "no difference" else f"{case.name} over {over}"
+    return Value("Speedup", value, f"{words} {between}, n = {found.n}", tone)
+
+
+def _inverse(ratio: Interval | None) -> Interval | None:
+    if ratio is None or ratio.low <= 0:
+        return None
+    return Interval(estimate=1 / ratio.estimate, low=1 / ratio.high, high=1 / ratio.low, n=ratio.n)
+
+
+def _share(case: CaseFigures) -> Value:
+    if case.mfu is not None:
+        return Value("MFU", numbers.percent(case.mfu), f"{case.name}: model FLOP/s over the dense peak")
+    if case.matmul_share is not None:
+        share = numbers.percent(case.matmul_share)
+        return Value("Of matmul rate", share, f"{case.name}: of what a plain matmul reached on these ranks")
+    return Value("MFU", "—", "not shown: this device's peak is not known")
+
+
+def _memory(case: CaseFigures) -> Value | None:
+    if case.memory_peak_bytes is None:
+        return None
+    return Value("Memory peak", numbers.size(case.memory_peak_bytes), f"{case.name}, highest of its ranks")
+
+
+def _scaling(report: BenchReport) -> Value | None:
+    """Of the most ranks; weak scaling where it was measured."""
+    found = [p for p in report.scaling if p.efficiency is not None and p.kind != "independent"]
+    if not found:
+        return None
+    most = max(found, key=lambda p: (p.ranks, p.kind == "weak"))
+    assert most.efficiency is not None
+    between = numbers.bounds(most.efficiency, numbers.percent)
+    return Value(
+        "Scaling efficiency", numbers.percent(most.efficiency.estimate), f"{between}; {most.kind}, {most.ranks} ranks"
+    )
+
+
+def _cost(report: BenchReport) -> Value:
+    priced = [(offer, cost) for cost in report.costs for offer in cost.offers]
+    if not priced:
+        why = report.costs[0].why if report.costs else "no rate was measured"
+        return Value("Cost", "—", f"not known: {why}")
+    offer, cost = min(priced, key=lambda each: each[0].usd_per_million_tokens.estimate)
+    usd = f"{numbers.significant(offer.usd_per_million_tokens.estimate)} USD"
+    where = f"{cost.machines}, {market(offer)}, price of {offer.price_date}"
+    return Value("Cost", usd, f"per million tokens, {cost.model}; {where}")
+
+
+def market(offer: Offer) -> str:
+    """In words."""
+    return offer.market.replace("_", "-")
+
+
+def _count(report: BenchReport) -> Value:
+    told = [case.status for _, case in _cases(report)]
+    others = [f"{told.count(status)} {status}" for status in ("refused", "failed") if status in told]
+    tone: Tone = "bad" if "failed" in told else "plain"
+    return Value("Cases measured", str(told.count("measured")), ", ".join(others) or "none refused, none failed", tone)

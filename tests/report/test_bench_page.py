@@ -1,0 +1,251 @@
+"""The page says what was measured, in plain words, and what was not."""
+
+import json
+from typing import Any
+
+import pytest
+
+from convoy.report.bench_history import earlier_runs
+from convoy.report.bench_page import benchmark_page
+from convoy.report.page import Callout, Chart, Heading, Page, Table, Text, Value, Values
+from convoy.results.case import Case
+from tests.report.bench_cases import runs_of, scaling, strategies, throughput, whole
+from tests.results.cases import HARDWARE, a_case
+
+SECTIONS = [
+    "Benchmark",
+    "Throughput",
+    "Strategies side by side",
+    "Scaling",
+    "Step time",
+    "Memory",
+    "Cost and time to train",
+    "Refused and failed",
+    "Not measured here",
+    "Provenance",
+]
+
+
+def _of(page: Page, kind: type) -> list[Any]:
+    return [block for block in page.blocks if isinstance(block, kind)]
+
+
+def _value(page: Page, title: str) -> Value:
+    items: list[Value] = [v for values in _of(page, Values) for v in values.items]
+    return next(v for v in items if v.title == title)
+
+
+def _headings(page: Page) -> list[str]:
+    return [heading.text for heading in _of(page, Heading)]
+
+
+def _below(page: Page, heading: str, kind: type) -> list[Any]:
+    blocks = list(page.blocks)
+    start = next(i for i, block in enumerate(blocks) if isinstance(block, Heading) and block.text == heading)
+    end = next((i for i in range(start + 1, len(blocks)) if isinstance(blocks[i], Heading)), len(blocks))
+    return [block for block in blocks[start:end] if isinstance(block, kind)]
+
+
+def _row(table: Table, first: str) -> dict[str, str]:
+    (row,) = [row for row in table.rows if row[0] == first]
+    return dict(zip(table.headers, row, strict=True))
+
+
+def test_a_whole_benchmark_has_every_section_in_order() -> None:
+    assert _headings(benchmark_page(whole())) == SECTIONS
+
+
+def test_sections_with_nothing_to_tell_do_not_appear() -> None:
+    page = benchmark_page([a_case(baseline=None)])
+    assert _headings(page) == ["Benchmark", "Throughput", "Cost and time to train", "Provenance"]
+    assert not _of(page, Chart)
+
+
+def test_the_headline_is_of_ours_with_its_interval() -> None:
+    page = benchmark_page(whole())
+    speed = _value(page, "Throughput")
+    assert speed.value.endswith("k tok/s")
+    assert speed.subtitle.endswith("n = 20; ours, tiny")
+    assert float(_value(page, "Speedup").value.removesuffix("×")) == pytest.approx(2.0, rel=0.02)
+    assert _value(page, "Speedup").subtitle.startswith("ours over baseline (1.9")
+    assert _value(page, "Speedup").tone == "good"
+    assert _value(page, "Of matmul rate").value.startswith("4")
+    assert _value(page, "Memory peak").value == "800 MB"
+    assert _value(page, "Scaling efficiency").subtitle.endswith("weak, 2 ranks")
+    assert _value(page, "Cost").subtitle.startswith("per million tokens, 4 × p4d.24xlarge, spot")
+    assert _value(page, "Cases measured") == Value("Cases measured", "11", "1 refused, 1 failed", "bad")
+
+
+def test_a_machine_without_a_price_has_no_cost_and_the_page_says_why() -> None:
+    page = benchmark_page(throughput())
+    assert _value(page, "Cost").value == "—"
+    assert _value(page, "Cost").subtitle.startswith("not known: AMD EPYC 7R13 was not told to be")
+    (table,) = _below(page, "Cost and time to train", Table)
+    assert table.headers == ("Model", "Machines", "Case", "Tokens", "Time")
+    assert [row[3] for row in table.rows] == ["100 B", "500 B", "1.00 T"]
+    assert all(row[4].endswith((" days", " years")) for row in table.rows)
+    assert Text(
+        "No cost of tiny on AMD EPYC 7R13: " + _value(page, "Cost").subtitle.removeprefix("not known: ") + "."
+    ) in (page.blocks)
+
+
+def test_a_table_has_a_row_for_each_case_and_says_where_no_difference_was_seen() -> None:
+    (table,) = _below(benchmark_page(throughput()), "Throughput", Table)
+    assert _row(table, "ours")["Speedup"] == "reference"
+    assert _row(table, "fused AdamW")["Speedup"].startswith("no difference seen: ")
+    slow = _row(table, "baseline")
+    assert slow["Speedup"].startswith("0.50")
+    assert float(slow["CPU time per token"].partition("×")[0]) == pytest.approx(2.0, rel=0.02)
+    assert slow["Memory peak"] == "1.60 GB"
+    assert slow["Warm-up"] == "16 steps"
+    assert slow["Losses"] == "agree"
+    assert slow["Blocks"] == "20"
+    assert "MFU" not in table.headers
+
+
+def test_a_known_peak_gives_mfu() -> None:
+    """1,048,576 tokens in 1.4 s at 7.2 GFLOP each on 32 ranks of 312 TFLOP/s: 54 %."""
+    (table,) = _below(benchmark_page(strategies()), "Strategies side by side", Table)
+    assert float(_row(table, "ddp")["MFU"].removesuffix(" %")) == pytest.approx(54.0, rel=0.02)
+    assert "Of matmul rate" not in table.headers
+
+
+def test_losses_that_differ_are_told_before_any_number() -> None:
+    page = benchmark_page(whole())
+    first = next(i for i, block in enumerate(page.blocks) if isinstance(block, Callout | Values))
+    callout = page.blocks[first]
+    assert isinstance(callout, Callout)
+    assert callout.title == "zero-3 (strategies, gpt-1b): losses differ from those of ddp"
+    assert "up to 6.33 % off" in callout.text
+    assert callout.tone == "bad"
+    (table,) = _below(page, "Strategies side by side", Table)
+    assert _row(table, "zero-3")["Losses"] == "DIFFER BY 6.33 %"
+
+
+def test_drifting_step_times_are_told() -> None:
+    page = benchmark_page([a_case(baseline=None, steady=False)])
+    (callout,) = _of(page, Callout)
+    assert callout.tone == "warning"
+    assert "ours (throughput)" in callout.text
+    (table,) = _below(page, "Throughput", Table)
+    assert table.rows[0][-1] == "16 steps, still drifting"
+
+
+def test_charts_have_every_case_with_its_interval_and_a_line_at_one() -> None:
+    rates, speedups = _below(benchmark_page(throughput()), "Throughput", Chart)
+    assert list(rates.series) == ["ours", "fused AdamW", "eager", "baseline"]
+    values = rates.spec["data"]["values"]
+    assert all(v["low"] < v["value"] < v["high"] for v in values)
+    assert [layer["data"]["values"] for layer in speedups.spec["layer"] if "data" in layer] == [[{"at": 1}]]
+    assert {v["name"] for v in speedups.spec["data"]["values"]} == {"baseline", "eager", "fused AdamW"}
+    assert "no difference seen" in {v["told"] for v in speedups.spec["data"]["values"]}
+    for chart in _of(benchmark_page(whole()), Chart):
+        json.dumps(chart.spec, allow_nan=False)
+
+
+def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> None:
+    page = benchmark_page(scaling())
+    throughput_chart, efficiency = _below(page, "Scaling", Chart)
+    assert set(efficiency.series) == {"weak", "strong", "independent jobs"}
+    assert efficiency.series["weak"][0] == 1.0
+    assert efficiency.series["strong"][1] == pytest.approx(0.8, rel=0.03)
+    ideal = throughput_chart.spec["layer"][0]["data"]["values"]
+    assert ideal[1]["value"] == 2 * ideal[0]["value"]
+    (table,) = _below(page, "Scaling", Table)
+    weak = dict(zip(table.headers, table.rows[1], strict=True))
+    assert [row[:2] for row in table.rows] == [
+        ("", "1"), ("weak", "2"), ("strong", "2"), ("independent jobs", "2"),
+    ]  # fmt: skip
+    assert (weak["Scaling"], weak["Ranks"], weak["Sent by a rank"]) == ("weak", "2", "14.4 MB")
+    assert weak["Communication of the step"].endswith("%")
+    assert weak["Of independent jobs"].count("%") == 1 + weak["Of independent jobs"].count(" %)")
+
+
+def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
+    one = scaling()[:1]
+    assert (
+        Text("No case of several ranks was measured, so nothing is told of efficiency.") in benchmark_page(one).blocks
+    )
+    silent = [
+        case.model_copy(update={"values": {"weak": 1.0}}) if case.name == "weak" else case for case in scaling()[:2]
+    ]
+    texts = [text.text for text in _of(benchmark_page(silent), Text)]
+    assert any(text.startswith("Communication was not measured") for text in texts)
+
+
+def test_prices_stand_with_their_day_and_source() -> None:
+    offers, training = _below(benchmark_page(strategies()), "Cost and time to train", Table)
+    demand, spot = offers.rows
+    assert demand[:4] == ("gpt-1b", "4 × p4d.24xlarge, us-east-1", "on-demand", "87.83")
+    assert spot[3] == "39.60 (26.12 to 55.96 by zone)"
+    assert demand[5].startswith("2026-11-09, AWS price list")
+    assert training.headers[-2:] == ("USD on-demand", "USD spot")
+    assert training.rows[0][3] == "100 B"
+    usd = float(training.rows[0][5].replace(",", ""))
+    assert usd == pytest.approx(100e9 / (1_048_576 / 1.3) / 3600 * 87.83, rel=0.02)
+
+
+def test_what_did_not_run_is_told_with_its_reason() -> None:
+    page = benchmark_page(whole())
+    (table,) = _below(page, "Refused and failed", Table)
+    assert set(table.rows) == {
+        ("strategies", "pipeline", "refused", "needs 80 GB, has 40 GB"),
+        ("strategies", "tensor", "failed", "rank 3: CUDA error"),
+    }
+    (missing,) = _below(page, "Not measured here", Table)
+    assert missing.rows[0][:2] == ("power", "no GPU: NVML has nothing to tell")
+
+
+def test_a_benchmark_of_which_nothing_ran_still_tells_why() -> None:
+    page = benchmark_page([a_case(status="failed", reason="no room", blocks=())])
+    assert _headings(page) == ["Benchmark", "Refused and failed", "Provenance"]
+    assert _value(page, "Throughput") == Value("Throughput", "—", "no case was measured", "warning")
+
+
+def test_no_case_at_all_is_a_page_too() -> None:
+    (callout,) = _of(benchmark_page([]), Callout)
+    assert callout.title == "Nothing was measured"
+
+
+def test_a_regression_is_marked_in_the_history() -> None:
+    case = a_case(baseline=None)
+    rates = [4600.0 + 10 * (-1) ** i for i in range(12)] + [4100.0 + 10 * (-1) ** i for i in range(4)]
+    page = benchmark_page([case], earlier_runs(runs_of(case, rates)))
+    (table,) = _below(page, "History", Table)
+    assert "REGRESSION by 10" in table.rows[0][3]
+    assert "since 2026-11-18" in table.rows[0][3]
+    assert table.rows[0][4].startswith("± ")
+    (chart,) = _below(page, "History", Chart)
+    assert chart.spec["layer"][0]["data"]["values"] == [{"run": 12.5}]
+
+
+def test_a_history_that_is_too_short_says_so() -> None:
+    case = a_case(baseline=None)
+    page = benchmark_page([case], earlier_runs(runs_of(case, [4000.0, 4100.0])))
+    assert _below(page, "History", Table)[0].rows[0][3] == "too few to tell: 11 more runs needed"
+    (text,) = _below(benchmark_page([case], {}), "History", Text)
+    assert text.text.startswith("No earlier run has the same fingerprint")
+
+
+def test_figures_of_a_suite_that_the_page_does_not_know_are_shown() -> None:
+    page = benchmark_page([a_case(baseline=None, values={"joules_per_token": 0.0123})])
+    (table,) = _below(page, "Further figures", Table)
+    assert table.rows == (("throughput", "ours", "joules_per_token", "0.0123"),)
+
+
+def test_two_groups_of_a_suite_are_told_apart() -> None:
+    cases: list[Case] = [a_case(baseline=None), a_case(baseline=None, group="b2", model="gpt-1b")]
+    assert _headings(benchmark_page(cases))[1:3] == ["Throughput: a1", "Throughput: b2"]
+
+
+def test_provenance_tells_commit_versions_environment_and_hardware() -> None:
+    page = benchmark_page(throughput())
+    hardware, origin = _below(page, "Provenance", Table)
+    assert hardware.rows[0][2:7] == ("AMD EPYC 7R13", "1", "2", "1", "2")
+    assert {("Commit", "0123456789abcdef"), ("torch", "2.13.0+cpu"), ("OMP_NUM_THREADS", "1")} <= set(origin.rows)
+    unknown = benchmark_page([a_case(hardware=HARDWARE.model_copy(update={"memory_bytes": 0, "matmul_tflops": None}))])
+    assert _below(unknown, "Provenance", Table)[0].rows[0][-2:] == ("not known", "not measured")
+
+
+def test_the_same_cases_give_the_same_page_whatever_their_order() -> None:
+    assert benchmark_page(whole()) == benchmark_page(whole()[::-1])
