@@ -1,0 +1,74 @@
+"""A report over a folder of benchmark results.
+
+    python benchmarks/generate_report.py FOLDER --format html|md|json [--output FILE] [--earlier FOLDER …]
+
+FOLDER holds a JSON file for each case (docs/benchmarks.md). HTML is one file that opens offline, in light and dark, and
+prints; JSON has the figures under the names of `convoy.report.bench_report`. The same results give the same bytes.
+Without --output the report is written to standard output. --earlier, which may be given several times, names folders
+of earlier results: those of the same fingerprint are the history in which changes are looked for. --prices names the
+`prices.json` that `convoy prices refresh` wrote below a root, beside the catalog's prices.
+
+HTML needs `pip install 'metaflow-convoy[report]'`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from convoy.catalog.observed import PriceList, price_list
+from convoy.config.errors import ConfigError
+from convoy.report.bench_fold import fold_cases
+from convoy.report.bench_history import earlier_runs
+from convoy.report.bench_page import page_of
+from convoy.report.html import to_html
+from convoy.report.markdown import to_markdown
+from convoy.report.svg import NoDrawerError, draw
+from convoy.results.files import ResultUnreadableError, read_cases
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Raises what stands in the way, as one line."""
+    cases = read_cases(arguments.folder)
+    before = earlier_runs(case for folder in arguments.earlier for case in read_cases(folder))
+    report = fold_cases(cases, before if arguments.earlier else None, _prices(arguments.prices))
+    match arguments.format:
+        case "json":
+            text = report.model_dump_json(indent=1) + "\n"
+        case "md":
+            text = to_markdown(page_of(report, arguments.title))
+        case _:
+            text = to_html(page_of(report, arguments.title), draw)
+    if arguments.output is None:
+        sys.stdout.buffer.write(text.encode())
+    else:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_bytes(text.encode())
+
+
+def _prices(path: Path | None) -> PriceList | None:
+    if path is None:
+        return None
+    try:
+        return price_list(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ConfigError(f"--prices {path}: cannot be read: {error.strerror}") from None
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command's arguments."""
+    found = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    found.add_argument("folder", type=Path, help="of results")
+    found.add_argument("--format", choices=("html", "md", "json"), default="html")
+    found.add_argument("--output", type=Path, help="default: standard output")
+    found.add_argument("--earlier", type=Path, action="append", default=[], help="folder of earlier results")
+    found.add_argument("--prices", type=Path, help="prices.json of `convoy prices refresh`")
+    found.add_argument("--title", default="Benchmark")
+    return found
+
+
+if __name__ == "__main__":
+    try:
+        main(parser().parse_args())
+    except (ResultUnreadableError, NoDrawerError, ConfigError) as error:
+        print(f"generate_report: {error}", file=sys.stderr)
+        sys.exit(2)

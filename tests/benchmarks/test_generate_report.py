@@ -1,0 +1,66 @@
+"""The command that makes a report of a folder."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from convoy.report.bench_report import BenchReport
+from convoy.results.case import Case
+from convoy.results.files import write_case
+from tests.benchmarks import FOLDER
+from tests.report.bench_cases import runs_of, throughput, whole
+
+
+def generate(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, str(FOLDER / "generate_report.py"), *map(str, words)]
+    return subprocess.run(command, capture_output=True, timeout=120, check=False)
+
+
+def folder(path: Path, cases: list[Case]) -> Path:
+    for case in cases:
+        write_case(path, case)
+    return path
+
+
+@pytest.mark.parametrize(("form", "start"), [("html", b"<!doctype html>"), ("md", b"# "), ("json", b"{")])
+def test_the_same_results_give_the_same_bytes_in_each_form(tmp_path: Path, form: str, start: bytes) -> None:
+    results = folder(tmp_path / "results", whole())
+    first = generate(results, "--format", form)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith(start)
+    other = folder(tmp_path / "copied", whole()[::-1])
+    assert generate(other, "--format", form, "--output", tmp_path / "new" / "report").returncode == 0
+    assert (tmp_path / "new" / "report").read_bytes() == first.stdout
+
+
+def test_json_has_the_figures_and_can_be_read_back(tmp_path: Path) -> None:
+    done = generate(folder(tmp_path / "results", whole()), "--format", "json")
+    report = BenchReport.model_validate_json(done.stdout)
+    assert [group.suite for group in report.groups] == ["throughput", "strategies", "scaling"]
+    told = json.loads(done.stdout)
+    assert told["format"] == 1
+    assert told["history"] is None
+    assert told["groups"][0]["cases"][0]["tokens_per_second"]["n"] == 20
+
+
+def test_earlier_results_are_the_history(tmp_path: Path) -> None:
+    (ours, *_) = throughput()
+    folders = []
+    for i, run in enumerate(runs_of(ours, [4000.0, 4100.0])):
+        folders += ["--earlier", folder(tmp_path / f"earlier-{i}", [run])]
+    done = generate(folder(tmp_path / "results", [ours]), "--format", "json", *folders)
+    (history,) = BenchReport.model_validate_json(done.stdout).history or ()
+    assert [round(run.tokens_per_second) for run in history.runs][:2] == [4000, 4100]
+    assert len(history.runs) == 3
+
+
+def test_what_stands_in_the_way_is_one_line(tmp_path: Path) -> None:
+    results = folder(tmp_path / "results", throughput())
+    for words in ([tmp_path / "nowhere"], [results, "--prices", tmp_path / "none.json"]):
+        done = generate(*words)
+        assert (done.returncode, done.stdout) == (2, b"")
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith("generate_report: ")
