@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from convoy.cli_checkpoints import checkpoints
+from convoy.cli_compare import compare
 from convoy.cli_drain import drain
 from convoy.cli_drill import drill
 from convoy.cli_logs import logs
@@ -56,6 +57,7 @@ def main() -> None:
 
 
 main.add_command(checkpoints)
+main.add_command(compare)
 main.add_command(drain)
 main.add_command(drill)
 main.add_command(logs)
