@@ -13,6 +13,7 @@ from convoy.bench.groups import Group, VariantSpec
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.results.case import Block
+from convoy.results.values import COMMUNICATION_SECONDS, INDEPENDENT, NETWORK_BYTES, WEAK
 
 ALONE = "1 rank"
 
@@ -39,11 +40,11 @@ def variants_of(global_batch: int, ranks: int) -> Iterator[VariantSpec]:
     """
     each = max(1, global_batch // ranks)
     yield VariantSpec(name=ALONE, ranks=1, changes=_batch(each))
-    yield VariantSpec(name=independent(ranks), ranks=1, at_once=True, changes=_batch(each), values={"independent": 1.0})
+    yield VariantSpec(name=independent(ranks), ranks=1, at_once=True, changes=_batch(each), values={INDEPENDENT: 1.0})
     for n in [n for n in range(2, ranks + 1) if ranks % n == 0 and (n == ranks or n & (n - 1) == 0)]:
-        yield VariantSpec(name=weak(n), ranks=n, changes=_batch(each * n), values={"weak": 1.0})
+        yield VariantSpec(name=weak(n), ranks=n, changes=_batch(each * n), values={WEAK: 1.0})
         if each >= n:
-            yield VariantSpec(name=strong(n), ranks=n, changes=_batch(each), values={"weak": 0.0})
+            yield VariantSpec(name=strong(n), ranks=n, changes=_batch(each), values={WEAK: 0.0})
 
 
 def weak(ranks: int) -> str:
@@ -64,19 +65,19 @@ def independent(ranks: int) -> str:
 def further_values(blocks: Mapping[str, Sequence[Block]], spec: VariantSpec, ranks: int) -> dict[str, float]:
     """What the blocks of a group tell of one of its cases beside their times. ranks: of the gang.
 
-    network_bytes: sent in a step, per rank that takes part. communication_seconds: how much longer a step of all ranks
-    in weak scaling takes than one of as many independent trainings of the same size at once: nothing else differs.
+    How much longer a step of all ranks in weak scaling takes than one of as many independent trainings of the same size
+    at once is what communication costs: nothing else differs, but that each rank updates its share of the weights only.
     """
     found = dict(spec.values)
     own = blocks[spec.name]
     sent = [block.network_bytes for block in own if block.network_bytes is not None]
     taking_part = ranks if spec.at_once else spec.ranks or ranks
     if sent:
-        found["network_bytes"] = statistics.median(sent) / taking_part
+        found[NETWORK_BYTES] = statistics.median(sent) / taking_part
     if spec.name == weak(ranks):
         others = {block.number: block.seconds for block in blocks[independent(ranks)]}
         lost = [block.seconds - others[block.number] for block in own if block.number in others]
-        found["communication_seconds"] = max(0.0, statistics.median(lost))
+        found[COMMUNICATION_SECONDS] = max(0.0, statistics.median(lost))
     return found
 
 

@@ -1,0 +1,115 @@
+"""The bodies of the benchmark flow's steps. Artifacts between them are plain JSON data.
+
+Every task of the flow imports this module, so what only one step needs is imported when that step runs.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from convoy.launch.steps import plain_errors
+
+if TYPE_CHECKING:
+    from convoy.bench.groups import Group
+    from convoy.gang.assignment import Script
+    from convoy.storage import Store
+
+Json = dict[str, Any]
+
+
+def settle(bench_config: Any, overrides: Any) -> tuple[Json, list[Json]]:
+    """The resolved configuration, and the shares of the benchmark."""
+    from convoy.launch.flow import bench_config as resolved
+    from convoy.launch.shares import shares_of
+
+    with plain_errors():
+        config = resolved({"bench": bench_config, "set": overrides})
+        return config.model_dump(mode="json"), [share.model_dump(mode="json") for share in shares_of(config)]
+
+
+def prepare_data(shares: Sequence[Json]) -> None:
+    """Make or find every model's token shards, before any expensive machine is up."""
+    from convoy.data.manifest import check_vocabulary
+    from convoy.data.prepare import prepare
+
+    with plain_errors():
+        for group in _groups(shares):
+            store = _store(group)
+            check_vocabulary(prepare(group.run.data, store), group.run.model.vocab_size)
+
+
+def measure(share: Json, current: Any) -> list[Json]:
+    """Run the share's gangs, one after the other: when each ran, as `name`, `began`, `ended`, `failure`.
+
+    What an earlier attempt of this run has measured is not measured again. Fails for a preemption, and where no gang
+    of the share gave any figure.
+    """
+    from convoy.launch.bench_run import run_groups
+    from convoy.results.history import keep, kept
+
+    groups = _groups([share])
+    store, run = _store(groups[0]), _run(current)
+    there = {case.group for case in kept(store, run) if case.status == "measured"}
+    left = [group for group in groups if group.name not in there]
+    times = []
+    for ran in run_groups(left, _gang(current), lambda line: print(line, flush=True)):
+        for case in ran.cases if current.parallel.node_index == 0 else ():
+            keep(store, run, case)
+        times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})
+    return times
+
+
+def report(shares: Sequence[Json], current: Any) -> list[Json]:
+    """Draw the card; every case as plain data."""
+    from convoy.launch.known_prices import read_prices
+    from convoy.report.bench_history import earlier_runs
+    from convoy.report.bench_page import benchmark_page
+    from convoy.results.history import earlier, kept
+    from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
+
+    store = _store(_groups(shares)[0])
+    cases = kept(store, _run(current))
+    before = earlier_runs(past for case in cases for past in earlier(store, case))
+    draw(current.card, benchmark_page(cases, before, read_prices(store)), False)
+    return [case.model_dump(mode="json") for case in cases]
+
+
+def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
+    """The last lines a person sees in the terminal."""
+    measured = sum(case["status"] == "measured" for case in results)
+    lines = [f"{measured} of {len(results)} cases measured in {len(times)} gangs"]
+    lines += [f"{each['name']}: {each['failure']}" for each in times if each["failure"]]
+    return "\n".join(lines)
+
+
+def _gang(current: Any) -> "Any":
+    """Runs a group as a gang of this step; what fails but a preemption is the group's failure."""
+    from metaflow.exception import MetaflowException
+
+    from convoy.gang.outcome import PreemptedError
+    from convoy.launch.gang_step import GangFailedError
+
+    def run(group: "Group", script: "Script") -> None:
+        try:
+            current.convoy.run(script.entrypoint, script.args, config=group.run, hang_seconds=script.hang_seconds)
+        except MetaflowException as error:
+            if error.headline == PreemptedError.headline:
+                raise
+            raise GangFailedError(str(error)) from None
+
+    return run
+
+
+def _groups(shares: Sequence[Json]) -> "list[Group]":
+    from convoy.launch.shares import Share
+
+    return [group for share in shares for group in Share.model_validate(share).groups]
+
+
+def _store(group: "Group") -> "Store":
+    from convoy.storage import open_store
+
+    return open_store(str(group.run.root), group.run.checkpoint.store)
+
+
+def _run(current: Any) -> str:
+    return f"{current.flow_name}-{current.run_id}"
