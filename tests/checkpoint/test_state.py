@@ -12,6 +12,7 @@ from tests.training.job import GPT, Job, tiny
 WAYS: dict[str, tuple[int, dict[str, Any]]] = {
     "one rank": (1, {}),
     "hsdp": (2, {"parallel": {"strategy": "hsdp", "shard_size": 1}}),
+    "ddp": (2, {"parallel": {"strategy": "ddp"}}),
     "by linear, recomputed": (2, {"parallel": {"wrap": "linear"}, "train": {"activation_checkpointing": "full"}}),
 }
 
@@ -29,8 +30,8 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 
 
 def test_names_shapes_and_types_do_not_depend_on_the_way(states: dict[str, dict[str, Any]]) -> None:
-    described = [{name: _kind(value) for name, value in state.items()} for state in states.values()]
-    assert described[0] == described[1] == described[2]
+    first, *others = ({name: _kind(value) for name, value in state.items()} for state in states.values())
+    assert all(described == first for described in others)
 
 
 def test_weights_and_moments_are_fp32_and_each_weight_has_both(states: dict[str, dict[str, Any]]) -> None:

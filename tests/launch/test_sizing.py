@@ -101,6 +101,16 @@ def test_a_local_run_is_refused_where_this_host_cannot_hold_its_state() -> None:
     check_host(RunConfig(), 0, 2048)
 
 
+def test_replicas_on_this_host_need_their_memory_each() -> None:
+    model, ranks = "{model: gpt2-xl}", {"nodes": 2, "nproc_per_node": 4}
+    whole = resolve(read_run(model), {"cluster": ranks, "parallel": {"strategy": "ddp"}})
+    halves = resolve(read_run(model), {"cluster": ranks, "parallel": {"strategy": "hsdp"}})
+    with pytest.raises(ConfigError, match="model = gpt2-xl: 8 times the state and two copies of it take 220.5 GiB"):
+        check_host(whole, 0, 128 * 1024)
+    check_host(whole, 8, 128 * 1024)
+    check_host(halves, 0, 128 * 1024)
+
+
 def test_the_host_s_memory_is_at_most_its_container_s(tmp_path: Path) -> None:
     (tmp_path / "limit").write_text(f"{512 * 2**20}\n")
     (tmp_path / "none").write_text("max\n")

@@ -1,15 +1,19 @@
 """What is gathered together, and that nothing is left out."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from convoy.checkpoint.plan import local_tensor
 from convoy.parallel.fsdp import parallelize
 from convoy.parallel.mesh import build_mesh
+from tests.ranks import on_ranks
 from tests.training.job import GPT, LLAMA, tiny
 from tests.training.sharded import alone, sharded_model
 
@@ -63,6 +67,18 @@ def test_every_parameter_is_sharded_in_fp32(recompute: str) -> None:
     parameters = dict(model.named_parameters())
     assert all(isinstance(p, DTensor) and p.dtype == torch.float32 for p in parameters.values())
     assert any("_checkpoint_wrapped_module" in name for name in parameters) == (recompute != "none")
+
+
+def held(rank: int, path: str, strategy: str) -> float:
+    """Share of the model that this rank holds."""
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
+    parameters = list(sharded_model(tiny(parallel={"strategy": strategy})).parameters())
+    return sum(local_tensor(p).numel() for p in parameters) / sum(p.numel() for p in parameters)
+
+
+def test_with_ddp_every_rank_holds_the_whole_model(tmp_path: Path) -> None:
+    assert on_ranks(2, held, str(tmp_path / "whole"), "ddp") == [1.0, 1.0]
+    assert sum(on_ranks(2, held, str(tmp_path / "sharded"), "fsdp")) == pytest.approx(1.0)
 
 
 class Shared(nn.Module):

@@ -16,6 +16,7 @@ def _meshes(rank: int, path: str) -> list[tuple[tuple[str, ...], tuple[int, ...]
     dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=4)
     configs = (
         ParallelConfig(),
+        ParallelConfig(strategy="ddp"),
         ParallelConfig(strategy="hsdp", shard_size=2),
         ParallelConfig(strategy="hsdp"),
         ParallelConfig(strategy="hsdp", shard_size=1),
@@ -30,6 +31,7 @@ def test_neighbours_share_a_sharding_group(tmp_path: Path) -> None:
         pair = [0, 1] if rank < 2 else [2, 3]
         assert found == [
             (("shard",), (4,), [0, 1, 2, 3]),
+            (names, (4, 1), [rank]),
             (names, (2, 2), pair),
             (names, (1, 4), [0, 1, 2, 3]),
             (names, (4, 1), [rank]),

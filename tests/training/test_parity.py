@@ -23,6 +23,16 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     ),
     "llama on 2 x 2": (4, {"model": LLAMA, "parallel": {"strategy": "hsdp", "shard_size": 2}}),
     "gpt on three as replicas only": (3, {"parallel": {"strategy": "hsdp", "shard_size": 1}}),
+    "gpt on one, whole": (1, {"parallel": {"strategy": "ddp"}}),
+    "gpt on two, whole": (2, {"parallel": {"strategy": "ddp"}}),
+    "llama on three, whole, accumulating, clipped": (
+        3,
+        {
+            "model": LLAMA,
+            "parallel": {"strategy": "ddp", "wrap": "linear"},
+            "train": {"global_batch": 7, "micro_batch": 1, "clip_norm": 0.3, "activation_checkpointing": "selective"},
+        },
+    ),
     "gpt by linear, all recomputed": (
         2,
         {"parallel": {"wrap": "linear"}, "train": {"activation_checkpointing": "full", "micro_batch": 2}},
@@ -53,8 +63,10 @@ def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_pat
     assert expected[-1][0] < expected[0][0] - 0.05  # it learned: equal losses of a loop that does nothing prove nothing
 
 
-def test_compiled_blocks_train_as_others_do(tmp_path: Path) -> None:
-    job = Job(str(tmp_path), tiny(model=GPT | {"n_layers": 1}, train={"steps": 3, "compile": True}))
+@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
+def test_compiled_blocks_train_as_others_do(strategy: str, tmp_path: Path) -> None:
+    train = {"steps": 3, "compile": True}
+    job = Job(str(tmp_path), tiny(model=GPT | {"n_layers": 1}, train=train, parallel={"strategy": strategy}))
 
     job.run(2)
 

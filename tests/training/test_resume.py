@@ -133,10 +133,11 @@ def test_on_other_numbers_of_ranks_the_samples_of_each_step_are_the_same(still: 
     ("world", "changed"),
     [
         (4, {"parallel": {"strategy": "hsdp", "shard_size": 2}}),
+        (2, {"parallel": {"strategy": "ddp"}}),
         (3, {"parallel": {"wrap": "linear", "reshard_after_forward": False}}),
         (2, {"train": {"activation_checkpointing": "full"}}),
     ],
-    ids=["hsdp", "by linear", "recomputed"],
+    ids=["hsdp", "ddp", "by linear", "recomputed"],
 )
 def test_it_may_go_on_with_another_way_of_sharding(
     world: int, changed: dict[str, Any], still: Job, tmp_path: Path
@@ -144,7 +145,8 @@ def test_it_may_go_on_with_another_way_of_sharding(
     moved = fp32_job(tmp_path)
     moved.run(world, **{**changed, "train": {"steps": 6} | changed.get("train", {})})
 
-    moved.run(1)
+    moved.run(1, train={"steps": 9})
+    moved.run(world, **changed)
 
     assert moved.losses() == pytest.approx(still.losses(), abs=1e-5)
 

@@ -3,6 +3,7 @@
 from convoy.bench.groups import Group, VariantSpec
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
+from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 
@@ -18,9 +19,21 @@ def state_bytes(spec: VariantSpec, run: RunConfig, ranks: int) -> int | None:
     if isinstance(run.model, CustomModelConfig):
         return None
     together = spec.ranks or ranks
+    parallel = spec.config(run).parallel
     jobs = ranks // together if spec.at_once else 1
-    copies = jobs * (together if spec.kind == "baseline" else 1)
+    copies = jobs * (together if spec.kind == "baseline" else replicas(parallel, together))
     return copies * parameter_count(run.model) * STATE_BYTES
+
+
+def replicas(parallel: ParallelConfig, ranks: int) -> int:
+    """How often so many ranks that train together hold the state."""
+    match parallel.strategy:
+        case "fsdp":
+            return 1
+        case "hsdp":
+            return max(1, ranks // (parallel.shard_size or ranks))
+        case "ddp":
+            return ranks
 
 
 def check_memory(group: Group, ranks: int, memory_bytes: int | None) -> None:

@@ -91,14 +91,27 @@ def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
     """Raise ConfigError if the state of a local run, all of whose ranks share this host, does not fit its memory."""
     if isinstance(config.model, CustomModelConfig):
         return
-    per_parameter = SLOTS * STATE_BYTES + (0 if gpus else CPU_STATE_BYTES)
-    needed = _up(parameter_count(config.model) * per_parameter)
+    replicas = 0 if gpus else _replicas(config)
+    needed = _up(parameter_count(config.model) * (SLOTS * STATE_BYTES + replicas * CPU_STATE_BYTES))
     if needed > host_mib:
-        what = "two copies of the state" if gpus else "the state and two copies of it"
+        times = "" if replicas == 1 else f"{replicas} times "
+        what = "two copies of the state" if gpus else f"{times}the state and two copies of it"
         raise ConfigError(
             f"model = {config.model.name}: {what} take {_gib(needed)} of this host's memory, which has "
             f"{_gib(host_mib)}; take a smaller model, or a cluster"
         )
+
+
+def _replicas(config: RunConfig) -> int:
+    """How often the ranks of a local run on the CPU hold the state, all together."""
+    nodes, nproc = config.cluster.nodes, config.cluster.nproc_per_node or 1
+    match config.parallel.strategy:
+        case "fsdp":
+            return 1
+        case "hsdp":
+            return max(1, nodes * nproc // (config.parallel.shard_size or nproc))
+        case "ddp":
+            return nodes * nproc
 
 
 def host_memory_mib(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
