@@ -8,6 +8,7 @@ import pytest
 
 from convoy.bench.groups import Group, VariantSpec
 from convoy.bench.scaling import variants_of
+from convoy.bench.strategies import variants_of as strategies
 from convoy.launch.bench_run import Ran, gang_here, run_groups
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup, tokens_per_second
@@ -102,6 +103,16 @@ def test_only_ranks_that_train_together_talk(scaling: dict[str, Case]) -> None:
     assert together > 4 * scaling["2 ranks, weak"].parameters
     assert sent("1 rank") < together / 4
     assert sent("2 jobs of 1 rank") < together / 4
+
+
+def test_strategies_compute_the_same(tmp_path: Path) -> None:
+    (found,) = ran([a_group(str(tmp_path / "root"), *strategies(2), nodes=2, suite="strategies")], nodes=2)
+    assert found.failure == ""
+    cases = {case.name: case for case in found.cases}
+    assert set(cases) == {"ddp", "fsdp", "fsdp, gathered once", "fsdp by linear"}
+    for case in cases.values():
+        assert losses_agree(case, cases["ddp"], 1e-4)
+        assert len(case.losses) == 10
 
 
 def test_groups_run_one_after_the_other_and_a_failure_is_told(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def planned(config: BenchConfig, ranks: int) -> list[str]:
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
     text = (configs_folder() / "bench" / "default.yaml").read_text()
-    assert planned(resolve_bench(read_bench(text), {}), 2) == ["throughput-tiny", "scaling-tiny"]
+    assert planned(resolve_bench(read_bench(text), {}), 2) == ["throughput-tiny", "scaling-tiny", "strategies-tiny"]
 
 
 def test_a_gang_of_one_rank_does_not_scale() -> None:
@@ -35,6 +35,18 @@ def test_each_model_has_groups_of_its_own() -> None:
     assert planned(config, 1) == ["throughput-tiny", "throughput-gpt2-124m"]
     assert [run.model.name for run in runs.values()] == ["tiny", "gpt2-124m"]
     assert {(run.train.global_batch, run.train.steps) for run in runs.values()} == {(4, ENDLESS)}
+
+
+def test_strategies_are_compared_with_ddp() -> None:
+    config = BenchConfig(suites=("strategies",))
+    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, 4)
+    assert group.baseline == "ddp"
+    told = {spec.name: spec.config(group.run).parallel for spec in group.variants}
+    assert {name: found.sharing(4, 1) for name, found in told.items()} == {
+        "ddp": 1, "fsdp": 4, "fsdp, gathered once": 4, "fsdp by linear": 4, "hsdp, 2 ranks": 2,
+    }  # fmt: skip
+    assert [name for name, found in told.items() if not found.reshard_after_forward] == ["fsdp, gathered once"]
+    assert [name for name, found in told.items() if found.wrap == "linear"] == ["fsdp by linear"]
 
 
 @pytest.mark.parametrize(

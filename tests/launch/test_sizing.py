@@ -105,7 +105,7 @@ def test_replicas_on_this_host_need_their_memory_each() -> None:
     model, ranks = "{model: gpt2-xl}", {"nodes": 2, "nproc_per_node": 4}
     whole = resolve(read_run(model), {"cluster": ranks, "parallel": {"strategy": "ddp"}})
     halves = resolve(read_run(model), {"cluster": ranks, "parallel": {"strategy": "hsdp"}})
-    with pytest.raises(ConfigError, match="model = gpt2-xl: 8 times the state and two copies of it take 220.5 GiB"):
+    with pytest.raises(ConfigError, match=r"model = gpt2-xl: 8 times the state and two copies of it take 220.5 GiB"):
         check_host(whole, 0, 128 * 1024)
     check_host(whole, 8, 128 * 1024)
     check_host(halves, 0, 128 * 1024)

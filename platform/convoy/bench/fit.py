@@ -3,7 +3,6 @@
 from convoy.bench.groups import Group, VariantSpec
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
-from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 
@@ -21,19 +20,8 @@ def state_bytes(spec: VariantSpec, run: RunConfig, ranks: int) -> int | None:
     together = spec.ranks or ranks
     parallel = spec.config(run).parallel
     jobs = ranks // together if spec.at_once else 1
-    copies = jobs * (together if spec.kind == "baseline" else replicas(parallel, together))
+    copies = jobs * (together if spec.kind == "baseline" else max(1, together // parallel.sharing(together, together)))
     return copies * parameter_count(run.model) * STATE_BYTES
-
-
-def replicas(parallel: ParallelConfig, ranks: int) -> int:
-    """How often so many ranks that train together hold the state."""
-    match parallel.strategy:
-        case "fsdp":
-            return 1
-        case "hsdp":
-            return max(1, ranks // (parallel.shard_size or ranks))
-        case "ddp":
-            return ranks
 
 
 def check_memory(group: Group, ranks: int, memory_bytes: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from convoy.bench import scaling, throughput
+from convoy.bench import scaling, strategies, throughput
 from convoy.bench.groups import Group
 from convoy.config.bench import BenchConfig, SuiteName
 from convoy.config.load import merged, resolve, with_preset
@@ -14,6 +14,7 @@ ENDLESS = 10**6
 _SUITES: dict[SuiteName, Callable[[BenchConfig, dict[str, RunConfig], int], Iterator[Group]]] = {
     "throughput": throughput.groups,
     "scaling": scaling.groups,
+    "strategies": strategies.groups,
 }
 
 

@@ -21,6 +21,16 @@ class ParallelConfig(Frozen):
     wrap: Literal["block", "linear"] = "block"
     """What is gathered at a time: a whole decoder block, or each attention and MLP (less memory, more messages)."""
 
+    def sharing(self, ranks: int, ranks_per_node: int) -> int:
+        """How many of `ranks` hold one copy of weights, gradients and moments together."""
+        match self.strategy:
+            case "fsdp":
+                return ranks
+            case "hsdp":
+                return self.shard_size or ranks_per_node
+            case "ddp":
+                return 1
+
     @model_validator(mode="after")
     def _shard_size_is_hsdp(self) -> "ParallelConfig":
         if self.shard_size is not None and self.strategy != "hsdp":

@@ -104,14 +104,9 @@ def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
 
 def _replicas(config: RunConfig) -> int:
     """How often the ranks of a local run on the CPU hold the state, all together."""
-    nodes, nproc = config.cluster.nodes, config.cluster.nproc_per_node or 1
-    match config.parallel.strategy:
-        case "fsdp":
-            return 1
-        case "hsdp":
-            return max(1, nodes * nproc // (config.parallel.shard_size or nproc))
-        case "ddp":
-            return nodes * nproc
+    nproc = config.cluster.nproc_per_node or 1
+    ranks = config.cluster.nodes * nproc
+    return max(1, ranks // config.parallel.sharing(ranks, nproc))
 
 
 def host_memory_mib(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:

@@ -27,7 +27,7 @@ def build_mesh(
 def _shape(config: ParallelConfig, world_size: int, ranks_per_node: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
     if config.strategy == "fsdp":
         return (world_size,), ("shard",)
-    size = 1 if config.strategy == "ddp" else config.shard_size or ranks_per_node
+    size = config.sharing(world_size, ranks_per_node)
     if world_size % size:
         raise ConfigError(f"parallel.shard_size = {size}: must divide the number of ranks, {world_size}")
     return (world_size // size, size), ("replicate", "shard")

@@ -1,0 +1,42 @@
+"""The strategies suite: the same model, data and loss under each way to spread them over the ranks."""
+
+from collections.abc import Iterator
+
+from convoy.bench.groups import Group, VariantSpec
+from convoy.config.bench import BenchConfig
+from convoy.config.run import RunConfig
+
+REFERENCE = "ddp"
+
+
+def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: int) -> Iterator[Group]:
+    """One for each model; none for a gang of one rank, on which all are alike. runs: by the model's name."""
+    if ranks == 1:
+        return
+    for model, run in runs.items():
+        yield Group(
+            name=f"strategies-{model}",
+            suite="strategies",
+            baseline=REFERENCE,
+            variants=tuple(variants_of(ranks)),
+            run=run,
+            measure=config.measure,
+        )
+
+
+def variants_of(ranks: int) -> Iterator[VariantSpec]:
+    """ddp, then what shards: wholly, without the second gather, by parts of blocks, and within half of the ranks."""
+    yield VariantSpec(name=REFERENCE, changes=_parallel(strategy="ddp"))
+    yield VariantSpec(name="fsdp", changes=_parallel(strategy="fsdp"))
+    yield VariantSpec(name="fsdp, gathered once", changes=_parallel(strategy="fsdp", reshard_after_forward=False))
+    yield VariantSpec(name="fsdp by linear", changes=_parallel(strategy="fsdp", wrap="linear"))
+    if ranks > 2 and ranks % 2 == 0:
+        half = ranks // 2
+        yield VariantSpec(name=f"hsdp, {half} ranks", changes=_parallel(strategy="hsdp", shard_size=half))
+
+
+def _parallel(
+    *, strategy: str, reshard_after_forward: bool = True, wrap: str = "block", shard_size: int | None = None
+) -> dict[str, dict[str, object]]:
+    keys = {"strategy": strategy, "reshard_after_forward": reshard_after_forward, "wrap": wrap}
+    return {"parallel": {**keys, "shard_size": shard_size}}
