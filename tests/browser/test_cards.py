@@ -6,14 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -69,33 +68,6 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Cards:
         {page: next(task.glob("cards/convoy_card-*.html")) for page, task in tasks.items()},
         {page: next(task.glob("runtime/convoy_card-*.data.json")) for page, task in tasks.items()},
     )
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """Headless Chromium; it must be installed."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium, "chromium: not on PATH (Debian packages chromium and chromium-driver)"
-    assert driver, "chromedriver: not on PATH (Debian packages chromium and chromium-driver)"
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--hide-scrollbars",
-        # The card's own sheet asks for a web font; without a network that must not cost time.
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):
-        options.add_argument(flag)
-    chrome = webdriver.Chrome(options=options, service=Service(driver))
-    yield chrome
-    chrome.quit()
 
 
 def _open(browser: webdriver.Chrome, card: Path, scheme: str) -> None:

@@ -25,6 +25,20 @@ GPUS = HARDWARE.model_copy(
 
 GPU_CONFIG = {"train": {"param_dtype": "bf16"}, "cluster": {"region": "us-east-1"}}
 
+SECTIONS = [
+    "Benchmark",
+    "Throughput",
+    "Strategies side by side",
+    "Scaling",
+    "Step time",
+    "Memory",
+    "Cost and time to train",
+    "Refused and failed",
+    "Not measured here",
+    "Provenance",
+]
+"""Headings of the whole benchmark's page."""
+
 
 def throughput() -> list[Case]:
     """Ours at 4,096 tokens per second; the frozen baseline at half of that, eager at 0.9, and one that is the same."""

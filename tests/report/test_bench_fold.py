@@ -75,6 +75,14 @@ def test_the_coarser_type_tells_how_far_losses_may_be_apart() -> None:
     assert _case([a_case("baseline", config={}), a_case("ours", config={}, losses=near)], "ours").losses == "differ"
 
 
+def test_a_configuration_of_another_shape_is_no_error() -> None:
+    shaped: list[dict[str, object]] = [{}, {"train": None, "cluster": 3}, {"train": [1]}]
+    for config in shaped:
+        (group,) = fold_cases([a_case("baseline", config=config), a_case("ours", config=config)]).groups
+        assert group.region is None
+        assert group.cases[1].losses == "agree"
+
+
 def test_losses_that_are_not_finite_differ() -> None:
     found = _case([a_case("baseline"), a_case("ours", losses=(8.3, math.nan, 7.9))], "ours")
     assert found.losses == "differ"

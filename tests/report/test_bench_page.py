@@ -9,21 +9,8 @@ from convoy.report.bench_history import earlier_runs
 from convoy.report.bench_page import benchmark_page
 from convoy.report.page import Callout, Chart, Heading, Page, Table, Text, Value, Values
 from convoy.results.case import Case
-from tests.report.bench_cases import runs_of, scaling, strategies, throughput, whole
+from tests.report.bench_cases import SECTIONS, runs_of, scaling, strategies, throughput, whole
 from tests.results.cases import HARDWARE, a_case
-
-SECTIONS = [
-    "Benchmark",
-    "Throughput",
-    "Strategies side by side",
-    "Scaling",
-    "Step time",
-    "Memory",
-    "Cost and time to train",
-    "Refused and failed",
-    "Not measured here",
-    "Provenance",
-]
 
 
 def _of(page: Page, kind: type) -> list[Any]:
@@ -72,7 +59,7 @@ def test_the_headline_is_of_ours_with_its_interval() -> None:
     assert _value(page, "Of matmul rate").value.startswith("4")
     assert _value(page, "Memory peak").value == "800 MB"
     assert _value(page, "Scaling efficiency").subtitle.endswith("weak, 2 ranks")
-    assert _value(page, "Cost").subtitle.startswith("per million tokens, 4 × p4d.24xlarge, spot")
+    assert _value(page, "Cost").subtitle == "per million tokens, gpt-1b; 4 × p4d.24xlarge, spot, price of 2026-07-09"
     assert _value(page, "Cases measured") == Value("Cases measured", "11", "1 refused, 1 failed", "bad")
 
 
@@ -143,6 +130,22 @@ def test_charts_have_every_case_with_its_interval_and_a_line_at_one() -> None:
         json.dumps(chart.spec, allow_nan=False)
 
 
+def test_parts_of_a_step_have_their_time_and_their_share() -> None:
+    page = benchmark_page(throughput())
+    (chart,) = _below(page, "Step time", Chart)
+    assert list(chart.series) == ["ours"]
+    (table,) = _below(page, "Step time", Table)
+    assert table.headers == ("Case", "data", "forward", "backward", "optimizer", "exchange")
+    assert table.rows[0][:3] == ("ours", "10.0 ms (2.08 %)", "150 ms (31.2 %)")
+
+
+def test_memory_is_beside_the_baseline_s() -> None:
+    (chart,) = _below(benchmark_page(strategies()[:2]), "Memory", Chart)
+    assert chart.series == {"ddp": (28.0,), "fsdp": (9.0,)}
+    assert [v["told"] for v in chart.spec["data"]["values"]] == ["28.0 GB", "9.00 GB, 32.1 %"]
+    assert "Memory" not in _headings(benchmark_page(strategies()[:1]))
+
+
 def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> None:
     page = benchmark_page(scaling())
     throughput_chart, efficiency = _below(page, "Scaling", Chart)
@@ -154,11 +157,12 @@ def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> No
     (table,) = _below(page, "Scaling", Table)
     weak = dict(zip(table.headers, table.rows[1], strict=True))
     assert [row[:2] for row in table.rows] == [
-        ("", "1"), ("weak", "2"), ("strong", "2"), ("independent jobs", "2"),
+        ("one rank", "1"), ("weak", "2"), ("strong", "2"), ("independent jobs", "2"),
     ]  # fmt: skip
     assert (weak["Scaling"], weak["Ranks"], weak["Sent by a rank"]) == ("weak", "2", "14.4 MB")
     assert weak["Communication of the step"].endswith("%")
-    assert weak["Of independent jobs"].count("%") == 1 + weak["Of independent jobs"].count(" %)")
+    assert float(weak["Of independent jobs"].partition(" ")[0]) == pytest.approx(94.7, rel=0.02)
+    assert float(weak["Efficiency"].partition(" ")[0]) == pytest.approx(90, rel=0.02)
 
 
 def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:

@@ -69,9 +69,9 @@ def test_a_line_break_in_a_cell_stays_in_its_row() -> None:
 
 
 def test_a_curve_is_a_line_of_bars_and_a_bar_a_number() -> None:
-    text = to_markdown(Page("x", (Chart("Loss", {}, {"training": (3.0, 2.0, 1.0), "one": (5.0,), "none": ()}),)))
+    text = to_markdown(Page("x", (Chart("Loss", {}, {"training": (3.0, 2.0, 1.0), "one": (745_000.0,), "none": ()}),)))
     assert "| training | 3.00 █▅▁ 1.00 |" in text
-    assert "| one | 5.00 |" in text
+    assert "| one | 745 k |" in text
     assert "none" not in text
 
 

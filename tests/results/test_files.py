@@ -61,6 +61,14 @@ def test_what_is_no_result_is_told_with_its_file(tmp_path: Path) -> None:
         read_case(tmp_path / "nowhere.json")
 
 
+def test_a_time_without_its_zone_is_refused(tmp_path: Path) -> None:
+    """It could not be put in order with others."""
+    path = write_case(tmp_path, a_case())
+    path.write_text(path.read_text().replace("2026-11-22T12:00:00Z", "2026-11-22T12:00:00"))
+    with pytest.raises(ResultUnreadableError, match=r"provenance\.measured: Input should have timezone info"):
+        read_case(path)
+
+
 def test_a_file_of_a_later_version_is_refused_and_its_new_keys_alone_are_not(tmp_path: Path) -> None:
     path = write_case(tmp_path, a_case())
     data = json.loads(path.read_text())

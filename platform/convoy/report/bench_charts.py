@@ -44,7 +44,7 @@ def ratios(title: str, rows: Sequence[Row], unit: str) -> Chart:
         "mark": {"type": "rule", "color": INK, "strokeDash": [4, 3]},
         "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": None},
     }
-    least = min([1.0, *(row.figure.low for row in rows)])
+    least = 0.98 * min([1.0, *(row.figure.low for row in rows)])
     point = {
         "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
         "encoding": {"x": _x(rows, unit, least), "color": _COLOUR, "tooltip": _TOOLTIP},
@@ -113,8 +113,8 @@ def _names(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _x(rows: Sequence[Row], unit: str, least: float) -> dict[str, Any]:
-    most = max([1.0 if least else 0.0, *(row.figure.high for row in rows)])
-    words = _LETTER * max((len(row.told) + 1 for row in rows), default=0)
+    most = 1.02 * max([1.0 if least else 0.0, *(row.figure.high for row in rows)])
+    words = min(0.6, _LETTER * max((len(row.told) + 1 for row in rows), default=0))
     scale = {"domain": [least, least + (most - least) / (1 - words)], "nice": False, "zero": False}
     return {"field": "value", "type": "quantitative", "title": unit, "axis": _AXIS, "scale": scale}
 

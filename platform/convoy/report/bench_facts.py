@@ -1,6 +1,7 @@
 """Parts of a benchmark's page on what did not run, what was not measured, and where its figures come from."""
 
 from collections.abc import Callable
+from datetime import UTC
 
 from convoy.report import numbers
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures
@@ -49,7 +50,7 @@ def provenance(report: BenchReport) -> tuple[Block, ...]:
     blocks: list[Block] = [Heading("Provenance"), Table(_HARDWARE, tuple(_hardware(group) for group in report.groups))]
     for each in report.provenance:
         rows = [
-            ("Measured", f"{each.measured:%Y-%m-%d %H:%M} UTC"),
+            ("Measured", f"{each.measured.astimezone(UTC):%Y-%m-%d %H:%M} UTC"),
             ("Commit", each.commit or "not from a checkout"),
             *each.versions.items(),
             *each.environment.items(),

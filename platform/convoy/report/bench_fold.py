@@ -65,7 +65,7 @@ def _groups(cases: Sequence[Case]) -> tuple[GroupFigures, ...]:
 def _group(cases: Sequence[Case]) -> GroupFigures:
     first, named = cases[0], {case.name: case for case in cases}
     figures = [_figures(case, named) for case in cases]
-    region = first.config.get("cluster", {}).get("region")
+    region = _setting(first, "cluster", "region")
     return GroupFigures(
         suite=first.suite,
         name=first.group,
@@ -148,8 +148,15 @@ def _losses(case: Case, base: Case) -> tuple[Losses, float | None]:
 
 
 def _tolerance(case: Case) -> float:
-    dtype = case.config.get("train", {}).get("param_dtype")
-    return LOSS_TOLERANCE.get(dtype, min(LOSS_TOLERANCE.values()))
+    return LOSS_TOLERANCE.get(str(_setting(case, "train", "param_dtype")), min(LOSS_TOLERANCE.values()))
+
+
+def _setting(case: Case, *keys: str) -> object:
+    """A value of its configuration, which another suite may have shaped otherwise; None: it has none."""
+    found: object = case.config
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
 
 
 def _parts(case: Case) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """The top of a benchmark's page: what must be read first, and the numbers that matter most."""
 
 from collections.abc import Iterator
+from datetime import UTC
 
 from convoy.report import numbers
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Offer, verdict
@@ -14,7 +15,7 @@ OURS, FROZEN = "ours", "baseline"
 def facts(report: BenchReport) -> str:
     """On what it ran, and when."""
     hardware = list(dict.fromkeys(hardware_of(group) for group in report.groups))
-    days = sorted({str(each.measured.date()) for each in report.provenance})
+    days = sorted({str(each.measured.astimezone(UTC).date()) for each in report.provenance})
     n = sum(len(group.cases) for group in report.groups)
     return " · ".join([*hardware, " to ".join(dict.fromkeys([days[0], days[-1]])), numbers.plural(n, "case")])
 

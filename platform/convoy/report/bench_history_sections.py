@@ -1,6 +1,7 @@
 """Parts of a benchmark's page on earlier runs of the same."""
 
 from collections.abc import Sequence
+from datetime import UTC
 
 from convoy.report import numbers
 from convoy.report.bench_curves import over_runs
@@ -33,7 +34,7 @@ def history(report: BenchReport) -> tuple[Block, ...]:
 def _row(history: HistoryFigures) -> tuple[str, ...]:
     return (
         history.case,
-        f"{len(history.runs)} since {history.runs[0].measured.date()}",
+        f"{len(history.runs)} since {history.runs[0].measured.astimezone(UTC).date()}",
         numbers.rate(history.runs[-1].tokens_per_second),
         "; ".join(_change(history, change) for change in history.changes) or _none(history),
         "" if history.detectable is None else f"± {numbers.percent(history.detectable)}",
@@ -42,7 +43,8 @@ def _row(history: HistoryFigures) -> tuple[str, ...]:
 
 def _change(history: HistoryFigures, change: Change) -> str:
     word = "REGRESSION" if change.effect < 0 else "faster"
-    return f"{word} by {numbers.percent(abs(change.effect))} since {history.runs[change.at].measured:%Y-%m-%d %H:%M}"
+    first = history.runs[change.at].measured.astimezone(UTC)
+    return f"{word} by {numbers.percent(abs(change.effect))} since {first:%Y-%m-%d %H:%M}"
 
 
 def _none(history: HistoryFigures) -> str:

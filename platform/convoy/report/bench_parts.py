@@ -1,20 +1,23 @@
 """Parts of a benchmark's page on where a step's time and the memory go."""
 
+from collections.abc import Sequence
+
 from convoy.report import numbers
 from convoy.report.bench_charts import Row, bars, stacked_bars
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures
-from convoy.report.page import Block, Heading, Text
+from convoy.report.page import Block, Heading, Table, Text
 from convoy.stats.interval import Interval
 
 
 def step_parts(report: BenchReport) -> tuple[Block, ...]:
     """A bar for each case that knows its parts."""
-    told = [(group, [case for case in group.cases if case.parts]) for group in report.groups]
-    charts = [_parts(group, cases) for group, cases in told if cases]
-    if not charts:
-        return ()
+    blocks: list[Block] = []
+    for group in report.groups:
+        if cases := [case for case in group.cases if case.parts]:
+            blocks.append(stacked_bars(_title("Step time", group), {case.name: case.parts for case in cases}))
+            blocks.append(_parts(cases))
     note = "Rank 0's, of the last step of each block; medians over blocks."
-    return (Heading("Step time"), Text(note, quiet=True), *charts)
+    return (Heading("Step time"), Text(note, quiet=True), *blocks) if blocks else ()
 
 
 def memory(report: BenchReport) -> tuple[Block, ...]:
@@ -29,8 +32,18 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
     return (Heading("Memory"), Text(note, quiet=True), *charts) if charts else ()
 
 
-def _parts(group: GroupFigures, cases: list[CaseFigures]) -> Block:
-    return stacked_bars(_title("Step time", group), {case.name: case.parts for case in cases})
+def _parts(cases: Sequence[CaseFigures]) -> Table:
+    names = list(dict.fromkeys(name for case in cases for name in case.parts))
+    rows = [(case.name, *(_part(case, name) for name in names)) for case in cases]
+    return Table(("Case", *names), tuple(rows))
+
+
+def _part(case: CaseFigures, name: str) -> str:
+    """With its share of all parts."""
+    seconds, total = case.parts.get(name), sum(case.parts.values())
+    if seconds is None:
+        return ""
+    return f"{numbers.duration(seconds)} ({numbers.percent(seconds / total)})" if total else numbers.duration(seconds)
 
 
 def _title(what: str, group: GroupFigures) -> str:

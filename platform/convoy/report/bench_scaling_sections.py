@@ -63,7 +63,7 @@ def _table(all_points: Sequence[ScalingPoint]) -> Table:
     """One rank, which lies on both curves, has one row."""
     points = list({(point.case, point.ranks > 1 and point.kind): point for point in all_points}.values())
     columns = [
-        ("Scaling", [_NAMES[point.kind] if point.ranks > 1 else "" for point in points]),
+        ("Scaling", [_NAMES[point.kind] if point.ranks > 1 else "one rank" for point in points]),
         ("Ranks", [str(point.ranks) for point in points]),
         ("Tokens per second", [numbers.estimate(point.tokens_per_second, numbers.rate) for point in points]),
         ("Efficiency", [_efficiency(point) for point in points]),
@@ -90,7 +90,7 @@ def _unexplained(report: BenchReport) -> list[str]:
 def _efficiency(point: ScalingPoint) -> str:
     if point.efficiency is not None:
         return _percent(point.efficiency)
-    return "one rank" if point.ranks == 1 else f"not known: {point.why}"
+    return "" if point.ranks == 1 else f"not known: {point.why}"
 
 
 def _percent(figure: Interval | None) -> str:

@@ -67,10 +67,13 @@ def _chart(block: p.Chart) -> str:
     rows = []
     for name, values in block.series.items():
         if values:
-            last = numbers.significant(values[-1])
-            many = f"{numbers.significant(values[0])} {sparkline(values, _WIDEST_SPARKLINE)} {last}"
-            rows.append((name, last if len(values) == 1 else many))
+            many = f"{_number(values[0])} {sparkline(values, _WIDEST_SPARKLINE)} {_number(values[-1])}"
+            rows.append((name, many if len(values) > 1 else _number(values[0])))
     return f"**{escaped(block.title)}**\n\n{_table(p.Table(('', ''), tuple(rows)))}"
+
+
+def _number(value: float) -> str:
+    return numbers.significant(value) if abs(value) < 1000 else numbers.count(value)
 
 
 def _timeline(block: p.Timeline) -> str:

@@ -1,9 +1,8 @@
 """One case of a benchmark: a variant, measured in a gang beside those that it is compared with."""
 
-from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
@@ -61,7 +60,7 @@ class Hardware(Fact):
 class Provenance(Fact):
     """Where a figure comes from."""
 
-    measured: datetime
+    measured: AwareDatetime
     """UTC, when the case's first block began."""
     commit: str
     """Of Convoy's sources, `+changes` where they had any; empty: not from a checkout."""
