@@ -9,6 +9,7 @@ one gang; `generate_report.py` makes a report of the folder. docs/benchmarks.md 
 """
 
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ def main(output_dir: Path, file: Path | None, words: str, **options: Any) -> Non
     try:
         base = read_bench((file or configs_folder() / "bench" / "default.yaml").read_text())
         config = resolve_bench(merged(base, given(**options)), read_overrides(words))
-        ran = run_here(config, output_dir, lambda line: click.echo(line, err=True))
+        command = shlex.join(["python", "benchmarks/run_benchmarks.py", *sys.argv[1:]])
+        ran = run_here(config, output_dir, lambda line: click.echo(line, err=True), command)
     except ConfigError as error:
         click.echo(f"run_benchmarks: {error}", err=True)
         sys.exit(2)

@@ -54,7 +54,8 @@ class BenchmarkFlow(FlowSpec):
     @step
     def gather(self, inputs):
         """Node 0 tells for all nodes."""
-        self.times = next(iter(inputs)).times
+        first = next(iter(inputs))
+        self.config, self.shares, self.times = first.config, first.shares, first.times
         self.next(self.report)
 
     @card(type="convoy_card", id="benchmark", refresh_interval=0)

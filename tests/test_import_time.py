@@ -12,7 +12,7 @@ import pytest
 
 import convoy
 
-HEAVY = {"data", "model", "parallel", "checkpoint", "training", "export"}
+HEAVY = {"bench", "data", "model", "parallel", "checkpoint", "training", "export"}
 """Rooms that may import torch; every other module may not, not even indirectly."""
 
 TOP = [module.name for module in pkgutil.iter_modules(convoy.__path__)]

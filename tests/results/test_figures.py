@@ -84,3 +84,16 @@ def test_losses_tell_whether_the_same_was_computed() -> None:
     assert losses_agree(a_case(losses=(8.3,)), base, 1e-5)
     with pytest.raises(NotComparableError, match="no losses"):
         losses_agree(a_case(losses=()), base, 1e-5)
+
+
+def test_a_case_that_failed_has_no_rate_even_with_blocks() -> None:
+    assert tokens_per_second(a_case(status="failed")) is None
+
+
+def test_what_has_no_tokens_or_no_cpu_time_is_not_compared() -> None:
+    with pytest.raises(NotComparableError, match="has no tokens"):
+        speedup(a_case(), a_case("other", tokens_per_step=0))
+    idle = a_case("idle")
+    idle = idle.model_copy(update={"blocks": tuple(b.model_copy(update={"cpu_seconds": 0.0}) for b in idle.blocks)})
+    with pytest.raises(NotComparableError, match="CPU time was not measured"):
+        cpu_ratio(a_case(), idle)

@@ -41,3 +41,20 @@ def test_what_differs_is_named(changed: dict[str, Any], told: str) -> None:
     other = a_case(**changed)
     assert fingerprint(other) != fingerprint(a_case())
     assert differences(other, a_case()) == [told]
+
+
+def test_where_jobs_are_kept_and_what_a_machine_costs_end_no_history() -> None:
+    first = a_case(config={"root": "/a", "cluster": {"nodes": 2, "price": None}})
+    second = a_case(config={"root": "/b", "cluster": {"nodes": 2, "price": {"usd_per_hour": 3.0}}})
+    third = a_case(config={"root": "/a", "cluster": {"nodes": 4, "price": None}})
+    assert fingerprint(first) == fingerprint(second) != fingerprint(third)
+    assert differences(first, second) == []
+    assert differences(first, third) == ["config.cluster.nodes: 2 and 4"]
+
+
+def test_whatever_parts_two_fingerprints_is_told() -> None:
+    whole, broken = a_case(config={"x": 1}), a_case(config={"x": 1.0})
+    assert fingerprint(whole) != fingerprint(broken)
+    assert differences(whole, broken) == [
+        "config: the same values are written in two ways, as by two versions of Convoy"
+    ]

@@ -45,3 +45,5 @@ class Group(Frozen):
     run: RunConfig
     """What they share; `cluster` says how large the gang is."""
     measure: MeasureConfig
+    command: str = ""
+    """What was asked for, such as the command line."""

@@ -202,7 +202,7 @@ def _case(
             commit=_commit(),
             versions=told.versions,
             environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-            command=" ".join(sys.argv),
+            command=group.command,
         ),
         warm_up_steps=found.warm_up_steps,
         steady=found.steady,

@@ -27,7 +27,7 @@ def share_here(config: BenchConfig) -> Share:
     return shares[0]
 
 
-def run_here(config: BenchConfig, folder: Path, say: Callable[[str], None]) -> list[Ran]:
+def run_here(config: BenchConfig, folder: Path, say: Callable[[str], None], command: str = "") -> list[Ran]:
     """Run every group, and write each case into the folder, and below the root, as soon as its group has ended.
 
     Raises ConfigError before anything starts.
@@ -37,7 +37,7 @@ def run_here(config: BenchConfig, folder: Path, say: Callable[[str], None]) -> l
     store = open_store(str(share.groups[0].run.root))
     run = f"bench-{socket.gethostname()}-{int(time.time())}-{os.getpid()}"
     done = []
-    for ran in run_groups(share.groups, gang_here(run, ranks.nodes, ranks.nproc_per_node), say):
+    for ran in run_groups(share.groups, gang_here(run, ranks.nodes, ranks.nproc_per_node), say, command):
         for case in ran.cases:
             write_case(folder, case)
             keep(store, run, case)

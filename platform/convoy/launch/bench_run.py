@@ -38,18 +38,19 @@ class Ran:
 
 
 def run_groups(
-    groups: Sequence[Group], run_gang: Callable[[Group, Script], None], say: Callable[[str], None]
+    groups: Sequence[Group], run_gang: Callable[[Group, Script], None], say: Callable[[str], None], command: str = ""
 ) -> Iterator[Ran]:
     """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running.
 
-    Of several nodes each does this alike; cases are those of the node whose rank wrote them, and none on the others.
+    command: what was asked for; the cases tell of it. Of several nodes each does this alike; cases are those of the
+    node whose rank wrote them, and none on the others.
     """
     for number, group in enumerate(groups, 1):
         say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in group.variants)}")
         began = time.time()
         with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
             folder, told = Path(name) / "cases", Path(name) / "group.json"
-            told.write_text(group.model_dump_json())
+            told.write_text(group.model_copy(update={"command": command}).model_dump_json())
             script = Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS)
             failure = ""
             try:

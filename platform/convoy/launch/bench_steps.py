@@ -51,7 +51,7 @@ def measure(share: Json, current: Any) -> list[Json]:
     there = {case.group for case in kept(store, run) if case.status == "measured"}
     left = [group for group in groups if group.name not in there]
     times = []
-    for ran in run_groups(left, _gang(current), lambda line: print(line, flush=True)):
+    for ran in run_groups(left, _gang(current), lambda line: print(line, flush=True), f"{current.flow_name} run"):
         for case in ran.cases if current.parallel.node_index == 0 else ():
             keep(store, run, case)
         times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})

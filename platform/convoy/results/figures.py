@@ -57,6 +57,8 @@ def speedup(case: Case, base: Case) -> Interval:
 
 def cpu_ratio(case: Case, base: Case) -> Interval:
     """CPU time for a token over that of `base`, over pairs of blocks. Raises NotComparableError."""
+    if any(block.cpu_seconds <= 0 for block in base.blocks):
+        raise NotComparableError(f"{base.key}: its CPU time was not measured")
     costs = [
         (own.cpu_seconds / case.tokens_per_step, other.cpu_seconds / base.tokens_per_step)
         for own, other in _pairs(case, base)
@@ -81,6 +83,8 @@ def _pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
     for each in (case, base):
         if each.status != "measured":
             raise NotComparableError(f"{each.key}: {each.status}: {each.reason}")
+        if not each.tokens_per_step:
+            raise NotComparableError(f"{each.key}: it has no tokens")
     others = {block.number: block for block in base.blocks}
     pairs = [(block, others[block.number]) for block in case.blocks if block.number in others]
     if len(pairs) < FEWEST:
@@ -89,4 +93,6 @@ def _pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
 
 
 def _over_blocks(case: Case, of: Callable[[Block], float]) -> Interval | None:
-    return None if len(case.blocks) < FEWEST else interval([of(block) for block in case.blocks])
+    if case.status != "measured" or len(case.blocks) < FEWEST:
+        return None
+    return interval([of(block) for block in case.blocks])

@@ -50,12 +50,18 @@ def differences(first: Case, second: Case) -> list[str]:
     for what, one, other in pairs:
         if one != other:
             found.append(f"{what}: {one} and {other}")
+    if not found and fingerprint(first) != fingerprint(second):
+        found.append("config: the same values are written in two ways, as by two versions of Convoy")
     return found
 
 
 def _compared(config: Mapping[str, object]) -> dict[str, object]:
-    """Without where jobs are kept: that changes from host to host, and no figure with it."""
-    return {key: value for key, value in config.items() if key != "root"}
+    """Without where jobs are kept and what a machine cost that day, with which no measurement changes."""
+    found = {key: value for key, value in config.items() if key != "root"}
+    cluster = found.get("cluster")
+    if isinstance(cluster, dict):
+        found["cluster"] = {key: value for key, value in cluster.items() if key != "price"}
+    return found
 
 
 _HARDWARE = ("device", "nodes", "ranks", "jobs", "threads", "cores", "pinned", "instance_type")
