@@ -58,6 +58,7 @@ def scaling() -> list[Case]:
     """One rank at 1,024 tokens per second, two at 1,843 (weak, 90 %) and 1,638 (strong, 80 %), two jobs at 1,946."""
     one = HARDWARE.model_copy(update={"ranks": 1})
     shared: dict[str, Any] = {"suite": "scaling", "group": "n2", "baseline": None}
+    jobs = HARDWARE.model_copy(update={"jobs": 2})
     communication = {
         values.COMMUNICATION_SECONDS: 0.05,
         values.NETWORK_BYTES: 14.4e6,
@@ -67,7 +68,15 @@ def scaling() -> list[Case]:
         a_case("one rank", 0.5, seed=1, hardware=one, tokens_per_step=512, **shared),
         a_case("weak", 0.5 / 0.9, seed=2, tokens_per_step=1024, values={values.WEAK: 1, **communication}, **shared),
         a_case("strong", 0.25 / 0.8, seed=3, tokens_per_step=512, values={values.WEAK: 0, **communication}, **shared),
-        a_case("two jobs", 0.5 / 0.95, seed=4, tokens_per_step=1024, values={values.INDEPENDENT: 1}, **shared),
+        a_case(
+            "two jobs",
+            0.5 / 0.95,
+            seed=4,
+            hardware=jobs,
+            tokens_per_step=1024,
+            values={values.INDEPENDENT: 1},
+            **shared,
+        ),
     ]
 
 

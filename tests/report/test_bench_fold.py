@@ -83,6 +83,13 @@ def test_a_configuration_of_another_shape_is_no_error() -> None:
         assert group.cases[1].losses == "agree"
 
 
+def test_losses_of_batches_of_two_sizes_are_not_compared() -> None:
+    eight, four = {"train": {"global_batch": 8}}, {"train": {"global_batch": 4}}
+    apart = (4.0, 3.9, 3.8)
+    found = _case([a_case("baseline", config=eight), a_case("ours", config=four, losses=apart)], "ours")
+    assert found.losses == "not told"
+
+
 def test_losses_that_are_not_finite_differ() -> None:
     found = _case([a_case("baseline"), a_case("ours", losses=(8.3, math.nan, 7.9))], "ours")
     assert found.losses == "differ"

@@ -137,6 +137,8 @@ def compared(of: Callable[[Case, Case], Interval], case: Case, base: Case) -> tu
 
 
 def _losses(case: Case, base: Case) -> tuple[Losses, float | None]:
+    if _setting(case, "train", "global_batch") != _setting(base, "train", "global_batch"):
+        return "not told", None  # each saw other data
     tolerance = max(_tolerance(case), _tolerance(base))
     try:
         agree = losses_agree(case, base, tolerance)

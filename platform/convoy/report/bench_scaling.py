@@ -11,7 +11,7 @@ from convoy.stats.interval import Interval, ratio_of_samples
 
 SUITE = "scaling"
 
-_MAY_DIFFER = ("case:", "hardware.ranks:", "hardware.nodes:", "config.")
+_MAY_DIFFER = ("case:", "hardware.ranks:", "hardware.jobs:", "hardware.nodes:", "config.")
 """Between cases of one curve."""
 
 

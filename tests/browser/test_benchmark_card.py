@@ -1,0 +1,102 @@
+"""The benchmark flow, run as its users run it: what it leaves for the Client API, and its card in a real browser."""
+
+import itertools
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from convoy.report.numbers import rate
+from convoy.results.case import Case
+from convoy.results.figures import losses_agree, tokens_per_second
+from tests.browser.test_cards import _open, _screenshot, _text
+from tests.flows.places import REPOSITORY, Place
+
+pytestmark = pytest.mark.system
+
+FLOW = REPOSITORY / "flows" / "benchmark_flow.py"
+QUICK = (
+    "measure.rounds=6 measure.block_seconds=0.02 measure.block_steps=1 measure.warm_up_most=16 "
+    "run.data.sequence_length=32 run.data.corpus.kind=synthetic run.train.global_batch=4 run.train.micro_batch=2"
+)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One run of the flow."""
+
+    place: Place
+    run: str
+    cases: dict[str, Case]
+    """By group and name."""
+    times: list[dict[str, Any]]
+    card: Path
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
+    place = Place(tmp_path_factory.mktemp("benchmark"))
+    done = place.run(sys.executable, FLOW, "--config-value", "set", QUICK, "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = re.search(r"run-id (\d+)", done.stdout + done.stderr)
+    assert run is not None
+    path = f"BenchmarkFlow/{run[1]}"
+    data = place.client(f"run = Run({path!r})\nanswer = [run.data.results, run.data.times]")
+    cases = [Case.model_validate(case) for case in data[0]]
+    (card,) = place.folder.glob(f".metaflow/mf.cards/{path.replace('/', '/runs/')}/steps/report/tasks/*/cards/*.html")
+    return Benchmark(place, path, {f"{case.suite}/{case.name}": case for case in cases}, data[1], card)
+
+
+def test_every_case_was_measured_and_computed_the_same(benchmark: Benchmark) -> None:
+    assert {case.status for case in benchmark.cases.values()} == {"measured"}
+    for suite, base in (("throughput", "ours"), ("strategies", "ddp")):
+        own = [case for case in benchmark.cases.values() if case.suite == suite]
+        assert len(own) >= 4
+        for case in own:
+            tolerance = 1e-2 if case.config["train"]["param_dtype"] == "bf16" else 1e-3
+            assert losses_agree(case, benchmark.cases[f"{suite}/{base}"], tolerance), case.name
+
+
+def test_gangs_on_one_host_run_one_after_the_other(benchmark: Benchmark) -> None:
+    times = sorted(benchmark.times, key=lambda each: each["began"])
+    assert [each["name"] for each in times] == ["throughput-tiny", "scaling-tiny", "strategies-tiny"]
+    assert all(before["ended"] <= after["began"] for before, after in itertools.pairwise(times))
+    assert all(each["failure"] == "" for each in times)
+
+
+def test_the_card_has_every_section_and_the_run_s_own_numbers(
+    benchmark: Benchmark, browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    _open(browser, benchmark.card, "light")
+    WebDriverWait(browser, 30).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, ".vega-embed svg")) >= 4)
+    text = _text(browser)
+    for part in ("Throughput", "Scaling", "Strategies", "Step time", "Cost", "History", "Provenance"):
+        assert part.casefold() in text.casefold(), part
+    measured = tokens_per_second(benchmark.cases["throughput/ours"])
+    assert measured is not None
+    assert rate(measured.estimate) in text
+    assert "differ from those" not in text
+    assert "not known" not in text.partition("Scaling")[2].partition("Step time")[0]
+    for name in ("baseline", "compiled", "2 jobs of 1 rank", "fsdp by linear"):
+        assert name in text
+    assert _screenshot(browser, tmp_path, "benchmark-light").stat().st_size > 30_000
+
+
+def test_a_dry_run_tells_the_gangs_and_starts_none(benchmark: Benchmark) -> None:
+    done = benchmark.place.run(sys.executable, FLOW, "run", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert '"suites"' in done.stdout
+    assert "scaling-tiny: 2 (2 nodes × 1) ranks: 1 rank, 2 jobs of 1 rank" in done.stderr
+
+
+def test_what_does_not_fit_is_refused_before_a_run_exists(benchmark: Benchmark) -> None:
+    done = benchmark.place.run(sys.executable, FLOW, "--config-value", "set", "models=[gpt-175b]", "run")
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("convoy: model = gpt-175b: a case of throughput-gpt-175b")
+    assert "GiB" in done.stderr
