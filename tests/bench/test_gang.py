@@ -29,6 +29,7 @@ def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
         VariantSpec(name="ours"),
         VariantSpec(name="baseline", kind="baseline"),
         VariantSpec(name="micro batch 1", changes={"train": {"micro_batch": 1}}),
+        VariantSpec(name="bf16", changes={"train": {"param_dtype": "bf16"}}),
     )
     (found,) = ran([a_group(str(tmp_path_factory.mktemp("root")), *variants, nodes=2)], nodes=2)
     assert found.failure == ""
@@ -36,12 +37,12 @@ def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
 
 
 def test_every_case_has_its_blocks_and_its_losses(throughput: dict[str, Case]) -> None:
-    assert list(throughput) == ["baseline", "micro batch 1", "ours"]
+    assert list(throughput) == ["baseline", "bf16", "micro batch 1", "ours"]
     for case in throughput.values():
         assert [block.number for block in case.blocks] == list(range(6))
         assert case.warm_up_steps == 16
         assert case.tokens_per_step == case.config["train"]["global_batch"] * case.config["data"]["sequence_length"]
-        assert losses_agree(case, throughput["ours"], 1e-3)
+        assert losses_agree(case, throughput["ours"], 1e-2 if case.name == "bf16" else 1e-3)
         rate = tokens_per_second(case)
         assert rate is not None
         assert rate.low <= rate.estimate <= rate.high
@@ -65,6 +66,8 @@ def test_where_it_was_measured_is_in_it(throughput: dict[str, Case]) -> None:
     assert case.hardware.pinned
     assert case.hardware.cores == len(os.sched_getaffinity(0))
     assert case.hardware.matmul_tflops is not None
+    assert case.hardware.matmul_tflops == throughput["baseline"].hardware.matmul_tflops
+    assert case.hardware.matmul_tflops != throughput["bf16"].hardware.matmul_tflops  # a type has a rate of its own
     assert case.hardware.peak_tflops is None
     assert case.flops_per_token is not None
     assert {"convoy", "python", "torch"} <= case.provenance.versions.keys()

@@ -35,6 +35,9 @@ from convoy.training.measure import environment, measure_matmul
 from convoy.training.model import model_built
 from convoy.training.ranks import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
 
+MATMUL_SECONDS = 0.5
+"""For each type that a case computes in."""
+
 Prepared = tuple[str, str]
 """The data's id and fingerprint."""
 
@@ -70,10 +73,11 @@ def main(group: Group, folder: Path) -> None:
             _sent_bytes(ranks),
             lambda line: print(line, flush=True) if ranks.first else None,
         )
-        rate = measure_matmul(ranks, group.run.train.param_dtype, 0.5)
+        types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
+        rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
         if ranks.first:
             for spec, variant in zip(group.variants, variants, strict=True):
-                case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rate)
+                case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
                 write_case(folder, case.model_copy(update={"values": values}))
     dist.destroy_process_group()
