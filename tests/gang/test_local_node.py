@@ -1,0 +1,104 @@
+"""A node without Metaflow: what it tells when it has ended, and that nothing of it outlives who started it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from convoy.config.run import RunConfig
+from convoy.gang.assignment import Script
+from convoy.gang.local_node import LocalNode, Spec, Told, start
+from convoy.gang.trees import living
+
+PATIENCE_SECONDS = 60.0
+MARK = "CONVOY_TEST_LOCAL_NODE"
+
+
+def a_spec(folder: Path, program: str) -> Spec:
+    """One worker that runs this program."""
+    file = folder / "program.py"
+    file.write_text(program)
+    config = RunConfig.model_validate({"cluster": {"nodes": 1}, "train": {"threads_per_rank": 1}})
+    return Spec(
+        config=config,
+        job="job",
+        root=str(folder / "root"),
+        data_id="",
+        fingerprint="script",
+        index=0,
+        nodes=1,
+        nproc=1,
+        run="Test/1",
+        attempt=0,
+        script=Script(entrypoint=str(file)),
+    )
+
+
+def ended(node: LocalNode) -> Told:
+    node.process.wait(PATIENCE_SECONDS)
+    return node.told()
+
+
+def marked(mark: str) -> set[int]:
+    """Processes that have this in their environment and have not ended."""
+    found = set()
+    for pid in living():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if f"{MARK}={mark}".encode() in environment.split(b"\0"):
+            found.add(pid)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "outcome", "message"),
+    [("print('done')", "finished", ""), ("raise ValueError('no such thing')", "failed", "ValueError: no such thing")],
+)
+def test_a_node_tells_how_its_gang_ended(tmp_path: Path, program: str, outcome: str, message: str) -> None:
+    told = ended(start(a_spec(tmp_path, program), tmp_path / "0"))
+    assert told.outcome is not None, told.error
+    assert told.outcome.outcome == outcome
+    assert message in told.outcome.message
+    assert not told.gone
+
+
+def test_a_node_that_was_killed_is_told_to_be_gone(tmp_path: Path) -> None:
+    node = start(a_spec(tmp_path, "import time; time.sleep(600)"), tmp_path / "0")
+    assert node.told().error == "it did not end"
+    os.kill(node.process.pid, signal.SIGKILL)
+    told = ended(node)
+    assert (told.gone, told.outcome) == (True, None)
+    assert told.error.startswith("its agent was killed by SIGKILL")
+
+
+def test_nothing_outlives_the_process_that_started_a_node(tmp_path: Path) -> None:
+    mark = str(tmp_path)
+    runs = f"import time; from pathlib import Path; Path({str(tmp_path / 'runs')!r}).touch(); time.sleep(600)"
+    spec = a_spec(tmp_path, runs)
+    (tmp_path / "spec.json").write_text(spec.model_dump_json())
+    starter = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from convoy.gang.local_node import Spec, start\n"
+        "folder = Path(sys.argv[1])\n"
+        "start(Spec.model_validate_json((folder / 'spec.json').read_text()), folder / '0')\n"
+        "time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", starter, str(tmp_path)], env={**os.environ, MARK: mark})
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (tmp_path / "runs").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(marked(mark)) >= 4  # it, the agent, what workers are forked from, a worker
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while left := marked(mark):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
