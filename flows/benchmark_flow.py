@@ -27,7 +27,7 @@ class BenchmarkFlow(FlowSpec):
     @step
     def start(self):
         """Settle what is to be measured, once: later steps and attempts read it from here."""
-        self.config, self.shares = bench_steps.settle(self.bench_config, self.overrides)
+        self.config, self.shares, self.name_of_results = bench_steps.settle(self.bench_config, self.overrides, current)
         self.next(self.prepare_data)
 
     @step
@@ -48,7 +48,7 @@ class BenchmarkFlow(FlowSpec):
     @step
     def measure(self):
         """The gangs: one task per node."""
-        self.times = bench_steps.measure(self.share, current)
+        self.times = bench_steps.measure(self.share, self.name_of_results, current)
         self.next(self.gather)
 
     @step
@@ -56,6 +56,7 @@ class BenchmarkFlow(FlowSpec):
         """Node 0 tells for all nodes."""
         first = next(iter(inputs))
         self.config, self.shares, self.times = first.config, first.shares, first.times
+        self.name_of_results = first.name_of_results
         self.next(self.report)
 
     @card(type="convoy_card", id="benchmark", refresh_interval=0)
@@ -65,7 +66,7 @@ class BenchmarkFlow(FlowSpec):
         first = next(iter(inputs))
         self.config, self.shares = first.config, first.shares
         self.times = [each for branch in inputs for each in branch.times]
-        self.results = bench_steps.report(self.shares, current)
+        self.results = bench_steps.report(self.shares, first.name_of_results, current)
         self.next(self.end)
 
     @step

@@ -30,7 +30,7 @@ def test_two_files_are_compared(tmp_path: Path) -> None:
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("throughput-a1-ours")]
     assert "4.1" in row
     assert "0.83" in row
-    assert row.rstrip().endswith("SLOWER")
+    assert row.rstrip().endswith("SLOWER in this run")
 
 
 def test_two_folders_are_compared_case_by_case(tmp_path: Path) -> None:

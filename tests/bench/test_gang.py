@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.scaling import variants_of
 from convoy.bench.strategies import variants_of as strategies
+from convoy.bench.throughput import PLAIN
 from convoy.launch.bench_run import Ran, gang_here, run_groups
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup, tokens_per_second
@@ -27,7 +28,7 @@ def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     """The baseline, ours, and one technique, on two nodes."""
     variants = (
         VariantSpec(name="ours"),
-        VariantSpec(name="baseline", kind="baseline"),
+        VariantSpec(name="baseline", kind="baseline", changes=PLAIN),
         VariantSpec(name="micro batch 1", changes={"train": {"micro_batch": 1}}),
         VariantSpec(name="bf16", changes={"train": {"param_dtype": "bf16"}}),
     )
@@ -62,7 +63,7 @@ def test_parts_make_up_a_step_and_two_ranks_send_gradients(throughput: dict[str,
 
 def test_where_it_was_measured_is_in_it(throughput: dict[str, Case]) -> None:
     case = throughput["ours"]
-    assert (case.hardware.nodes, case.hardware.ranks, case.hardware.jobs) == (2, 2, 1)
+    assert (case.hardware.nodes, case.hardware.ranks, case.hardware.jobs) == (1, 2, 1)  # on one host
     assert case.hardware.pinned
     assert case.hardware.cores == len(os.sched_getaffinity(0))
     assert case.hardware.matmul_tflops is not None
@@ -71,11 +72,13 @@ def test_where_it_was_measured_is_in_it(throughput: dict[str, Case]) -> None:
     assert case.hardware.peak_tflops is None
     assert case.flops_per_token is not None
     assert {"convoy", "python", "torch"} <= case.provenance.versions.keys()
+    assert "transformers" in throughput["baseline"].provenance.versions
+    assert "root" not in case.config
 
 
 @pytest.fixture(scope="module")
 def scaling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
-    variants = tuple(variants_of(global_batch=4, ranks=2))
+    variants = tuple(variants_of(4, Ranks(2, 1)))
     (found,) = ran([a_group(str(tmp_path_factory.mktemp("root")), *variants, nodes=2, suite="scaling")], nodes=2)
     assert found.failure == ""
     return {case.name: case for case in found.cases}

@@ -1,13 +1,15 @@
 """From a configuration to groups: which cases there are, and what each changes."""
 
+from pathlib import Path
+
 import pytest
 
 from convoy.bench.fit import check_memory, state_bytes
-from convoy.bench.groups import VariantSpec
+from convoy.bench.groups import Ranks, VariantSpec
 from convoy.bench.plan import ENDLESS, plan, run_of
-from convoy.bench.scaling import further_values, variants_of
+from convoy.bench.scaling import further_values, sizes, variants_of
 from convoy.bench.throughput import techniques
-from convoy.config.bench import BenchConfig, read_bench, resolve_bench
+from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
 from convoy.config.run import RunConfig
@@ -17,7 +19,7 @@ from convoy.results.case import Block
 
 def planned(config: BenchConfig, ranks: int) -> list[str]:
     runs = {model: run_of(config, model) for model in config.models}
-    return [group.name for group in plan(config, runs, ranks)]
+    return [group.name for group in plan(config, runs, Ranks(ranks, 1))]
 
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
@@ -39,7 +41,7 @@ def test_each_model_has_groups_of_its_own() -> None:
 
 def test_strategies_are_compared_with_ddp() -> None:
     config = BenchConfig(suites=("strategies",))
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, 4)
+    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
     assert group.baseline == "ddp"
     told = {spec.name: spec.config(group.run).parallel for spec in group.variants}
     assert {name: found.sharing(4, 1) for name, found in told.items()} == {
@@ -79,7 +81,7 @@ def test_a_model_that_is_no_preset_is_refused() -> None:
 def test_a_technique_differs_from_ours_in_one_key() -> None:
     run = RunConfig()
     plain = run.model_dump(mode="json")
-    specs = list(techniques(run))
+    specs = list(techniques(run, 1))
     assert len({spec.name for spec in specs}) == len(specs) >= 5
     for spec in specs:
         other = spec.config(run).model_dump(mode="json")
@@ -89,7 +91,7 @@ def test_a_technique_differs_from_ours_in_one_key() -> None:
 
 
 def test_weak_scaling_grows_with_the_ranks_and_strong_does_not() -> None:
-    found = {spec.name: spec for spec in variants_of(global_batch=10, ranks=4)}
+    found = {spec.name: spec for spec in variants_of(10, Ranks(4, 1))}
     told = {name: (spec.ranks, spec.changes["train"]["global_batch"], spec.values) for name, spec in found.items()}
     assert told == {
         "1 rank": (1, 2, {}),
@@ -101,10 +103,54 @@ def test_weak_scaling_grows_with_the_ranks_and_strong_does_not() -> None:
     assert [name for name, spec in found.items() if spec.at_once] == ["4 jobs of 1 rank"]
 
 
-@pytest.mark.parametrize(("ranks", "sizes"), [(6, [1, 2, 6]), (3, [1, 3]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 12])])
-def test_sizes_divide_the_gang(ranks: int, sizes: list[int]) -> None:
-    weak = [spec.ranks for spec in variants_of(64, ranks) if not spec.at_once and "strong" not in spec.name]
-    assert weak == sizes
+@pytest.mark.parametrize(
+    ("ranks", "found"),
+    [
+        (Ranks(6, 1), [2, 6]),
+        (Ranks(3, 1), [3]),
+        (Ranks(8, 1), [2, 4, 8]),
+        (Ranks(12, 3), [12]),  # 2 and 4 ranks are neither parts of a node of three nor whole nodes
+        (Ranks(24, 6), [2, 24]),
+        (Ranks(16, 8), [2, 4, 8, 16]),
+    ],
+)
+def test_sizes_divide_the_gang_and_fill_nodes(ranks: Ranks, found: list[int]) -> None:
+    assert sizes(ranks) == found
+
+
+def test_fewer_ranks_than_a_shard_group_shard_over_all_of_them() -> None:
+    told = {spec.name: spec.changes.get("parallel") for spec in variants_of(8, Ranks(4, 1), shard_size=2)}
+    assert told["1 rank"] == {"shard_size": 1}
+    assert told["4 jobs of 1 rank"] == {"shard_size": 1}
+    assert told["2 ranks, weak"] is None
+    assert told["4 ranks, weak"] is None
+
+
+def test_half_a_micro_batch_is_half_of_what_a_rank_passes_at_a_time() -> None:
+    run = RunConfig.model_validate({"train": {"global_batch": 8, "micro_batch": 8}})
+    for ranks, name in ((1, "micro batch 4"), (2, "micro batch 2"), (4, "micro batch 1")):
+        assert name in [spec.name for spec in techniques(run, ranks)]
+    assert not [spec for spec in techniques(run, 8) if spec.name.startswith("micro batch")]
+
+
+def test_keys_of_the_model_are_laid_on_its_preset() -> None:
+    run = run_of(BenchConfig(run={"model": {"n_layers": 2}}), "tiny")
+    assert (run.model.name, run.model.n_layers) == ("tiny", 2)  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match=r"run\.model = gpt2-124m: must be keys"):
+        run_of(BenchConfig(run={"model": "gpt2-124m"}), "tiny")
+
+
+def test_the_presets_come_with_the_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = resolve_bench(read_bench("models: [gpt2-124m]"), with_presets({"models": ["tiny"]}))
+    monkeypatch.setenv("CONVOY_CONFIGS", str(tmp_path))  # as on a machine of a cluster
+    assert config.models == ("tiny",)
+    assert run_of(config, "tiny").model.name == "tiny"
+
+
+def test_a_corpus_of_another_kind_replaces_the_first_one() -> None:
+    base = {"run": {"data": {"corpus": {"kind": "files", "path": "/texts"}}}}
+    config = resolve_bench(base, {"run": {"data": {"corpus": {"kind": "synthetic"}}}})
+    assert run_of(config, "tiny").data.corpus.kind == "synthetic"
 
 
 def test_communication_is_what_training_together_costs_more_than_training_beside_each_other() -> None:
@@ -115,7 +161,7 @@ def test_communication_is_what_training_together_costs_more_than_training_beside
         "1 rank": blocks(0.5, 0), "2 jobs of 1 rank": blocks(0.6, 10), "2 ranks, weak": blocks(0.75, 4000),
         "2 ranks, strong": blocks(0.4, None),
     }  # fmt: skip
-    specs = {spec.name: spec for spec in variants_of(global_batch=4, ranks=2)}
+    specs = {spec.name: spec for spec in variants_of(4, Ranks(2, 1))}
     found = {name: further_values(measured, spec, 2) for name, spec in specs.items()}
     assert found["2 ranks, weak"] == {
         "weak": 1.0,
@@ -137,7 +183,7 @@ def test_the_state_of_a_case_is_counted_by_how_often_it_is_there() -> None:
 
 def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
     config = BenchConfig(suites=("throughput",), models=("gpt-7b",))
-    (group,) = plan(config, {"gpt-7b": run_of(config, "gpt-7b")}, 4)
+    (group,) = plan(config, {"gpt-7b": run_of(config, "gpt-7b")}, Ranks(4, 1))
     with pytest.raises(ConfigError) as refused:
         check_memory(group, 4, 24 * 2**30)
     assert str(refused.value).startswith("model = gpt-7b: a case of throughput-gpt-7b needs at least ")
@@ -148,7 +194,7 @@ def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
 
 def test_cases_that_only_together_do_not_fit_are_told_so() -> None:
     config = BenchConfig(suites=("throughput",))
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, 1)
+    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(1, 1))
     one = state_bytes(group.variants[0], group.run, 1)
     assert one is not None
     with pytest.raises(ConfigError, match=rf"the {len(group.variants)} cases of throughput-tiny need"):

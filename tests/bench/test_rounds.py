@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from convoy.bench import rounds
 from convoy.bench.rounds import Measured, Plan, cpu_seconds, measure
 from tests.ranks import on_ranks
 
@@ -97,3 +98,10 @@ def test_cpu_time_holds_that_of_processes_that_were_started(tmp_path: Path) -> N
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
+
+
+def test_no_block_is_longer_than_others_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "LONGEST_BLOCK_SECONDS", 0.05)
+    found, _ = on_ranks(2, turns, str(tmp_path), Plan(rounds=6, block_steps=1000))[0]
+    assert all(block.steps <= 25 for block in found["a"].blocks)
+    assert all(block.steps >= 1 for block in found["b"].blocks)

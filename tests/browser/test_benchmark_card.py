@@ -82,7 +82,7 @@ def test_the_card_has_every_section_and_the_run_s_own_numbers(
     assert measured is not None
     assert rate(measured.estimate) in text
     assert "differ from those" not in text
-    assert "not known" not in text.partition("Scaling")[2].partition("Step time")[0]
+    assert "not known" not in text.partition("Efficiency is throughput")[2].partition("Step time")[0]
     for name in ("baseline", "compiled", "2 jobs of 1 rank", "fsdp by linear"):
         assert name in text
     assert _screenshot(browser, tmp_path, "benchmark-light").stat().st_size > 30_000

@@ -27,7 +27,7 @@ def test_a_run_that_is_slower_than_before_is_a_regression_where_it_began() -> No
     (change,) = found.changes
     assert change.at == 12
     assert change.effect == pytest.approx(4100 / 4600 - 1, abs=0.02)
-    assert found.detectable is not None
+    assert found.detectable is None  # too few runs since then to see another change
 
 
 def test_runs_without_a_change_tell_how_small_a_one_would_have_shown() -> None:

@@ -1,5 +1,7 @@
 """Figures of cases whose truth is known."""
 
+from datetime import timedelta
+
 import pytest
 
 from convoy.results.figures import (
@@ -14,7 +16,7 @@ from convoy.results.figures import (
     step_seconds,
     tokens_per_second,
 )
-from tests.results.cases import HARDWARE, a_case
+from tests.results.cases import HARDWARE, PROVENANCE, a_case
 
 
 def test_a_rate_is_tokens_over_seconds_of_blocks() -> None:
@@ -97,3 +99,9 @@ def test_what_has_no_tokens_or_no_cpu_time_is_not_compared() -> None:
     idle = idle.model_copy(update={"blocks": tuple(b.model_copy(update={"cpu_seconds": 0.0}) for b in idle.blocks)})
     with pytest.raises(NotComparableError, match="CPU time was not measured"):
         cpu_ratio(a_case(), idle)
+
+
+def test_blocks_of_two_gangs_are_no_pairs_though_these_have_one_name() -> None:
+    later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=1)})
+    with pytest.raises(NotComparableError, match="measured in different gangs"):
+        speedup(a_case(), a_case("baseline", provenance=later))

@@ -53,3 +53,10 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     store.write(name, b"{")
     assert earlier(store, on(2)) == [on(1)]
     assert kept(store, "run-0") == []
+
+
+def test_of_a_case_that_failed_and_was_tried_again_what_was_measured_counts(store: Store) -> None:
+    broken = on(2).model_copy(update={"status": "failed", "hardware": on(0).hardware.model_copy(update={"cores": 1})})
+    for case in (on(0), on(1), broken):
+        keep(store, "run", case)
+    assert kept(store, "run") == [on(1)]

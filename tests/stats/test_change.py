@@ -53,8 +53,14 @@ def test_the_smallest_change_that_would_have_been_seen_is_seen_that_often() -> N
 
 
 def test_a_change_that_was_found_is_no_noise() -> None:
-    changed, unchanged = history(5, 15, 15, 0.8), history(5, 30, 0)
-    assert detectable(changed) == pytest.approx(detectable(unchanged), rel=0.15)
+    changed = history(5, 15, 15, 0.8)
+    (change,) = changes(changed)
+    assert change.at == 15
+    assert detectable(changed) == detectable(changed[15:])
+
+
+def test_after_a_change_nothing_is_told_until_there_are_enough_runs_since() -> None:
+    assert detectable(history(5, 15, FEWEST_BEFORE + FEWEST_AFTER - 1, 0.8)) is None
 
 
 def test_few_runs_tell_nothing() -> None:
@@ -66,7 +72,7 @@ def test_few_runs_tell_nothing() -> None:
 def test_runs_that_are_all_alike_show_no_change() -> None:
     assert changes([1000.0] * 20) == []
     assert detectable([1000.0] * 20) == 0.0
-    stepped = [1000.0] * 10 + [900.0] * 10
+    stepped = [1000.0] * 10 + [900.0] * 14
     assert [change.at for change in changes(stepped)] == [10]
     assert detectable(stepped) == 0.0
 

@@ -6,6 +6,7 @@ wrote, in the loop that their documentation shows.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -45,7 +46,7 @@ class Baseline:
         optimizer = config.optimizer
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=optimizer.lr, betas=optimizer.betas, eps=optimizer.eps,
-            weight_decay=optimizer.weight_decay, foreach=False, fused=False,
+            weight_decay=optimizer.weight_decay,
         )  # fmt: skip
         self._batches = data.steps_from(0)
 
@@ -56,10 +57,11 @@ class Baseline:
         weights = torch.tensor(float(sum(batch.weight for batch in batches)), device=total.device)
         if self._world_size > 1:
             dist.all_reduce(weights, group=self._everyone)
-        for batch in batches:
-            logits_bsv = self._model(batch.tokens_bs).logits
-            loss = F.cross_entropy(logits_bsv.flatten(0, 1), batch.targets_bs.flatten(), reduction="sum")
-            (loss * (self._world_size / float(weights))).backward()
+        for i, batch in enumerate(batches):
+            with self._without_sync() if i < len(batches) - 1 else nullcontext():
+                logits_bsv = self._model(batch.tokens_bs).logits
+                loss = F.cross_entropy(logits_bsv.flatten(0, 1), batch.targets_bs.flatten(), reduction="sum")
+                (loss * (self._world_size / float(weights))).backward()
             total += loss.detach()
         if config.train.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._model.parameters(), config.train.clip_norm)
@@ -70,6 +72,9 @@ class Baseline:
         if self._world_size > 1:
             dist.all_reduce(total, group=self._everyone)
         self.losses.append(float(total) / float(weights))
+
+    def _without_sync(self) -> AbstractContextManager[None]:
+        return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
 
     def parts(self) -> Mapping[str, float]:
         return {}

@@ -1,6 +1,6 @@
 """Which cases are measured beside each other: a group is one gang, whose variants take turns. Imports no torch."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -10,6 +10,13 @@ from convoy.config.load import Tree, merged
 from convoy.config.run import RunConfig
 
 Kind = Literal["ours", "baseline"]
+
+
+class Ranks(NamedTuple):
+    """Of a gang."""
+
+    all: int
+    per_node: int
 
 
 class VariantSpec(Frozen):

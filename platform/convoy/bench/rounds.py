@@ -31,6 +31,10 @@ class Variant(Protocol):
         """Seconds of the last step by part, if the variant knows; may wait for the device."""
 
 
+LONGEST_BLOCK_SECONDS = 120.0
+"""Ranks that have no part in a block wait for its end, and who waits too long gives up."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How much is measured."""
@@ -115,7 +119,8 @@ def _warm_up(
         passed()
     found.warm_up_steps, found.steady = len(times), is_steady(times)
     usual = statistics.median(times[-WINDOW:])
-    return max(plan.block_steps, math.ceil(plan.block_seconds / usual))
+    wanted = max(plan.block_steps, math.ceil(plan.block_seconds / usual))
+    return max(1, min(wanted, int(LONGEST_BLOCK_SECONDS / usual)))
 
 
 def _block(

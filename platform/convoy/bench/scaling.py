@@ -8,8 +8,9 @@ and not to communication.
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.results.case import Block
@@ -18,33 +19,47 @@ from convoy.results.values import COMMUNICATION_SECONDS, INDEPENDENT, NETWORK_BY
 ALONE = "1 rank"
 
 
-def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: int) -> Iterator[Group]:
+def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One for each model; none for a gang of one rank. runs: by the model's name."""
-    if ranks == 1:
+    if ranks.all == 1:
         return
     for model, run in runs.items():
         yield Group(
             name=f"scaling-{model}",
             suite="scaling",
             baseline=ALONE,
-            variants=tuple(variants_of(run.train.global_batch, ranks)),
+            variants=tuple(variants_of(run.train.global_batch, ranks, run.parallel.shard_size)),
             run=run,
             measure=config.measure,
         )
 
 
-def variants_of(global_batch: int, ranks: int) -> Iterator[VariantSpec]:
-    """One rank alone; 2, 4 … and all ranks, of those that divide them, weak and strong; the independent trainings.
+def variants_of(global_batch: int, ranks: Ranks, shard_size: int | None = None) -> Iterator[VariantSpec]:
+    """One rank alone; the independent trainings; more and more ranks, weak and strong.
 
-    global_batch: of all ranks together in weak scaling.
+    global_batch: of all ranks together in weak scaling. shard_size: of hsdp; fewer ranks shard over all of them.
     """
-    each = max(1, global_batch // ranks)
-    yield VariantSpec(name=ALONE, ranks=1, changes=_batch(each))
-    yield VariantSpec(name=independent(ranks), ranks=1, at_once=True, changes=_batch(each), values={INDEPENDENT: 1.0})
-    for n in [n for n in range(2, ranks + 1) if ranks % n == 0 and (n == ranks or n & (n - 1) == 0)]:
-        yield VariantSpec(name=weak(n), ranks=n, changes=_batch(each * n), values={WEAK: 1.0})
+    each = max(1, global_batch // ranks.all)
+
+    def variant(name: str, n: int, batch: int, told: dict[str, float], *, at_once: bool = False) -> VariantSpec:
+        changes: dict[str, Any] = {"train": {"global_batch": batch}}
+        if shard_size is not None and n % shard_size:
+            changes["parallel"] = {"shard_size": n}
+        return VariantSpec(name=name, ranks=n, at_once=at_once, changes=changes, values=told)
+
+    yield variant(ALONE, 1, each, {})
+    yield variant(independent(ranks.all), 1, each, {INDEPENDENT: 1.0}, at_once=True)
+    for n in sizes(ranks):
+        yield variant(weak(n), n, each * n, {WEAK: 1.0})
         if each >= n:
-            yield VariantSpec(name=strong(n), ranks=n, changes=_batch(each), values={WEAK: 0.0})
+            yield variant(strong(n), n, each, {WEAK: 0.0})
+
+
+def sizes(ranks: Ranks) -> list[int]:
+    """More than one rank: all, and 2, 4, 8 … where so many divide them and fill parts of a node, or whole nodes."""
+    doubled = [2**i for i in range(1, ranks.all.bit_length())]
+    fitting = [n for n in doubled if ranks.all % n == 0 and (n % ranks.per_node == 0 or ranks.per_node % n == 0)]
+    return sorted({*fitting, ranks.all})
 
 
 def weak(ranks: int) -> str:
@@ -79,7 +94,3 @@ def further_values(blocks: Mapping[str, Sequence[Block]], spec: VariantSpec, ran
         lost = [block.seconds - others[block.number] for block in own if block.number in others]
         found[COMMUNICATION_SECONDS] = max(0.0, statistics.median(lost))
     return found
-
-
-def _batch(sequences: int) -> dict[str, dict[str, int]]:
-    return {"train": {"global_batch": sequences}}

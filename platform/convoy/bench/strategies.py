@@ -2,23 +2,23 @@
 
 from collections.abc import Iterator
 
-from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
 
 REFERENCE = "ddp"
 
 
-def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: int) -> Iterator[Group]:
+def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One for each model; none for a gang of one rank, on which all are alike. runs: by the model's name."""
-    if ranks == 1:
+    if ranks.all == 1:
         return
     for model, run in runs.items():
         yield Group(
             name=f"strategies-{model}",
             suite="strategies",
             baseline=REFERENCE,
-            variants=tuple(variants_of(ranks)),
+            variants=tuple(variants_of(ranks.all)),
             run=run,
             measure=config.measure,
         )

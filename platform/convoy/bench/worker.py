@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+import convoy
 from convoy import script
 from convoy.bench import scaling
 from convoy.bench.baseline import Baseline
@@ -51,9 +53,10 @@ ENVIRONMENT = (
 def main(group: Group, folder: Path) -> None:
     """Measure the group, and write what was measured."""
     cores = sorted(os.sched_getaffinity(0))
-    ranks = ranks_of_environment(group.run)
-    if group.measure.pin:  # the threads of torch are made later, and keep to it too
-        os.sched_setaffinity(0, share(cores, ranks.place.host_rank, ranks.place.host_ranks))
+    place = _place(group.run)
+    if group.measure.pin:  # before anything makes threads, which keep to it too
+        os.sched_setaffinity(0, share(cores, place.host_rank, place.host_ranks))
+    ranks = ranks_of_environment(group.run, place)
     prepared = _prepared(group.run, ranks)
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(_variant(spec, group, ranks, prepared))) for spec in group.variants]
@@ -108,11 +111,12 @@ def _sent_bytes(ranks: Ranks) -> Callable[[], float] | None:
     return host_sent_bytes if ranks.place.host_rank == 0 else lambda: 0.0
 
 
-def ranks_of_environment(config: RunConfig) -> Ranks:
+def ranks_of_environment(config: RunConfig, place: Place) -> Ranks:
     """Meet the others, as the environment tells: a script's, under a gang or torchrun."""
-    place = _place(config)
     torch.set_num_threads(place.threads)
-    device = choose_device(place, torch.cuda.device_count())
+    # Each node's ranks see its own GPUs only, also where nodes share a host.
+    own = place.model_copy(update={"host_rank": place.local_rank, "host_ranks": place.nproc_per_node})
+    device = choose_device(own, torch.cuda.device_count())
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
@@ -187,10 +191,10 @@ def _case(
         parameters=variant.parameters,
         tokens_per_step=config.train.global_batch * config.data.sequence_length * jobs,
         flops_per_token=flops,
-        config=config.model_dump(mode="json"),
+        config={key: value for key, value in config.model_dump(mode="json").items() if key != "root"},
         hardware=Hardware(
             device=told.device,
-            nodes=ranks.place.nodes,
+            nodes=1 if config.cluster.backend == "local" else ranks.place.nodes,
             ranks=together * jobs,
             jobs=jobs,
             threads=told.threads,
@@ -204,7 +208,7 @@ def _case(
         provenance=Provenance(
             measured=began,
             commit=_commit(),
-            versions=told.versions,
+            versions=told.versions | {name: version(name) for name in _needed(spec)},
             environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
             command=group.command,
         ),
@@ -215,9 +219,14 @@ def _case(
     )
 
 
+def _needed(spec: VariantSpec) -> list[str]:
+    """Packages whose versions are a case's own."""
+    return ["transformers"] if spec.kind == "baseline" else []
+
+
 def _commit() -> str:
-    """Of the sources that run; empty where they are in no checkout."""
-    here = Path(__file__).parent
+    """Of the sources that run, `+changes` where the package has any; empty where they are in no checkout."""
+    here = Path(convoy.__file__).parent
 
     def git(*words: str) -> str:
         try:
@@ -226,8 +235,9 @@ def _commit() -> str:
             return ""
         return done.stdout.strip()
 
-    commit = git("rev-parse", "HEAD")
-    return commit + ("+changes" if commit and git("status", "--porcelain") else "")
+    if not git("ls-files", "__init__.py"):
+        return ""
+    return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ def world_of(ranks: Ranks, size: int, parallel: ParallelConfig) -> Ranks:
     if left:
         raise ConfigError(f"ranks = {size}: must divide the ranks of the gang, {place.world_size}")
     per_node = min(size, place.nproc_per_node)
+    if size % per_node or place.nproc_per_node % per_node:
+        raise ConfigError(f"ranks = {size}: must be parts of a node's {place.nproc_per_node} ranks, or whole nodes")
     mesh = build_mesh(parallel, ranks.device.type, size, per_node, worlds)
     if worlds == 1:
         return replace(ranks, mesh=mesh)

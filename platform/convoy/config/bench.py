@@ -6,7 +6,7 @@ from pydantic import Field, ValidationError
 
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError, one_line
-from convoy.config.load import Tree, mapping, merged
+from convoy.config.load import Tree, mapping, merged, with_preset
 
 SuiteName = Literal["throughput", "scaling", "strategies"]
 
@@ -33,6 +33,8 @@ class BenchConfig(Frozen):
     """What is measured."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
     """Presets of `configs/models/`."""
+    presets: dict[str, dict[str, Any]] = {}
+    """The models themselves, filled in where the configuration is read: machines of a cluster have no presets."""
     measure: MeasureConfig = MeasureConfig()
     run: dict[str, Any] = {}
     """The job that all cases share, as keys of `configs/train/`: each suite changes its own part of it."""
@@ -41,13 +43,24 @@ class BenchConfig(Frozen):
 
 
 def read_bench(text: str) -> Tree:
-    """The keys of a YAML file. Raises ConfigError."""
-    return mapping("the configuration", text)
+    """The keys of a YAML file, with the presets of its models. Raises ConfigError."""
+    return with_presets({"models": ["tiny"], **mapping("the configuration", text)})
+
+
+def with_presets(tree: Tree) -> Tree:
+    """The tree with the presets of the models that it names. Raises ConfigError."""
+    models = tree.get("models")
+    names = [name for name in models if isinstance(name, str)] if isinstance(models, list) else []
+    return {**tree, "presets": {name: with_preset({"model": name})["model"] for name in names}} if names else tree
 
 
 def resolve_bench(base: Tree, overrides: Tree) -> BenchConfig:
     """The checked configuration: defaults, then `base`, then `overrides`. Raises ConfigError with one line."""
+    below, above = (tree.get("run") or {} for tree in (base, overrides))
+    together = merged(base, overrides)
+    if isinstance(below, dict) and isinstance(above, dict):  # merged by the rules of a run's own keys
+        together = {**together, "run": merged(below, above)}
     try:
-        return BenchConfig.model_validate(merged(base, overrides))
+        return BenchConfig.model_validate(together)
     except ValidationError as error:
         raise ConfigError(one_line(error, BenchConfig)) from None

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def settle(bench_config: Any, overrides: Any) -> tuple[Json, list[Json]]:
-    """The resolved configuration, and the shares of the benchmark."""
+def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[Json], str]:
+    """The resolved configuration, the shares of the benchmark, and the name by which its results are kept: a run that
+    is resumed has the one it began with."""
     from convoy.launch.flow import bench_config as resolved
     from convoy.launch.shares import shares_of
 
     with plain_errors():
         config = resolved({"bench": bench_config, "set": overrides})
-        return config.model_dump(mode="json"), [share.model_dump(mode="json") for share in shares_of(config)]
+        shares = [share.model_dump(mode="json") for share in shares_of(config)]
+    return config.model_dump(mode="json"), shares, f"{current.flow_name}-{current.run_id}"
 
 
 def prepare_data(shares: Sequence[Json]) -> None:
@@ -37,28 +39,32 @@ def prepare_data(shares: Sequence[Json]) -> None:
             check_vocabulary(prepare(group.run.data, store), group.run.model.vocab_size)
 
 
-def measure(share: Json, current: Any) -> list[Json]:
+def measure(share: Json, name: str, current: Any) -> list[Json]:
     """Run the share's gangs, one after the other: when each ran, as `name`, `began`, `ended`, `failure`.
 
     What an earlier attempt of this run has measured is not measured again. Fails for a preemption, and where no gang
     of the share gave any figure.
     """
     from convoy.launch.bench_run import run_groups
+    from convoy.launch.gang_step import GangFailedError
     from convoy.results.history import keep, kept
 
     groups = _groups([share])
-    store, run = _store(groups[0]), _run(current)
-    there = {case.group for case in kept(store, run) if case.status == "measured"}
-    left = [group for group in groups if group.name not in there]
+    store = _store(groups[0])
+    there = {(case.group, case.name) for case in kept(store, name) if case.status != "failed"}
+    left = [group for group in groups if not {(group.name, spec.name) for spec in group.variants} <= there]
     times = []
     for ran in run_groups(left, _gang(current), lambda line: print(line, flush=True), f"{current.flow_name} run"):
         for case in ran.cases if current.parallel.node_index == 0 else ():
-            keep(store, run, case)
+            keep(store, name, case)
         times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})
+    if left and len(left) == len(groups) and all(each["failure"] for each in times):
+        with plain_errors(GangFailedError):
+            raise GangFailedError("\n".join(f"{each['name']}: {each['failure']}" for each in times))
     return times
 
 
-def report(shares: Sequence[Json], current: Any) -> list[Json]:
+def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     """Draw the card; every case as plain data."""
     from convoy.launch.known_prices import read_prices
     from convoy.report.bench_history import earlier_runs
@@ -66,10 +72,12 @@ def report(shares: Sequence[Json], current: Any) -> list[Json]:
     from convoy.results.history import earlier, kept
     from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
 
-    store = _store(_groups(shares)[0])
-    cases = kept(store, _run(current))
-    before = earlier_runs(past for case in cases for past in earlier(store, case))
-    draw(current.card, benchmark_page(cases, before, read_prices(store)), False)
+    with plain_errors():
+        store = _store(_groups(shares)[0])
+        cases = kept(store, name)
+        before = earlier_runs(past for case in cases for past in earlier(store, case))
+        page = benchmark_page(cases, before, read_prices(store))
+    draw(current.card, page, False)
     return [case.model_dump(mode="json") for case in cases]
 
 
@@ -109,7 +117,3 @@ def _store(group: "Group") -> "Store":
     from convoy.storage import open_store
 
     return open_store(str(group.run.root), group.run.checkpoint.store)
-
-
-def _run(current: Any) -> str:
-    return f"{current.flow_name}-{current.run_id}"

@@ -52,8 +52,10 @@ def parse_bench(text: str) -> dict[str, Any]:
 
 def parse_bench_overrides(text: str) -> dict[str, Any]:
     """`key=value` words for a benchmark, as `parse_overrides` takes them."""
+    from convoy.config.bench import with_presets
+
     try:
-        return read_overrides(_words(text) if text.lstrip().startswith("{") else text)
+        return with_presets(read_overrides(_words(text) if text.lstrip().startswith("{") else text))
     except ConfigError as error:
         say_and_exit(error)
 

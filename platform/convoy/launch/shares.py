@@ -7,15 +7,17 @@ at once; elsewhere each gang has machines of its own.
 from collections.abc import Iterator
 
 from convoy.bench.fit import check_memory
-from convoy.bench.groups import Group
+from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.plan import plan, run_of
 from convoy.catalog.instances import instance
 from convoy.config.base import Frozen
 from convoy.config.bench import BenchConfig
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
 from convoy.launch.host import gpu_memory_bytes, local_gpus
 from convoy.launch.preflight import on_this_host
 from convoy.launch.sizing import MIB, host_memory_mib, memory_mib
-from convoy.launch.support import check_ranks, world
+from convoy.launch.support import World, check_ranks, world
 
 
 class Share(Frozen):
@@ -30,12 +32,21 @@ def shares_of(config: BenchConfig) -> list[Share]:
     runs = {model: on_this_host(run_of(config, model), local_gpus()) for model in config.models}
     first = next(iter(runs.values()))
     ranks = world(first, local_gpus())
-    groups = plan(config, runs, ranks.size)
+    groups = plan(config, runs, Ranks(ranks.size, ranks.nproc_per_node))
     for group in groups:
         check_ranks(group.run, ranks)
+        for spec in group.variants:
+            _check_sharding(spec, spec.config(group.run), ranks)
     if first.cluster.backend == "local":
         return [Share(nodes=ranks.nodes, groups=tuple(groups))]
     return [Share(nodes=ranks.nodes, groups=(group,)) for group in groups]
+
+
+def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
+    n = spec.ranks or ranks.size
+    sharing = run.parallel.sharing(n, min(n, ranks.nproc_per_node))
+    if n % sharing:
+        raise ConfigError(f"run.parallel.shard_size = {sharing}: must divide the {n} ranks of {spec.name}")
 
 
 def check_fits(shares: list[Share]) -> None:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from convoy.catalog.observed import PriceList, newest_price
 from convoy.catalog.prices import Market, Price
-from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Offer
-from convoy.results.values import INDEPENDENT
+from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
 from convoy.stats.interval import Interval
 
 MARKETS: tuple[Market, ...] = ("on_demand", "spot")
@@ -20,7 +19,7 @@ def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[Cos
     for group in groups:
         key = (group.model, group.hardware.device, group.hardware.instance_type, group.hardware.nodes, group.region)
         for case in group.cases:
-            if _counts(case) and (key not in fastest or case.rate > fastest[key][1].rate):
+            if trains_one_model(case) and (key not in fastest or case.rate > fastest[key][1].rate):
                 fastest[key] = (group, case)
     return tuple(_costs(group, case, prices) for group, case in fastest.values())
 
@@ -28,11 +27,6 @@ def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[Cos
 def seconds_to_train(tokens: float, rate: Interval) -> float:
     """At that rate, without interruptions, saves or evaluations."""
     return tokens / rate.estimate
-
-
-def _counts(case: CaseFigures) -> bool:
-    """Whether it trains one model, and the one that it should."""
-    return case.rate > 0 and case.losses != "differ" and not case.values.get(INDEPENDENT)
 
 
 def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> CostFigures:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC
 
 from convoy.report import numbers
-from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Offer, verdict
+from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Offer, trains_one_model, verdict
 from convoy.report.page import Block, Callout, Tone, Value, Values
 from convoy.stats.interval import Interval
 
@@ -58,7 +58,7 @@ def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:
     """Ours, or the fastest that computes what it should, of the largest model of the first suite that has any."""
     for suite in dict.fromkeys(group.suite for group in report.groups):
         for group in sorted((g for g in report.groups if g.suite == suite), key=lambda g: -g.parameters):
-            found = [case for case in group.cases if case.rate > 0 and case.losses != "differ"]
+            found = [case for case in group.cases if trains_one_model(case)]
             if found:
                 return group, max(found, key=lambda case: (case.name == OURS, case.rate))
     return None

@@ -37,8 +37,14 @@ def _row(history: HistoryFigures) -> tuple[str, ...]:
         f"{len(history.runs)} since {history.runs[0].measured.astimezone(UTC).date()}",
         numbers.rate(history.runs[-1].tokens_per_second),
         "; ".join(_change(history, change) for change in history.changes) or _none(history),
-        "" if history.detectable is None else f"± {numbers.percent(history.detectable)}",
+        _smallest(history),
     )
+
+
+def _smallest(history: HistoryFigures) -> str:
+    if history.detectable is not None:
+        return f"± {numbers.percent(history.detectable)}"
+    return "none yet: too few runs since the last change" if history.changes else ""
 
 
 def _change(history: HistoryFigures, change: Change) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from convoy.report.train_report import Fact
 from convoy.results.case import Hardware, Provenance, Status
+from convoy.results.values import INDEPENDENT
 from convoy.stats.change import Change
 from convoy.stats.interval import Interval
 
@@ -161,3 +162,8 @@ class BenchReport(Fact):
     """Distinct ones, but for their command and when each case began: the first of each."""
     commands: tuple[str, ...]
     """That measured the cases."""
+
+
+def trains_one_model(case: CaseFigures) -> bool:
+    """Whether it was measured, and trains one model, and the one that it should."""
+    return case.rate > 0 and case.losses != "differ" and not case.values.get(INDEPENDENT)

@@ -15,7 +15,10 @@ _HOW = (
     "ranks share the work of one. Independent jobs of one rank each, at the same time, lose only what cores share: "
     "memory bandwidth, caches, clock rate; what is lost beside them is communication and waiting."
 )
-_APART = "Where one rank was not measured in turns with the others, in one gang, the interval is that of two samples."
+_APART = (
+    "Where one rank was not measured in turns with the others, in one gang, the interval is that of two samples, and "
+    "what differs from run to run is not in it."
+)
 
 
 def scaling(report: BenchReport) -> tuple[Block, ...]:

@@ -14,7 +14,11 @@ def compare_page(found: Comparisons) -> Page:
     if found.cases:
         blocks.append(Table(_HEADERS, tuple(_row(each) for each in found.cases)))
         blocks.append(
-            Text("Intervals are of 95 %; ratios are of two samples, as the runs were measured apart.", quiet=True)
+            Text(
+                "Intervals are of 95 %, ratios of two samples, as the runs were measured apart. What differs from run "
+                "to run, such as clock rates and neighbours, is not in them: several runs of each side tell more.",
+                quiet=True,
+            )
         )
     else:
         blocks.append(Text("No case is in both."))
@@ -32,7 +36,7 @@ def _row(each: Comparison) -> tuple[str, ...]:
 def _told(each: Comparison, ratio: Interval) -> str:
     if not each.differs:
         return "no difference seen"
-    return "faster" if ratio.estimate > 1 else "SLOWER"
+    return "faster in this run" if ratio.estimate > 1 else "SLOWER in this run"
 
 
 def _rate(rate: Interval | None) -> str:

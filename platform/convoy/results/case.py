@@ -38,6 +38,7 @@ class Hardware(Fact):
     device: str
     """Name of the GPU as CUDA reports it, or the CPU's model name."""
     nodes: int = Field(ge=1)
+    """Machines: processes that stand for nodes on one host are one."""
     ranks: int = Field(ge=1)
     """That were at work: all together in `jobs` trainings."""
     jobs: int = Field(1, ge=1)
@@ -92,7 +93,7 @@ class Case(Fact):
     flops_per_token: float | None = None
     """Forward and backward without recomputation; None: not known."""
     config: dict[str, Any]
-    """Everything that was set, as plain data."""
+    """Everything that was set but where jobs are kept, as plain data."""
     hardware: Hardware
     provenance: Provenance
     warm_up_steps: int = Field(0, ge=0)

@@ -78,7 +78,8 @@ def losses_agree(case: Case, base: Case, tolerance: float) -> bool:
 
 
 def _pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
-    if (case.suite, case.group) != (base.suite, base.group):
+    gangs = [(each.suite, each.group, each.provenance.measured) for each in (case, base)]
+    if gangs[0] != gangs[1]:
         raise NotComparableError(f"{case.key} and {base.key}: measured in different gangs")
     for each in (case, base):
         if each.status != "measured":

@@ -1,6 +1,7 @@
 """Results as a root keeps them: what a run has measured so far, and what earlier ones of the same fingerprint have."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from pydantic import ValidationError
 
@@ -19,8 +20,11 @@ def keep(store: Store, run: str, case: Case) -> None:
 
 
 def kept(store: Store, run: str) -> list[Case]:
-    """All of a run, in the order of their keys."""
-    return sorted(_read(store, sorted(store.sizes(f"{PREFIX}{file_name(run)}/"))), key=lambda case: case.key)
+    """All of a run, in the order of their keys: of each the newest that was measured, or else the newest."""
+    found: dict[str, Case] = {}
+    for case in sorted(_read(store, sorted(store.sizes(f"{PREFIX}{file_name(run)}/"))), key=_standing):
+        found[case.key] = case
+    return [found[key] for key in sorted(found)]
 
 
 def earlier(store: Store, case: Case) -> list[Case]:
@@ -30,6 +34,10 @@ def earlier(store: Store, case: Case) -> list[Case]:
     found = [each for each in _read(store, names) if each.status == "measured"]
     before = [each for each in found if each.provenance.measured < case.provenance.measured]
     return sorted(before, key=lambda each: each.provenance.measured)
+
+
+def _standing(case: Case) -> tuple[bool, datetime]:
+    return case.status == "measured", case.provenance.measured
 
 
 def _read(store: Store, names: Sequence[str]) -> list[Case]:

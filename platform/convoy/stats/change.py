@@ -71,8 +71,9 @@ def changes(values: Sequence[float], seed: int = 0) -> list[Change]:
 
 
 def detectable(values: Sequence[float], seed: int = 0) -> float | None:
-    """The smallest relative change, up or down, which the last FEWEST_AFTER runs of a history of this length and noise
-    would have shown in POWER of all cases; None for one too short. Raises ValueError as `changes` does.
+    """The smallest relative change, up or down, which the last FEWEST_AFTER runs would have shown in POWER of all
+    cases, by how many runs there are since the last change that was found, and how they vary; None: too few. Raises
+    ValueError as `changes` does.
 
     (c + z sqrt(1 + c^2 / 2f)) s sqrt(1/n + 1/m), from the normal approximation of the noncentral t with f degrees of
     freedom (Johnson and Welch 1940, Biometrika 31): c is the |t| whose evidence is that which chance exceeds in ALPHA
@@ -81,12 +82,14 @@ def detectable(values: Sequence[float], seed: int = 0) -> float | None:
     logs = _logs(values)
     if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
         return None
-    found = _changes(logs, 0, seed)
-    edges = [0, *(change.at for change in found), len(logs)]
-    rest = np.concatenate([logs[a:b] - logs[a:b].mean() for a, b in pairwise(edges)])
+    since = max((change.at for change in _changes(logs, 0, seed)), default=0)
+    logs = logs[since:]  # only among these would another change be looked for
+    if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
+        return None
+    rest = logs - logs.mean()
     if _is_flat(rest):
         return 0.0
-    deviation = math.sqrt(float((rest**2).sum()) / (len(logs) - len(edges) + 1))
+    deviation = math.sqrt(float((rest**2).sum()) / (len(logs) - 1))
     evidence = float(np.quantile(_by_chance(rest, seed), 1 - ALPHA))
     threshold = math.sqrt((len(logs) - 2) * math.expm1(evidence / len(logs)))  # the |t| that has it
     error = deviation * math.sqrt(1 / (len(logs) - FEWEST_AFTER) + 1 / FEWEST_AFTER)

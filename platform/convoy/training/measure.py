@@ -25,13 +25,17 @@ def environment(ranks: Ranks, param_dtype: str, matmul_tflops: float | None = No
             "convoy": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
-            **({"cuda": str(torch.version.cuda)} if ranks.device.type == "cuda" else {}),
+            **(_gpu_versions() if ranks.device.type == "cuda" else {}),
         },
         device=name,
         threads=torch.get_num_threads(),
         matmul_tflops=matmul_tflops,
         peak_tflops=peak_tflops(name, param_dtype) if ranks.device.type == "cuda" else None,
     )
+
+
+def _gpu_versions() -> dict[str, str]:
+    return {"cuda": str(torch.version.cuda), "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
 
 
 def measure_matmul(ranks: Ranks, param_dtype: str, seconds: float) -> float:
