@@ -36,6 +36,14 @@ def test_the_same_results_give_the_same_bytes_in_each_form(tmp_path: Path, form:
     assert (tmp_path / "new" / "report").read_bytes() == first.stdout
 
 
+@pytest.mark.parametrize("form", ["md", "json"])
+def test_the_results_that_are_kept_here_give_the_reports_beside_them(form: str) -> None:
+    kept = FOLDER / "results"
+    done = generate(kept / "benchmark", "--format", form)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (kept / f"benchmark.{form}").read_bytes()
+
+
 def test_json_has_the_figures_and_can_be_read_back(tmp_path: Path) -> None:
     done = generate(folder(tmp_path / "results", whole()), "--format", "json")
     report = BenchReport.model_validate_json(done.stdout)
