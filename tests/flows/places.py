@@ -17,6 +17,7 @@ SMOKE = REPOSITORY / "configs" / "train" / "cpu-smoke.yaml"
 CONVOY = Path(sys.executable).with_name("convoy")
 
 _NOT_INHERITED = ("CONVOY_ROOT", "CONVOY_CONFIGS", "METAFLOW_PROFILE", "METAFLOW_RUN_ID")
+_OWN_FOLDERS = ("CONVOY_ROOT", "METAFLOW_DATASTORE_SYSROOT_LOCAL", "METAFLOW_HOME", "XDG_CACHE_HOME")
 _CLIENT = "from metaflow import Flow, Run, Step, Task, namespace\nfrom metaflow.cards import get_cards\nimport json\n"
 
 
@@ -56,6 +57,13 @@ class Place:
         process = self.start(*command)
         stdout, stderr = process.communicate(timeout=240)
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    def run_by_cron(self, line: str) -> "subprocess.CompletedProcess[str]":
+        """In the little environment that cron gives a line of its table (crontab(5)): no user's PATH, no USER."""
+        given = {"HOME": os.environ["HOME"], "LOGNAME": "tester", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
+        kept = {key: value for key, value in self.environment.items() if key.startswith(_OWN_FOLDERS)}
+        words = [f"{key}={value}" for key, value in (given | kept).items()]
+        return self.run("env", "-i", *words, "/bin/sh", "-c", line)
 
     def flow(self, *words: str, overrides: str = "") -> "subprocess.CompletedProcess[str]":
         """`python flows/train_flow.py` with the smoke configuration, these overrides and words."""

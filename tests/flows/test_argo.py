@@ -1,4 +1,4 @@
-"""The multi-node flow compiles for Argo Workflows, offline."""
+"""The multi-node flows compile for Argo Workflows, offline."""
 
 import json
 import re
@@ -16,19 +16,36 @@ IMAGE = "registry.example/convoy:1"
 
 
 @pytest.fixture
-def workflow(s3_uri: str, tmp_path: Path) -> dict[str, Any]:
-    bucket = s3_uri.removeprefix("s3://").partition("/")[0]
+def bucket(s3_uri: str) -> str:
+    return s3_uri.removeprefix("s3://").partition("/")[0]
+
+
+@pytest.fixture
+def workflow(bucket: str, tmp_path: Path) -> dict[str, Any]:
     overrides = (
         f"root=s3://{bucket}/jobs data.corpus.path=s3://{bucket}/corpus cluster.image={IMAGE} "
         "cluster.service_account=trainer 'cluster.tolerations=[{key: spot, operator: Exists}]'"
     )
-    place = Place(
-        tmp_path, {"METAFLOW_DEFAULT_DATASTORE": "s3", "METAFLOW_DATASTORE_SYSROOT_S3": f"s3://{bucket}/metaflow"}
+    return rendered(tmp_path, bucket, FLOW, "--config", "run", P4D, "--config-value", "set", overrides)
+
+
+@pytest.fixture
+def benchmark(bucket: str, tmp_path: Path) -> dict[str, Any]:
+    overrides = (
+        f"schedule='0 6 * * 1' suites=[throughput,scaling] models=[gpt-7b] run.train.global_batch=64 "
+        f"run.root=s3://{bucket}/jobs 'run.data.corpus={{kind: files, path: s3://{bucket}/corpus}}' "
+        f"run.cluster.backend=kubernetes run.cluster.nodes=4 run.cluster.instance_type=p4d.24xlarge "
+        f"run.cluster.image={IMAGE}"
     )
-    done = place.run(
-        sys.executable, FLOW, "--config", "run", P4D, "--config-value", "set", overrides,
-        "argo-workflows", "create", "--only-json",
-    )  # fmt: skip
+    return rendered(tmp_path, bucket, FLOW.with_name("benchmark_flow.py"), "--config-value", "set", overrides)
+
+
+def rendered(folder: Path, bucket: str, *command: str | Path) -> dict[str, Any]:
+    """What would be sent to Argo Workflows."""
+    place = Place(
+        folder, {"METAFLOW_DEFAULT_DATASTORE": "s3", "METAFLOW_DATASTORE_SYSROOT_S3": f"s3://{bucket}/metaflow"}
+    )
+    done = place.run(sys.executable, *command, "argo-workflows", "create", "--only-json")
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
     return found
@@ -69,3 +86,13 @@ def test_the_other_steps_are_small_cpu_tasks_of_the_same_image(workflow: dict[st
         container = template(workflow, name)["container"]
         assert container["image"] == IMAGE
         assert "nvidia.com/gpu" not in container["resources"]["requests"]
+
+
+def test_a_benchmark_has_its_schedule_and_machines_for_each_gang(benchmark: dict[str, Any]) -> None:
+    assert json.loads(benchmark["metadata"]["annotations"]["metaflow/cron"]) == {"schedule": "0 6 * * 1", "tz": ""}
+    manifest = template(benchmark, "measure")["resource"]["manifest"]
+    assert "step measure" in manifest
+    assert "vpc.amazonaws.com/efa: '4'" in manifest
+    jobset = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "1", manifest))
+    assert {job["name"] for job in jobset["spec"]["replicatedJobs"]} == {"control", "worker"}
+    assert "nvidia.com/gpu" not in template(benchmark, "report")["container"]["resources"]["requests"]

@@ -1,6 +1,7 @@
 """From a benchmark's configuration to its groups, in the order in which they run. Imports no torch."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from convoy.bench import scaling, strategies, throughput
 from convoy.bench.groups import Group, Ranks
@@ -26,7 +27,19 @@ def run_of(config: BenchConfig, model: str) -> RunConfig:
     if not isinstance(own, dict) or "preset" in own:
         raise ConfigError(f"run.model = {shown(own)}: must be keys that differ from the preset; models says which")
     tree = {**config.run, "model": {**preset, **own}}
-    return resolve(tree, {"train": {"steps": ENDLESS}})
+    with keys_under_run():
+        return resolve(tree, {"train": {"steps": ENDLESS}})
+
+
+@contextmanager
+def keys_under_run() -> Iterator[None]:
+    """What is told of a key of the run names it as a benchmark's configuration does."""
+    try:
+        yield
+    except ConfigError as error:
+        key = str(error).split(" ")[0]
+        of_run = key.split(".")[0] in RunConfig.model_fields and key != "model"  # a preset, which `models` names
+        raise (ConfigError(f"run.{error}") if of_run else error) from None
 
 
 def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:

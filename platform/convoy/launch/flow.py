@@ -10,6 +10,7 @@ from metaflow._vendor import click
 from metaflow.exception import MetaflowNotFound
 from metaflow.util import get_latest_run_id
 
+from convoy.bench.plan import keys_under_run
 from convoy.config.bench import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
@@ -64,6 +65,14 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
         use_this_interpreter()
         super().__init__(*args, **kwargs)
 
+    def pre_mutate(self, mutable_flow: Any) -> None:  # in `mutate` Metaflow takes no decorator of a flow any more
+        try:
+            config = bench_config(dict(mutable_flow.configs))
+        except ConfigError as error:
+            say_and_exit(error)
+        if config.schedule is not None:
+            mutable_flow.add_decorator("schedule", deco_kwargs={"cron": config.schedule})
+
     def mutate(self, mutable_flow: Any) -> None:
         command = click.get_current_context()
         try:
@@ -74,8 +83,6 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
         except ConfigError as error:
             say_and_exit(error)
         add_decorators(mutable_flow, shares[0].groups[0].run)
-        if config.schedule is not None:
-            mutable_flow.add_decorator("schedule", deco_kwargs={"cron": config.schedule})
 
 
 class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
@@ -116,7 +123,8 @@ def bench_config(configs: dict[str, Any]) -> BenchConfig:
 def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None:
     for share in shares:
         for group in share.groups:
-            check(group.run, _datastore(command), local_gpus())
+            with keys_under_run():
+                check(group.run, _datastore(command), local_gpus())
     check_fits(shares)
     if command.params.get("dry_run"):
         print(json.dumps(config.model_dump(mode="json"), indent=2))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from convoy.bench.fit import check_memory
 from convoy.bench.groups import Group, Ranks, VariantSpec
-from convoy.bench.plan import plan, run_of
+from convoy.bench.plan import keys_under_run, plan, run_of
 from convoy.catalog.instances import instance
 from convoy.config.base import Frozen
 from convoy.config.bench import BenchConfig
@@ -34,7 +34,8 @@ def shares_of(config: BenchConfig) -> list[Share]:
     ranks = world(first, local_gpus())
     groups = plan(config, runs, Ranks(ranks.size, ranks.nproc_per_node))
     for group in groups:
-        check_ranks(group.run, ranks)
+        with keys_under_run():
+            check_ranks(group.run, ranks)
         for spec in group.variants:
             _check_sharding(spec, spec.config(group.run), ranks)
     if first.cluster.backend == "local":
