@@ -7,9 +7,13 @@ from typing import Any
 
 import boto3
 import pytest
+from hypothesis import settings
 from moto.server import ThreadedMotoServer
 from mypy_boto3_s3 import S3Client
 from xdist.scheduler import LoadScopeScheduling
+
+settings.register_profile("convoy", deadline=None)  # how long an example takes tells of the machine's other work
+settings.load_profile("convoy")
 
 
 class _ByFile(LoadScopeScheduling):

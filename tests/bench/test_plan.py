@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.bench.fit import check_memory, state_bytes
-from convoy.bench.groups import Ranks, VariantSpec
+from convoy.bench.groups import Ranks
 from convoy.bench.plan import ENDLESS, plan, run_of
 from convoy.bench.scaling import further_values, sizes, variants_of
 from convoy.bench.throughput import techniques
@@ -13,7 +12,6 @@ from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_pre
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
 from convoy.config.run import RunConfig
-from convoy.model.counts import parameter_count
 from convoy.results.case import Block
 
 
@@ -164,7 +162,7 @@ def test_communication_is_what_training_together_costs_more_than_training_beside
         "2 ranks, strong": blocks(0.4, None),
     }  # fmt: skip
     specs = {spec.name: spec for spec in variants_of(4, Ranks(2, 1))}
-    found = {name: further_values(measured, spec, 2) for name, spec in specs.items()}
+    found = {name: further_values(measured, spec, tuple(specs.values()), 2) for name, spec in specs.items()}
     assert found["2 ranks, weak"] == {
         "weak": 1.0,
         "network_bytes": 2000.0,
@@ -174,30 +172,13 @@ def test_communication_is_what_training_together_costs_more_than_training_beside
     assert found["2 ranks, strong"] == {"weak": 0.0}
 
 
-def test_the_state_of_a_case_is_counted_by_how_often_it_is_there() -> None:
-    run = RunConfig()
-    once = 16 * parameter_count(run.model)  # type: ignore[arg-type]
-    assert state_bytes(VariantSpec(name="ours"), run, 4) == once
-    assert state_bytes(VariantSpec(name="baseline", kind="baseline"), run, 4) == 4 * once
-    assert state_bytes(VariantSpec(name="jobs", ranks=1, at_once=True), run, 4) == 4 * once
-    assert state_bytes(VariantSpec(name="alone", ranks=1), run, 4) == once
-
-
-def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
-    config = BenchConfig(suites=("throughput",), models=("gpt-7b",))
-    (group,) = plan(config, {"gpt-7b": run_of(config, "gpt-7b")}, Ranks(4, 1))
-    with pytest.raises(ConfigError) as refused:
-        check_memory(group, 4, 24 * 2**30)
-    assert str(refused.value).startswith("model = gpt-7b: a case of throughput-gpt-7b needs at least ")
-    assert "24.0 GiB" in str(refused.value)
-    check_memory(group, 4, None)
-    check_memory(group, 4, 10**15)
-
-
-def test_cases_that_only_together_do_not_fit_are_told_so() -> None:
-    config = BenchConfig(suites=("throughput",))
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(1, 1))
-    one = state_bytes(group.variants[0], group.run, 1)
-    assert one is not None
-    with pytest.raises(ConfigError, match=rf"the {len(group.variants)} cases of throughput-tiny need"):
-        check_memory(group, 1, 2 * one)
+def test_trainings_of_several_ranks_tell_nothing_of_communication() -> None:
+    blocks = [Block(number=i, steps=1, seconds=0.5, cpu_seconds=1) for i in range(6)]
+    specs = {spec.name: spec for spec in variants_of(8, Ranks(4, 1), fewest=2)}
+    assert list(specs) == ["2 ranks", "2 jobs of 2 ranks", "4 ranks, weak", "4 ranks, strong"]
+    assert [specs[name].ranks for name in specs] == [2, 2, 4, 4]
+    batches = [specs[name].changes["train"]["global_batch"] for name in specs]
+    assert batches == [4, 4, 8, 4]
+    measured = dict.fromkeys(specs, blocks)
+    found = further_values(measured, specs["4 ranks, weak"], tuple(specs.values()), 4)
+    assert found == {"weak": 1.0}

@@ -157,7 +157,7 @@ def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> No
     (table,) = _below(page, "Scaling", Table)
     weak = dict(zip(table.headers, table.rows[1], strict=True))
     assert [row[:2] for row in table.rows] == [
-        ("one rank", "1"), ("weak", "2"), ("strong", "2"), ("independent jobs", "2"),
+        ("reference", "1"), ("weak", "2"), ("strong", "2"), ("independent jobs", "2"),
     ]  # fmt: skip
     assert (weak["Scaling"], weak["Ranks"], weak["Sent by a rank"]) == ("weak", "2", "14.4 MB")
     assert weak["Communication of the step"].endswith("%")
@@ -167,9 +167,7 @@ def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> No
 
 def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
     one = scaling()[:1]
-    assert (
-        Text("No case of several ranks was measured, so nothing is told of efficiency.") in benchmark_page(one).blocks
-    )
+    assert Text("No case of more ranks was measured, so nothing is told of efficiency.") in benchmark_page(one).blocks
     silent = [
         case.model_copy(update={"values": {"weak": 1.0}}) if case.name == "weak" else case for case in scaling()[:2]
     ]

@@ -71,11 +71,15 @@ def test_another_machine_is_no_reference() -> None:
 
 def test_without_one_rank_there_is_no_efficiency() -> None:
     found = _at([_of("n4", "weak", 1.0, 4, 2048, **{values.WEAK: 1})], "weak", 4)
-    assert (found.efficiency, found.why) == (None, "one rank was not measured")
+    assert (found.efficiency, found.why) == (None, "the fewest ranks were not measured")
 
 
-def test_a_case_of_several_ranks_that_does_not_tell_its_kind_is_on_no_curve() -> None:
-    assert scaling([_of("n4", "x", 1.0, 4, 2048)]) == ()
+def test_where_one_rank_has_no_room_the_fewest_that_have_are_the_reference() -> None:
+    cases = [_of("n8", "8 ranks", 0.5, 8, 4096), _of("n8", "weak", 0.625, 32, 4 * 4096, **{values.WEAK: 1})]
+    assert _at(cases, "strong", 8).reference
+    found = _at(cases, "weak", 32)
+    assert found.efficiency is not None
+    assert found.efficiency.estimate == pytest.approx(0.8, rel=0.02)
 
 
 def test_what_was_not_measured_or_has_few_blocks_is_on_no_curve() -> None:

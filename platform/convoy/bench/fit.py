@@ -1,6 +1,12 @@
-"""What a group needs of memory at least, and whether it is there. Imports no torch."""
+"""Which cases have room beside each other in a rank's memory. Imports no torch.
 
-from convoy.bench.groups import Group, VariantSpec
+All cases of a gang stay in memory while they take turns. What has no room by itself is refused, with what it would
+need; what has none beside the others gets a gang of its own with the case that it is compared with.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from convoy.bench.groups import Group, Ranks, Refused, VariantSpec
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
@@ -9,35 +15,74 @@ from convoy.model.counts import parameter_count
 STATE_BYTES = 16
 """Per parameter that trains: fp32 weight, gradient, and the two moments of AdamW."""
 
+SHARE_OF_STATES = 0.5
+"""Of a rank's memory, for the states of all cases of a gang: activations, and copies of weights, have the rest."""
+
 GIB = 2**30
 
 
-def state_bytes(spec: VariantSpec, run: RunConfig, ranks: int) -> int | None:
-    """What a variant's weights, gradients and moments take over all ranks together; None: a custom model's size is not
-    known. Activations come on top."""
+def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
+    """What a case's weights, gradients and moments take on the rank that has most of them; None: a custom model's size
+    is not known. Activations come on top."""
     if isinstance(run.model, CustomModelConfig):
         return None
-    together = spec.ranks or ranks
-    parallel = spec.config(run).parallel
-    jobs = ranks // together if spec.at_once else 1
-    copies = jobs * (together if spec.kind == "baseline" else max(1, together // parallel.sharing(together, together)))
-    return copies * parameter_count(run.model) * STATE_BYTES
+    together = spec.ranks or ranks.all
+    sharing = spec.config(run).parallel.sharing(together, min(together, ranks.per_node))
+    return parameter_count(run.model) * STATE_BYTES // (1 if spec.kind == "baseline" else sharing)
 
 
-def check_memory(group: Group, ranks: int, memory_bytes: int | None) -> None:
-    """Raise ConfigError if the variants of a group, which all stay in memory while they take turns, cannot fit.
+def fitted(group: Group, ranks: Ranks) -> list[Group]:
+    """The group as gangs that have room on their ranks. Raises ConfigError where none of its cases has."""
+    room = ranks.memory_bytes
+    if room is None:
+        return [group]
+    sizes = {spec.name: state_bytes(spec, group.run, ranks) for spec in group.variants}
+    refused = tuple(
+        Refused(spec=spec, reason=_too_large(size, room))
+        for spec in group.variants
+        if (size := sizes[spec.name]) is not None and size > room
+    )
+    without = {each.spec.name for each in refused}
+    left = [spec for spec in group.variants if spec.name not in without]
+    if not left:
+        smallest = min(size for size in sizes.values() if size is not None)
+        raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {_too_large(smallest, room)}")
+    baseline = group.baseline if group.baseline not in without else left[0].name
+    kept = group.model_copy(update={"variants": tuple(left), "baseline": baseline, "refused": refused})
+    return [kept] if group.whole else list(_gangs(kept, sizes, room * SHARE_OF_STATES))
 
-    memory_bytes: of all devices of the gang together; None: not known, and nothing is refused.
-    """
-    needed = {spec.name: state_bytes(spec, group.run, ranks) for spec in group.variants}
-    known = [size for size in needed.values() if size is not None]
-    if memory_bytes is None or sum(known) <= memory_bytes:
+
+def _gangs(group: Group, sizes: dict[str, int | None], room: float) -> Iterator[Group]:
+    """As few as have room, in the order of the cases, each with the baseline; one other at least is in each."""
+    first = [spec for spec in group.variants if spec.name == group.baseline]
+    others = [spec for spec in group.variants if spec.name != group.baseline]
+    held = sum(sizes[spec.name] or 0 for spec in first)
+    cut: list[list[VariantSpec]] = [[]]
+    for spec in others:
+        taken = held + sum(sizes[each.name] or 0 for each in [*cut[-1], spec])
+        if cut[-1] and taken > room:
+            cut.append([])
+        cut[-1].append(spec)
+    if len(cut) == 1:
+        yield group
         return
-    one = max(known)
-    who, size = f"a case of {group.name} needs", one
-    if one <= memory_bytes:
-        who, size = f"the {len(known)} cases of {group.name} need", sum(known)
-    raise ConfigError(
-        f"model = {group.run.model.name}: {who} at least {size / GIB:,.1f} GiB for weights, gradients and moments, "
-        f"and there are {memory_bytes / GIB:,.1f} GiB; take a smaller model, more nodes, or fewer cases"
+    for number, part in enumerate(cut, 1):
+        name = f"{group.name}-{number}"
+        yield group.model_copy(
+            update={
+                "name": name,
+                "variants": _in_order(group.variants, [*first, *part]),
+                "refused": group.refused if number == 1 else (),
+            }
+        )
+
+
+def _in_order(all_of: Sequence[VariantSpec], some: Sequence[VariantSpec]) -> tuple[VariantSpec, ...]:
+    return tuple(spec for spec in all_of if spec in some)
+
+
+def _too_large(size: int, room: int) -> str:
+    return (
+        f"needs at least {size / GIB:,.1f} GiB on a rank for weights, gradients and moments, which has "
+        f"{room / GIB:,.1f} GiB"
     )

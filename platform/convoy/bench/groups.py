@@ -17,6 +17,8 @@ class Ranks(NamedTuple):
 
     all: int
     per_node: int
+    memory_bytes: int | None = None
+    """Of each: its GPU's, or its share of its host's; None: not known."""
 
 
 class VariantSpec(Frozen):
@@ -40,6 +42,14 @@ class VariantSpec(Frozen):
         return RunConfig.model_validate(tree)
 
 
+class Refused(Frozen):
+    """A case that is not measured, which is known before anything starts."""
+
+    spec: VariantSpec
+    reason: str
+    """In one line."""
+
+
 class Group(Frozen):
     """One gang."""
 
@@ -49,6 +59,10 @@ class Group(Frozen):
     baseline: str | None
     """Name of the variant that the others are compared with; None: they are not."""
     variants: tuple[VariantSpec, ...] = Field(min_length=1)
+    refused: tuple[Refused, ...] = ()
+    """Beside the variants."""
+    whole: bool = False
+    """Its cases tell of each other in more than pairs with the baseline: they stay in one gang."""
     run: RunConfig
     """What they share; `cluster` says how large the gang is."""
     measure: MeasureConfig

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from convoy.bench import scaling, strategies, throughput
+from convoy.bench.fit import fitted
 from convoy.bench.groups import Group, Ranks
 from convoy.config.bench import BenchConfig, SuiteName
 from convoy.config.errors import ConfigError, shown
@@ -43,5 +44,9 @@ def keys_under_run() -> Iterator[None]:
 
 
 def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:
-    """All gangs, one after the other. runs: of each model, as `run_of` gives them. ranks: of each gang."""
-    return [group for suite in config.suites for group in _SUITES[suite](config, runs, ranks)]
+    """All gangs, one after the other. runs: of each model, as `run_of` gives them. ranks: of each gang.
+
+    Raises ConfigError for a model no case of which has room.
+    """
+    groups = (group for suite in config.suites for group in _SUITES[suite](config, runs, ranks))
+    return [gang for group in groups for gang in fitted(group, ranks)]

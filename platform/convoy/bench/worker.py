@@ -100,7 +100,7 @@ def further_values(
 ) -> dict[str, float]:
     """What the suite tells of a case beside its blocks."""
     if group.suite == "scaling":
-        return scaling.further_values(blocks, spec, ranks.place.world_size)
+        return scaling.further_values(blocks, spec, group.variants, ranks.place.world_size)
     return dict(spec.values)
 
 

@@ -10,7 +10,7 @@ from convoy.config.bench import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.launch.bench_run import Ran, gang_here, run_groups
 from convoy.launch.host import local_gpus
-from convoy.launch.shares import Share, check_fits, shares_of
+from convoy.launch.shares import Share, shares_of
 from convoy.launch.support import world
 from convoy.results.files import write_case
 from convoy.results.history import keep
@@ -23,7 +23,6 @@ def share_here(config: BenchConfig) -> Share:
     backend = shares[0].groups[0].run.cluster.backend
     if backend != "local":
         raise ConfigError(f"run.cluster.backend = {backend}: must be local; flows/benchmark_flow.py starts machines")
-    check_fits(shares)
     return shares[0]
 
 

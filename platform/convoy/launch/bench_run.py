@@ -13,7 +13,7 @@ from convoy.config.run import RunConfig
 from convoy.gang import local_node
 from convoy.gang.assignment import Script
 from convoy.launch.gang_step import GangFailedError
-from convoy.results.case import Case, Hardware, Provenance
+from convoy.results.case import Case, Hardware, Provenance, Status
 from convoy.results.files import read_cases
 
 WORKER = "convoy.bench.worker"
@@ -60,7 +60,8 @@ def run_groups(
                 say(f"{group.name}: {failure}")
             cases = read_cases(folder) if folder.is_dir() else []
         if failure:
-            cases = [failed_case(group, spec, failure) for spec in group.variants]
+            cases = [unmeasured_case(group, spec, "failed", failure) for spec in group.variants]
+        cases += [unmeasured_case(group, each.spec, "refused", each.reason) for each in group.refused]
         yield Ran(group, tuple(cases), began, time.time(), failure)
 
 
@@ -101,7 +102,7 @@ def named(group: Group) -> RunConfig:
     return group.run.model_copy(update={"model": group.run.model.model_copy(update={"name": group.name})})
 
 
-def failed_case(group: Group, spec: VariantSpec, reason: str) -> Case:
+def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str) -> Case:
     """Stands for one that has no figures."""
     config = spec.config(group.run)
     first = next(iter(reason.strip().splitlines()), "")
@@ -110,7 +111,7 @@ def failed_case(group: Group, spec: VariantSpec, reason: str) -> Case:
         group=group.name,
         name=spec.name,
         baseline=None if spec.name == group.baseline else group.baseline,
-        status="failed",
+        status=status,
         reason=first,
         model=config.model.name,
         parameters=0,

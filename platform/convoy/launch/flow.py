@@ -10,7 +10,7 @@ from metaflow._vendor import click
 from metaflow.exception import MetaflowNotFound
 from metaflow.util import get_latest_run_id
 
-from convoy.bench.plan import keys_under_run
+from convoy.bench.plan import keys_under_run, run_of
 from convoy.config.bench import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
@@ -20,7 +20,7 @@ from convoy.launch.describe import describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
 from convoy.launch.parse import say_and_exit
 from convoy.launch.preflight import check_job_is_free, named_job, notice_line, on_this_host, preflight
-from convoy.launch.shares import Share, check_fits, described, shares_of
+from convoy.launch.shares import Share, described, shares_of
 from convoy.launch.support import check, check_cluster
 
 GANG = "convoy_gang"
@@ -77,12 +77,12 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
         command = click.get_current_context()
         try:
             config = bench_config(dict(mutable_flow.configs))
-            shares = shares_of(config)
+            shared = on_this_host(run_of(config, config.models[0]), local_gpus())
             if command.info_name in _LAUNCHES:
-                _check_bench(command, config, shares)
+                _check_bench(command, config, shares_of(config))
         except ConfigError as error:
             say_and_exit(error)
-        add_decorators(mutable_flow, shares[0].groups[0].run)
+        add_decorators(mutable_flow, shared)
 
 
 class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
@@ -125,7 +125,6 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
         for group in share.groups:
             with keys_under_run():
                 check(group.run, _datastore(command), local_gpus())
-    check_fits(shares)
     if command.params.get("dry_run"):
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         print(*(line for share in shares for line in described(share)), sep="\n", file=sys.stderr)

@@ -6,7 +6,6 @@ at once; elsewhere each gang has machines of its own.
 
 from collections.abc import Iterator
 
-from convoy.bench.fit import check_memory
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.plan import keys_under_run, plan, run_of
 from convoy.catalog.instances import instance
@@ -28,11 +27,11 @@ class Share(Frozen):
 
 
 def shares_of(config: BenchConfig) -> list[Share]:
-    """All of a benchmark. Raises ConfigError."""
+    """All of a benchmark. Raises ConfigError, also for a model that has no room on its ranks."""
     runs = {model: on_this_host(run_of(config, model), local_gpus()) for model in config.models}
     first = next(iter(runs.values()))
     ranks = world(first, local_gpus())
-    groups = plan(config, runs, Ranks(ranks.size, ranks.nproc_per_node))
+    groups = plan(config, runs, Ranks(ranks.size, ranks.nproc_per_node, _memory_bytes(first, ranks)))
     for group in groups:
         with keys_under_run():
             check_ranks(group.run, ranks)
@@ -50,27 +49,17 @@ def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
         raise ConfigError(f"run.parallel.shard_size = {sharing}: must divide the {n} ranks of {spec.name}")
 
 
-def check_fits(shares: list[Share]) -> None:
-    """Raise ConfigError for a group whose cases need more memory than its gang has."""
-    for share in shares:
-        for group in share.groups:
-            ranks = world(group.run, local_gpus()).size
-            check_memory(group, ranks, _memory_bytes(group, ranks))
-
-
 def described(share: Share) -> Iterator[str]:
     """What would run, a line for each gang."""
     for group in share.groups:
         yield f"{group.name}: {world(group.run, local_gpus())} ranks: {', '.join(spec.name for spec in group.variants)}"
+        yield from (f"{group.name}: not {each.spec.name}: it {each.reason}" for each in group.refused)
 
 
-def _memory_bytes(group: Group, ranks: int) -> int | None:
-    """Of all devices of the gang; None: not known."""
-    cluster = group.run.cluster
+def _memory_bytes(run: RunConfig, ranks: World) -> int | None:
+    """Of each rank; None: not known."""
+    cluster = run.cluster
     if cluster.backend != "local" and cluster.instance_type is not None:
         machine = instance(cluster.instance_type)
-        return (machine.gpu.memory_mib * ranks if machine.gpu.count else memory_mib(machine) * cluster.nodes) * MIB
-    if not local_gpus():
-        return host_memory_mib() * MIB
-    smallest = gpu_memory_bytes()
-    return None if smallest is None else smallest * ranks
+        return machine.gpu.memory_mib * MIB if machine.gpu.count else memory_mib(machine) * MIB // ranks.nproc_per_node
+    return gpu_memory_bytes() if local_gpus() else host_memory_mib() * MIB // ranks.size

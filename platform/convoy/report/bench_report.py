@@ -83,17 +83,19 @@ class GroupFigures(Fact):
 
 
 class ScalingPoint(Fact):
-    """A case of the scaling suite beside one rank."""
+    """A case of the scaling suite beside one rank, or as few as have room for the model."""
 
     case: str
     model: str
     kind: ScalingKind
     ranks: int
+    reference: bool
+    """What the others are compared with."""
     tokens_per_second: Interval
     efficiency: Interval | None
-    """Rate over as many times that of one rank; None for that rank itself, and where `why` tells."""
+    """Rate per rank over that of the reference; None for that itself, and where `why` tells."""
     paired: bool
-    """One rank was measured in turns with it."""
+    """The reference was measured in turns with it."""
     of_independent: Interval | None
     """Rate over that of as many independent jobs."""
     communication_share: float | None

@@ -24,20 +24,25 @@ def scaling(cases: Sequence[Case]) -> tuple[ScalingPoint, ...]:
 
 
 def kinds(case: Case) -> tuple[ScalingKind, ...]:
-    """On which curves it lies; none for one of several ranks that does not tell."""
+    """On which curves it lies; the reference lies on two."""
     if case.values.get(values.INDEPENDENT):
         return ("independent",)
     weak = case.values.get(values.WEAK)
     if weak is None:
-        return ("weak", "strong") if case.hardware.ranks == 1 else ()
+        return ("weak", "strong")
     return ("weak",) if weak else ("strong",)
+
+
+def is_reference(case: Case) -> bool:
+    """What the others of the suite are compared with."""
+    return values.WEAK not in case.values and not case.values.get(values.INDEPENDENT)
 
 
 def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPoint | None:
     rate, step, ranks = tokens_per_second(case), step_seconds(case), case.hardware.ranks
     if rate is None or step is None:
         return None
-    efficiency, paired, why = (None, False, "") if ranks == 1 else _efficiency(case, kind, measured)
+    efficiency, paired, why = (None, False, "") if is_reference(case) else _efficiency(case, kind, measured)
     waited = case.values.get(values.COMMUNICATION_SECONDS)
     sent, link = case.values.get(values.NETWORK_BYTES), case.values.get(values.LINK_BYTES_PER_SECOND)
     computed = None if waited is None else step.estimate - waited
@@ -46,6 +51,7 @@ def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPo
         model=case.model,
         kind=kind,
         ranks=ranks,
+        reference=is_reference(case),
         tokens_per_second=rate,
         efficiency=efficiency,
         paired=paired,
@@ -59,19 +65,15 @@ def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPo
 
 
 def _efficiency(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> tuple[Interval | None, bool, str]:
-    """Beside one rank, whether the two took turns, and why there is none."""
-    alone = [other for other in measured if other.hardware.ranks == 1 and _fits(kinds(other), kind)]
-    found, why = _beside(case, alone, "one rank was not measured")
+    """Beside the fewest ranks, whether the two took turns, and why there is none."""
+    fewest = [other for other in measured if is_reference(other)]
+    found, why = _beside(case, fewest, "the fewest ranks were not measured")
     if found is None:
         return None, False, why
     ratio, paired = _ratio(case, found)
-    ranks = case.hardware.ranks
-    scaled = {name: getattr(ratio, name) / ranks for name in ("estimate", "low", "high")}
+    times = case.hardware.ranks / found.hardware.ranks
+    scaled = {name: getattr(ratio, name) / times for name in ("estimate", "low", "high")}
     return ratio.model_copy(update=scaled), paired, ""
-
-
-def _fits(of_reference: Sequence[ScalingKind], kind: ScalingKind) -> bool:
-    return kind in of_reference or (kind == "independent" and "weak" in of_reference)
 
 
 def _of_independent(case: Case, measured: Sequence[Case]) -> Interval | None:

@@ -11,13 +11,14 @@ from convoy.stats.interval import Interval
 _NAMES = {"weak": "weak", "strong": "strong", "independent": "independent jobs"}
 
 _HOW = (
-    "Efficiency is throughput over as many times that of one rank. Weak: the work grows with the ranks. Strong: all "
-    "ranks share the work of one. Independent jobs of one rank each, at the same time, lose only what cores share: "
-    "memory bandwidth, caches, clock rate; what is lost beside them is communication and waiting."
+    "Efficiency is throughput over as many times that of one rank, or per rank over that of the fewest that have room "
+    "for the model. Weak: the work grows with the ranks. Strong: all ranks share the work of the fewest. Independent "
+    "jobs of these, at the same time, lose only what cores share: memory bandwidth, caches, clock rate; what is lost "
+    "beside them is communication and waiting."
 )
 _APART = (
-    "Where one rank was not measured in turns with the others, in one gang, the interval is that of two samples, and "
-    "what differs from run to run is not in it."
+    "Where the fewest ranks were not measured in turns with the others, in one gang, the interval is that of two "
+    "samples, and what differs from run to run is not in it."
 )
 
 
@@ -37,20 +38,19 @@ def scaling(report: BenchReport) -> tuple[Block, ...]:
 
 def _charts(model: str, points: Sequence[ScalingPoint]) -> list[Chart]:
     ranks = sorted({point.ranks for point in points})
-    alone = [point for point in points if point.ranks == 1]
-    if len(ranks) < 2 or not alone:
+    fewest = [point for point in points if point.reference]
+    if len(ranks) < 2 or not fewest:
         return []
-    ones = {point.kind: point.tokens_per_second.estimate for point in alone}
-    one = ones.get("weak", next(iter(ones.values())))
+    one = fewest[0].tokens_per_second.estimate / fewest[0].ranks
     rates: dict[str, Curve] = {}
     shares: dict[str, Curve] = {}
     for kind, name in _NAMES.items():
         of_kind = [point for point in points if point.kind == kind]
-        if any(point.ranks > 1 for point in of_kind):
-            begin = [] if any(point.ranks == 1 for point in of_kind) else alone[:1]
+        if any(not point.reference for point in of_kind):
+            begin = [] if any(point.reference for point in of_kind) else fewest[:1]
             rates[name] = [(point.ranks, point.tokens_per_second) for point in [*begin, *of_kind]]
             shares[name] = [
-                (p.ranks, p.efficiency or _EXACT) for p in [*begin, *of_kind] if p.efficiency or p.ranks == 1
+                (p.ranks, p.efficiency or _EXACT) for p in [*begin, *of_kind] if p.efficiency or p.reference
             ]
     return [
         over_ranks(f"Throughput, {model}", rates, "tokens per second", [(n, n * one) for n in ranks]),
@@ -59,14 +59,14 @@ def _charts(model: str, points: Sequence[ScalingPoint]) -> list[Chart]:
 
 
 _EXACT = Interval(estimate=1.0, low=1.0, high=1.0, n=1)
-"""Of one rank, by definition."""
+"""Of the reference, by definition."""
 
 
 def _table(all_points: Sequence[ScalingPoint]) -> Table:
-    """One rank, which lies on both curves, has one row."""
-    points = list({(point.case, point.ranks > 1 and point.kind): point for point in all_points}.values())
+    """The reference, which lies on both curves, has one row."""
+    points = list({(point.case, not point.reference and point.kind): point for point in all_points}.values())
     columns = [
-        ("Scaling", [_NAMES[point.kind] if point.ranks > 1 else "one rank" for point in points]),
+        ("Scaling", ["reference" if point.reference else _NAMES[point.kind] for point in points]),
         ("Ranks", [str(point.ranks) for point in points]),
         ("Tokens per second", [numbers.estimate(point.tokens_per_second, numbers.rate) for point in points]),
         ("Efficiency", [_efficiency(point) for point in points]),
@@ -82,9 +82,9 @@ def _table(all_points: Sequence[ScalingPoint]) -> Table:
 
 def _unexplained(report: BenchReport) -> list[str]:
     """What a reader would look for."""
-    several = [point for point in report.scaling if point.ranks > 1 and point.kind != "independent"]
+    several = [point for point in report.scaling if not point.reference and point.kind != "independent"]
     if not several:
-        return ["No case of several ranks was measured, so nothing is told of efficiency."]
+        return ["No case of more ranks was measured, so nothing is told of efficiency."]
     if all(point.communication_share is None for point in several):
         return ["Communication was not measured: the results do not tell values.communication_seconds."]
     return []
@@ -93,7 +93,7 @@ def _unexplained(report: BenchReport) -> list[str]:
 def _efficiency(point: ScalingPoint) -> str:
     if point.efficiency is not None:
         return _percent(point.efficiency)
-    return "" if point.ranks == 1 else f"not known: {point.why}"
+    return "" if point.reference else f"not known: {point.why}"
 
 
 def _percent(figure: Interval | None) -> str:

@@ -1,11 +1,12 @@
 """Names of `Case.values` that readers of results know; docs/benchmarks.md has them with their units."""
 
 WEAK = "weak"
-"""Suite scaling. 1: the work grows with the ranks, tokens per rank stay; 0: strong, all ranks share the work of one. A
-case of one rank without it is the reference of both."""
+"""Suite scaling. 1: the work grows with the ranks, tokens per rank stay; 0: strong, all ranks share the work of the
+fewest. The case without it and without `independent` is the reference of both: of one rank, or as few as have room."""
 
 INDEPENDENT = "independent"
-"""Suite scaling. 1: as many jobs of one rank as the case has ranks, at the same time, none of which talks to another:
+"""Suite scaling. 1: as many jobs of the reference's size as its ranks make, at the same time, none of which talks to
+another:
 what they lose beside one alone is memory bandwidth, caches and clock rate, and not communication."""
 
 COMMUNICATION_SECONDS = "communication_seconds"

@@ -1,0 +1,97 @@
+"""What has room in a rank's memory, and what becomes of what has not."""
+
+import pytest
+
+from convoy.bench.fit import SHARE_OF_STATES, fitted, state_bytes
+from convoy.bench.groups import Group, Ranks, VariantSpec
+from convoy.bench.plan import plan, run_of
+from convoy.bench.scaling import fewest_ranks
+from convoy.config.bench import BenchConfig
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+
+GIB = 2**30
+
+
+def once(run: RunConfig) -> int:
+    """Bytes of the states of the whole model."""
+    return 16 * parameter_count(run.model)  # type: ignore[arg-type]
+
+
+def gangs(suite: str, ranks: Ranks, model: str = "tiny", **run: object) -> list[Group]:
+    config = BenchConfig.model_validate({"suites": [suite], "models": [model], "run": run})
+    return plan(config, {model: run_of(config, model)}, ranks)
+
+
+def test_the_state_of_a_case_is_what_a_rank_holds_of_it() -> None:
+    run = RunConfig()
+    ranks = Ranks(8, 4)
+
+    def held(**spec: object) -> int | None:
+        return state_bytes(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
+
+    assert held() == once(run) // 8
+    assert held(changes={"parallel": {"strategy": "hsdp"}}) == once(run) // 4
+    assert held(changes={"parallel": {"strategy": "hsdp"}}, ranks=2) == once(run) // 2
+    assert held(changes={"parallel": {"strategy": "ddp"}}) == once(run)
+    assert held(kind="baseline") == once(run)
+    assert held(ranks=1) == held(ranks=1, at_once=True) == once(run)
+
+
+def test_where_there_is_room_for_all_nothing_changes() -> None:
+    (known,) = gangs("throughput", Ranks(4, 1, 10**15))
+    (unknown,) = gangs("throughput", Ranks(4, 1))
+    assert known == unknown
+    assert known.refused == ()
+
+
+def test_what_has_no_room_by_itself_is_refused_with_what_it_would_need() -> None:
+    found = gangs("strategies", Ranks(32, 8, 40 * GIB), "gpt-7b", train={"global_batch": 64})
+    refused = {each.spec.name: each.reason for gang in found for each in gang.refused}
+    assert set(refused) == {"ddp"}
+    assert refused["ddp"].startswith("needs at least ")
+    assert refused["ddp"].endswith("40.0 GiB")
+    assert {gang.baseline for gang in found} == {"fsdp"}, "the first that has room takes its place"
+    assert all(spec.name != "ddp" for gang in found for spec in gang.variants)
+
+
+def test_a_model_without_any_room_is_told_in_one_line() -> None:
+    with pytest.raises(ConfigError) as refused:
+        gangs("throughput", Ranks(2, 1, 12 * GIB), "gpt-175b")
+    assert str(refused.value).startswith("model = gpt-175b: any case of throughput-gpt-175b needs at least ")
+    assert "12.0 GiB" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_cases_without_room_beside_each_other_have_gangs_of_their_own_each_with_the_one_they_are_compared_with() -> (
+    None
+):
+    (whole,) = gangs("throughput", Ranks(1, 1))
+    each = once(whole.run)
+    cut = fitted(whole, Ranks(1, 1, int(4 * each / SHARE_OF_STATES)))
+    assert [gang.name for gang in cut] == [f"throughput-tiny-{i}" for i in range(1, len(cut) + 1)]
+    assert all(gang.baseline == "ours" and len(gang.variants) <= 4 for gang in cut)
+    others = [spec.name for gang in cut for spec in gang.variants if spec.name != "ours"]
+    assert others == [spec.name for spec in whole.variants if spec.name != "ours"]
+    assert all([spec.name for spec in gang.variants].count("ours") == 1 for gang in cut)
+
+
+def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None:
+    (whole,) = gangs("throughput", Ranks(1, 1))
+    cut = fitted(whole, Ranks(1, 1, 2 * once(whole.run)))
+    assert [len(gang.variants) for gang in cut] == [2] * (len(whole.variants) - 1)
+
+
+@pytest.mark.parametrize(("memory_gib", "fewest"), [(None, 1), (400, 1), (80, 4), (40, 8), (10, 32)])
+def test_scaling_begins_with_as_few_ranks_as_have_room(memory_gib: int | None, fewest: int) -> None:
+    config = BenchConfig(models=("gpt-7b",))
+    memory = None if memory_gib is None else memory_gib * GIB
+    assert fewest_ranks(run_of(config, "gpt-7b"), Ranks(32, 8, memory)) == fewest
+
+
+def test_scaling_stays_in_one_gang_and_is_left_out_where_only_the_whole_gang_has_room() -> None:
+    (gang,) = gangs("scaling", Ranks(32, 8, 40 * GIB), "gpt-7b", train={"global_batch": 64})
+    assert gang.baseline == "8 ranks"
+    assert [spec.name for spec in gang.variants][:2] == ["8 ranks", "4 jobs of 8 ranks"]
+    assert gangs("scaling", Ranks(32, 8, 10 * GIB), "gpt-7b", train={"global_batch": 64}) == []
