@@ -94,6 +94,9 @@ def test_one_rank_trains_while_the_other_waits(scaling: dict[str, Case]) -> None
     }  # fmt: skip
     assert all(len(case.blocks) == 6 for case in scaling.values())
     assert "communication_seconds" in scaling["2 ranks, weak"].values
+    assert {name for name, case in scaling.items() if case.values.get("link_bytes_per_second", 0) > 0} == {
+        "2 ranks, weak", "2 ranks, strong",
+    }  # fmt: skip
 
 
 def test_the_same_batch_gives_the_same_losses_on_any_number_of_ranks(scaling: dict[str, Case]) -> None:

@@ -22,7 +22,8 @@ def planned(config: BenchConfig, ranks: int) -> list[str]:
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
     text = (configs_folder() / "bench" / "default.yaml").read_text()
-    assert planned(resolve_bench(read_bench(text), {}), 2) == ["throughput-tiny", "scaling-tiny", "strategies-tiny"]
+    groups = ["throughput-tiny", "scaling-tiny", "strategies-tiny", "sync-tiny"]
+    assert planned(resolve_bench(read_bench(text), {}), 2) == groups
 
 
 def test_a_gang_of_one_rank_does_not_scale() -> None:

@@ -8,6 +8,8 @@ from convoy.config.base import Frozen
 from convoy.config.bench import MeasureConfig
 from convoy.config.load import Tree, merged
 from convoy.config.run import RunConfig
+from convoy.config.sync import EnvironmentConfig, SyncConfig
+from convoy.results.values import RDMA_CLAIMED
 
 Kind = Literal["ours", "baseline"]
 
@@ -51,7 +53,7 @@ class Refused(Frozen):
 
 
 class Group(Frozen):
-    """One gang."""
+    """One gang; or gangs in several environments that take turns, whose cases are then the environments'."""
 
     name: str
     """Unique in a benchmark."""
@@ -68,3 +70,21 @@ class Group(Frozen):
     measure: MeasureConfig
     command: str = ""
     """What was asked for, such as the command line."""
+    environment: EnvironmentConfig | None = None
+    """That every rank is given; None: as the machine has it."""
+    compared: SyncConfig | None = None
+    """The one variant in each of these environments, in gangs that take turns (`bench/environments.py`); None: one
+    gang, as the machine is."""
+
+    @property
+    def cases(self) -> tuple[VariantSpec, ...]:
+        """What is told of it: each variant, or the one variant in each environment."""
+        if self.compared is None:
+            return self.variants
+        first, *others = (each.name for each in self.compared.environments)
+        claimed = {RDMA_CLAIMED: 1.0} if self.compared.claims == "rdma" else {}
+        alike = self.variants[0]
+        return (
+            alike.model_copy(update={"name": first}),
+            *(alike.model_copy(update={"name": name, "values": {**alike.values, **claimed}}) for name in others),
+        )

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 import convoy
 from convoy import script
-from convoy.bench import scaling
+from convoy.bench import collectives, environments, scaling
 from convoy.bench.baseline import Baseline
 from convoy.bench.groups import Group, VariantSpec
 from convoy.bench.ours import Ours
@@ -47,11 +47,13 @@ ENVIRONMENT = (
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_DISABLE",
     "NCCL_P2P_DISABLE", "NCCL_NET", "NCCL_SOCKET_IFNAME", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "GLOO_SOCKET_IFNAME",
 )  # fmt: skip
-"""Variables that are known to change speed. Nothing else of the environment is kept: it may hold secrets."""
+"""Variables that are known to change speed. Nothing else of the environment is kept, but for what an environment of the
+configuration sets: it may hold secrets."""
 
 
 def main(group: Group, folder: Path) -> None:
     """Measure the group, and write what was measured."""
+    environments.enter(group.environment)
     cores = sorted(os.sched_getaffinity(0))
     place = _place(group.run)
     if group.measure.pin:  # before anything makes threads, which keep to it too
@@ -78,11 +80,12 @@ def main(group: Group, folder: Path) -> None:
         )
         types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
         rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
+        beside = collectives.of_cases(group, ranks)
         if ranks.first:
             for spec, variant in zip(group.variants, variants, strict=True):
                 case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
-                write_case(folder, case.model_copy(update={"values": values}))
+                write_case(folder, case.model_copy(update={"values": values | beside.get(spec.name, {})}))
     dist.destroy_process_group()
 
 
@@ -209,7 +212,7 @@ def _case(
             measured=began,
             commit=_commit(),
             versions=told.versions | {name: version(name) for name in _needed(spec)},
-            environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+            environment=environments.captured(ENVIRONMENT, group.environment),
             command=group.command,
         ),
         warm_up_steps=found.warm_up_steps,

@@ -7,8 +7,9 @@ from pydantic import Field, ValidationError
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.load import Tree, mapping, merged, with_preset
+from convoy.config.sync import SyncConfig
 
-SuiteName = Literal["throughput", "scaling", "strategies"]
+SuiteName = Literal["throughput", "scaling", "strategies", "sync"]
 
 
 class MeasureConfig(Frozen):
@@ -29,13 +30,14 @@ class MeasureConfig(Frozen):
 class BenchConfig(Frozen):
     """Everything a benchmark needs to know."""
 
-    suites: tuple[SuiteName, ...] = Field(("throughput", "scaling", "strategies"), min_length=1)
+    suites: tuple[SuiteName, ...] = Field(("throughput", "scaling", "strategies", "sync"), min_length=1)
     """What is measured."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
     """Presets of `configs/models/`."""
     presets: dict[str, dict[str, Any]] = {}
     """The models themselves, filled in where the configuration is read: machines of a cluster have no presets."""
     measure: MeasureConfig = MeasureConfig()
+    sync: SyncConfig = SyncConfig()
     run: dict[str, Any] = {}
     """The job that all cases share, as keys of `configs/train/`: each suite changes its own part of it."""
     schedule: str | None = None

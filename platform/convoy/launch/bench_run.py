@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from convoy.bench.environments import merged, turns
 from convoy.bench.groups import Group, VariantSpec
 from convoy.config.run import RunConfig
 from convoy.gang import local_node
@@ -46,23 +47,40 @@ def run_groups(
     node whose rank wrote them, and none on the others.
     """
     for number, group in enumerate(groups, 1):
-        say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in group.variants)}")
+        say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in group.cases)}")
+        asked = group.model_copy(update={"command": command})
         began = time.time()
-        with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
-            folder, told = Path(name) / "cases", Path(name) / "group.json"
-            told.write_text(group.model_copy(update={"command": command}).model_dump_json())
-            script = Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS)
-            failure = ""
-            try:
-                run_gang(group, script)
-            except GangFailedError as error:
-                failure = str(error)
-                say(f"{group.name}: {failure}")
-            cases = read_cases(folder) if folder.is_dir() else []
-        if failure:
-            cases = [unmeasured_case(group, spec, "failed", failure) for spec in group.variants]
-        cases += [unmeasured_case(group, each.spec, "refused", each.reason) for each in group.refused]
-        yield Ran(group, tuple(cases), began, time.time(), failure)
+        failure = ""
+        try:
+            cases = _in_turns(asked, run_gang, say) if group.compared else _run(asked, run_gang)
+        except GangFailedError as error:
+            failure = str(error)
+            say(f"{group.name}: {failure}")
+            cases = tuple(unmeasured_case(group, spec, "failed", failure) for spec in group.cases)
+        refused = (unmeasured_case(group, each.spec, "refused", each.reason) for each in group.refused)
+        yield Ran(group, (*cases, *refused), began, time.time(), failure)
+
+
+def _run(group: Group, run_gang: Callable[[Group, Script], None]) -> tuple[Case, ...]:
+    """One gang. Raises GangFailedError."""
+    with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
+        folder, told = Path(name) / "cases", Path(name) / "group.json"
+        told.write_text(group.model_dump_json())
+        run_gang(group, Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS))
+        return tuple(read_cases(folder)) if folder.is_dir() else ()
+
+
+def _in_turns(group: Group, run_gang: Callable[[Group, Script], None], say: Callable[[str], None]) -> tuple[Case, ...]:
+    """A gang for each turn of each environment. Raises GangFailedError for the first that fails: without its pair too
+    few may be left, and one that cannot work would fail again each time."""
+    found, planned = [], list(turns(group))
+    for number, turn in enumerate(planned, 1):
+        say(f"{group.name}: gang {number} of {len(planned)}, {turn.case}")
+        try:
+            found += [(turn, case) for case in _run(turn.group, run_gang)]
+        except GangFailedError as error:
+            raise GangFailedError(f"{turn.case}: {error}") from None
+    return merged(group, found)
 
 
 def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:

@@ -52,7 +52,7 @@ def measure(share: Json, name: str, current: Any) -> list[Json]:
     groups = _groups([share])
     store = _store(groups[0])
     there = {(case.group, case.name) for case in kept(store, name) if case.status != "failed"}
-    left = [group for group in groups if not {(group.name, spec.name) for spec in group.variants} <= there]
+    left = [group for group in groups if not {(group.name, spec.name) for spec in group.cases} <= there]
     times = []
     for ran in run_groups(left, _gang(current), lambda line: print(line, flush=True), f"{current.flow_name} run"):
         for case in ran.cases if current.parallel.node_index == 0 else ():

@@ -52,7 +52,9 @@ def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
 def described(share: Share) -> Iterator[str]:
     """What would run, a line for each gang."""
     for group in share.groups:
-        yield f"{group.name}: {world(group.run, local_gpus())} ranks: {', '.join(spec.name for spec in group.variants)}"
+        gangs = f", {group.compared.pairs} gangs of each" if group.compared else ""
+        names = ", ".join(spec.name for spec in group.cases)
+        yield f"{group.name}: {world(group.run, local_gpus())} ranks{gangs}: {names}"
         yield from (f"{group.name}: not {each.spec.name}: it {each.reason}" for each in group.refused)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC
 from convoy.report import numbers
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures
 from convoy.report.page import Block, Code, Heading, Table, Text
-from convoy.results import values
+from convoy.results import collectives, values
 
 KNOWN_VALUES = {
     values.WEAK,
@@ -15,6 +15,7 @@ KNOWN_VALUES = {
     values.NETWORK_BYTES,
     values.LINK_BYTES_PER_SECOND,
     values.LARGEST_MODEL_PARAMETERS,
+    values.RDMA_CLAIMED,
 }
 """Those that other parts of the page show."""
 
@@ -40,7 +41,11 @@ def further(report: BenchReport) -> tuple[Block, ...]:
     """Values of suites that no other part shows."""
     rows = _of_cases(
         report,
-        lambda case: [(k, numbers.significant(v)) for k, v in sorted(case.values.items()) if k not in KNOWN_VALUES],
+        lambda case: [
+            (name, numbers.significant(value))
+            for name, value in sorted(case.values.items())
+            if name not in KNOWN_VALUES and not name.startswith(collectives.PREFIX)
+        ],
     )
     return (Heading("Further figures"), Table(("Suite", "Case", "Figure", "Value"), rows)) if rows else ()
 

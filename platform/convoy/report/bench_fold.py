@@ -10,6 +10,7 @@ from convoy.report.bench_cost import costs
 from convoy.report.bench_history import history
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.report.bench_scaling import scaling
+from convoy.report.bench_sync import environments, sync
 from convoy.results.case import Case, Provenance
 from convoy.results.figures import (
     NotComparableError,
@@ -46,6 +47,8 @@ def fold_cases(
     return BenchReport(
         groups=groups,
         scaling=scaling(ordered),
+        sync=sync(ordered),
+        environments=environments(ordered),
         costs=costs(groups, prices),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),

@@ -7,6 +7,7 @@ from convoy.report.bench_charts import COLOURS, Row, bars, ratios
 from convoy.report.bench_headline import hardware_of
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, verdict
 from convoy.report.bench_scaling import SUITE as SCALING
+from convoy.report.bench_sync import SUITE as SYNC
 from convoy.report.charts import BLUE, GREY
 from convoy.report.page import Block, Chart, Heading, Table, Text
 from convoy.results.values import LARGEST_MODEL_PARAMETERS
@@ -17,7 +18,6 @@ TITLES = {
     "strategies": "Strategies side by side",
     "memory": "Memory techniques",
     "utilisation": "Utilisation",
-    "sync": "Gradient synchronisation",
     "checkpoint": "Checkpoints",
     "recovery": "Recovery",
 }
@@ -30,15 +30,16 @@ _HOW = (
 
 
 def groups(report: BenchReport) -> tuple[Block, ...]:
-    """All but scaling, which compares across gangs."""
-    shown = [group for group in report.groups if group.suite != SCALING and any(c.rate for c in group.cases)]
+    """All but those with a part of their own: scaling, which compares across gangs, and synchronisation."""
+    apart = (SCALING, SYNC)
+    shown = [group for group in report.groups if group.suite not in apart and any(c.rate for c in group.cases)]
     suites = [group.suite for group in shown]
     blocks: list[Block] = []
     for i, group in enumerate(shown):
         title = TITLES.get(group.suite, group.suite)
         blocks.append(Heading(title if suites.count(group.suite) == 1 else f"{title}: {group.name}"))
-        blocks.append(Text(f"{_about(group)}{f' {_HOW}' if i == 0 else ''}", quiet=True))
-        blocks += [*_charts(group), table(group)]
+        blocks.append(Text(f"{about(group)}{f' {_HOW}' if i == 0 else ''}", quiet=True))
+        blocks += [*charts(group), table(group)]
     return tuple(blocks)
 
 
@@ -74,7 +75,8 @@ def losses(case: CaseFigures) -> str:
     return ""
 
 
-def _about(group: GroupFigures) -> str:
+def about(group: GroupFigures) -> str:
+    """What was trained, and on what."""
     hardware = group.hardware
     threads = numbers.plural(hardware.threads, "thread")
     on = f" on {hardware.device}" if hardware.instance_type else ""
@@ -85,8 +87,8 @@ def _about(group: GroupFigures) -> str:
     )
 
 
-def _charts(group: GroupFigures) -> Sequence[Chart]:
-    """One case alone needs none."""
+def charts(group: GroupFigures) -> Sequence[Chart]:
+    """Rates and speedups; one case alone needs none."""
     measured = [(case, case.tokens_per_second) for case in group.cases if case.tokens_per_second and case.rate > 0]
     if len(measured) < 2:
         return ()

@@ -11,6 +11,7 @@ from convoy.report import (
     bench_history_sections,
     bench_parts,
     bench_scaling_sections,
+    bench_sync_sections,
 )
 from convoy.report.bench_fold import fold_cases
 from convoy.report.bench_history import Earlier
@@ -45,6 +46,7 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             *bench_headline.warnings(report),
             bench_headline.values(report),
             *bench_groups.groups(report),
+            *bench_sync_sections.sync(report),
             *bench_scaling_sections.scaling(report),
             *bench_parts.step_parts(report),
             *bench_parts.memory(report),

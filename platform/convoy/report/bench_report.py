@@ -9,6 +9,7 @@ from typing import Literal
 
 from convoy.report.train_report import Fact
 from convoy.results.case import Hardware, Provenance, Status
+from convoy.results.collectives import Collective
 from convoy.results.values import INDEPENDENT
 from convoy.stats.change import Change
 from convoy.stats.interval import Interval
@@ -19,6 +20,7 @@ FORMAT = 1
 Verdict = Literal["more", "less", "no difference"]
 Losses = Literal["agree", "differ", "not told"]
 ScalingKind = Literal["weak", "strong", "independent"]
+SyncLevel = Literal["low", "middle", "high"]
 
 
 def verdict(ratio: Interval) -> Verdict:
@@ -107,6 +109,38 @@ class ScalingPoint(Fact):
     why: str = ""
 
 
+class SyncFigures(Fact):
+    """What synchronisation takes of a step, beside as many trainings of one rank at once."""
+
+    group: str
+    model: str
+    ranks: int
+    share: Interval | None
+    """Of the step; below zero where nothing was seen. None: `why` tells."""
+    levels: tuple[SyncLevel, ...] = ()
+    """That the interval reaches into, the lowest first."""
+    parts: dict[str, float] = {}
+    """Seconds of a step, which they make up; medians over blocks."""
+    collectives: tuple[Collective, ...] = ()
+    why: str = ""
+
+
+class EnvironmentFigures(Fact):
+    """An environment beside the first one of its group, over pairs of gangs."""
+
+    group: str
+    environment: str
+    base: str
+    speedup: Interval | None
+    """None: `why` tells."""
+    rdma_claimed: bool
+    significant: bool | None = None
+    """Whether the speedup's lower bound is what is claimed of RDMA; None: nothing was claimed, or measured."""
+    varied: tuple[str, ...] = ()
+    """Variables that were to differ."""
+    why: str = ""
+
+
 class Offer(Fact):
     """What a million tokens cost on machines that are bought so; the interval is that of the rate."""
 
@@ -157,6 +191,8 @@ class BenchReport(Fact):
     format: int = FORMAT
     groups: tuple[GroupFigures, ...]
     scaling: tuple[ScalingPoint, ...]
+    sync: tuple[SyncFigures, ...] = ()
+    environments: tuple[EnvironmentFigures, ...] = ()
     costs: tuple[CostFigures, ...]
     history: tuple[HistoryFigures, ...] | None
     """None: nobody asked for it."""

@@ -18,7 +18,7 @@ class Fact(BaseModel):
 
 class Block(Fact):
     """Some steps in a row, between two synchronisations of all ranks. Blocks of one number in the cases of a group were
-    measured one right after the other: they are a pair."""
+    measured one right after the other: they are a pair. Of a case with `varied` each is a whole gang's."""
 
     number: int
     steps: int = Field(ge=1)
@@ -105,6 +105,9 @@ class Case(Fact):
     """Of the rank that took most: of the GPU where there is one, else resident; None: not measured for it alone."""
     losses: tuple[float, ...] = ()
     """Of the first steps, the same data for all cases of a group: they show that the same thing was computed."""
+    varied: tuple[str, ...] = ()
+    """Variables in which the gangs of the group's cases were to differ: each case then has gangs of its own, which took
+    turns with the others', and each of its blocks is the medians of one gang. Empty: all cases were in one gang."""
     values: dict[str, float] = {}
     """Further figures of the suite, by documented names."""
     not_measured: dict[str, str] = {}

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from convoy.results.case import Block, Case
+from convoy.results.fingerprint import undeclared
 from convoy.stats.interval import FEWEST, Interval, interval, ratio
 
 SIGNIFICANT_SPEEDUP = 1.5
-"""What is claimed of RDMA is more than this; a smaller speedup is told as not significant."""
+"""What is claimed of RDMA is at least this; where the lower bound of a speedup is less, it is not significant."""
 
 
 class NotComparableError(Exception):
@@ -66,6 +67,19 @@ def cpu_ratio(case: Case, base: Case) -> Interval:
     return ratio(costs, of="mean")
 
 
+def sync_share(together: Case, alone: Case) -> Interval:
+    """Share of a step of training together that is not there when the same ranks train alone at once, with the update
+    that training together makes: sharded, each rank updates its share of the weights. Over pairs of blocks; below zero
+    where nothing was seen. Raises NotComparableError."""
+    steps = [(other.seconds - _update(other) + _update(own), own.seconds) for own, other in _pairs(together, alone)]
+    rest = ratio(steps)
+    return Interval(estimate=1 - rest.estimate, low=1 - rest.high, high=1 - rest.low, n=rest.n)
+
+
+def _update(block: Block) -> float:
+    return block.parts.get("optimizer", 0.0)
+
+
 def losses_agree(case: Case, base: Case, tolerance: float) -> bool:
     """Whether both computed the same, to `tolerance` of each loss, over the steps that both told of.
 
@@ -86,6 +100,9 @@ def _pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
             raise NotComparableError(f"{each.key}: {each.status}: {each.reason}")
         if not each.tokens_per_step:
             raise NotComparableError(f"{each.key}: it has no tokens")
+    if case.varied or base.varied:
+        for line in undeclared(case, base):
+            raise NotComparableError(f"{case.key} and {base.key}: {line}, which was not to differ")
     others = {block.number: block for block in base.blocks}
     pairs = [(block, others[block.number]) for block in case.blocks if block.number in others]
     if len(pairs) < FEWEST:

@@ -55,6 +55,12 @@ def differences(first: Case, second: Case) -> list[str]:
     return found
 
 
+def undeclared(first: Case, second: Case) -> list[str]:
+    """What differs between two cases whose gangs were to differ in variables that both declare, and in these alone."""
+    allowed = ("case:", *(f"environment.{name}:" for name in {*first.varied} & {*second.varied}))
+    return [line for line in differences(first, second) if not line.startswith(allowed)]
+
+
 def _compared(config: Mapping[str, object]) -> dict[str, object]:
     """Without where jobs are kept and what a machine cost that day, with which no measurement changes."""
     found = {key: value for key, value in config.items() if key != "root"}

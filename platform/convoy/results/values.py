@@ -16,7 +16,10 @@ NETWORK_BYTES = "network_bytes"
 """Suite scaling. Sent by one rank in a step."""
 
 LINK_BYTES_PER_SECOND = "link_bytes_per_second"
-"""Suite scaling. What a rank's link carried in a measurement of nothing else."""
+"""Suite scaling. What a rank's link carried in a measurement of nothing else: bus bandwidth of large all-gathers."""
 
 LARGEST_MODEL_PARAMETERS = "largest_model_parameters"
 """Suite strategies. Of the largest model that fits."""
+
+RDMA_CLAIMED = "rdma_claimed"
+"""Suite sync. 1: the environment was said to have RDMA, and the one that it is compared with has none."""
