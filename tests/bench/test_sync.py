@@ -33,6 +33,12 @@ def test_the_configuration_of_networks_is_a_pair_of_environments() -> None:
     assert [spec.name for spec in network.cases] == ["TCP", "EFA"]
 
 
+def test_a_model_that_no_rank_holds_is_compared_in_its_environments_alone() -> None:
+    environments = [{"name": "slow"}, {"name": "fast", "set": {"NCCL_NSOCKS_PERTHREAD": 4}}]
+    config = resolve_bench({"suites": ["sync"], "sync": {"share": False, "environments": environments}}, {})
+    assert [group.name for group in plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1))] == ["network-tiny"]
+
+
 def test_a_gang_tells_the_share_and_the_collectives(tmp_path: Path) -> None:
     group = a_group(str(tmp_path / "root"), *variants_of(4, Ranks(2, 1)), nodes=2, suite="sync")
     lines: list[str] = []

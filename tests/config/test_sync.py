@@ -21,6 +21,8 @@ def test_numbers_become_text_and_null_stays() -> None:
     [
         ({"environments": [TCP]}, "must be two or more, of different names"),
         ({"environments": [TCP, TCP]}, "must be two or more, of different names"),
+        ({"environments": [{"name": "A"}, {"name": "B"}]}, "must set different variables"),
+        ({"share": False}, "share = false: only with environments"),
         ({"claims": "rdma"}, "only with environments"),
         ({"environments": [TCP, EFA], "pairs": 5}, "sync.pairs = 5"),
         ({"environments": [TCP, {"name": "PATH", "set": {"LD_PRELOAD": "x"}}]}, "LD_PRELOAD: must begin with NCCL_"),

@@ -26,6 +26,7 @@ suites: [sync]
 models: [tiny]
 measure: {rounds: 6, block_steps: 1, block_seconds: 0.001, warm_up_most: 16}
 sync:
+  share: false
   environments:
     - {name: slow, set: {GLOO_SOCKET_IFNAME: slow}}
     - {name: fast, set: {GLOO_SOCKET_IFNAME: fast}}

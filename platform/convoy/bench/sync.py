@@ -20,19 +20,20 @@ WITH = "with synchronisation"
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """For each model one, and one of gangs that take turns where there are environments; none for a gang of one rank.
-    runs: by the model's name."""
+    """For each model one of the share, and one of gangs that take turns where there are environments; none for a gang
+    of one rank. runs: by the model's name."""
     if ranks.all == 1:
         return
     for model, run in runs.items():
-        yield Group(
-            name=f"sync-{model}",
-            suite="sync",
-            baseline=WITHOUT,
-            variants=variants_of(run.train.global_batch, ranks, run.parallel.shard_size),
-            run=run,
-            measure=config.measure,
-        )
+        if config.sync.share:
+            yield Group(
+                name=f"sync-{model}",
+                suite="sync",
+                baseline=WITHOUT,
+                variants=variants_of(run.train.global_batch, ranks, run.parallel.shard_size),
+                run=run,
+                measure=config.measure,
+            )
         if config.sync.environments:
             yield _in_environments(f"network-{model}", config, run)
 

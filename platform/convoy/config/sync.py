@@ -32,8 +32,11 @@ class EnvironmentConfig(Frozen):
 
 
 class SyncConfig(Frozen):
-    """Environments beside each other, in gangs that take turns: A B, B A, A B, …"""
+    """What synchronisation takes of a step, and environments beside each other in gangs that take turns."""
 
+    share: bool = True
+    """Whether training together is compared with as many trainings of one rank at once, each of which holds a whole
+    model; false: environments alone are compared, as of a model that no rank can hold."""
     environments: tuple[EnvironmentConfig, ...] = ()
     """The first is what the others are compared with; empty: nothing is compared."""
     claims: Literal["rdma"] | None = None
@@ -47,6 +50,10 @@ class SyncConfig(Frozen):
         names = [environment.name for environment in self.environments]
         if len(names) == 1 or len(set(names)) < len(names):
             raise ValueError(f"environments = {', '.join(names)}: must be two or more, of different names")
+        if len({tuple(sorted(each.set.items(), key=str)) for each in self.environments}) < len(names):
+            raise ValueError(f"environments = {', '.join(names)}: must set different variables")
+        if not self.share and not names:
+            raise ValueError("share = false: only with environments, or nothing is measured")
         if self.claims is not None and not names:
             raise ValueError(f"claims = {self.claims}: only with environments that it is claimed of")
         return self
