@@ -15,6 +15,7 @@ from convoy.config.sync import EnvironmentConfig
 from convoy.gang.assignment import Script
 from convoy.launch.bench_run import run_groups
 from convoy.launch.gang_step import GangFailedError
+from convoy.launch.shares import Share, described
 from convoy.results.case import Block, Case
 from convoy.results.figures import NotComparableError, speedup
 from convoy.results.files import write_case
@@ -119,6 +120,12 @@ def test_on_other_nodes_gangs_run_alike_and_there_are_no_cases() -> None:
     (ran,) = run_groups([a_group()], lambda group, _: started.append(group.name), lambda _: None)
     assert len(started) == 12
     assert (ran.cases, ran.failure) == ((), "")
+
+
+def test_a_dry_run_tells_how_many_gangs_there_would_be() -> None:
+    (line,) = described(Share(nodes=1, groups=(a_group(),)))
+    assert line.startswith("network-tiny: ")
+    assert line.endswith("ranks, 6 gangs of each: TCP, EFA")
 
 
 def test_variables_are_set_or_taken_away_and_captured() -> None:

@@ -13,6 +13,8 @@ from convoy.stats.interval import Interval
 
 TITLE = "Gradient synchronisation"
 
+ENVIRONMENTS = "Environments beside each other"
+
 _HOW = (
     "The same ranks train together, and each alone at the same time; the share is what a step takes longer together, "
     "with the update of training together given to both. It holds all that is waited for: gathers of weights, sums of "
@@ -53,30 +55,31 @@ _ACTIONS: dict[SyncLevel, str] = {
 
 def sync(report: BenchReport) -> tuple[Block, ...]:
     """Nothing where the suite did not run."""
-    blocks: list[Block] = []
-    for group in report.groups:
-        if group.suite != SUITE or not any(case.rate for case in group.cases):
+    shown = [group for group in report.groups if group.suite == SUITE and any(case.rate for case in group.cases)]
+    shares: list[Block] = []
+    pairs: list[Block] = []
+    for group in shown:
+        compared = [each for each in report.environments if each.group == group.name]
+        if compared:
+            pairs += [Text(f"{about(group)} {_GANGS}", quiet=True), *map(_verdict, compared)]
+            pairs += [*charts(group), table(group)]
             continue
         found = [each for each in report.sync if each.group == group.name]
-        pairs = [each for each in report.environments if each.group == group.name]
-        blocks.append(Text(f"{about(group)} {_GANGS if pairs else _HOW}", quiet=True))
-        blocks += [block for each in found for block in _share(each)]
-        blocks += [_verdict(each) for each in pairs]
-        blocks += [*(charts(group) if pairs else ()), table(group)]
-        blocks += [block for each in found for block in (*_parts(each), *_collectives(each.collectives))]
-    return (Heading(TITLE), *blocks) if blocks else ()
+        shares += [Text(f"{about(group)} {_HOW}", quiet=True), *map(_share, found), table(group)]
+        shares += [block for each in found for block in (*_parts(each), *_collectives(each.collectives))]
+    return (*([Heading(TITLE), *shares] if shares else []), *([Heading(ENVIRONMENTS), *pairs] if pairs else []))
 
 
-def _share(found: SyncFigures) -> list[Block]:
+def _share(found: SyncFigures) -> Block:
     if found.share is None:
-        return [Text(f"The share of synchronisation is not known: {found.why}.")]
+        return Text(f"The share of synchronisation is not known: {found.why}.")
     told = f"{numbers.percent(max(0.0, found.share.estimate))} of a step ({_between(found.share)}, n = {found.share.n})"
     (level,) = levels(found.share.model_copy(update={"low": found.share.estimate, "high": found.share.estimate}))
     if len(found.levels) == 1:
-        return [Callout(f"{found.model}: {told}, {_TITLES[level]}", _ACTIONS[level], _TONES[level])]
+        return Callout(f"{found.model}: {told}, {_TITLES[level]}", _ACTIONS[level], _TONES[level])
     border = " and ".join(f"“{_TITLES[each]}”" for each in found.levels)
     text = f"The interval reaches over a limit, and each may hold: {border}. More rounds would tell. {_ACTIONS[level]}"
-    return [Callout(f"{found.model}: {told}", text, "warning")]
+    return Callout(f"{found.model}: {told}", text, "warning")
 
 
 def _between(share: Interval) -> str:
