@@ -65,7 +65,12 @@ def test_every_case_was_measured_and_computed_the_same(benchmark: Benchmark) -> 
 
 def test_gangs_on_one_host_run_one_after_the_other(benchmark: Benchmark) -> None:
     times = sorted(benchmark.times, key=lambda each: each["began"])
-    assert [each["name"] for each in times] == ["throughput-tiny", "scaling-tiny", "strategies-tiny"]
+    assert [each["name"] for each in times] == [
+        "throughput-tiny",
+        "scaling-tiny",
+        "strategies-tiny",
+        "utilisation-tiny",
+    ]
     assert all(before["ended"] <= after["began"] for before, after in itertools.pairwise(times))
     assert all(each["failure"] == "" for each in times)
 
