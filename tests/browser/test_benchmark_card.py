@@ -81,7 +81,7 @@ def test_the_card_has_every_section_and_the_run_s_own_numbers(
     _open(browser, benchmark.card, "light")
     WebDriverWait(browser, 30).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, ".vega-embed svg")) >= 4)
     text = _text(browser)
-    for part in ("Throughput", "Scaling", "Strategies", "Step time", "Cost", "History", "Provenance"):
+    for part in ("Throughput", "Scaling", "Strategies", "Utilisation", "Step time", "Cost", "History", "Provenance"):
         assert part.casefold() in text.casefold(), part
     measured = tokens_per_second(benchmark.cases["throughput/ours"])
     assert measured is not None
