@@ -51,7 +51,7 @@ GPU = [
 
 
 def test_kernels_count_for_what_launched_them() -> None:
-    found = shares(timeline(GPU))
+    found = shares(timeline(GPU, on_gpu=True))
     assert found.parts == pytest.approx(
         {"forward": 0.30, "backward": 0.30, "optimizer": 0.12, "communication": 0.10, "data": 0.05, "idle": 0.13}
     )
@@ -60,7 +60,7 @@ def test_kernels_count_for_what_launched_them() -> None:
 
 def test_the_order_of_the_events_does_not_matter() -> None:
     shuffled = random.Random(5).sample(GPU, len(GPU))
-    assert shares(timeline(shuffled)) == shares(timeline(GPU))
+    assert shares(timeline(shuffled, on_gpu=True)) == shares(timeline(GPU, on_gpu=True))
 
 
 def test_on_a_cpu_operators_work_and_what_starts_or_waits_does_not() -> None:
@@ -80,7 +80,8 @@ def test_on_a_cpu_operators_work_and_what_starts_or_waits_does_not() -> None:
             _event("cpu_op", "_c10d_functional::wait_tensor", 31, 35),
             _event("cpu_op", "aten::_fused_adamw_", 36, 39),
             _event("cpu_op", "aten::empty", 50, 60),  # in no part
-        ]
+        ],
+        on_gpu=False,
     )
     assert told.work == {
         "forward": [Span(6, 10), Span(7, 9), Span(11, 12)], "backward": [Span(19, 23)], "optimizer": [Span(36, 39)],
@@ -90,11 +91,17 @@ def test_on_a_cpu_operators_work_and_what_starts_or_waits_does_not() -> None:
 
 
 def test_a_kernel_whose_launch_is_not_told_counts_for_its_own_time() -> None:
-    told = timeline([*MARKS, _event("kernel", "late", 20, 28, 77)])
+    told = timeline([*MARKS, _event("kernel", "late", 20, 28, 77)], on_gpu=True)
     assert told.work == {"backward": [Span(20, 28)]}
 
 
 @pytest.mark.parametrize("events", [[], MARKS[:-1], MARKS[1:], [_mark("end", 0), _mark("begin", 1)]])
 def test_a_trace_without_its_ends_is_refused(events: list[dict[str, Any]]) -> None:
     with pytest.raises(UnreadableTraceError, match="convoy:begin"):
-        timeline(events)
+        timeline(events, on_gpu=False)
+
+
+def test_a_gpu_of_which_nothing_is_told_is_not_taken_for_its_host() -> None:
+    host = [*MARKS, _event("cpu_op", "aten::mm", 6, 14), _event("gpu_user_annotation", "FSDP::all_gather", 0, 100)]
+    with pytest.raises(UnreadableTraceError, match="no kernel"):
+        timeline(host, on_gpu=True)

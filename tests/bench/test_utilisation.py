@@ -10,16 +10,19 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from convoy.bench import observe
 from convoy.bench.groups import Ranks
 from convoy.bench.observe import Observer, observed
 from convoy.bench.ours import Ours
 from convoy.bench.pinning import keep_to, threads
 from convoy.bench.plan import plan, run_of
+from convoy.bench.profiled import profiled
 from convoy.bench.rounds import Plan, measure
 from convoy.bench.utilisation import Host, gpu_values, host_values
 from convoy.config.bench import BenchConfig, MeasureConfig
 from convoy.results.values import SHARES
 from convoy.training.batches import Data
+from convoy.training.ranks import Ranks as JoinedRanks
 from convoy.training.ranks import connect
 from tests.training.job import Job, tiny
 
@@ -120,13 +123,16 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
     blocks = {name: len(each.blocks) for name, each in found.items()}
     told = observed(observer, variants, found, ranks, len(CORES))
     threads_then = len(threads())
+    losses = {each.name: list(each.losses) for each in variants}
+    spoiled = spoiled_on_one(rank, observer, variants[0], ranks)
     keep_to(CORES)
     answer = {
         "told": told,
         "timed": timed,
-        "losses": {each.name: each.losses for each in variants},
+        "losses": losses,
         "seen": {each.name: each.seen for each in variants},
         "threads": threads_then,
+        "spoiled": spoiled,
         "blocks": blocks,
         "now": {name: len(each.blocks) for name, each in found.items()},
         "steps": {name: each.warm_up_steps + sum(block.steps for block in each.blocks) for name, each in found.items()},
@@ -135,6 +141,19 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
         variant.close()
     dist.barrier(group=ranks.control)
     return answer
+
+
+def spoiled_on_one(rank: int, observer: Observer, variant: Ours, ranks: JoinedRanks) -> Any:
+    """What is told where the trace of rank 1 is empty."""
+
+    def empty(*asked: Any) -> list[dict[str, Any]]:
+        profiled(*asked)
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 1:
+            patch.setattr(observe, "profiled", empty)
+        return observer.profile(variant, ranks.device, ranks.control)
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +172,13 @@ def test_parts_of_real_steps_make_up_all_of_them(ran: list[dict[str, Any]]) -> N
         for part in ("forward", "backward", "optimizer", "communication", "idle"):
             assert 0.001 < parts[part] < 1, part  # weights are gathered and gradients reduced in every step
         assert 0 <= values["communication_hidden"] < 1
+
+
+def test_a_trace_that_one_rank_cannot_read_leaves_shares_untold_on_all(ran: list[dict[str, Any]]) -> None:
+    (values, first), (others, second) = (rank["spoiled"] for rank in ran)
+    assert values == others == {}
+    assert "another rank" in first["shares of the step"]
+    assert "convoy:begin" in second["shares of the step"]
 
 
 def test_what_the_processes_used_is_told_and_what_nothing_tells_is_not_made_up(ran: list[dict[str, Any]]) -> None:

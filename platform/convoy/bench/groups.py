@@ -34,7 +34,8 @@ class VariantSpec(Frozen):
     """All ranks are at work, in as many independent trainings of `ranks` as there are; else one of them, and the other
     ranks wait."""
     pin: bool | None = None
-    """Each rank keeps to its own share of the host's cores in this variant's turns; None: as the group's `measure`."""
+    """Each rank keeps to its own share of the host's cores in this variant's turns; None: as `measure` of the group.
+    Only in the utilisation suite do ranks move between turns."""
 
     def config(self, base: RunConfig) -> RunConfig:
         """Of this variant."""

@@ -17,7 +17,7 @@ from convoy.bench.power import Gpu, Meter, Used, nvml_gpu
 from convoy.bench.profiled import profiled
 from convoy.bench.rounds import Measured, Variant
 from convoy.bench.shares import Shares, shares
-from convoy.bench.trace import timeline
+from convoy.bench.trace import UnreadableTraceError, timeline
 from convoy.bench.utilisation import SUITE, Host, gpu_values, host_values, share_values
 from convoy.results.values import POWER_WATTS, SHARES
 from convoy.training.ranks import Ranks
@@ -70,15 +70,21 @@ class Observer:
         if self._meter is not None:
             self._meter.end(own.gpu)
 
-    def profile(self, variant: Ours, device: torch.device, control: dist.ProcessGroup) -> dict[str, float]:
+    def profile(self, variant: Ours, device: torch.device, control: dist.ProcessGroup) -> Seen:
         """Shares of some further steps, the mean over ranks. All ranks call it alike."""
         self.turn(variant.name)
         dist.barrier(group=control)
-        found = shares(timeline(profiled(variant.step, variant.clock, PROFILED_STEPS, device)))
-        told = _together([*found.parts.values(), found.hidden], control)
+        events = profiled(variant.step, variant.clock, PROFILED_STEPS, device)
+        try:
+            found = shares(timeline(events, on_gpu=device.type == "cuda"))
+            own, why = [*found.parts.values(), found.hidden], ""
+        except UnreadableTraceError as error:
+            own, why = [math.nan] * (len(SHARES) + 1), str(error)
         ranks = dist.get_world_size(control)
-        parts = dict(zip(SHARES, (each / ranks for each in told), strict=False))
-        return share_values(Shares(parts, told[-1] / ranks))
+        *parts, hidden = (each / ranks for each in _together(own, control))
+        if math.isnan(hidden):
+            return {}, {"shares of the step": why or "the trace of another rank cannot be read"}
+        return share_values(Shares(dict(zip(SHARES, parts, strict=True)), hidden)), {}
 
     def values(self, name: str, step_seconds: float, cores: int, control: dist.ProcessGroup) -> Seen:
         """Of a variant's blocks. All ranks call it alike, and are told the same but for the reasons.
@@ -127,7 +133,8 @@ def observed(
         seconds = sum(block.seconds * block.steps for block in blocks) / sum(block.steps for block in blocks)
         values, missing = observer.values(variant.name, seconds, cores * hosts, ranks.control)
         if isinstance(variant, Ours):
-            values |= observer.profile(variant, ranks.device, ranks.control)
+            parts, untold = observer.profile(variant, ranks.device, ranks.control)
+            values, missing = values | parts, missing | untold
         told[variant.name] = values, missing
     return told
 

@@ -34,11 +34,11 @@ _COMPILED = "## Call CompiledFxGraph"
 
 
 class UnreadableTraceError(Exception):
-    """It has no marks, or nothing between them."""
+    """It has no marks, nothing between them, or nothing of the device; the text is one line."""
 
 
-def timeline(events: Iterable[Event]) -> Timeline:
-    """Whatever the order of the events. Raises UnreadableTraceError."""
+def timeline(events: Iterable[Event], *, on_gpu: bool) -> Timeline:
+    """Whatever the order of the events. on_gpu: a GPU computes, and not the host. Raises UnreadableTraceError."""
     told = [event for event in events if event.get("ph") == "X" and "dur" in event]
     marks = sorted(_marks(told), key=lambda mark: mark.span)
     begin = next((mark.span.end for mark in marks if mark.name == BEGIN), None)
@@ -47,7 +47,9 @@ def timeline(events: Iterable[Event]) -> Timeline:
         raise UnreadableTraceError(f"no steps between {MARK}{BEGIN} and {MARK}{END}")
     phases = _Phases(marks)
     kernels = [event for event in told if event.get("cat") in _ON_DEVICE]
-    work = _of_device(kernels, told, phases) if kernels else _of_host(told, marks[0].thread, phases)
+    if on_gpu and not kernels:  # e.g. without the right to the GPU's counters
+        raise UnreadableTraceError("the profiler told of no kernel of the GPU")
+    work = _of_device(kernels, told, phases) if on_gpu else _of_host(told, marks[0].thread, phases)
     return Timeline(
         begin=begin,
         end=end,
@@ -108,10 +110,9 @@ def _of_device(kernels: Iterable[Event], events: Iterable[Event], phases: _Phase
 
 def _is_work(event: Event) -> bool:
     name = str(event["name"])
-    if event.get("cat") != "cpu_op":
-        return name.startswith(_COMPILED)
     space, colons, _ = name.partition("::")
-    return bool(colons) and space not in _NO_WORK
+    operator = event.get("cat") == "cpu_op" and bool(colons) and space not in _NO_WORK
+    return operator or name.startswith(_COMPILED)
 
 
 def _is_collective(event: Event) -> bool:

@@ -67,7 +67,7 @@ def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str
             "field": "part",
             "type": "nominal",
             "sort": names,
-            "legend": {"orient": "top", "offset": 4},
+            "legend": {"orient": "top", "offset": 4, "columnPadding": 16},
             "scale": {"domain": names, "range": [PALETTE[i % len(PALETTE)] for i in range(len(names))]},
         },
         "order": {"field": "order", "type": "quantitative"},
