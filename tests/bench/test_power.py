@@ -1,33 +1,13 @@
 """What a GPU draws between two moments, with one that was made up."""
 
 import itertools
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from convoy.bench.power import Meter, NvmlGpu, Used, energy_joules, nvml_gpu
-
-
-@dataclass
-class Fake:
-    """A GPU that tells these energies one after the other, and the same power and utilisation each time."""
-
-    energies: list[int | None]
-    power: int | None = 300_000
-    busy: int | None = 80
-    looks: int = field(default=0, init=False)
-
-    def energy_millijoules(self) -> int | None:
-        return self.energies.pop(0)
-
-    def power_milliwatts(self) -> int | None:
-        self.looks += 1
-        return self.power
-
-    def utilisation_percent(self) -> int | None:
-        return self.busy
+from tests.bench.gpus import Fake
 
 
 def measured(gpu: Fake, turns: int = 1) -> Used:

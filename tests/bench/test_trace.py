@@ -73,7 +73,8 @@ def test_on_a_cpu_operators_work_and_what_starts_or_waits_does_not() -> None:
             _event("user_annotation", "FSDP::all_gather", 10, 15),
             _event("user_annotation", "gloo:all_gather", 10.5, 14, tid=9),
             _event("cpu_op", "aten::copy_", 13, 14, tid=9),  # gloo's thread
-            _event("user_annotation", "## Call CompiledFxGraph abc ##", 11, 12),
+            _event("cpu_op", "Torch-Compiled Region: 0/0", 10, 13),
+            _event("cpu_op", "## Call CompiledFxGraph abc ##", 11, 12),
             _event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 17, 25),
             _event("cpu_op", "AddmmBackward0", 18, 24),
             _event("cpu_op", "aten::mm", 19, 23),

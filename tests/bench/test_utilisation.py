@@ -24,6 +24,7 @@ from convoy.results.values import SHARES
 from convoy.training.batches import Data
 from convoy.training.ranks import Ranks as JoinedRanks
 from convoy.training.ranks import connect
+from tests.bench.gpus import Fake
 from tests.training.job import Job, tiny
 
 QUICK = Plan(rounds=6, block_steps=2, block_seconds=0.001, warm_up_most=16)
@@ -133,6 +134,8 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
         "seen": {each.name: each.seen for each in variants},
         "threads": threads_then,
         "spoiled": spoiled,
+        "power": power_of(ranks, Fake([None, None])),
+        "half": power_of(ranks, Fake([None, None]) if rank == 0 else None),
         "blocks": blocks,
         "now": {name: len(each.blocks) for name, each in found.items()},
         "steps": {name: each.warm_up_steps + sum(block.steps for block in each.blocks) for name, each in found.items()},
@@ -154,6 +157,14 @@ def spoiled_on_one(rank: int, observer: Observer, variant: Ours, ranks: JoinedRa
         if rank == 1:
             patch.setattr(observe, "profiled", empty)
         return observer.profile(variant, ranks.device, ranks.control)
+
+
+def power_of(ranks: JoinedRanks, gpu: Fake | None) -> Any:
+    """What is told of a block of four steps of half a second."""
+    observer = Observer({"x": CORES}, gpu, "" if gpu else "NVML: gone")
+    observer.begin()
+    observer.end("x", 4)
+    return observer.values("x", 0.5, len(CORES), ranks.control)
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +201,16 @@ def test_what_the_processes_used_is_told_and_what_nothing_tells_is_not_made_up(r
         assert 0 < values["cpu_utilisation"] <= 1.05
         assert missing == {"power": "no GPU"}
         assert not {"power_watts", "energy_joules_per_step", "gpu_utilisation"} & values.keys()
+
+
+def test_power_is_of_all_gpus_or_of_none(ran: list[dict[str, Any]]) -> None:
+    for values, missing in (rank["power"] for rank in ran):
+        assert values["power_watts"] == 600.0
+        assert values["energy_joules_per_step"] == 300.0
+        assert values["gpu_utilisation"] == pytest.approx(0.8)
+        assert missing == {}
+    assert [set(rank["half"][0]) & {"power_watts", "gpu_utilisation"} for rank in ran] == [set(), set()]
+    assert [rank["half"][1] for rank in ran] == [{"power": "another rank's GPU tells none"}, {"power": "NVML: gone"}]
 
 
 def test_every_thread_moves_at_each_turn(ran: list[dict[str, Any]]) -> None:
