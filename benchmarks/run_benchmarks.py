@@ -12,11 +12,11 @@ import math
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
-from convoy.config.bench import read_bench, resolve_bench
+from convoy.config.bench import SuiteName, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder, merged, read_overrides
 
@@ -26,7 +26,7 @@ ENOUGH_ROUNDS = 20
 @click.command()
 @click.option("--output-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the results.")
 @click.option("--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="As YAML.")
-@click.option("--suite", "suites", multiple=True, help="throughput, scaling, strategies or sync; may be given again.")
+@click.option("--suite", "suites", multiple=True, help=f"{', '.join(get_args(SuiteName))}; may be given again.")
 @click.option("--model", "models", multiple=True, help="A preset of configs/models/; may be given again.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Processes that stand for nodes, on this host.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Sequences of a step over all ranks.")

@@ -124,6 +124,19 @@ def test_strategies_compute_the_same(tmp_path: Path) -> None:
         assert len(case.losses) == 10
 
 
+def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> None:
+    variants = (VariantSpec(name="not pinned", pin=False), VariantSpec(name="pinned", pin=True))
+    (found,) = ran([a_group(str(tmp_path / "root"), *variants, nodes=2, suite="utilisation")], nodes=2)
+    assert found.failure == ""
+    cases = {case.name: case for case in found.cases}
+    assert {name: case.hardware.pinned for name, case in cases.items()} == {"not pinned": False, "pinned": True}
+    assert losses_agree(cases["pinned"], cases["not pinned"], 0.0)
+    for case in cases.values():
+        assert {"share_forward", "share_idle", "user_cpu_seconds", "cpu_utilisation"} <= case.values.keys()
+        assert "power" in case.not_measured
+        assert len(case.blocks) == 6
+
+
 def test_groups_run_one_after_the_other_and_a_failure_is_told(tmp_path: Path) -> None:
     good = a_group(str(tmp_path / "root"), VariantSpec(name="ours"))
     # Three ranks of a gang of one cannot be.

@@ -22,12 +22,12 @@ def planned(config: BenchConfig, ranks: int) -> list[str]:
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
     text = (configs_folder() / "bench" / "default.yaml").read_text()
-    groups = ["throughput-tiny", "scaling-tiny", "strategies-tiny", "sync-tiny"]
-    assert planned(resolve_bench(read_bench(text), {}), 2) == groups
+    suites = ["throughput", "scaling", "strategies", "utilisation", "sync"]
+    assert planned(resolve_bench(read_bench(text), {}), 2) == [f"{suite}-tiny" for suite in suites]
 
 
 def test_a_gang_of_one_rank_does_not_scale() -> None:
-    assert planned(BenchConfig(), 1) == ["throughput-tiny"]
+    assert planned(BenchConfig(), 1) == ["throughput-tiny", "utilisation-tiny"]
 
 
 def test_each_model_has_groups_of_its_own() -> None:

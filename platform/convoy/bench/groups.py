@@ -37,11 +37,18 @@ class VariantSpec(Frozen):
     at_once: bool = False
     """All ranks are at work, in as many independent trainings of `ranks` as there are; else one of them, and the other
     ranks wait."""
+    pin: bool | None = None
+    """Each rank keeps to its own share of the host's cores in this variant's turns; None: as `measure` of the group.
+    Only in the utilisation suite do ranks move between turns."""
 
     def config(self, base: RunConfig) -> RunConfig:
         """Of this variant."""
         tree: Tree = merged(base.model_dump(mode="json"), self.changes)
         return RunConfig.model_validate(tree)
+
+    def pinned(self, measure: MeasureConfig) -> bool:
+        """Whether each rank keeps to its own cores in this variant's turns."""
+        return measure.pin if self.pin is None else self.pin
 
 
 class Refused(Frozen):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from convoy.bench.profiled import MarkedClock
 from convoy.checkpoint.queue import Standing
 from convoy.config.run import RunConfig
 from convoy.training.batches import Data
@@ -22,12 +23,12 @@ class Ours:
         """Of all steps so far."""
         self._config = config
         self._trained = build_trained(config, ranks)
-        self._clock = clock_for(ranks.device)
+        self.clock = MarkedClock(clock_for(ranks.device))
         self._stepper = Stepper(
             self._trained.fsdp,
             self._trained.optimizer,
             Exchange(ranks.control),
-            self._clock,
+            self.clock,
             clip_norm=config.train.clip_norm,
             seed=config.train.seed,
             everyone=ranks.everyone,
@@ -40,15 +41,15 @@ class Ours:
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)
-        self._clock.start()
+        self.clock.start()
         batches = next(self._batches)
-        self._clock.mark("data")
+        self.clock.mark("data")
         lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
         none_saved = Standing(reading_back=(0,), copying=(0,))
         self.losses.append(self._stepper(batches, done, lr, None, none_saved).loss)
 
     def parts(self) -> Mapping[str, float]:
-        return dict(self._clock.read())
+        return dict(self.clock.read())
 
     def close(self) -> None:
         self._batches.close()

@@ -31,6 +31,19 @@ class Variant(Protocol):
         """Seconds of the last step by part, if the variant knows; may wait for the device."""
 
 
+class Watch(Protocol):
+    """Somebody who looks on, on each rank."""
+
+    def turn(self, name: str) -> None:
+        """Steps of this variant are next; not timed."""
+
+    def begin(self) -> None:
+        """The ranks are about to meet before a block."""
+
+    def end(self, name: str, steps: int) -> None:
+        """The block's clock has stopped."""
+
+
 LONGEST_BLOCK_SECONDS = 120.0
 """Ranks that have no part in a block wait for its end, and who waits too long gives up."""
 
@@ -75,25 +88,28 @@ def measure(
     passed: Callable[[], None] = lambda: None,
     sent_bytes: Callable[[], float] | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    watch: Watch | None = None,
 ) -> dict[str, Measured]:
     """Warm each variant up, then let them take turns.
 
     control: gloo, over all ranks. passed: called after each step of warm-up and each block, on each rank: it goes on.
     sent_bytes: what has been sent so far, as this rank is to tell it: 0 where another one of its host does; None: not
-    measured. tell: is told in a line how far it is.
+    measured. tell: is told in a line how far it is. watch: sees every turn, and the blocks that count.
     """
     count = sent_bytes or _nothing
     found = {variant.name: Measured() for variant in variants}
     steps = {}
     for variant in variants:
         warm = found[variant.name]
-        steps[variant.name] = _warm_up(variant, warm, plan, device, control, passed, count)
+        steps[variant.name] = _warm_up(variant, warm, plan, device, control, passed, count, watch)
         tell(f"{variant.name}: {warm.warm_up_steps} steps of warm-up, {'steady' if warm.steady else 'not steady yet'}")
     for number in range(plan.rounds):
         tell(f"round {number + 1} of {plan.rounds}")
         for variant in variants if number % 2 == 0 else reversed(variants):
             n = steps[variant.name]
-            block = _together(_block(variant, n, device, control, count), number, n, variant.parts(), control)
+            if watch is not None:
+                watch.turn(variant.name)
+            block = _together(_block(variant, n, device, control, count, watch), number, n, variant.parts(), control)
             sent = None if sent_bytes is None else block.network_bytes
             found[variant.name].blocks.append(block.model_copy(update={"network_bytes": sent}))
             passed()
@@ -108,8 +124,11 @@ def _warm_up(
     control: dist.ProcessGroup,
     passed: Callable[[], None],
     count: Callable[[], float],
+    watch: Watch | None,
 ) -> int:
     """Steps until their times do not drift; how many of them make a block."""
+    if watch is not None:
+        watch.turn(variant.name)
     times: list[float] = []
     while not is_steady(times) and len(times) < plan.warm_up_most:
         # The slowest rank's time, on all ranks: they end at the same step.
@@ -124,16 +143,25 @@ def _warm_up(
 
 
 def _block(
-    variant: Variant, steps: int, device: torch.device, control: dist.ProcessGroup, count: Callable[[], float]
+    variant: Variant,
+    steps: int,
+    device: torch.device,
+    control: dist.ProcessGroup,
+    count: Callable[[], float],
+    watch: Watch | None = None,
 ) -> _Cost:
     _synchronize(device)
     sent = count()
+    if watch is not None:
+        watch.begin()
     dist.barrier(group=control)
     wall, cpu = time.perf_counter(), cpu_seconds()
     for _ in range(steps):
         variant.step()
     _synchronize(device)
     seconds, spent = time.perf_counter() - wall, max(0.0, cpu_seconds() - cpu)
+    if watch is not None:
+        watch.end(variant.name, steps)
     dist.barrier(group=control)  # what others send belongs to the block too
     return _Cost(seconds / steps, spent / steps, (count() - sent) / steps)
 

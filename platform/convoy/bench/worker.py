@@ -20,7 +20,9 @@ from convoy import script
 from convoy.bench import collectives, environments, scaling
 from convoy.bench.baseline import Baseline
 from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.observe import observed, observer_of
 from convoy.bench.ours import Ours
+from convoy.bench.pinning import keep_to
 from convoy.bench.rounds import Measured, Plan, host_sent_bytes, measure
 from convoy.bench.waiting import Waiting
 from convoy.bench.worlds import world_of
@@ -56,12 +58,14 @@ def main(group: Group, folder: Path) -> None:
     environments.enter(group.environment)
     cores = sorted(os.sched_getaffinity(0))
     place = _place(group.run)
+    own = share(cores, place.host_rank, place.host_ranks)
     if group.measure.pin:  # before anything makes threads, which keep to it too
-        os.sched_setaffinity(0, share(cores, place.host_rank, place.host_ranks))
+        os.sched_setaffinity(0, own)
     ranks = ranks_of_environment(group.run, place)
     prepared = _prepared(group.run, ranks)
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(_variant(spec, group, ranks, prepared))) for spec in group.variants]
+        observer = observer_of(group, cores, own, ranks)
         began, steps = datetime.now(UTC), iter(range(1, 10**9))
         plan = Plan(
             rounds=group.measure.rounds,
@@ -77,7 +81,11 @@ def main(group: Group, folder: Path) -> None:
             lambda: script.progress(next(steps)),
             _sent_bytes(ranks),
             lambda line: print(line, flush=True) if ranks.first else None,
+            observer,
         )
+        told = {} if observer is None else observed(observer, variants, found, ranks, len(cores))
+        if observer is not None:
+            keep_to(own if group.measure.pin else cores)
         types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
         rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
         beside = collectives.of_cases(group, ranks)
@@ -85,7 +93,9 @@ def main(group: Group, folder: Path) -> None:
             for spec, variant in zip(group.variants, variants, strict=True):
                 case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
-                write_case(folder, case.model_copy(update={"values": values | beside.get(spec.name, {})}))
+                seen, missing = told.get(spec.name, ({}, {}))
+                further = values | seen | beside.get(spec.name, {})
+                write_case(folder, case.model_copy(update={"values": further, "not_measured": missing}))
     dist.destroy_process_group()
 
 
@@ -202,7 +212,7 @@ def _case(
             jobs=jobs,
             threads=told.threads,
             cores=cores,
-            pinned=group.measure.pin,
+            pinned=spec.pinned(group.measure),
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             instance_type=config.cluster.instance_type,
             peak_tflops=told.peak_tflops,

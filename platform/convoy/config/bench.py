@@ -1,6 +1,6 @@
 """What a benchmark measures."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
@@ -9,7 +9,7 @@ from convoy.config.errors import ConfigError, one_line
 from convoy.config.load import Tree, mapping, merged, with_preset
 from convoy.config.sync import SyncConfig
 
-SuiteName = Literal["throughput", "scaling", "strategies", "sync"]
+SuiteName = Literal["throughput", "scaling", "strategies", "utilisation", "sync"]
 
 
 class MeasureConfig(Frozen):
@@ -30,7 +30,7 @@ class MeasureConfig(Frozen):
 class BenchConfig(Frozen):
     """Everything a benchmark needs to know."""
 
-    suites: tuple[SuiteName, ...] = Field(("throughput", "scaling", "strategies", "sync"), min_length=1)
+    suites: tuple[SuiteName, ...] = Field(get_args(SuiteName), min_length=1)
     """What is measured."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
     """Presets of `configs/models/`."""

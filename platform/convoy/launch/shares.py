@@ -32,6 +32,10 @@ def shares_of(config: BenchConfig) -> list[Share]:
     first = next(iter(runs.values()))
     ranks = world(first, local_gpus())
     groups = plan(config, runs, Ranks(ranks.size, ranks.nproc_per_node, _memory_bytes(first, ranks)))
+    if not groups:
+        raise ConfigError(
+            f"suites = {', '.join(config.suites)}: these need more than {ranks.size} rank; raise run.cluster.nodes"
+        )
     for group in groups:
         with keys_under_run():
             check_ranks(group.run, ranks)

@@ -52,29 +52,29 @@ def ratios(title: str, rows: Sequence[Row], unit: str) -> Chart:
     return _chart(title, rows, [line, _whiskers(_COLOUR), point, _words()])
 
 
-def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]]) -> Chart:
-    """For each case a bar of parts given in seconds, drawn in milliseconds."""
+def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str = "ms", factor: float = 1000) -> Chart:
+    """For each case a bar of parts, drawn in `unit`, which is a part's value times `factor`: of seconds by default."""
     names = list(dict.fromkeys(name for of_case in parts.values() for name in of_case))
     values = [
-        {"name": case, "part": name, "order": names.index(name), "value": 1000 * seconds}
+        {"name": case, "part": name, "order": names.index(name), "value": factor * value}
         for case, of_case in parts.items()
-        for name, seconds in of_case.items()
+        for name, value in of_case.items()
     ]
     encoding = {
         "y": _names(list(parts)),
-        "x": {"field": "value", "type": "quantitative", "title": "ms", "stack": "zero", "axis": _AXIS},
+        "x": {"field": "value", "type": "quantitative", "title": unit, "stack": "zero", "axis": _AXIS},
         "color": {
             "field": "part",
             "type": "nominal",
             "sort": names,
-            "legend": {"orient": "top", "offset": 4},
+            "legend": {"orient": "top", "offset": 4, "columnPadding": 16},
             "scale": {"domain": names, "range": [PALETTE[i % len(PALETTE)] for i in range(len(names))]},
         },
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": [
             {"field": "name", "title": " "},
             {"field": "part"},
-            {"field": "value", "type": "quantitative", "format": ".3~s", "title": "ms"},
+            {"field": "value", "type": "quantitative", "format": ".3~s", "title": unit},
         ],
     }
     mark = {"type": "bar", "height": {"band": 0.7}}

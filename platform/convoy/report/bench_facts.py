@@ -15,6 +15,16 @@ KNOWN_VALUES = {
     values.NETWORK_BYTES,
     values.LINK_BYTES_PER_SECOND,
     values.LARGEST_MODEL_PARAMETERS,
+    *values.SHARES.values(),
+    values.COMMUNICATION_HIDDEN,
+    values.USER_CPU_SECONDS,
+    values.SYSTEM_CPU_SECONDS,
+    values.VOLUNTARY_SWITCHES,
+    values.INVOLUNTARY_SWITCHES,
+    values.CPU_UTILISATION,
+    values.GPU_UTILISATION,
+    values.POWER_WATTS,
+    values.ENERGY_JOULES_PER_STEP,
     values.RDMA_CLAIMED,
 }
 """Those that other parts of the page show."""

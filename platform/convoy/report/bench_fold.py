@@ -7,6 +7,7 @@ from datetime import datetime
 
 from convoy.catalog.observed import PriceList
 from convoy.report.bench_cost import costs
+from convoy.report.bench_energy import energies
 from convoy.report.bench_history import history
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.report.bench_scaling import scaling
@@ -50,6 +51,7 @@ def fold_cases(
         sync=sync(ordered),
         environments=environments(ordered),
         costs=costs(groups, prices),
+        energy=energies(groups),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),

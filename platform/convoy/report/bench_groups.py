@@ -8,6 +8,7 @@ from convoy.report.bench_headline import hardware_of
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, verdict
 from convoy.report.bench_scaling import SUITE as SCALING
 from convoy.report.bench_sync import SUITE as SYNC
+from convoy.report.bench_utilisation_sections import utilisation
 from convoy.report.charts import BLUE, GREY
 from convoy.report.page import Block, Chart, Heading, Table, Text
 from convoy.results.values import LARGEST_MODEL_PARAMETERS
@@ -39,7 +40,7 @@ def groups(report: BenchReport) -> tuple[Block, ...]:
         title = TITLES.get(group.suite, group.suite)
         blocks.append(Heading(title if suites.count(group.suite) == 1 else f"{title}: {group.name}"))
         blocks.append(Text(f"{about(group)}{f' {_HOW}' if i == 0 else ''}", quiet=True))
-        blocks += [*charts(group), table(group)]
+        blocks += [*charts(group), table(group), *utilisation(group)]
     return tuple(blocks)
 
 

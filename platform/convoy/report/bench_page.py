@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from convoy.catalog.observed import PriceList
 from convoy.report import (
     bench_cost_sections,
+    bench_energy_sections,
     bench_facts,
     bench_groups,
     bench_headline,
@@ -51,6 +52,7 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             *bench_parts.step_parts(report),
             *bench_parts.memory(report),
             *bench_cost_sections.costs(report),
+            *bench_energy_sections.energy(report),
             *bench_history_sections.history(report),
             *bench_facts.not_run(report),
             *bench_facts.not_measured(report),

@@ -7,6 +7,7 @@ Durations are in seconds, sizes in bytes, rates in tokens per second of the whol
 from datetime import date, datetime
 from typing import Literal
 
+from convoy.catalog.energy import GridIntensity, Pue
 from convoy.report.train_report import Fact
 from convoy.results.case import Hardware, Provenance, Status
 from convoy.results.collectives import Collective
@@ -168,6 +169,22 @@ class CostFigures(Fact):
     """Why there is no cost."""
 
 
+class EnergyFigures(Fact):
+    """Of a case whose power was measured; intervals are those of the rate."""
+
+    case: str
+    model: str
+    watts: float
+    """Of all GPUs of the gang together, without their hosts."""
+    tokens_per_joule: Interval
+    watt_hours_per_million_tokens: Interval
+    pue: Pue | None
+    grid: GridIntensity | None
+    grams_per_million_tokens: Interval | None
+    """Of CO2 equivalent; None: `why` tells."""
+    why: str = ""
+
+
 class Run(Fact):
     """One of a history."""
 
@@ -194,6 +211,8 @@ class BenchReport(Fact):
     sync: tuple[SyncFigures, ...] = ()
     environments: tuple[EnvironmentFigures, ...] = ()
     costs: tuple[CostFigures, ...]
+    energy: tuple[EnergyFigures, ...] = ()
+    """Of cases whose power was measured."""
     history: tuple[HistoryFigures, ...] | None
     """None: nobody asked for it."""
     provenance: tuple[Provenance, ...]

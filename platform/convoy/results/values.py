@@ -1,5 +1,7 @@
 """Names of `Case.values` that readers of results know; docs/benchmarks.md has them with their units."""
 
+from typing import Literal
+
 WEAK = "weak"
 """Suite scaling. 1: the work grows with the ranks, tokens per rank stay; 0: strong, all ranks share the work of the
 fewest. The case without it and without `independent` is the reference of both: of one rank, or as few as have room."""
@@ -23,3 +25,39 @@ LARGEST_MODEL_PARAMETERS = "largest_model_parameters"
 
 RDMA_CLAIMED = "rdma_claimed"
 """Suite sync. 1: the environment was said to have RDMA, and the one that it is compared with has none."""
+SharedPart = Literal["forward", "backward", "optimizer", "communication", "data", "idle"]
+
+SHARES: dict[SharedPart, str] = {
+    "forward": "share_forward",
+    "backward": "share_backward",
+    "optimizer": "share_optimizer",
+    "communication": "share_communication",
+    "data": "share_data",
+    "idle": "share_idle",
+}
+"""Suite utilisation. Of the step, by part: together 1, the mean over ranks."""
+
+COMMUNICATION_HIDDEN = "communication_hidden"
+"""Suite utilisation. Share of the step in which something computed while a collective was under way."""
+
+USER_CPU_SECONDS = "user_cpu_seconds"
+SYSTEM_CPU_SECONDS = "system_cpu_seconds"
+"""Suite utilisation. Of a step, in a rank's process: the mean over ranks, as of the two below."""
+
+VOLUNTARY_SWITCHES = "voluntary_switches"
+"""Suite utilisation. How often a thread of a rank gave its core away in a step, since it waited for something."""
+
+INVOLUNTARY_SWITCHES = "involuntary_switches"
+"""Suite utilisation. How often one lost its core in a step."""
+
+CPU_UTILISATION = "cpu_utilisation"
+"""Suite utilisation. CPU time of all ranks over wall time times the cores of their hosts."""
+
+GPU_UTILISATION = "gpu_utilisation"
+"""Suite utilisation. Share of the time in which a GPU had a kernel to run, as its driver tells; mean over GPUs."""
+
+POWER_WATTS = "power_watts"
+"""Suite utilisation. Mean of all GPUs of the gang together, as their boards measure it; hosts are not in it."""
+
+ENERGY_JOULES_PER_STEP = "energy_joules_per_step"
+"""Suite utilisation. Of all GPUs of the gang together."""

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 
@@ -70,7 +70,17 @@ class CudaClock:
         self._marks.append((phase, event))
 
 
-Clock = HostClock | CudaClock
+class Clock(Protocol):
+    """What a step tells of its phases."""
+
+    def start(self) -> None:
+        """A step begins."""
+
+    def mark(self, phase: Phase) -> None:
+        """What passed since the last mark belongs to `phase`."""
+
+    def read(self) -> dict[str, float]:
+        """Seconds per phase since the last `start`."""
 
 
 def clock_for(device: torch.device, passed: Callable[[], None] = _nobody) -> Clock:

@@ -1,0 +1,131 @@
+"""What a GPU draws and how busy it is, as its driver tells through NVML; imports no torch."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+SAMPLE_SECONDS = 0.1
+"""Between two looks. The driver itself looks less often: its figures are of the last sixth of a second, or second."""
+
+
+class Gpu(Protocol):
+    """One GPU. Each method gives None where this GPU or its driver does not tell."""
+
+    def energy_millijoules(self) -> int | None:
+        """Since the driver was loaded: only differences mean something."""
+
+    def power_milliwatts(self) -> int | None:
+        """Of the whole board."""
+
+    def utilisation_percent(self) -> int | None:
+        """Share of the driver's last period in which a kernel ran."""
+
+
+@dataclass
+class Used:
+    """By one GPU, over all turns so far in which it told everything."""
+
+    seconds: float = 0.0
+    joules: float = 0.0
+    utilisation: list[float] = field(default_factory=list)
+    """Samples, from 0 to 1."""
+    why: str = ""
+    """Why there is no energy; empty: there is."""
+
+    @property
+    def watts(self) -> float | None:
+        """Mean; None: some turn has no energy."""
+        return self.joules / self.seconds if self.seconds and not self.why else None
+
+
+class Meter:
+    """Of one GPU, from `begin` to `end`. While it measures, a thread looks at what the driver has no counter for."""
+
+    def __init__(self, gpu: Gpu, clock: Callable[[], float] = time.perf_counter, every: float = SAMPLE_SECONDS) -> None:
+        self._gpu = gpu
+        self._clock = clock
+        self._every = every
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        self._watts: list[float] = []
+        self._busy: list[float] = []
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._look_on, name="power", daemon=True)
+        self._began, self._energy = self._clock(), self._gpu.energy_millijoules()
+        self._thread.start()
+
+    def end(self, used: Used) -> None:
+        """Add what was used since `begin`."""
+        energy, ended = self._gpu.energy_millijoules(), self._clock()
+        assert self._thread is not None
+        self._stop.set()
+        self._thread.join()
+        seconds = ended - self._began
+        joules = energy_joules(self._energy, energy, self._watts, seconds)
+        used.utilisation += self._busy
+        if joules is None:
+            used.why = "the GPU tells neither its energy nor its power"
+            return
+        used.seconds += seconds
+        used.joules += joules
+
+    def _look_on(self) -> None:
+        while True:
+            power, busy = self._gpu.power_milliwatts(), self._gpu.utilisation_percent()
+            self._watts += [] if power is None else [power / 1e3]
+            self._busy += [] if busy is None else [busy / 100]
+            if self._stop.wait(self._every):
+                return
+
+
+def energy_joules(before: int | None, after: int | None, watts: list[float], seconds: float) -> float | None:
+    """Between two readings of the counter in millijoules; where it has none, or began anew in between as the driver was
+    loaded again, from samples of the power. None: there are none either."""
+    if before is not None and after is not None and after >= before:
+        return (after - before) / 1e3
+    return statistics.fmean(watts) * seconds if watts else None
+
+
+class NvmlGpu:
+    """A GPU as `nvidia-ml-py` shows it."""
+
+    def __init__(self, nvml: Any, uuid: str) -> None:
+        """nvml: the module `pynvml`. uuid: as CUDA tells it, with or without `GPU-`. Raises its NVMLError."""
+        self._nvml = nvml
+        nvml.nvmlInit()
+        self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+
+    def energy_millijoules(self) -> int | None:
+        return self._told(self._nvml.nvmlDeviceGetTotalEnergyConsumption)
+
+    def power_milliwatts(self) -> int | None:
+        return self._told(self._nvml.nvmlDeviceGetPowerUsage)
+
+    def utilisation_percent(self) -> int | None:
+        found = self._told(self._nvml.nvmlDeviceGetUtilizationRates)
+        return None if found is None else found.gpu
+
+    def _told(self, ask: Callable[[Any], Any]) -> Any:
+        try:
+            return ask(self._handle)
+        except self._nvml.NVMLError:  # e.g. not supported by this GPU, or by a slice of one
+            return None
+
+
+def nvml_gpu(uuid: str | None) -> tuple[NvmlGpu | None, str]:
+    """The GPU, or why there is none to look at. uuid: of this rank's; None: it has none."""
+    if uuid is None:
+        return None, "no GPU: nothing here tells its power"
+    try:
+        import pynvml
+    except ImportError:
+        return None, "nvidia-ml-py is not installed: pip install 'metaflow-convoy[nvml]'"
+    try:
+        return NvmlGpu(pynvml, uuid), ""
+    except pynvml.NVMLError as error:
+        return None, f"NVML: {error}"
