@@ -94,6 +94,7 @@ def test_each_market_has_its_price_of_today() -> None:
     assert {row.market: row.usd_per_hour for row in found} == {
         "on_demand": (21.95,),
         "reserved": (13.0,),
+        "reserved_3y": (9.0,),
         "spot": (9.0, 8.0),
         "capacity_block": (15.0,),
     }
@@ -117,4 +118,9 @@ def test_a_type_that_comes_in_no_capacity_block_is_passed_over() -> None:
     aws = answered()
     aws.stubs[1]._queue.pop()
     aws.stubs[1].add_client_error("describe_capacity_block_offerings", "InvalidParameterValue", "not offered")
-    assert [row.market for row in aws.read() if isinstance(row, Observed)] == ["on_demand", "reserved", "spot"]
+    assert [row.market for row in aws.read() if isinstance(row, Observed)] == [
+        "on_demand",
+        "reserved",
+        "reserved_3y",
+        "spot",
+    ]

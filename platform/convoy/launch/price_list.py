@@ -17,7 +17,10 @@ PRICE_LIST_REGION = "us-east-1"
 BLOCK_HOURS = 24
 """Of the capacity blocks that are asked for."""
 
-RESERVED = {"LeaseContractLength": "1yr", "OfferingClass": "standard", "PurchaseOption": "No Upfront"}
+RESERVED: dict[Market, dict[str, str]] = {
+    market: {"LeaseContractLength": years, "OfferingClass": "standard", "PurchaseOption": "No Upfront"}
+    for market, years in (("reserved", "1yr"), ("reserved_3y", "3yr"))
+}
 """What is told of reserved instances: it can be compared with the others by its hour."""
 
 Client = Callable[[str, str], Any]
@@ -47,7 +50,8 @@ def _listed(instances: Sequence[str], region: str, client: Client) -> Iterator[O
             for text in page["PriceList"]:
                 terms = (json.loads(text) if isinstance(text, str) else text).get("terms", {})
                 yield from _terms(terms.get("OnDemand", {}), name, "on_demand", region, {})
-                yield from _terms(terms.get("Reserved", {}), name, "reserved", region, RESERVED)
+                for market, attributes in RESERVED.items():
+                    yield from _terms(terms.get("Reserved", {}), name, market, region, attributes)
 
 
 def _terms(

@@ -68,7 +68,7 @@ def _memory_bytes(group: Group, ranks: int) -> int | None:
     cluster = group.run.cluster
     if cluster.backend != "local" and cluster.instance_type is not None:
         machine = instance(cluster.instance_type)
-        return (machine.gpu.memory_mib * ranks if machine.gpu.count else memory_mib(machine) * cluster.nodes) * MIB
+        return (machine.gpu.memory_mib * ranks if machine.gpu else memory_mib(machine) * cluster.nodes) * MIB
     if not local_gpus():
         return host_memory_mib() * MIB
     smallest = gpu_memory_bytes()

@@ -48,7 +48,7 @@ def world(config: RunConfig, local_gpus: int = 0) -> World:
         return World(cluster.nodes, cluster.nproc_per_node)
     if cluster.backend == "local":
         return World(cluster.nodes, max(1, local_gpus // cluster.nodes))
-    return World(cluster.nodes, instance(_instance_type(config)).gpu.count)
+    return World(cluster.nodes, max(1, instance(_instance_type(config)).gpus))
 
 
 def instance_price(config: RunConfig) -> Price | None:
@@ -156,9 +156,9 @@ def _jobset_has_workers(config: RunConfig) -> None:
 
 def _ranks_have_gpus(config: RunConfig) -> None:
     name = _instance_type(config)
-    gpu, ranks = instance(name).gpu, config.cluster.nproc_per_node
-    if ranks is not None and ranks > gpu.count:
-        raise ConfigError(f"cluster.nproc_per_node = {ranks}: must be at most the GPUs of a {name}, {gpu.count}")
+    gpus, ranks = instance(name).gpus, config.cluster.nproc_per_node
+    if gpus and ranks is not None and ranks > gpus:
+        raise ConfigError(f"cluster.nproc_per_node = {ranks}: must be at most the GPUs of a {name}, {gpus}")
 
 
 def _ranks_have_local_gpus(config: RunConfig, local_gpus: int) -> None:
