@@ -17,9 +17,11 @@ PRICE_LIST_REGION = "us-east-1"
 BLOCK_HOURS = 24
 """Of the capacity blocks that are asked for."""
 
+_NOTHING_UPFRONT = {"OfferingClass": "standard", "PurchaseOption": "No Upfront"}
+
 RESERVED: dict[Market, dict[str, str]] = {
-    market: {"LeaseContractLength": years, "OfferingClass": "standard", "PurchaseOption": "No Upfront"}
-    for market, years in (("reserved", "1yr"), ("reserved_3y", "3yr"))
+    "reserved": {"LeaseContractLength": "1yr", **_NOTHING_UPFRONT},
+    "reserved_3y": {"LeaseContractLength": "3yr", **_NOTHING_UPFRONT},
 }
 """What is told of reserved instances: it can be compared with the others by its hour."""
 

@@ -1,10 +1,14 @@
 """What tokens cost at the rates that were measured. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
 
 from convoy.catalog.observed import PriceList, newest_price
-from convoy.catalog.prices import Market, Price
+from convoy.catalog.prices import Market, Price, of_zones
+from convoy.config.cluster import PriceConfig
 from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
+from convoy.results.case import Case
 from convoy.stats.interval import Interval
 
 MARKETS: tuple[Market, ...] = ("on_demand", "spot")
@@ -37,8 +41,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
     elif group.region is None:
         why = "the results do not tell the region of a price (cluster.region)"
     else:
-        told = [newest_price(prices, hardware.instance_type, market, group.region) for market in MARKETS]
-        offers = [_offer(price, hardware.nodes, rate) for price in told if price is not None]
+        offers = [_offer(price, hardware.nodes, rate) for price in _prices(group, prices)]
         why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"
     name = hardware.instance_type or hardware.device
     return CostFigures(
@@ -50,6 +53,29 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
         offers=tuple(offers),
         why=why,
     )
+
+
+def own_price(case: Case) -> Price | None:
+    """Of one machine, by the case's own configuration (`cluster.price`); None: it has none."""
+    cluster = case.config.get("cluster")
+    if case.hardware.instance_type is None or not isinstance(cluster, Mapping) or not cluster.get("price"):
+        return None
+    try:
+        told = PriceConfig.model_validate(cluster["price"])
+        return of_zones(
+            case.hardware.instance_type, cluster["market"], cluster["region"], [told.usd_per_hour], told.date,
+            told.source,
+        )  # fmt: skip
+    except (KeyError, ValidationError):  # of another version, or by hand
+        return None
+
+
+def _prices(group: GroupFigures, prices: PriceList | None) -> list[Price]:
+    """Of each market, and of the one that the machines were bought in, where they have a price of their own."""
+    own, name, region = group.price, str(group.hardware.instance_type), str(group.region)
+    markets = dict.fromkeys([*MARKETS, *([own.market] if own else [])])
+    told = [own if own and own.market == market else newest_price(prices, name, market, region) for market in markets]
+    return [price for price in told if price is not None]
 
 
 def _offer(price: Price, nodes: int, rate: Interval) -> Offer:

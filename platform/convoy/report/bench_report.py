@@ -7,6 +7,9 @@ Durations are in seconds, sizes in bytes, rates in tokens per second of the whol
 from datetime import date, datetime
 from typing import Literal
 
+from pydantic import Field
+
+from convoy.catalog.prices import Price
 from convoy.report.train_report import Fact
 from convoy.results.case import Hardware, Provenance, Status
 from convoy.results.values import INDEPENDENT
@@ -79,6 +82,8 @@ class GroupFigures(Fact):
     """Of the case of the most ranks."""
     region: str | None
     """Of its prices."""
+    price: Price | None = Field(None, exclude=True)
+    """Of one machine, as it was configured; None: it was not. Its figures are those of an offer."""
     cases: tuple[CaseFigures, ...]
 
 
