@@ -7,7 +7,9 @@ from pydantic import ValidationError
 from convoy.catalog.observed import PriceList, newest_price
 from convoy.catalog.prices import Market, Price, of_zones
 from convoy.config.cluster import PriceConfig
+from convoy.report.bench_levers import levers
 from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
+from convoy.report.bench_topology import topology
 from convoy.results.case import Case
 from convoy.stats.interval import Interval
 
@@ -26,6 +28,24 @@ def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[Cos
             if trains_one_model(case) and (key not in fastest or case.rate > fastest[key][1].rate):
                 fastest[key] = (group, case)
     return tuple(_costs(group, case, prices) for group, case in fastest.values())
+
+
+def with_levers(
+    found: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceList | None
+) -> tuple[CostFigures, ...]:
+    """With what would make each cheaper, and what it would take in other places."""
+    of_group = {f"{group.suite}-{group.name}-{case.name}": group for group in groups for case in group.cases}
+    of_case = {case.key: case for case in cases}
+    told = []
+    for cost in found:
+        group, case = of_group[cost.case], of_case[cost.case]
+        usd_per_hour = cost.offers[0].usd_per_hour if cost.offers else None
+        more = {
+            "levers": levers(cost, group, groups, prices),
+            "topology": topology(case, group.region, usd_per_hour),
+        }
+        told.append(cost.model_copy(update=more))
+    return tuple(told)
 
 
 def seconds_to_train(tokens: float, rate: Interval) -> float:

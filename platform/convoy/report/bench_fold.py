@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from convoy.catalog.observed import PriceList
-from convoy.report.bench_cost import costs, own_price
+from convoy.report.bench_cost import costs, own_price, with_levers
 from convoy.report.bench_history import history
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.report.bench_scaling import scaling
@@ -46,7 +46,7 @@ def fold_cases(
     return BenchReport(
         groups=groups,
         scaling=scaling(ordered),
-        costs=costs(groups, prices),
+        costs=with_levers(costs(groups, prices), groups, ordered, prices),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),

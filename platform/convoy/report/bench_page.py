@@ -9,6 +9,7 @@ from convoy.report import (
     bench_groups,
     bench_headline,
     bench_history_sections,
+    bench_levers_sections,
     bench_parts,
     bench_scaling_sections,
 )
@@ -49,6 +50,8 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             *bench_parts.step_parts(report),
             *bench_parts.memory(report),
             *bench_cost_sections.costs(report),
+            *bench_levers_sections.levers(report),
+            *bench_levers_sections.topology(report),
             *bench_history_sections.history(report),
             *bench_facts.not_run(report),
             *bench_facts.not_measured(report),
