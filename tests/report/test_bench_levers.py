@@ -125,6 +125,14 @@ def test_what_the_costed_case_does_is_in_use_and_saves_nothing_more() -> None:
     assert not any("bf16" in each.name for each in told if each.name.startswith("together"))
 
 
+def test_where_fp32_is_faster_it_is_what_is_in_use() -> None:
+    ours, fp32, smaller = measured()
+    fast = fp32.model_copy(update={"blocks": _at(ours, 2)})
+    told = found([ours, fast, smaller])
+    assert named(told, "fp32").why.startswith("in use: with ours instead tokens would cost 2.00×")
+    assert not any(each.name.startswith("bf16") for each in told)
+
+
 def test_precision_and_price_multiply_and_carry_the_interval() -> None:
     told = found(in_fp32())
     lever = named(told, "bf16 rather than fp32")

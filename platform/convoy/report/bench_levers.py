@@ -74,10 +74,8 @@ def levers(
     base = next((offer for offer in cost.offers if offer.market == "on_demand"), cost.offers[0])
     now = Now(base.usd_per_million_tokens, cost.tokens_per_second.estimate)
     told = list(bought(name, region, base.usd_per_hour / group.hardware.nodes, prices))
-    known, unknown = (
-        [each for each in told if isinstance(each, Known)],
-        [each for each in told if isinstance(each, Lever)],
-    )
+    known = [each for each in told if isinstance(each, Known)]
+    unknown = [each for each in told if isinstance(each, Lever)]
     speeds = list(_speeds(cost.case, group, others, now))
     return (
         now.lever(f"{base.market.replace('_', ' ')} in {region}, as now", "", 1.0),
@@ -209,19 +207,17 @@ def _speeds(costed: str, group: GroupFigures, others: Sequence[GroupFigures], no
             told = [case for case in other.cases if case.baseline == OURS]
             cases |= {f"{other.suite}-{other.name}-{case.name}": case for case in told}
     narrow, wide = _named(cases, "bf16"), _named(cases, "fp32")
-    if costed in cases and (saved := cases[costed].speedup) is not None:
-        yield _in_use(cases[costed].name, OURS, saved)
-    if (
-        narrow is None
-        and wide is not None
-        and wide.speedup is not None
-        and (saved := inverse(wide.speedup)) is not None
-    ):
-        yield _in_use("bf16", "fp32", saved)
-    elif narrow is None or narrow is not cases.get(costed):
-        yield _measured(PRECISION, narrow, "the loss stays as good over a whole training", now)
     smaller = next((case for case in cases.values() if case.name.startswith("micro batch ")), None)
-    if smaller is None or smaller is not cases.get(costed):
+    mine = cases.get(costed)
+    if mine is not None and mine.speedup is not None:
+        yield _in_use(mine.name, OURS, mine.speedup)
+    if mine is None or mine not in (narrow, wide):
+        slower = inverse(wide.speedup) if narrow is None and wide is not None and wide.speedup is not None else None
+        if slower is not None:
+            yield _in_use("bf16", "fp32", slower)
+        else:
+            yield _measured(PRECISION, narrow, "the loss stays as good over a whole training", now)
+    if mine is None or mine is not smaller:
         name = ACCUMULATION if smaller is None else f"{ACCUMULATION}: {smaller.name}"
         assumes = "the same global batch in more passes; what the freed memory is worth is not in it"
         yield _measured(name, smaller, assumes, now)
