@@ -43,7 +43,8 @@ def listed(regions: tuple[str, ...], instances: tuple[str, ...], root: str | Non
 @ROOT
 @ENDPOINT
 def refresh(regions: tuple[str, ...], instances: tuple[str, ...], root: str | None, endpoint_url: str | None) -> None:
-    """Ask AWS for prices, and keep them below the root with today's day; runs that start from then on use them.
+    """Ask AWS for prices, and keep them below the root with today's day; runs that start from then on use them. Of spot
+    it keeps by how much the last two weeks' prices differ with the hour of the day, too.
 
     Needs pricing:GetProducts, ec2:DescribeSpotPriceHistory and ec2:DescribeCapacityBlockOfferings. What AWS does not
     tell keeps the price that was known, with its own day. Exit code 1 if nothing was told at all.
@@ -52,7 +53,7 @@ def refresh(regions: tuple[str, ...], instances: tuple[str, ...], root: str | No
     from datetime import UTC, datetime
 
     from convoy.catalog.instances import instance, instance_names
-    from convoy.catalog.observed import Observed, merged
+    from convoy.catalog.observed import Observed, SpotHours, merged
     from convoy.launch.known_prices import NAME, read_prices
     from convoy.launch.price_list import aws_prices
 
@@ -60,14 +61,17 @@ def refresh(regions: tuple[str, ...], instances: tuple[str, ...], root: str | No
     store = store_at(root_of(root), endpoint_url)
     known = read_prices(store)
     found: list[Observed] = []
+    hours: list[SpotHours] = []
     for told in aws_prices(names, regions, _client):
         if isinstance(told, str):
             click.echo(f"convoy: {told}", err=True)
+        elif isinstance(told, SpotHours):
+            hours.append(told)
         else:
             found.append(told)
     if not found:
         sys.exit(1)
-    store.write(NAME, merged(known, found, datetime.now(UTC)).model_dump_json(indent=1).encode())
+    store.write(NAME, merged(known, found, datetime.now(UTC), hours).model_dump_json(indent=1).encode())
     click.echo(f"{len(found)} prices of today in {store.uri}/{NAME}")
 
 

@@ -30,13 +30,16 @@ def test_host_is_as_aws_describes_it(name: str, aws: dict[str, Description]) -> 
     assert facts.vcpus == theirs["VCpuInfo"]["DefaultVCpus"]
     assert facts.memory_gib * 1024 == theirs["MemoryInfo"]["SizeInMiB"]
     assert facts.ebs_mbps == theirs["EbsInfo"]["EbsOptimizedInfo"]["BaselineBandwidthInMbps"]
-    (disks,) = theirs["InstanceStorageInfo"]["Disks"]
-    assert (facts.nvme_count, facts.nvme_gb) == (disks["Count"], disks["SizeInGB"])
+    disks = [(disk["Count"], disk["SizeInGB"]) for disk in theirs.get("InstanceStorageInfo", {}).get("Disks", [])]
+    assert [(facts.nvme_count, facts.nvme_gb)] == (disks or [(0, 0)])
 
 
 @pytest.mark.parametrize("name", instance_names())
 def test_gpus_are_as_aws_describes_them(name: str, aws: dict[str, Description]) -> None:
     facts = instance(name).gpu
+    if facts is None:
+        assert "GpuInfo" not in aws[name]
+        return
     (theirs,) = aws[name]["GpuInfo"]["Gpus"]
     assert (facts.name, facts.count) == (theirs["Name"], theirs["Count"])
     assert facts.memory_mib == theirs["MemoryInfo"]["SizeInMiB"]
@@ -52,7 +55,7 @@ def test_network_is_as_aws_describes_it(name: str, aws: dict[str, Description]) 
 
 def sustained_gbps(network: Description) -> float:
     """AWS's words, e.g. `4x 100 Gigabit`; of types that only burst (`Up to 10 Gigabit`) the base line."""
-    words = re.fullmatch(r"(?:(\d+)x )?(\d+) Gigabit", network["NetworkPerformance"])
+    words = re.fullmatch(r"(?:(\d+)x )?([\d.]+) Gigabit", network["NetworkPerformance"])
     if words is None:
         return float(network["NetworkCards"][0]["BaselineBandwidthInGbps"])
     return int(words[1] or 1) * float(words[2])
@@ -61,6 +64,32 @@ def sustained_gbps(network: Description) -> float:
 def test_the_types_of_the_presets_are_there() -> None:
     assert {"p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge"} <= set(instance_names())
     assert {"p6-b200.48xlarge", "g5.xlarge", "g5.12xlarge", "g5.48xlarge"} <= set(instance_names())
+
+
+@pytest.mark.parametrize("family", ["p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "g5", "g6", "g6e", "c7i"])
+def test_each_family_that_is_promised_has_a_type(family: str) -> None:
+    assert any(name.startswith(f"{family}.") for name in instance_names())
+
+
+@pytest.mark.parametrize(
+    ("name", "gb_per_second"),
+    [
+        ("p4d.24xlarge", 300),
+        ("p5.48xlarge", 450),
+        ("p5en.48xlarge", 450),
+        ("p6-b200.48xlarge", 900),
+        ("g5.48xlarge", 0),
+    ],
+)
+def test_nvlink_is_counted_in_one_direction(name: str, gb_per_second: float) -> None:
+    assert instance(name).nvlink_gb_per_second == gb_per_second
+
+
+def test_only_gpus_that_have_peers_have_nvlink() -> None:
+    # AWS does not describe it; what it says of these chips' boards is that NVLink joins all eight GPUs.
+    for name in instance_names():
+        facts = instance(name)
+        assert (facts.nvlink_gb_per_second > 0) == (facts.gpus == 8 and name.startswith("p"))
 
 
 def test_p4d_has_4_adapters_and_p5_has_32() -> None:

@@ -5,10 +5,10 @@ from datetime import date
 import pytest
 
 from convoy.catalog.instances import instance
-from convoy.catalog.prices import Market, Price, price
+from convoy.catalog.prices import Market, Price, price, regions
 from convoy.catalog.table import table
 
-MARKETS: tuple[Market, ...] = ("on_demand", "spot", "capacity_block")
+MARKETS: tuple[Market, ...] = ("on_demand", "spot", "reserved", "capacity_block")
 
 
 def every_price() -> list[Price]:
@@ -60,6 +60,23 @@ def test_a_capacity_block_price_shows_that_it_is_old() -> None:
     assert found is not None
     assert found.date == date(2024, 12, 31)
     assert "valid to 2025-01-01" in found.source
+    newer = price("p5e.48xlarge", "capacity_block", "us-east-2")
+    assert newer is not None
+    assert (newer.usd_per_hour, newer.date) == (39.8, date(2026, 1, 3))
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "us-east-2", "us-west-2", "eu-central-1"])
+def test_a_year_reserved_has_a_price_in_several_regions(region: str) -> None:
+    reserved, on_demand = price("p4d.24xlarge", "reserved", region), price("p4d.24xlarge", "on_demand", region)
+    assert reserved is not None
+    assert on_demand is not None
+    assert 0.6 < reserved.usd_per_hour / on_demand.usd_per_hour < 0.7
+
+
+def test_regions_are_told_for_an_instance_and_market() -> None:
+    assert regions("p4d.24xlarge", "spot") == ["us-east-1", "us-west-2"]
+    assert "eu-central-1" in regions("p4d.24xlarge", "on_demand")
+    assert regions("no.such", "spot") == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +85,8 @@ def test_a_capacity_block_price_shows_that_it_is_old() -> None:
         ("p5e.48xlarge", "on_demand", "us-east-1"),  # sold in capacity blocks only
         ("p4d.24xlarge", "spot", "eu-west-1"),
         ("p4d.24xlarge", "capacity_block", "us-east-1"),
-        ("g5.xlarge", "on_demand", "us-east-1"),
+        ("p5.48xlarge", "reserved", "us-east-1"),  # sold with savings plans only
+        ("c7i.xlarge", "on_demand", "us-east-1"),
         ("no.such", "spot", "us-east-1"),
     ],
 )
@@ -78,7 +96,7 @@ def test_what_was_not_observed_has_no_price(name: str, market: Market, region: s
 
 def test_every_figure_has_a_source_a_past_date_and_a_known_instance() -> None:
     prices = every_price()
-    assert len(prices) >= 20
+    assert len(prices) >= 250
     for found in prices:
         assert found.source
         assert date(2024, 1, 1) < found.date <= date(2026, 11, 20)
@@ -90,8 +108,8 @@ def test_the_range_holds_the_price() -> None:
         assert found.low_usd_per_hour <= found.usd_per_hour <= found.high_usd_per_hour
 
 
-def test_spot_never_costs_more_than_on_demand() -> None:
+def test_spot_and_reserved_never_cost_more_than_on_demand() -> None:
     for found in every_price():
         on_demand = price(found.instance, "on_demand", found.region)
-        if found.market == "spot" and on_demand is not None:
+        if found.market in ("spot", "reserved") and on_demand is not None:
             assert found.high_usd_per_hour <= on_demand.usd_per_hour

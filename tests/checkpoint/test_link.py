@@ -14,12 +14,14 @@ from convoy.checkpoint.messages import (
     PartWritten,
     Report,
     Request,
+    Requested,
     SetLayout,
     WritePart,
     WriterSetup,
 )
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
+from convoy.storage.requests import Requests, tally
 
 TIERS = ["root", "near", "far"]
 
@@ -173,3 +175,12 @@ def test_where_two_processes_in_a_row_hang_there_is_none_that_waits_for_a_third(
     submit(linked, "behind")
     assert failed(linked, "behind")
     assert linked._writer is None
+
+
+def test_what_the_process_asked_of_buckets_is_counted_with_the_ranks_own(linked: Link) -> None:
+    tally().take()
+    tally().add(Requests(bucket="b", gets=1))
+    process(linked).reports.append(Requested(requests=[Requests(bucket="b", region="us-west-2", puts=3)]))
+    linked.collect()
+    assert linked.reports() == []
+    assert tally().take() == [Requests(bucket="b", region="us-west-2", puts=3, gets=1)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.format import TensorShard
-from convoy.checkpoint.messages import Committed, Ready, SetLayout, WriterSetup
+from convoy.checkpoint.messages import Committed, Ready, Requested, SetLayout, WriterSetup
 from convoy.checkpoint.writer_process import WriterProcess
 from convoy.config.checkpoint import StoreConfig
 from convoy.storage import open_store
@@ -81,6 +81,18 @@ def test_close_lets_what_is_under_way_end_and_gives_the_last_reports(tmp_path: P
         reports = gang.processes[0].close(30.0)
         assert [report.kind for report in reports if report.kind != "ready"] == ["part_written", "committed"]
         assert not gang.processes[0].alive()
+
+
+def test_a_process_tells_what_it_asked_of_a_bucket(tmp_path: Path, s3_uri: str) -> None:
+    root = open_store(s3_uri)
+    form(root)
+    with writers(tmp_path, [s3_uri], ONE) as gang:
+        gang.write(s3_uri, 0, 5)
+        reports = gang.processes[0].close(30.0)
+        asked = [each for report in reports if isinstance(report, Requested) for each in report.requests]
+        assert {each.bucket for each in asked} == {s3_uri.split("/")[2]}
+        assert sum(each.puts for each in asked) >= 3  # the shard, its part's record, the commit
+        assert sum(each.sent_bytes for each in asked) > 100
 
 
 def test_close_gives_up_after_its_deadline(tmp_path: Path) -> None:

@@ -150,7 +150,9 @@ def test_the_training_states_leave_room_on_each_gpu(path: Path) -> None:
     assert isinstance(config.model, TransformerConfig)
     sharers = config.parallel.shard_size or world(config).size
     gib = 16 * parameters(config.model) / sharers / 2**30
-    assert gib < 0.6 * instance(str(config.cluster.instance_type)).gpu.memory_mib / 1024
+    gpu = instance(str(config.cluster.instance_type)).gpu
+    assert gpu is not None
+    assert gib < 0.6 * gpu.memory_mib / 1024
 
 
 @pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)

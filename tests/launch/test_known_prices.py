@@ -20,32 +20,52 @@ def a_config(root: Path, **cluster: object) -> RunConfig:
     return RunConfig.model_validate({"root": str(root), "cluster": remote | cluster})
 
 
+def refreshed(root: Path, **usd_per_hour: float) -> None:
+    """Prices of each market, as if AWS had told them on the first day of 2027."""
+    rows = [
+        Observed(
+            instance="p4d.24xlarge", market=market, region="us-east-1", usd_per_hour=(usd,), date=date(2027, 1, 1),
+            source="AWS",
+        )
+        for market, usd in usd_per_hour.items()
+    ]  # fmt: skip
+    open_store(str(root)).write(NAME, merged(None, rows, datetime.now(UTC)).model_dump_json().encode())
+
+
 def test_the_catalogs_price_is_settled_with_its_day(tmp_path: Path) -> None:
     known = price("p4d.24xlarge", "spot", "us-east-1")
     assert known is not None
     settled = with_price(a_config(tmp_path)).cluster.price
-    assert settled == PriceConfig(usd_per_hour=known.usd_per_hour, date=known.date, source=known.source)
+    assert settled == PriceConfig(
+        usd_per_hour=known.usd_per_hour, date=known.date, source=known.source, usd_per_hour_on_demand=21.9576
+    )
 
 
 def test_a_refreshed_price_is_settled_where_it_is_newer(tmp_path: Path) -> None:
-    row = Observed(
-        instance="p4d.24xlarge", market="spot", region="us-east-1", usd_per_hour=(5.0,), date=date(2027, 1, 1),
-        source="AWS",
-    )  # fmt: skip
-    open_store(str(tmp_path)).write(NAME, merged(None, [row], datetime.now(UTC)).model_dump_json().encode())
+    refreshed(tmp_path, spot=5.0, on_demand=19.0)
     config = with_price(a_config(tmp_path))
-    assert config.cluster.price == PriceConfig(usd_per_hour=5.0, date=date(2027, 1, 1), source="AWS")
+    assert config.cluster.price == PriceConfig(
+        usd_per_hour=5.0, date=date(2027, 1, 1), source="AWS", usd_per_hour_on_demand=19.0
+    )
     assert gang_price(config) == 20.0
     found = rent(config)
     assert found is not None
     assert (found.usd_per_hour, found.price_date, found.source) == (5.0, date(2027, 1, 1), "AWS")
-    assert found.usd_per_hour_on_demand == 21.9576
+    assert found.usd_per_hour_on_demand == 19.0  # of that refresh too, and not the catalog's
+
+
+def test_what_it_costs_on_demand_can_be_ones_own(tmp_path: Path) -> None:
+    refreshed(tmp_path, spot=5.0, on_demand=19.0)
+    own = {"usd_per_hour": 7.5, "date": "2026-01-01", "usd_per_hour_on_demand": 20.0}
+    found = rent(with_price(a_config(tmp_path, price=own)))
+    assert found is not None
+    assert (found.usd_per_hour, found.usd_per_hour_on_demand) == (7.5, 20.0)
 
 
 def test_ones_own_price_counts_for_more(tmp_path: Path) -> None:
     own = PriceConfig(usd_per_hour=7.5, date=date(2026, 1, 1), source="our contract")
     config = with_price(a_config(tmp_path, price=own.model_dump()))
-    assert config.cluster.price == own
+    assert config.cluster.price == own.model_copy(update={"usd_per_hour_on_demand": 21.9576})
     found = instance_price(config)
     assert found is not None
     assert (found.usd_per_hour, found.low_usd_per_hour, found.source) == (7.5, 7.5, "our contract")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.catalog.observed import Observed, merged
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
 from convoy.config.run import RunConfig, canonical_json
+from convoy.events.types import GenerationStarted, StepDone
 from convoy.job.generations import form_generation
 from convoy.job.live import LiveMarker
 from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.launch.host import use_this_interpreter
-from convoy.launch.preflight import Finished, check_job_is_free, named_job, on_this_host, preflight, spent_seconds
+from convoy.launch.known_prices import NAME
+from convoy.launch.preflight import (
+    Finished,
+    check_job_is_free,
+    named_job,
+    on_this_host,
+    preflight,
+    priced,
+    spent_seconds,
+)
+from convoy.launch.support import gang_price
 from convoy.report.fold import fold
-from convoy.storage import Store
+from convoy.storage import Store, open_store
 from tests.report.synthetic import restarted_job, write_log
 
 SMALL = {
@@ -40,9 +53,9 @@ def config(root: Path | str, **over: Any) -> RunConfig:
     return resolve({"root": str(root), **SMALL}, over)
 
 
-def started(root: Path | str, job: str, step: int | None = None) -> Store:
+def started(root: Path | str, job: str, step: int | None = None, **over: Any) -> Store:
     """A job that a generation has worked on, up to that step."""
-    store, ran_with = job_store(str(root), job), config(root)
+    store, ran_with = job_store(str(root), job), config(root, **over)
     ensure_record(store, job, ran_with, "fingerprint")
     form_generation(
         store, formation="f", nodes=1, world_size=1, config_hash=keep_config(store, ran_with), rendezvous=""
@@ -206,6 +219,40 @@ def test_a_root_that_only_the_cluster_sees_is_not_looked_at() -> None:
     assert preflight(remote, "a", "s3") is None
     check_job_is_free(remote, "a")
     assert time.monotonic() - began < 5
+
+
+ON_SPOT: dict[str, Any] = {
+    "train": {"global_batch": 64},
+    "cluster": {"backend": "kubernetes", "instance_type": "p4d.24xlarge", "market": "spot"},
+}
+
+
+def refreshed(root: str, usd_per_hour: float, region: str = "us-east-1") -> None:
+    row = Observed(
+        instance="p4d.24xlarge", market="spot", region=region, usd_per_hour=(usd_per_hour,), date=date(2027, 1, 1),
+        source="AWS",
+    )  # fmt: skip
+    open_store(root).write(NAME, merged(None, [row], datetime.now(UTC)).model_dump_json().encode())
+
+
+def test_a_budget_is_checked_by_the_price_that_the_run_will_have(s3_uri: str) -> None:
+    """Two nodes for an hour cost 19.80 USD by the catalog, and 10 by a refresh."""
+    spent = GenerationStarted(t=0.0), StepDone(t=3600.0, step=10, loss=1, grad_norm=1, lr=1, tokens=1, seconds=1)
+    store = started(s3_uri, "a", step=10, **ON_SPOT)
+    write_log(store, list(spent))
+    limited = config(s3_uri, **ON_SPOT, budget={"max_cost_usd": 15})
+    assert "job a has used 19.80 USD" in refusal(lambda: preflight(limited, "a", "s3"))
+    refreshed(s3_uri, 5.0)
+    assert preflight(limited, "a", "s3") is None
+    assert gang_price(priced(limited)) == 10.0
+
+
+def test_a_limit_on_money_needs_a_price_which_a_refresh_may_bring(s3_uri: str) -> None:
+    far = {**ON_SPOT, "cluster": {**ON_SPOT["cluster"], "region": "af-south-1"}}
+    limited = config(s3_uri, **far, budget={"max_cost_usd": 15})
+    assert "the catalog has no spot price" in refusal(lambda: preflight(limited, None, "s3"))
+    refreshed(s3_uri, 5.0, "af-south-1")
+    assert preflight(limited, None, "s3") is None
 
 
 def test_a_remote_run_does_not_need_its_corpus_on_this_host(s3_uri: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 from botocore.stub import ANY, Stubber
 
-from convoy.catalog.observed import Observed
+from convoy.catalog.observed import Observed, SpotHours
 from convoy.launch.price_list import aws_prices
 
 REGION = "us-west-2"
@@ -45,7 +45,7 @@ class Aws:
         self.asked.append((service, region))
         return self.pricing if service == "pricing" else self.ec2
 
-    def read(self) -> list[Observed | str]:
+    def read(self) -> list[Observed | SpotHours | str]:
         for stub in self.stubs:
             stub.activate()
         return list(aws_prices([TYPE], [REGION], self.client))
@@ -69,6 +69,7 @@ def answered(change: Callable[[Aws], None] = lambda _: None) -> Aws:
     listed = {"FormatVersion": "aws_v1", "PriceList": [product()]}
     aws.stubs[0].add_response("get_products", listed, {"ServiceCode": "AmazonEC2", "Filters": ANY})
     aws.stubs[1].add_response("describe_spot_price_history", {"SpotPriceHistory": history})
+    aws.stubs[1].add_response("describe_spot_price_history", {"SpotPriceHistory": history})  # of the last days
     blocks = [
         {"UpfrontFee": "720.0", "CapacityBlockDurationHours": 24, "InstanceCount": 2, "InstanceType": TYPE},
         {"UpfrontFee": "360.0", "CapacityBlockDurationHours": 24, "InstanceCount": 1, "InstanceType": TYPE},
@@ -82,7 +83,8 @@ def refused() -> Aws:
     aws = Aws()
     pricing, ec2 = aws.stubs
     pricing.add_client_error("get_products", "UnauthorizedOperation", "not allowed")
-    for operation in ("describe_spot_price_history", "describe_capacity_block_offerings"):
+    history = "describe_spot_price_history"
+    for operation in (history, history, "describe_capacity_block_offerings"):
         ec2.add_client_error(operation, "UnauthorizedOperation", "not allowed")
     return aws
 
@@ -94,13 +96,21 @@ def test_each_market_has_its_price_of_today() -> None:
     assert {row.market: row.usd_per_hour for row in found} == {
         "on_demand": (21.95,),
         "reserved": (13.0,),
+        "reserved_3y": (9.0,),
         "spot": (9.0, 8.0),
         "capacity_block": (15.0,),
     }
     assert {row.date for row in found} == {datetime.now(UTC).date()}
     assert {row.region for row in found} == {REGION}
     assert found[0].source == "AWS Price List, effective 2026-11-01"
-    assert aws.asked == [("pricing", "us-east-1"), ("ec2", REGION), ("ec2", REGION)]
+    assert aws.asked == [("pricing", "us-east-1"), ("ec2", REGION), ("ec2", REGION), ("ec2", REGION)]
+
+
+def test_a_spot_price_that_does_not_change_is_the_same_at_every_hour() -> None:
+    [hours] = [row for row in answered().read() if isinstance(row, SpotHours)]
+    assert (hours.instance, hours.region, hours.days) == (TYPE, REGION, 14)
+    assert hours.usd_per_hour == (8.5,) * 24  # zones at 9.0 and 8.0 for all of the two weeks
+    assert hours.n == 28
 
 
 def test_what_is_not_told_is_said_and_the_rest_is_read() -> None:
@@ -117,4 +127,9 @@ def test_a_type_that_comes_in_no_capacity_block_is_passed_over() -> None:
     aws = answered()
     aws.stubs[1]._queue.pop()
     aws.stubs[1].add_client_error("describe_capacity_block_offerings", "InvalidParameterValue", "not offered")
-    assert [row.market for row in aws.read() if isinstance(row, Observed)] == ["on_demand", "reserved", "spot"]
+    assert [row.market for row in aws.read() if isinstance(row, Observed)] == [
+        "on_demand",
+        "reserved",
+        "reserved_3y",
+        "spot",
+    ]

@@ -33,6 +33,8 @@ SECTIONS = [
     "Step time",
     "Memory",
     "Cost and time to train",
+    "What would make it cheaper",
+    "Where the machines are",
     "Refused and failed",
     "Not measured here",
     "Provenance",

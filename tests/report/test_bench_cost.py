@@ -58,13 +58,30 @@ def test_a_newer_price_that_was_refreshed_counts() -> None:
     assert cost.offers[1].source == "DescribeSpotPriceHistory"
 
 
+@pytest.mark.parametrize(
+    ("market", "expected"),
+    [
+        ("spot", [("on_demand", 21.9576), ("spot", 7.5)]),
+        ("capacity_block", [("on_demand", 21.9576), ("spot", 9.9), ("capacity_block", 7.5)]),
+    ],
+)
+def test_a_price_of_ones_own_stands_for_its_market(market: str, expected: list[tuple[str, float]]) -> None:
+    own = {"usd_per_hour": 7.5, "date": "2026-01-01", "source": "our contract"}
+    config = {**GPU_CONFIG, "cluster": {"region": "us-east-1", "market": market, "price": own}}
+    (cost,) = _costs([case.model_copy(update={"config": config}) for case in strategies()])
+    assert [(offer.market, offer.usd_per_hour / 4) for offer in cost.offers] == [
+        (name, pytest.approx(usd)) for name, usd in expected
+    ]
+    assert cost.offers[-1].source == "our contract"
+
+
 def test_why_there_is_no_cost_is_told() -> None:
     (local,) = _costs(throughput())
     assert not local.offers
     assert local.why == "AMD EPYC 7R13 was not told to be a machine with a price (cluster.instance_type)"
-    far = {**GPU_CONFIG, "cluster": {"region": "eu-north-1"}}
+    far = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
     (nowhere,) = _costs([a_case(hardware=GPUS, config=far)])
-    assert nowhere.why == "no price of p4d.24xlarge in eu-north-1 is known"
+    assert nowhere.why == "no price of p4d.24xlarge in af-south-1 is known"
     (silent,) = _costs([a_case(hardware=GPUS, config={})])
     assert silent.why.startswith("the results do not tell the region")
 

@@ -19,6 +19,7 @@ from convoy.events.types import (
     NoticeSeen,
     Rent,
     StepDone,
+    StoreRequests,
     WorkerReady,
 )
 from convoy.report.cost import Cost
@@ -195,6 +196,86 @@ def test_checkpoints_in_a_bucket_are_paid_for_as_long_as_they_are_there() -> Non
     assert found.split is not None
     assert found.total == found.split.total + Decimal("0.23")
     assert "file systems, which are paid for by what is provisioned" in found.not_counted
+
+
+def asking_job(*asked: StoreRequests) -> list[AnyEvent]:
+    """An hour of steps on two machines in us-east-1, and what their processes asked of buckets."""
+    log = Log()
+    begin(log, 0, {0: SPOT, 1: SPOT})
+    hours(log, 1, 2)
+    for each in asked:
+        log.add(each, rank=0)
+    return log.events
+
+
+def test_requests_are_paid_by_the_thousand_and_transfer_between_regions_by_the_gb() -> None:
+    first = StoreRequests(
+        bucket="b", region="us-west-2", puts=300_000, gets=2_000_000, sent_bytes=100 * 2**30, received_bytes=50 * 2**30
+    )
+    found = cost_of(asking_job(first, first.model_copy(update={"puts": 100_000, "gets": 0, "sent_bytes": 0})))
+    told = {service.what: (service.quantity, service.usd) for service in found.services}
+    assert told == {
+        "requests to b: PUT, COPY, POST, LIST": (400.0, Decimal("2.00")),  # at 0.005 USD a thousand
+        "requests to b: GET and others": (2000.0, Decimal("0.80")),  # at 0.0004
+        "transfer from us-east-1 to us-west-2": (100.0, Decimal("2.00")),  # at 0.02 a GB
+        "transfer from us-west-2 to us-east-1": (100.0, Decimal("2.00")),
+    }
+    assert found.split is not None
+    assert found.total == found.split.total + Decimal("6.80")
+    assert not any(line.startswith("transfer") for line in found.not_counted)
+
+
+def test_transfer_within_a_region_is_free_and_of_an_unknown_one_not_counted() -> None:
+    near = StoreRequests(bucket="near", region="us-east-1", puts=1, sent_bytes=2**40)
+    nobody_knows = StoreRequests(bucket="far", puts=1, sent_bytes=2**40)
+    found = cost_of(asking_job(near, nobody_knows))
+    assert [service.what for service in found.services] == [
+        "requests to far: PUT, COPY, POST, LIST",
+        "requests to near: PUT, COPY, POST, LIST",
+    ]
+    assert "transfer to and from far, whose region is not known" in found.not_counted
+    assert any("of processes that were killed" in line for line in found.not_counted)
+
+
+def test_what_a_region_asks_for_requests_and_transfer_may_not_be_known() -> None:
+    away = StoreRequests(bucket="b", region="af-south-1", puts=1200, sent_bytes=2**30, received_bytes=2**30)
+    found = cost_of(asking_job(away))
+    assert [service.what for service in found.services] == ["transfer from us-east-1 to af-south-1"]
+    assert "1,200 requests to b: the catalog has no price of them in af-south-1" in found.not_counted
+    assert "transfer from af-south-1 to us-east-1: the catalog has no price of it" in found.not_counted
+
+
+def test_a_log_of_before_requests_were_counted_says_that_they_are_not() -> None:
+    found = cost_of(asking_job())
+    assert found.services == ()
+    assert "requests to S3, if there were any" in found.not_counted
+
+
+COUNTS = st.integers(0, 10**7)
+
+
+@given(
+    st.lists(
+        st.builds(
+            StoreRequests,
+            bucket=st.sampled_from("abc"),
+            region=st.sampled_from([None, "us-east-1", "us-east-2", "us-west-2", "af-south-1"]),
+            puts=COUNTS,
+            gets=COUNTS,
+            sent_bytes=COUNTS.map(lambda n: n * 10**5),
+            received_bytes=COUNTS.map(lambda n: n * 10**5),
+        ),
+        max_size=6,
+    )
+)
+@examples(60)
+def test_whatever_was_asked_the_parts_are_the_total(asked: list[StoreRequests]) -> None:
+    found = cost_of(asking_job(*asked))
+    assert found.split is not None
+    services = sum((service.usd for service in found.services), start=Decimal(0))
+    assert found.total == found.split.total + services
+    exact = sum(Fraction(service.quantity) * Fraction(str(service.usd_per_unit)) for service in found.services)
+    assert abs(Fraction(services) - exact) <= Fraction(501, 100_000)
 
 
 @given(st.lists(st.fractions(0, 10**6, max_denominator=10**6), min_size=1, max_size=12))

@@ -1,4 +1,4 @@
-"""AWS instance types with NVIDIA GPUs."""
+"""AWS instance types: those with NVIDIA GPUs, and a few without for a first trial."""
 
 from pydantic import Field
 
@@ -27,7 +27,10 @@ class Instance(Frozen):
     """Hardware threads."""
     memory_gib: int = Field(ge=1)
     """Host memory, in GiB."""
-    gpu: Gpu
+    gpu: Gpu | None
+    """None: it has none."""
+    nvlink_gb_per_second: float = Field(ge=0)
+    """Of one GPU to the others of its machine, in GB/s (1e9 bytes) per direction; 0: they have no NVLink."""
     efa_interfaces: int = Field(ge=0)
     """Elastic Fabric Adapters at most; 0 where the type has none."""
     network_gbps: float = Field(gt=0)
@@ -38,6 +41,11 @@ class Instance(Frozen):
     """Size of each local disk, in GB."""
     ebs_mbps: int = Field(ge=0)
     """Sustained bandwidth to EBS, in Mbit/s."""
+
+    @property
+    def gpus(self) -> int:
+        """How many, 0 without."""
+        return self.gpu.count if self.gpu else 0
 
 
 def instance_names() -> list[str]:

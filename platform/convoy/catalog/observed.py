@@ -1,11 +1,13 @@
 """Prices that a user had read from AWS, beside those of the catalog: each with its day."""
 
-from collections.abc import Iterable, Sequence
-from datetime import date, datetime
+import statistics
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 
-from pydantic import ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from convoy.catalog.prices import Market, Price, of_zones, price
+from convoy.catalog.prices import Market, Price, of_zones, price, regions
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
 
@@ -34,6 +36,20 @@ class Observed(Frozen):
         return of_zones(self.instance, self.market, self.region, self.usd_per_hour, self.date, self.source)
 
 
+class SpotHours(Frozen):
+    """How the spot price of one type in one region depends on the hour of the day, over the days before `date`."""
+
+    instance: str
+    region: str
+    usd_per_hour: tuple[float, ...] = Field(min_length=24, max_length=24)
+    """Median over days and zones, by hour of the day in UTC."""
+    n: int = Field(ge=1)
+    """Prices of which each is the median: days times zones, at most."""
+    days: int = Field(ge=1)
+    date: date
+    source: str
+
+
 class PriceList(Frozen):
     """What one refresh found, and what was known before."""
 
@@ -41,6 +57,7 @@ class PriceList(Frozen):
     refreshed: datetime
     """UTC."""
     prices: tuple[Observed, ...]
+    spot_hours: tuple[SpotHours, ...] = ()
 
 
 def price_list(text: bytes, place: str) -> PriceList:
@@ -56,6 +73,13 @@ def price_list(text: bytes, place: str) -> PriceList:
     return found
 
 
+def regions_of(known: PriceList | None, instance: str, market: Market) -> list[str]:
+    """Those in which its price is known, sorted."""
+    rows = known.prices if known is not None else ()
+    told = {row.region for row in rows if (row.instance, row.market) == (instance, market)}
+    return sorted({*told, *regions(instance, market)})
+
+
 def newest_price(known: PriceList | None, instance: str, market: Market, region: str) -> Price | None:
     """The newest of what was refreshed and what the catalog has."""
     rows = known.prices if known is not None else ()
@@ -64,11 +88,42 @@ def newest_price(known: PriceList | None, instance: str, market: Market, region:
     return max([*fitting, *([shipped] if shipped else [])], key=lambda each: each.date, default=None)
 
 
-def merged(old: PriceList | None, new: Iterable[Observed], now: datetime) -> PriceList:
+def by_hour(
+    instance: str,
+    region: str,
+    changes: Mapping[str, Sequence[tuple[datetime, float]]],
+    now: datetime,
+    days: int,
+    source: str,
+) -> SpotHours | None:
+    """From the price changes of each zone, by time; None where some hour of the day has no price. The price of an hour
+    is the one in force in its middle."""
+    found: list[list[float]] = [[] for _ in range(24)]
+    first = (now - timedelta(days=days)).replace(minute=30, second=0, microsecond=0)
+    for told in changes.values():
+        times, usd = [t for t, _ in told], [price for _, price in told]
+        for n in range(24 * days):
+            middle = first + timedelta(hours=n)
+            at = bisect_right(times, middle) - 1
+            if at >= 0:
+                found[middle.hour].append(usd[at])
+    if not all(found):
+        return None
+    hourly, n = tuple(statistics.median(each) for each in found), min(len(each) for each in found)
+    return SpotHours(
+        instance=instance, region=region, usd_per_hour=hourly, n=n, days=days, date=now.date(), source=source
+    )
+
+
+def merged(
+    old: PriceList | None, new: Iterable[Observed], now: datetime, spot_hours: Iterable[SpotHours] = ()
+) -> PriceList:
     """New prices in place of older ones of the same thing; what was not read again stays, with its own day."""
     rows = {(row.instance, row.market, row.region): row for row in (old.prices if old else ())}
     rows |= {(row.instance, row.market, row.region): row for row in new}
-    return PriceList(refreshed=now, prices=_sorted(rows.values()))
+    hours = {(row.instance, row.region): row for row in [*(old.spot_hours if old else ()), *spot_hours]}
+    ordered = tuple(hours[key] for key in sorted(hours))
+    return PriceList(refreshed=now, prices=_sorted(rows.values()), spot_hours=ordered)
 
 
 def _sorted(rows: Iterable[Observed]) -> tuple[Observed, ...]:

@@ -10,8 +10,8 @@ from pydantic import Field
 from convoy.catalog.table import table
 from convoy.config.base import Frozen
 
-Market = Literal["on_demand", "spot", "capacity_block", "reserved"]
-"""How a machine is bought. reserved: for a year, nothing upfront."""
+Market = Literal["on_demand", "spot", "capacity_block", "reserved", "reserved_3y"]
+"""How a machine is bought. reserved: for a year, reserved_3y: for three; nothing upfront, and paid also when unused."""
 
 
 class Price(Frozen):
@@ -42,6 +42,12 @@ def price(instance: str, market: Market, region: str) -> Price | None:
     newest = max(rows, key=lambda row: str(row["date"]))
     source = table("prices")["sources"][newest["source"]]
     return of_zones(instance, market, region, newest["usd_per_hour"], date.fromisoformat(newest["date"]), source)
+
+
+def regions(instance: str, market: Market) -> list[str]:
+    """Those in which the catalog has a price of it, sorted."""
+    rows = [row for row in table("prices").get(market, ()) if row["instance"] == instance]
+    return sorted({region for row in rows for region in row["regions"]})
 
 
 def shipped() -> list[Price]:

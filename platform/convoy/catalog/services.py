@@ -1,7 +1,8 @@
 """Prices of storage, requests and transfer, each with its date and source."""
 
+from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -9,10 +10,12 @@ from convoy.catalog.table import table
 from convoy.config.base import Frozen
 
 Service = Literal[
-    "s3_storage", "s3_puts", "s3_gets", "fsx_lustre_ssd_125", "transfer_between_zones", "transfer_to_internet"
-]
+    "s3_storage", "s3_puts", "s3_gets", "fsx_lustre_ssd_125", "transfer_between_zones", "transfer_between_regions",
+    "transfer_to_internet",
+]  # fmt: skip
 """s3_puts: PUT, COPY, POST and LIST; s3_gets: all others but DELETE, which is free. fsx_lustre_ssd_125: of what is
-provisioned, at 125 MB/s per TiB. transfer_between_zones: both directions together, as both ends pay."""
+provisioned, at 125 MB/s per TiB. transfer_between_zones: both directions together, as both ends pay.
+transfer_between_regions: paid by the region that sends; what comes in is free."""
 
 
 class ServicePrice(Frozen):
@@ -29,13 +32,26 @@ class ServicePrice(Frozen):
 
 
 def service_price(name: Service, region: str) -> ServicePrice | None:
-    """The newest price of the catalog; None where it has none for this region."""
-    rows = [row for row in table("services")["services"] if row["name"] == name and region in row["regions"]]
+    """The newest price of the catalog; None where it has none for this region. Between regions: of most pairs."""
+    return _newest([row for row in _rows(name, region) if "to" not in row], region)
+
+
+def transfer_price(sender: str, receiver: str) -> ServicePrice | None:
+    """Of a GB from one region to another one; None where the catalog has none."""
+    pairs = [row for row in _rows("transfer_between_regions", sender) if receiver in row.get("to", ())]
+    return _newest(pairs, sender) or service_price("transfer_between_regions", sender)
+
+
+def _rows(name: Service, region: str) -> list[Mapping[str, Any]]:
+    return [row for row in table("services")["services"] if row["name"] == name and region in row["regions"]]
+
+
+def _newest(rows: Sequence[Mapping[str, Any]], region: str) -> ServicePrice | None:
     if not rows:
         return None
     newest = max(rows, key=lambda row: str(row["date"]))
     return ServicePrice(
-        name=name,
+        name=newest["name"],
         region=region,
         unit=newest["unit"],
         usd=newest["usd"],

@@ -18,6 +18,7 @@ from convoy.checkpoint.messages import (
     PartWritten,
     Ready,
     Report,
+    Requested,
     SaveFailed,
     SetLayout,
     WritePart,
@@ -26,6 +27,7 @@ from convoy.checkpoint.messages import (
 from convoy.checkpoint.queue import Standing
 from convoy.checkpoint.writer_process import WriterProcess
 from convoy.job.lineage import CommitRef
+from convoy.storage.requests import tally
 
 GRACE_SECONDS = 10.0
 """A writer that has not told of its deadline so long after it hangs, and is given up."""
@@ -162,12 +164,14 @@ class Link:
     def close(self, deadline_seconds: float) -> None:
         """End the process, which ends what it is doing; after so long it is killed."""
         if self._writer is not None:
-            self._reports += self._writer.close(deadline_seconds)
+            self._reports += [report for report in self._writer.close(deadline_seconds) if not _counted(report)]
             self._writer = None
 
     def collect(self) -> None:
         """Take in what the process has told. Never blocks."""
         for report in self._writer.poll() if self._writer is not None else ():
+            if _counted(report):
+                continue
             self._reports.append(report)
             if isinstance(report, Ready):
                 self.unfit = report.unfit
@@ -229,3 +233,12 @@ class Link:
         if not self._replaced:
             self._replaced = True
             self.start()
+
+
+def _counted(report: Report) -> bool:
+    """Whether it tells of requests, which are then this process's own."""
+    if not isinstance(report, Requested):
+        return False
+    for each in report.requests:
+        tally().add(each)
+    return True

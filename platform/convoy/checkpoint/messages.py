@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from convoy.checkpoint.format import Commit, PlainValue, TensorShard
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
+from convoy.storage.requests import Requests
 
 
 class _Message(BaseModel):
@@ -177,8 +178,15 @@ class Pruned(_Message):
     error: str | None = None
 
 
+class Requested(_Message):
+    """What the process has asked of buckets since it told before."""
+
+    kind: Literal["requested"] = "requested"
+    requests: list[Requests]
+
+
 Report = Annotated[
-    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | ChoreDone | Pruned,
+    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | ChoreDone | Pruned | Requested,
     Field(discriminator="kind"),
 ]
 

@@ -29,6 +29,7 @@ from convoy.checkpoint.messages import (
     PartWritten,
     Ready,
     Report,
+    Requested,
     SaveFailed,
     SetLayout,
     WritePart,
@@ -38,6 +39,7 @@ from convoy.checkpoint.pace import Pace, bytes_per_second
 from convoy.checkpoint.parts import GivenUpError, GoOn, abort_attempt, write_part
 from convoy.checkpoint.tiers import Tiers
 from convoy.storage import Store
+from convoy.storage.requests import tally
 
 READY_SECONDS = 20.0
 """A tier that has not proven itself by then does not hold up the others."""
@@ -165,9 +167,11 @@ def main() -> None:
     lock = threading.Lock()
 
     def report(message: Report) -> None:
-        line = message.model_dump_json().encode() + b"\n"
+        asked = tally().take()
+        told = [message, *([Requested(requests=asked)] if asked else [])]
+        lines = b"".join(each.model_dump_json().encode() + b"\n" for each in told)
         with lock:
-            reports.write(line)
+            reports.write(lines)
             reports.flush()
 
     tiers, inbox = Tiers(setup.tiers, setup.store), Inbox()

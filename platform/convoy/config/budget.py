@@ -11,4 +11,4 @@ class BudgetConfig(Frozen):
     max_hours: float | None = Field(None, gt=0)
     """Hours of gang time."""
     max_cost_usd: float | None = Field(None, gt=0)
-    """US dollars of instance time, by the catalog's price of `cluster.instance_type`."""
+    """US dollars of instance time, at the price that `cluster.price` tells of."""

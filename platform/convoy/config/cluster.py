@@ -17,6 +17,9 @@ class PriceConfig(Frozen):
     """Day on which that was so."""
     source: str = "cluster.price"
     """Who says so; told beside the cost."""
+    usd_per_hour_on_demand: float | None = Field(None, gt=0)
+    """What the same machine costs on demand, which the run's cost is compared with. Default: the newest that the
+    catalog or `convoy prices refresh` has, as it is when the run starts."""
 
 
 class ClusterConfig(Frozen):

@@ -6,9 +6,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.events.types import AnyEvent, Event, EventsDropped, decode, encode
+from convoy.events.types import AnyEvent, Event, EventsDropped, StoreRequests, decode, encode
 from convoy.storage import Store
 from convoy.storage.base import FLUSH_SECONDS
+from convoy.storage.requests import tally
+
+REQUESTS_SECONDS = 60.0
+"""Between two counts of requests to buckets in a log."""
 
 
 class EventWriter:
@@ -17,15 +21,20 @@ class EventWriter:
     A thread writes them: training does not wait for the log. A process that is killed may lose its last moments.
     """
 
-    def __init__(self, job: Store, generation: int, node: int, rank: int | None = None) -> None:
+    def __init__(self, job: Store, generation: int, node: int, rank: int | None = None, requests: bool = False) -> None:
+        """requests: tell what this process asks of buckets, too; of a process one writer at a time."""
         self._stamp = {"generation": generation, "node": node, "rank": rank}
         writer = "agent" if rank is None else f"rank{rank:05d}"
         self._log = job.appender(f"events/{generation:06d}/{node:05d}/{writer}")
+        self._requests = requests
+        self._told = time.monotonic()
 
     def append(self, event: Event) -> None:
         """Stamp the event with the time and its writer, and append it. Never waits for the storage, nor fails by it."""
         self._tell_dropped()
         self._append(event)
+        if self._requests and time.monotonic() - self._told >= REQUESTS_SECONDS:
+            self._tell_requests()
 
     def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
         """Have all that was appended in the storage. Raises StoreUnavailable."""
@@ -35,12 +44,19 @@ class EventWriter:
         """Flush, and end. Raises StoreUnavailable."""
         self._log.flush(timeout_seconds)
         self._tell_dropped()
+        if self._requests:
+            self._tell_requests()
         self._log.close(timeout_seconds)
 
     def _tell_dropped(self) -> None:
         dropped = self._log.take_dropped()
         if dropped:
             self._append(EventsDropped(events=dropped))
+
+    def _tell_requests(self) -> None:
+        self._told = time.monotonic()
+        for each in tally().take():
+            self._append(StoreRequests(**each.model_dump()))
 
     def _append(self, event: Event) -> None:
         self._log.append(encode(event.model_copy(update={"t": time.time(), **self._stamp})))

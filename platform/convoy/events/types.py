@@ -482,6 +482,22 @@ class ScriptEvent(Event):
         return {name: _written(value) for name, value in values.items()}
 
 
+class StoreRequests(Event):
+    """What the writer's process asked of one bucket since its last such event; told at most every minute, and at the
+    end. A process that is killed does not tell its last ones."""
+
+    kind: Literal["store_requests"] = "store_requests"
+    bucket: str
+    region: str | None = None
+    """Of the bucket; None: not known."""
+    puts: int = 0
+    """PUT, COPY, POST and LIST; each try counts."""
+    gets: int = 0
+    """All others but DELETE, which is free."""
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
 class EventsDropped(Event):
     """Events before this one were lost: the storage was away for so long that too many waited for it."""
 
@@ -534,6 +550,7 @@ AnyEvent = Annotated[
     | ScriptResumed
     | ScriptStep
     | ScriptEvent
+    | StoreRequests
     | EventsDropped
     | GenerationEnded,
     Field(discriminator="kind"),

@@ -93,5 +93,5 @@ class ScriptLink:
             if self._log is None:
                 given = self._assignment
                 store = open_store(given.job_uri, given.config.checkpoint.store)
-                self._log = EventWriter(store, given.generation, given.place.node, given.place.rank)
+                self._log = EventWriter(store, given.generation, given.place.node, given.place.rank, requests=True)
             return self._log

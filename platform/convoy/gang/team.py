@@ -65,7 +65,7 @@ class Site:
         store: raises StoreUnavailable."""
         with outages():
             self.log_of(generation, 0).parent.mkdir(parents=True, exist_ok=True)
-        return EventWriter(self.store, generation, self.node.index)
+        return EventWriter(self.store, generation, self.node.index, requests=True)
 
 
 class Team:

@@ -51,7 +51,7 @@ def step_decorators(config: RunConfig) -> StepDecorators:
 def _batch_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> Decorator:
     arguments = {
         "cpu": machine.vcpus,
-        "gpu": machine.gpu.count,
+        "gpu": machine.gpus,
         "memory": memory_mib(machine),
         "shared_memory": shared_mib,
         "queue": cluster.queue,
@@ -75,7 +75,7 @@ def _kubernetes_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int)
     arguments = {
         # The kubelet and the daemons of a node need a little of it.
         "cpu": machine.vcpus - max(1, machine.vcpus // 16),
-        "gpu": machine.gpu.count,
+        "gpu": machine.gpus,
         "memory": int(memory_mib(machine) * MIB_IN_MB),
         "shared_memory": shared_mib,
         "node_selector": _node_selector(cluster, machine),

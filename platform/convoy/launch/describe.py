@@ -39,7 +39,8 @@ def _machine(config: RunConfig) -> str:
     if config.cluster.backend == "local" or config.cluster.instance_type is None:
         return "this host"
     facts = instance(config.cluster.instance_type)
-    gpus = f"{facts.gpu.count} {TIMES} {facts.gpu.name} of {facts.gpu.memory_mib / 1024:.0f} GiB"
+    gpu = facts.gpu
+    gpus = f"{gpu.count} {TIMES} {gpu.name} of {gpu.memory_mib / 1024:.0f} GiB" if gpu else "no GPU"
     network = f"{facts.network_gbps:g} Gbit/s, {facts.efa_interfaces or 'no'} EFA"
     return f"{machines(config)} {TIMES} {facts.name}: {gpus}, {facts.vcpus} vCPU, {facts.memory_gib} GiB, {network}"
 

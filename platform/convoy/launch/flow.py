@@ -19,9 +19,9 @@ from convoy.launch.cluster import step_decorators
 from convoy.launch.describe import describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
 from convoy.launch.parse import say_and_exit
-from convoy.launch.preflight import check_job_is_free, named_job, notice_line, on_this_host, preflight
+from convoy.launch.preflight import check_job_is_free, named_job, notice_line, on_this_host, preflight, priced
 from convoy.launch.shares import Share, described, shares_of
-from convoy.launch.support import check, check_cluster
+from convoy.launch.support import check, check_budget, check_cluster
 
 GANG = "convoy_gang"
 """The decorator of the steps that the gang's machines are for."""
@@ -125,6 +125,7 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
         for group in share.groups:
             with keys_under_run():
                 check(group.run, _datastore(command), local_gpus())
+                check_budget(group.run)
     if command.params.get("dry_run"):
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         print(*(line for share in shares for line in described(share)), sep="\n", file=sys.stderr)
@@ -137,7 +138,7 @@ def _check(command: Any, config: RunConfig) -> None:
     finished = preflight(config, job, _datastore(command))
     if options.get("dry_run"):
         print(json.dumps(config.model_dump(mode="json"), indent=2))
-        print(describe(config, local_gpus()), *([finished] if finished else []), sep="\n", file=sys.stderr)
+        print(describe(priced(config), local_gpus()), *([finished] if finished else []), sep="\n", file=sys.stderr)
         raise SystemExit(0)
     if finished is not None:
         print(finished)

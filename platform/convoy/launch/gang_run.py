@@ -13,7 +13,7 @@ from convoy.launch.host import local_gpus
 from convoy.launch.live_card import Draw
 from convoy.launch.node import formation, live_task, this_node
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
-from convoy.launch.support import World, check, check_ranks
+from convoy.launch.support import World, check, check_budget, check_ranks
 from convoy.report.page import Page
 from convoy.storage import Store, StoreUnavailable, open_store
 
@@ -38,6 +38,7 @@ def train(config: RunConfig, job: str, data: Json | None, current: Any, call: in
     with _plainly(DataDamaged), _others_are_told(config, job, current, call):
         node = this_node(config, current, call, asked, local_gpus())
         check(config)
+        check_budget(config)
         check_ranks(config, World(node.nodes, node.nproc_per_node))
         store = job_store(str(config.root), job, config)
         with _preparing(config, job, store, node, data):

@@ -20,15 +20,22 @@ def read_prices(root: Store) -> PriceList | None:
 
 
 def with_price(config: RunConfig) -> RunConfig:
-    """The configuration with the price of today, so that all machines of the run, and all its attempts, have the same
-    one. Raises as `read_prices`."""
+    """The configuration with the prices of today, so that all machines of the run, and all its attempts, have the same
+    ones. Raises as `read_prices`."""
     cluster = config.cluster
-    if cluster.price is not None or cluster.backend == "local" or cluster.instance_type is None:
+    if cluster.backend == "local" or cluster.instance_type is None:
+        return config
+    if cluster.price is not None and cluster.price.usd_per_hour_on_demand is not None:
         return config
     assert config.root is not None
     known = read_prices(open_store(config.root, config.checkpoint.store))
-    found = newest_price(known, cluster.instance_type, cluster.market, cluster.region)
-    if found is None:
-        return config
-    told = PriceConfig(usd_per_hour=found.usd_per_hour, date=found.date, source=found.source)
+    told = cluster.price
+    if told is None:
+        found = newest_price(known, cluster.instance_type, cluster.market, cluster.region)
+        if found is None:
+            return config
+        told = PriceConfig(usd_per_hour=found.usd_per_hour, date=found.date, source=found.source)
+    on_demand = newest_price(known, cluster.instance_type, "on_demand", cluster.region)
+    if on_demand is not None:
+        told = told.model_copy(update={"usd_per_hour_on_demand": on_demand.usd_per_hour})
     return config.model_copy(update={"cluster": cluster.model_copy(update={"price": told})})

@@ -17,6 +17,7 @@ from convoy.job.record import check_name, check_same_job, job_store, job_uri, re
 from convoy.launch import support
 from convoy.launch.host import check_interpreter, local_gpus
 from convoy.launch.inputs import check_inputs, existing_folder
+from convoy.launch.known_prices import with_price
 from convoy.launch.same_job import check_same_data, check_same_model
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
@@ -67,6 +68,9 @@ def named_job(option: str | None, tags: Sequence[str]) -> str | None:
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
     """Raise ConfigError for a run that cannot work; tell if the job is finished already."""
     support.check(config, datastore, local_gpus())
+    config = priced(config)
+    if config.cluster.backend == "local" or _sees_root(config):
+        support.check_budget(config)
     if config.cluster.backend == "kubernetes" and importlib.util.find_spec("kubernetes") is None:
         raise ConfigError("cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'")
     if config.cluster.backend == "local":
@@ -82,6 +86,15 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
             return _check_job(config, job)
         _check_root(config)
     return None
+
+
+def priced(config: RunConfig) -> RunConfig:
+    """With the price that the run will have, by which its budget is checked; as it was where the root, which may hold a
+    newer one, cannot be seen from here. Raises ConfigError."""
+    if config.cluster.backend == "local" or not _sees_root(config):
+        return config
+    with _outage(f"root = {config.root}"):
+        return with_price(config)
 
 
 def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str:

@@ -3,31 +3,41 @@
 import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from convoy.catalog.observed import Observed
+from convoy.catalog.observed import Observed, SpotHours, by_hour
 from convoy.catalog.prices import Market
 
 PRICE_LIST_REGION = "us-east-1"
 """Where the Price List answers, for all regions."""
 
+SPOT_DAYS = 14
+"""Over which the hours of the day are compared; AWS keeps 90."""
+
 BLOCK_HOURS = 24
 """Of the capacity blocks that are asked for."""
 
-RESERVED = {"LeaseContractLength": "1yr", "OfferingClass": "standard", "PurchaseOption": "No Upfront"}
+_NOTHING_UPFRONT = {"OfferingClass": "standard", "PurchaseOption": "No Upfront"}
+
+RESERVED: dict[Market, dict[str, str]] = {
+    "reserved": {"LeaseContractLength": "1yr", **_NOTHING_UPFRONT},
+    "reserved_3y": {"LeaseContractLength": "3yr", **_NOTHING_UPFRONT},
+}
 """What is told of reserved instances: it can be compared with the others by its hour."""
 
 Client = Callable[[str, str], Any]
 """A boto3 client, by service and region."""
 
 
-def aws_prices(instances: Sequence[str], regions: Sequence[str], client: Client) -> Iterator[Observed | str]:
+def aws_prices(
+    instances: Sequence[str], regions: Sequence[str], client: Client
+) -> Iterator[Observed | SpotHours | str]:
     """Each price that AWS tells; and in one line each what it would not tell, and why."""
     for region in regions:
-        for read in (_listed, _spot, _blocks):
+        for read in (_listed, _spot, _spot_hours, _blocks):
             try:
                 yield from read(instances, region, client)
             except (BotoCoreError, ClientError) as error:
@@ -47,7 +57,8 @@ def _listed(instances: Sequence[str], region: str, client: Client) -> Iterator[O
             for text in page["PriceList"]:
                 terms = (json.loads(text) if isinstance(text, str) else text).get("terms", {})
                 yield from _terms(terms.get("OnDemand", {}), name, "on_demand", region, {})
-                yield from _terms(terms.get("Reserved", {}), name, "reserved", region, RESERVED)
+                for market, attributes in RESERVED.items():
+                    yield from _terms(terms.get("Reserved", {}), name, market, region, attributes)
 
 
 def _terms(
@@ -73,22 +84,41 @@ def _terms(
 def _spot(instances: Sequence[str], region: str, client: Client) -> Iterator[Observed]:
     """The newest price of each zone."""
     now = datetime.now(UTC)
-    pages = client("ec2", region).get_paginator("describe_spot_price_history")
-    newest: dict[tuple[str, str], tuple[datetime, float]] = {}
-    asked = pages.paginate(
-        InstanceTypes=list(instances), ProductDescriptions=["Linux/UNIX", "Linux/UNIX (Amazon VPC)"], StartTime=now
-    )
-    for page in asked:
-        for row in page["SpotPriceHistory"]:
-            key, told = (row["InstanceType"], row["AvailabilityZone"]), (row["Timestamp"], float(row["SpotPrice"]))
-            newest[key] = max(newest.get(key, told), told)
+    changes = _spot_changes(instances, client("ec2", region), now)
     for name in instances:
-        zones = [usd for (instance, _), (_, usd) in sorted(newest.items()) if instance == name]
+        zones = [max(told)[1] for (instance, _), told in sorted(changes.items()) if instance == name]
         if zones:
             yield Observed(
                 instance=name, market="spot", region=region, usd_per_hour=tuple(zones), date=now.date(),
                 source="AWS DescribeSpotPriceHistory",
             )  # fmt: skip
+
+
+def _spot_hours(instances: Sequence[str], region: str, client: Client) -> Iterator[SpotHours]:
+    """How the prices of the last days depend on the hour."""
+    now = datetime.now(UTC)
+    changes = _spot_changes(instances, client("ec2", region), now - timedelta(days=SPOT_DAYS))
+    for name in instances:
+        zones = {zone: sorted(told) for (instance, zone), told in changes.items() if instance == name}
+        found = by_hour(name, region, zones, now, SPOT_DAYS, "AWS DescribeSpotPriceHistory") if zones else None
+        if found is not None:
+            yield found
+
+
+def _spot_changes(
+    instances: Sequence[str], ec2: Any, start: datetime
+) -> dict[tuple[str, str], list[tuple[datetime, float]]]:
+    """Of each type and zone the price at `start` and those since, each with the time from which it held."""
+    pages = ec2.get_paginator("describe_spot_price_history")
+    asked = pages.paginate(
+        InstanceTypes=list(instances), ProductDescriptions=["Linux/UNIX", "Linux/UNIX (Amazon VPC)"], StartTime=start
+    )
+    found: dict[tuple[str, str], list[tuple[datetime, float]]] = {}
+    for page in asked:
+        for row in page["SpotPriceHistory"]:
+            told = found.setdefault((row["InstanceType"], row["AvailabilityZone"]), [])
+            told.append((row["Timestamp"], float(row["SpotPrice"])))
+    return found
 
 
 def _blocks(instances: Sequence[str], region: str, client: Client) -> Iterator[Observed]:

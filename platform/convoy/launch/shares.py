@@ -67,5 +67,5 @@ def _memory_bytes(run: RunConfig, ranks: World) -> int | None:
     cluster = run.cluster
     if cluster.backend != "local" and cluster.instance_type is not None:
         machine = instance(cluster.instance_type)
-        return machine.gpu.memory_mib * MIB if machine.gpu.count else memory_mib(machine) * MIB // ranks.nproc_per_node
+        return machine.gpu.memory_mib * MIB if machine.gpu else memory_mib(machine) * MIB // ranks.nproc_per_node
     return gpu_memory_bytes() if local_gpus() else host_memory_mib() * MIB // ranks.size

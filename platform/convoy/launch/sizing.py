@@ -79,6 +79,9 @@ def check_machine(config: RunConfig, ranks: "World", machine: Instance) -> None:
             "the state, one of which is saved while the other is made; or leave it out"
         )
     needed = staged + SHARED_MIB + WORKER_MIB * ranks.nproc_per_node
+    if not machine.gpus and not isinstance(config.model, CustomModelConfig):  # the state itself is there too
+        shards = config.parallel.sharing(ranks.size, ranks.nproc_per_node)
+        needed += _up(parameter_count(config.model) * CPU_STATE_BYTES * ranks.nproc_per_node / shards)
     if needed > most:
         nodes = f"{ranks.nodes} node{'s' if ranks.nodes > 1 else ''}"
         raise ConfigError(

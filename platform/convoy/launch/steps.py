@@ -52,9 +52,11 @@ def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any
     """The resolved configuration and the job's name; tags the run with the job."""
     from convoy.launch.flow import flow_config
     from convoy.launch.known_prices import with_price
+    from convoy.launch.support import check_budget
 
     with plain_errors():
         config = with_price(flow_config({"run": run_config, "set": overrides}))
+        check_budget(config)
         job = named_job(job_option, current.tags) or f"{current.flow_name}-{current.run_id}"
     tag_run(job, current)
     return config.model_dump(mode="json"), job

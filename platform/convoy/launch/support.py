@@ -48,7 +48,7 @@ def world(config: RunConfig, local_gpus: int = 0) -> World:
         return World(cluster.nodes, cluster.nproc_per_node)
     if cluster.backend == "local":
         return World(cluster.nodes, max(1, local_gpus // cluster.nodes))
-    return World(cluster.nodes, instance(_instance_type(config)).gpu.count)
+    return World(cluster.nodes, max(1, instance(_instance_type(config)).gpus))
 
 
 def instance_price(config: RunConfig) -> Price | None:
@@ -70,7 +70,10 @@ def rent(config: RunConfig) -> Rent | None:
     cluster = config.cluster
     if cluster.backend == "local" or cluster.instance_type is None:
         return None
-    found, on_demand = instance_price(config), price(cluster.instance_type, "on_demand", cluster.region)
+    found, on_demand = instance_price(config), cluster.price.usd_per_hour_on_demand if cluster.price else None
+    if on_demand is None:
+        shipped = price(cluster.instance_type, "on_demand", cluster.region)
+        on_demand = shipped.usd_per_hour if shipped else None
     return Rent(
         instance=cluster.instance_type,
         market=cluster.market,
@@ -78,7 +81,7 @@ def rent(config: RunConfig) -> Rent | None:
         usd_per_hour=found.usd_per_hour if found else None,
         price_date=found.date if found else None,
         source=found.source if found else "",
-        usd_per_hour_on_demand=on_demand.usd_per_hour if on_demand else None,
+        usd_per_hour_on_demand=on_demand,
     )
 
 
@@ -104,7 +107,21 @@ def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) 
     _tiers_are_elsewhere(config)
     check_ranks(config, world(config, local_gpus))
     _ranks_have_local_gpus(config, local_gpus)
-    _budget_has_price(config)
+
+
+def check_budget(config: RunConfig) -> None:
+    """Raises ConfigError for a limit on money where no price is known. config: with the price that the run will have,
+    as `known_prices.with_price` gives it."""
+    limit, cluster = config.budget.max_cost_usd, config.cluster
+    if limit is None or instance_price(config) is not None:
+        return
+    lacking = "cluster.backend = local has no price"
+    if cluster.backend != "local":
+        lacking = (
+            f"the catalog has no {cluster.market} price of cluster.instance_type = {cluster.instance_type} "
+            f"in cluster.region = {cluster.region}"
+        )
+    raise ConfigError(f"budget.max_cost_usd = {limit:g}: {lacking}; use budget.max_hours instead")
 
 
 def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
@@ -121,6 +138,7 @@ def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0)
     """Why the run cannot work, in one line; None if nothing speaks against it."""
     try:
         check(config, datastore, local_gpus)
+        check_budget(config)
     except ConfigError as error:
         return str(error)
     return None
@@ -156,9 +174,9 @@ def _jobset_has_workers(config: RunConfig) -> None:
 
 def _ranks_have_gpus(config: RunConfig) -> None:
     name = _instance_type(config)
-    gpu, ranks = instance(name).gpu, config.cluster.nproc_per_node
-    if ranks is not None and ranks > gpu.count:
-        raise ConfigError(f"cluster.nproc_per_node = {ranks}: must be at most the GPUs of a {name}, {gpu.count}")
+    gpus, ranks = instance(name).gpus, config.cluster.nproc_per_node
+    if gpus and ranks is not None and ranks > gpus:
+        raise ConfigError(f"cluster.nproc_per_node = {ranks}: must be at most the GPUs of a {name}, {gpus}")
 
 
 def _ranks_have_local_gpus(config: RunConfig, local_gpus: int) -> None:
@@ -277,16 +295,3 @@ def check_ranks(config: RunConfig, ranks: World) -> None:
         raise ConfigError(f"train.global_batch = {batch}: must be at least the number of ranks, {ranks}")
     if shard is not None and ranks.size % shard:
         raise ConfigError(f"parallel.shard_size = {shard}: must divide the number of ranks, {ranks}")
-
-
-def _budget_has_price(config: RunConfig) -> None:
-    limit, cluster = config.budget.max_cost_usd, config.cluster
-    if limit is None or instance_price(config) is not None:
-        return
-    lacking = "cluster.backend = local has no price"
-    if cluster.backend != "local":
-        lacking = (
-            f"the catalog has no {cluster.market} price of cluster.instance_type = {cluster.instance_type} "
-            f"in cluster.region = {cluster.region}"
-        )
-    raise ConfigError(f"budget.max_cost_usd = {limit:g}: {lacking}; use budget.max_hours instead")

@@ -1,10 +1,16 @@
 """What tokens cost at the rates that were measured. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
 
 from convoy.catalog.observed import PriceList, newest_price
-from convoy.catalog.prices import Market, Price
+from convoy.catalog.prices import Market, Price, of_zones
+from convoy.config.cluster import PriceConfig
+from convoy.report.bench_levers import levers
 from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
+from convoy.report.bench_topology import topology
+from convoy.results.case import Case
 from convoy.stats.interval import Interval
 
 MARKETS: tuple[Market, ...] = ("on_demand", "spot")
@@ -24,6 +30,24 @@ def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[Cos
     return tuple(_costs(group, case, prices) for group, case in fastest.values())
 
 
+def with_levers(
+    found: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceList | None
+) -> tuple[CostFigures, ...]:
+    """With what would make each cheaper, and what it would take in other places."""
+    of_group = {f"{group.suite}-{group.name}-{case.name}": group for group in groups for case in group.cases}
+    of_case = {case.key: case for case in cases}
+    told = []
+    for cost in found:
+        group, case = of_group[cost.case], of_case[cost.case]
+        usd_per_hour = cost.offers[0].usd_per_hour if cost.offers else None
+        more = {
+            "levers": levers(cost, group, groups, prices),
+            "topology": topology(case, group.region, usd_per_hour),
+        }
+        told.append(cost.model_copy(update=more))
+    return tuple(told)
+
+
 def seconds_to_train(tokens: float, rate: Interval) -> float:
     """At that rate, without interruptions, saves or evaluations."""
     return tokens / rate.estimate
@@ -37,8 +61,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
     elif group.region is None:
         why = "the results do not tell the region of a price (cluster.region)"
     else:
-        told = [newest_price(prices, hardware.instance_type, market, group.region) for market in MARKETS]
-        offers = [_offer(price, hardware.nodes, rate) for price in told if price is not None]
+        offers = [_offer(price, hardware.nodes, rate) for price in _prices(group, prices)]
         why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"
     name = hardware.instance_type or hardware.device
     return CostFigures(
@@ -50,6 +73,29 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
         offers=tuple(offers),
         why=why,
     )
+
+
+def own_price(case: Case) -> Price | None:
+    """Of one machine, by the case's own configuration (`cluster.price`); None: it has none."""
+    cluster = case.config.get("cluster")
+    if case.hardware.instance_type is None or not isinstance(cluster, Mapping) or not cluster.get("price"):
+        return None
+    try:
+        told = PriceConfig.model_validate(cluster["price"])
+        return of_zones(
+            case.hardware.instance_type, cluster["market"], cluster["region"], [told.usd_per_hour], told.date,
+            told.source,
+        )  # fmt: skip
+    except (KeyError, ValidationError):  # of another version, or by hand
+        return None
+
+
+def _prices(group: GroupFigures, prices: PriceList | None) -> list[Price]:
+    """Of each market, and of the one that the machines were bought in, where they have a price of their own."""
+    own, name, region = group.price, str(group.hardware.instance_type), str(group.region)
+    markets = dict.fromkeys([*MARKETS, *([own.market] if own else [])])
+    told = [own if own and own.market == market else newest_price(prices, name, market, region) for market in markets]
+    return [price for price in told if price is not None]
 
 
 def _offer(price: Price, nodes: int, rate: Interval) -> Offer:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from convoy.catalog.observed import PriceList
-from convoy.report.bench_cost import costs
+from convoy.report.bench_cost import costs, own_price, with_levers
 from convoy.report.bench_energy import energies
 from convoy.report.bench_history import history
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Losses
@@ -50,7 +50,7 @@ def fold_cases(
         scaling=scaling(ordered),
         sync=sync(ordered),
         environments=environments(ordered),
-        costs=costs(groups, prices),
+        costs=with_levers(costs(groups, prices), groups, ordered, prices),
         energy=energies(groups),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),
@@ -79,6 +79,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
         region=region if isinstance(region, str) else None,
+        price=own_price(first),
         cases=tuple(sorted(figures, key=_place)),
     )
 

@@ -7,7 +7,10 @@ Durations are in seconds, sizes in bytes, rates in tokens per second of the whol
 from datetime import date, datetime
 from typing import Literal
 
+from pydantic import Field
+
 from convoy.catalog.energy import GridIntensity, Pue
+from convoy.catalog.prices import Price
 from convoy.report.train_report import Fact
 from convoy.results.case import Hardware, Provenance, Status
 from convoy.results.collectives import Collective
@@ -82,6 +85,8 @@ class GroupFigures(Fact):
     """Of the case of the most ranks."""
     region: str | None
     """Of its prices."""
+    price: Price | None = Field(None, exclude=True)
+    """Of one machine, as it was configured; None: it was not. Its figures are those of an offer."""
     cases: tuple[CaseFigures, ...]
 
 
@@ -156,6 +161,53 @@ class Offer(Fact):
     usd_per_million_tokens: Interval
 
 
+class Lever(Fact):
+    """Something that would change what tokens cost."""
+
+    name: str
+    ratio: Interval | None = None
+    """What tokens cost with it, over what they cost as the machines are bought now; None: `why` tells."""
+    usd_per_million_tokens: Interval | None = None
+    seconds_per_trillion_tokens: float | None = None
+    assumes: str
+    why: str = ""
+    """Why nothing is known of it, or why it changes nothing here."""
+
+
+class Placement(Fact):
+    """A step of the same training, were its machines joined by other links: a model, and no measurement. Low: all
+    communication that computation can hide is hidden; high: none is."""
+
+    level: str
+    bytes_per_second: float
+    latency_seconds: float
+    communication_seconds: float
+    low_seconds: float
+    high_seconds: float
+    usd_per_million_tokens: tuple[float, float] | None
+    """With the transfer; None: there is no price of the machines, or of the transfer."""
+    transfer_usd_per_million_tokens: float | None
+    assumes: str
+
+
+class Topology(Fact):
+    """Inputs of the model, and what comes of them."""
+
+    case: str
+    ranks: int
+    nodes: int
+    compute_seconds: float
+    compute_told: str
+    edge_bytes: float
+    """That cross each link of the ring in a step."""
+    edge_told: str
+    collectives: int
+    """In a step, one after the other."""
+    placements: tuple[Placement, ...]
+    why: str = ""
+    """Why there is no model of it."""
+
+
 class CostFigures(Fact):
     """Of the fastest case of a model on some machines."""
 
@@ -167,6 +219,10 @@ class CostFigures(Fact):
     offers: tuple[Offer, ...]
     why: str = ""
     """Why there is no cost."""
+    levers: tuple[Lever, ...] = ()
+    """Each alone, then together; none without a price."""
+    topology: Topology | None = None
+    """None: of one machine alone, or of machines that are not in the catalog."""
 
 
 class EnergyFigures(Fact):

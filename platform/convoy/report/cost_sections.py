@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from convoy.report import numbers
 from convoy.report.cost import Cost, MachineCost, ServiceCost
+from convoy.report.ledger import GB
 from convoy.report.page import Block, Heading, Table, Text, Tone, Value
 from convoy.report.train_report import TrainReport
 
@@ -71,8 +72,11 @@ def _machine(machine: MachineCost) -> tuple[str, ...]:
 
 
 def _service(service: ServiceCost) -> tuple[str, ...]:
-    quantity = f"{numbers.significant(service.quantity)} {service.unit}s"
-    price = f"{service.usd_per_unit:g} a {service.unit}"
+    each = "thousand" if service.unit == "1,000 requests" else service.unit
+    quantity = (
+        f"{numbers.significant(service.quantity)} {each}s" if each != "GB" else numbers.size(service.quantity * GB)
+    )
+    price = f"{service.usd_per_unit:g} a {each}"
     return (service.what, quantity, price, usd(service.usd), "", "", "", "", _dated(service.price_date, service.source))
 
 

@@ -4,11 +4,12 @@ Node time is cut as `goodput` cuts it, and each part is paid at the price that t
 generation. Cents are shared out so that the parts are the total, whichever way they are added.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
 
-from convoy.catalog.services import ServicePrice, service_price
+from convoy.catalog.services import Service, ServicePrice, service_price, transfer_price
 from convoy.events.types import (
     AnyEvent,
     CheckpointCopied,
@@ -18,6 +19,7 @@ from convoy.events.types import (
     Rent,
     Restored,
     StepDone,
+    StoreRequests,
 )
 from convoy.report.cost import Cost, MachineCost, ServiceCost, Split
 from convoy.report.goodput import GenerationTime, times
@@ -29,7 +31,12 @@ HOURS_PER_MONTH = 730
 GB = 2**30
 """Bytes of what S3 calls one (its FAQ, "How will I be charged")."""
 
+REQUESTS = 1000
+"""Of which S3's prices are."""
+
 NOT_TOLD = "not told"
+
+_S3 = "s3://"
 
 _CENT = Decimal("0.01")
 _KINDS = ("productive", "recomputed", "stalled", "idle")
@@ -152,37 +159,103 @@ def _tokens(events: Sequence[AnyEvent], steps: int) -> int:
     return round(sum(logged) / len(logged) * steps) if logged else 0
 
 
+class _Used(NamedTuple):
+    """So much of a service, not yet in cents."""
+
+    what: str
+    quantity: Fraction
+    price: ServicePrice
+
+
 def _services(
     events: Sequence[AnyEvent], rents: Mapping[tuple[int, int], Rent]
 ) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
-    """Storage of checkpoints in buckets until the last event, at the price of the machines' region; and what of the
-    rest is not known."""
-    region = next(iter(rents.values())).region
-    price = service_price("s3_storage", region)
+    """Storage of checkpoints in buckets until the last event, requests and transfer; and what of the rest is not
+    known. A bucket whose region nobody told has the prices of the machines' region."""
+    left_out: list[str] = []
+    asked = [e for e in events if isinstance(e, StoreRequests)]
+    home = next(iter(rents.values())).region
+    regions = {e.bucket: e.region for e in asked if e.region is not None}
+    used = [
+        *_stored(events, regions, home, left_out),
+        *_requested(asked, regions, home, left_out),
+        *_transferred(asked, regions, rents, left_out),
+    ]
+    usd = cents([each.quantity * Fraction(str(each.price.usd)) for each in used])
+    return tuple(_service(each, cost) for each, cost in zip(used, usd, strict=True)), tuple(left_out)
+
+
+def _stored(events: Sequence[AnyEvent], regions: Mapping[str, str], home: str, left_out: list[str]) -> Iterator[_Used]:
     kept = {tier: n for tier, n in _byte_seconds(events).items() if n}
-    buckets = {tier: n for tier, n in kept.items() if tier.startswith("s3://")}
-    found, left_out = [], []
-    if buckets and price is None:
-        left_out.append(f"storage in S3: the catalog has no price of it in {region}")
-    elif price is not None:
-        found = [_storage(tier, n, price) for tier, n in sorted(buckets.items())]
+    buckets = {tier: n for tier, n in kept.items() if tier.startswith(_S3)}
+    for tier, n in sorted(buckets.items()):
+        region = regions.get(tier.removeprefix(_S3).partition("/")[0], home)
+        price = service_price("s3_storage", region)
+        if price is None:
+            left_out.append(f"storage in S3: the catalog has no price of it in {region}")
+        else:
+            yield _Used(f"checkpoints in {tier}", n / GB / (HOURS_PER_MONTH * 3600), price)
     if len(kept) > len(buckets):
         left_out.append("file systems, which are paid for by what is provisioned")
     if buckets:
-        left_out.append("requests to S3, what else is in the bucket, and storage after the last event")
-    return tuple(found), tuple(left_out)
+        left_out.append("what else is in the bucket, and storage after the last event")
 
 
-def _storage(tier: str, byte_seconds: Fraction, price: ServicePrice) -> ServiceCost:
-    quantity = byte_seconds / GB / (HOURS_PER_MONTH * 3600)
+def _requested(
+    asked: Sequence[StoreRequests], regions: Mapping[str, str], home: str, left_out: list[str]
+) -> Iterator[_Used]:
+    if not asked:
+        left_out.append("requests to S3, if there were any")
+        return
+    left_out.append("requests of processes that were killed, in their last minute, and of steps beside the gang")
+    for bucket in sorted({e.bucket for e in asked}):
+        region = regions.get(bucket, home)
+        counts: dict[Service, int] = {
+            "s3_puts": sum(e.puts for e in asked if e.bucket == bucket),
+            "s3_gets": sum(e.gets for e in asked if e.bucket == bucket),
+        }
+        for name, n in counts.items():
+            price = service_price(name, region)
+            if n and price is None:
+                left_out.append(f"{n:,} requests to {bucket}: the catalog has no price of them in {region}")
+            elif n and price is not None:
+                kind = "PUT, COPY, POST, LIST" if name == "s3_puts" else "GET and others"
+                yield _Used(f"requests to {bucket}: {kind}", Fraction(n, REQUESTS), price)
+
+
+def _transferred(
+    asked: Sequence[StoreRequests],
+    regions: Mapping[str, str],
+    rents: Mapping[tuple[int, int], Rent],
+    left_out: list[str],
+) -> Iterator[_Used]:
+    """Between the machines' region and the bucket's: what is sent is paid where it is sent from."""
+    moved: dict[tuple[str, str], int] = {}
+    for e in asked:
+        bucket, rent = regions.get(e.bucket), _rent(rents, e.generation, e.node)
+        if bucket is not None and rent is not None and bucket != rent.region:
+            moved[rent.region, bucket] = moved.get((rent.region, bucket), 0) + e.sent_bytes
+            moved[bucket, rent.region] = moved.get((bucket, rent.region), 0) + e.received_bytes
+    for (sender, receiver), n in sorted(moved.items()):
+        price = transfer_price(sender, receiver)
+        if n and price is None:
+            left_out.append(f"transfer from {sender} to {receiver}: the catalog has no price of it")
+        elif n and price is not None:
+            yield _Used(f"transfer from {sender} to {receiver}", Fraction(n, GB), price)
+    unknown = sorted({e.bucket for e in asked} - regions.keys())
+    if unknown:
+        left_out.append(f"transfer to and from {', '.join(unknown)}, whose region is not known")
+
+
+def _service(used: _Used, usd: Decimal) -> ServiceCost:
     return ServiceCost(
-        what=f"checkpoints in {tier}",
-        quantity=float(quantity),
-        unit=price.unit,
-        usd_per_unit=price.usd,
-        price_date=price.date,
-        source=price.source,
-        usd=cents([quantity * Fraction(str(price.usd))])[0],
+        what=used.what,
+        quantity=float(used.quantity),
+        unit=used.price.unit,
+        usd_per_unit=used.price.usd,
+        price_date=used.price.date,
+        source=used.price.source,
+        usd=usd,
     )
 
 

@@ -11,6 +11,7 @@ from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo
 from convoy.storage.checksum import as_s3_header, crc32c
 from convoy.storage.proof import prove
+from convoy.storage.requests import watch
 from convoy.storage.s3_client import client, code, outages
 from convoy.storage.s3_log import SEGMENT_SECONDS, SegmentSink
 from convoy.storage.s3_read import read_range, read_rest
@@ -32,6 +33,7 @@ class S3Store:
         self._config = config or StoreConfig()
         with self._outages(""):
             self._s3 = client(self._config, read_timeout_seconds)
+        watch(self._s3, bucket)
 
     def create(self, name: str, data: bytes) -> bool:
         with self._outages(name):

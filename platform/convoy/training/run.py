@@ -52,7 +52,7 @@ def run_rank(assignment: Assignment, began: float) -> bool:
     """
     place, kept_in = assignment.place, assignment.config.checkpoint.store
     tiers = [open_store(uri, kept_in) for uri in assignment.tiers or [assignment.job_uri]]
-    events = EventWriter(tiers[0], assignment.generation, place.node, place.rank)
+    events = EventWriter(tiers[0], assignment.generation, place.node, place.rank, requests=True)
     marker = Marker(assignment.board_path, place.local_rank)
     try:
         with beating(marker) if assignment.board_path is not None else contextlib.nullcontext():

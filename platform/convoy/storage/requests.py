@@ -1,0 +1,113 @@
+"""How many requests this process has sent to S3, and how many bytes went each way: what a bill counts.
+
+One tally for all clients of a process, as stores are opened wherever they are needed; a forked process begins anew.
+"""
+
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_PUTS = frozenset(
+    {
+        "PutObject", "CopyObject", "CreateMultipartUpload", "UploadPart", "UploadPartCopy", "CompleteMultipartUpload",
+        "ListObjectsV2", "ListMultipartUploads", "ListParts",
+    }
+)  # fmt: skip
+"""What S3's price list has as PUT, COPY, POST and LIST."""
+
+_FREE = frozenset({"DeleteObject", "DeleteObjects", "AbortMultipartUpload"})
+
+_HOST = re.compile(r"^https?://[^/]*\bs3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
+"""s3.amazonaws.com, without a region, may be that of any bucket."""
+
+
+class Requests(BaseModel):
+    """To one bucket."""
+
+    model_config = ConfigDict(frozen=True)
+
+    bucket: str
+    region: str | None = None
+    """Of the bucket; None: no reply told."""
+    puts: int = 0
+    """PUT, COPY, POST and LIST; each try counts."""
+    gets: int = 0
+    """All others that are not free."""
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+class Tally:
+    """Counts from many threads. Its lock takes 0.1 microseconds of a request that takes milliseconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, Requests] = {}
+        self._regions: dict[str, str] = {}
+
+    def add(self, more: Requests) -> None:
+        with self._lock:
+            known = self._counts.get(more.bucket, Requests(bucket=more.bucket))
+            if more.region is not None:
+                self._regions[more.bucket] = more.region
+            self._counts[more.bucket] = Requests(
+                bucket=more.bucket,
+                puts=known.puts + more.puts,
+                gets=known.gets + more.gets,
+                sent_bytes=known.sent_bytes + more.sent_bytes,
+                received_bytes=known.received_bytes + more.received_bytes,
+            )
+
+    def take(self) -> list[Requests]:
+        """What was counted since the last call, for each bucket."""
+        with self._lock:
+            found, self._counts = list(self._counts.values()), {}
+            regions = dict(self._regions)
+        counted = [each for each in found if each.puts or each.gets]
+        return [each.model_copy(update={"region": regions.get(each.bucket)}) for each in counted]
+
+
+_tallies: dict[int, Tally] = {}
+
+
+def tally() -> Tally:
+    """Of this process."""
+    pid = os.getpid()
+    found = _tallies.get(pid)
+    return found if found is not None else _tallies.setdefault(pid, Tally())
+
+
+def watch(s3: "S3Client", bucket: str) -> None:
+    """Have the client's requests counted. Each client asks one bucket."""
+
+    def sent(request: Any, event_name: str, **_: Any) -> None:
+        tally().add(_counted(bucket, event_name.rpartition(".")[2], request.headers.get("Content-Length")))
+
+    def answered(http_response: Any, parsed: Any, model: Any, **_: Any) -> None:
+        received = parsed.get("ContentLength", 0) if model.name == "GetObject" else 0
+        tally().add(Requests(bucket=bucket, region=_region(http_response), received_bytes=received))
+
+    s3.meta.events.register("before-send.s3", sent)
+    s3.meta.events.register("after-call.s3", answered)
+
+
+def _region(reply: Any) -> str | None:
+    """Of the bucket, by a header that not all replies have, or by the endpoint that served the request."""
+    told: str | None = reply.headers.get("x-amz-bucket-region")
+    host = _HOST.search(reply.url or "") if reply.status_code < 300 else None
+    return told or (host[1] if host else None)
+
+
+def _counted(bucket: str, operation: str, length: Any) -> Requests:
+    size = int(length) if operation in ("PutObject", "UploadPart") and length else 0
+    if operation in _FREE:
+        return Requests(bucket=bucket)
+    if operation in _PUTS:
+        return Requests(bucket=bucket, puts=1, sent_bytes=size)
+    return Requests(bucket=bucket, gets=1)
