@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.peers import parted
 from convoy.config.run import RunConfig
 from convoy.gang import local_node
 from convoy.gang.assignment import Script
 from convoy.launch.gang_step import GangFailedError
-from convoy.results.case import Case, Hardware, Provenance
+from convoy.results.case import Case, Hardware, Provenance, Status
 from convoy.results.files import read_cases
 
 WORKER = "convoy.bench.worker"
@@ -40,27 +41,32 @@ class Ran:
 def run_groups(
     groups: Sequence[Group], run_gang: Callable[[Group, Script], None], say: Callable[[str], None], command: str = ""
 ) -> Iterator[Ran]:
-    """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running.
+    """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running;
+    cases whose packages are not here are refused before their gang starts.
 
     command: what was asked for; the cases tell of it. Of several nodes each does this alike; cases are those of the
     node whose rank wrote them, and none on the others.
     """
     for number, group in enumerate(groups, 1):
-        say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in group.variants)}")
+        here, refused = parted(group)
+        say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in here.variants)}")
+        for spec, reason in refused:
+            say(f"{spec.name}: {reason}")
         began = time.time()
         with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
             folder, told = Path(name) / "cases", Path(name) / "group.json"
-            told.write_text(group.model_copy(update={"command": command}).model_dump_json())
+            told.write_text(here.model_copy(update={"command": command}).model_dump_json())
             script = Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS)
             failure = ""
             try:
-                run_gang(group, script)
+                run_gang(here, script)
             except GangFailedError as error:
                 failure = str(error)
                 say(f"{group.name}: {failure}")
             cases = read_cases(folder) if folder.is_dir() else []
         if failure:
-            cases = [failed_case(group, spec, failure) for spec in group.variants]
+            cases = [unmeasured_case(group, spec, "failed", failure) for spec in here.variants]
+        cases += [unmeasured_case(group, spec, "refused", reason) for spec, reason in refused]
         yield Ran(group, tuple(cases), began, time.time(), failure)
 
 
@@ -101,7 +107,7 @@ def named(group: Group) -> RunConfig:
     return group.run.model_copy(update={"model": group.run.model.model_copy(update={"name": group.name})})
 
 
-def failed_case(group: Group, spec: VariantSpec, reason: str) -> Case:
+def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str) -> Case:
     """Stands for one that has no figures."""
     config = spec.config(group.run)
     first = next(iter(reason.strip().splitlines()), "")
@@ -109,8 +115,8 @@ def failed_case(group: Group, spec: VariantSpec, reason: str) -> Case:
         suite=group.suite,
         group=group.name,
         name=spec.name,
-        baseline=None if spec.name == group.baseline else group.baseline,
-        status="failed",
+        baseline=group.baseline_of(spec),
+        status=status,
         reason=first,
         model=config.model.name,
         parameters=0,
