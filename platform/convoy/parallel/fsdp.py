@@ -10,6 +10,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
+from convoy.parallel.gloo import exchange_gradients
 from convoy.parallel.recompute import recomputed
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -31,7 +32,10 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, tr
         # The head ends forward and begins backward: freeing it between would be waste.
         reshard = name != "head" and parallel.reshard_after_forward
         fully_shard(end, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
+    sharded = fully_shard(model, mesh=mesh, mp_policy=policy)
+    if mesh.device_type == "cpu":
+        exchange_gradients(model)
+    return sharded
 
 
 def precision(train: TrainConfig) -> MixedPrecisionPolicy:
