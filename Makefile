@@ -48,7 +48,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt tools/setup_venv.sh
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt tools/setup_venv.sh
-	$(SETUP) "[dev]"
+	$(SETUP) "[dev,peers]"
 	@touch $@ $(VENV)/.runtime
 
 clean:

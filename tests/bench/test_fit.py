@@ -36,6 +36,8 @@ def test_the_state_of_a_case_is_what_a_rank_holds_of_it() -> None:
     assert held(changes={"parallel": {"strategy": "hsdp"}}, ranks=2) == once(run) // 2
     assert held(changes={"parallel": {"strategy": "ddp"}}) == once(run)
     assert held(kind="baseline") == once(run)
+    zero = {f"ZeRO-{stage}": held(kind=f"DeepSpeed ZeRO-{stage}") for stage in (1, 2, 3)}
+    assert zero == {"ZeRO-1": once(run) * 9 // 16, "ZeRO-2": once(run) * 11 // 32, "ZeRO-3": once(run) // 8}
     assert held(ranks=1) == held(ranks=1, at_once=True) == once(run)
 
 
@@ -75,6 +77,16 @@ def test_cases_without_room_beside_each_other_have_gangs_of_their_own_each_with_
     others = [spec.name for gang in cut for spec in gang.variants if spec.name != "ours"]
     assert others == [spec.name for spec in whole.variants if spec.name != "ours"]
     assert all([spec.name for spec in gang.variants].count("ours") == 1 for gang in cut)
+
+
+def test_a_case_with_a_reference_of_its_own_has_that_in_its_gang() -> None:
+    (whole,) = gangs("strategies", Ranks(2, 1))
+    of_its_own = VariantSpec(name="other", baseline="fsdp")
+    group = whole.model_copy(update={"variants": (*whole.variants, of_its_own)})
+    for gang in fitted(group, Ranks(2, 1, 2 * once(group.run))):
+        names = [spec.name for spec in gang.variants]
+        assert gang.baseline in names
+        assert all(gang.baseline_of(spec) in [*names, None] for spec in gang.variants)
 
 
 def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None:

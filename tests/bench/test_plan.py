@@ -50,11 +50,25 @@ def test_strategies_are_compared_with_ddp() -> None:
     assert [name for name, found in told.items() if found.wrap == "linear"] == ["fsdp by linear"]
 
 
+def test_the_ready_comparison_with_other_libraries_has_them_all() -> None:
+    config = resolve_bench(read_bench((configs_folder() / "bench" / "peers.yaml").read_text()), {})
+    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1))
+    assert {spec.name: group.baseline_of(spec) for spec in group.variants} == {
+        "ddp": None, "fsdp": "ddp", "fsdp, gathered once": "ddp", "fsdp by linear": "ddp", "torch DDP": "ddp",
+        "accelerate FSDP2": "fsdp", "DeepSpeed ZeRO-3": "fsdp",
+        "DeepSpeed ZeRO-1": "fsdp, gathered once", "DeepSpeed ZeRO-2": "fsdp, gathered once",
+    }  # fmt: skip
+    for spec in group.variants:  # in our own words, what a library spreads is what it is compared with
+        ours = next((each for each in group.variants if each.name == spec.baseline), spec)
+        assert spec.config(group.run).parallel == ours.config(group.run).parallel
+
+
 @pytest.mark.parametrize(
     ("tree", "told"),
     [
         ({"suites": ["throughputs"]}, "suites"),
         ({"rounds": 3}, "rounds"),
+        ({"peers": ["megatron"]}, "peers"),
         ({"measure": {"rounds": 3}}, "measure.rounds = 3"),
         ({"models": []}, "models"),
     ],

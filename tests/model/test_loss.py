@@ -44,6 +44,20 @@ def test_loss_and_gradients_equal_plain_cross_entropy_in_fp32(chunk: int) -> Non
         assert relative(mine, reference) <= 1e-6
 
 
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+def test_under_autocast_logits_are_in_its_type_and_the_loss_in_fp32(weights: torch.dtype) -> None:
+    hidden, weight, targets = case(100, 16, 53, weights)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = linear_cross_entropy_sum(hidden, weight, targets, 7)
+        logits = F.linear(hidden, weight)
+    expected = F.cross_entropy(logits.float(), targets, reduction="sum")
+    assert (ours.dtype, logits.dtype) == (torch.float32, torch.bfloat16)
+    assert relative(ours, expected) <= 1e-6
+    for mine, reference in zip(gradients(ours, hidden, weight), gradients(expected, hidden, weight), strict=True):
+        assert mine.dtype == weights
+        assert relative(mine, reference) <= 0.02
+
+
 @settings(max_examples=25, deadline=None)
 @given(tokens=st.integers(1, 40), chunk=st.integers(0, 50), every=st.integers(1, 6), scale=st.floats(-3, 3))
 def test_any_chunk_and_any_ignored_positions_give_the_float64_gradients(

@@ -90,6 +90,24 @@ def test_a_table_has_a_row_for_each_case_and_says_where_no_difference_was_seen()
     assert "MFU" not in table.headers
 
 
+def test_cases_that_are_compared_with_different_ones_say_with_which() -> None:
+    shared: dict[str, Any] = {"suite": "strategies", "group": "b"}
+    cases = [
+        a_case("ddp", 1.0, seed=1, baseline=None, **shared),
+        a_case("fsdp", 1.0, seed=2, baseline="ddp", **shared),
+        a_case("accelerate FSDP2", 1.25, seed=3, baseline="fsdp", values={"state_bytes": 4.2e6}, **shared),
+    ]
+    page = benchmark_page(cases)
+    (table,) = _below(page, "Strategies side by side", Table)
+    assert _row(table, "accelerate FSDP2")["Speedup"].startswith("0.80")
+    assert _row(table, "accelerate FSDP2")["Speedup"].endswith(", over fsdp")
+    assert _row(table, "fsdp")["Speedup"].endswith(", over ddp")
+    assert _row(table, "accelerate FSDP2")["State of a rank"] == "4.20 MB"
+    charts = {chart.title: chart for chart in _below(page, "Strategies side by side", Chart)}
+    assert set(charts) == {"Throughput", "Speedup over ddp", "Speedup over fsdp"}
+    assert list(charts["Speedup over fsdp"].series) == ["accelerate FSDP2"]
+
+
 def test_a_known_peak_gives_mfu() -> None:
     """1,048,576 tokens in 1.4 s at 7.2 GFLOP each on 32 ranks of 312 TFLOP/s: 54 %."""
     (table,) = _below(benchmark_page(strategies()), "Strategies side by side", Table)

@@ -30,6 +30,10 @@ def test_another_run_of_the_same_may_be_compared() -> None:
             "versions.torch: 2.14.0 and 2.13.0+cpu",
         ),
         (
+            {"provenance": PROVENANCE.model_copy(update={"versions": PROVENANCE.versions | {"deepspeed": "0.19.8"}})},
+            "versions.deepspeed: 0.19.8 and None",
+        ),
+        (
             {"provenance": PROVENANCE.model_copy(update={"environment": {}})},
             "environment.OMP_NUM_THREADS: None and 1",
         ),

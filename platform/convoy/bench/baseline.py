@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from convoy.bench.held import held_bytes, training_state
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -49,6 +50,10 @@ class Baseline:
             weight_decay=optimizer.weight_decay,
         )  # fmt: skip
         self._batches = data.steps_from(0)
+
+    @property
+    def held_bytes(self) -> int:
+        return held_bytes(training_state(self._model.parameters(), self._optimizer))
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)

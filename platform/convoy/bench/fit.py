@@ -4,7 +4,7 @@ All cases of a gang stay in memory while they take turns. What has no room by it
 need; what has none beside the others gets a gang of its own with the case that it is compared with.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from convoy.bench.groups import Group, Ranks, Refused, VariantSpec
 from convoy.config.errors import ConfigError
@@ -14,6 +14,9 @@ from convoy.model.counts import parameter_count
 
 STATE_BYTES = 16
 """Per parameter that trains: fp32 weight, gradient, and the two moments of AdamW."""
+
+_WHOLE_BYTES = {"DeepSpeed ZeRO-1": 8, "DeepSpeed ZeRO-2": 4}
+"""Of these, what every rank has: weights and gradients, or weights."""
 
 SHARE_OF_STATES = 0.5
 """Of a rank's memory, for the states of all cases of a gang: activations, and copies of weights, have the rest."""
@@ -27,8 +30,10 @@ def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
     if isinstance(run.model, CustomModelConfig):
         return None
     together = spec.ranks or ranks.all
-    sharing = spec.config(run).parallel.sharing(together, min(together, ranks.per_node))
-    return parameter_count(run.model) * STATE_BYTES // (1 if spec.kind == "baseline" else sharing)
+    parallel = spec.config(run).parallel
+    sharing = 1 if spec.kind == "baseline" else parallel.sharing(together, min(together, ranks.per_node))
+    whole = _WHOLE_BYTES.get(spec.kind, 0)
+    return parameter_count(run.model) * (whole * sharing + STATE_BYTES - whole) // sharing
 
 
 def fitted(group: Group, ranks: Ranks) -> list[Group]:
@@ -48,37 +53,33 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
         smallest = min(size for size in sizes.values() if size is not None)
         raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {_too_large(smallest, room)}")
     baseline = group.baseline if group.baseline not in without else left[0].name
+    left = [spec.model_copy(update={"baseline": None}) if spec.baseline in without else spec for spec in left]
     kept = group.model_copy(update={"variants": tuple(left), "baseline": baseline, "refused": refused})
     return [kept] if group.whole else list(_gangs(kept, sizes, room * SHARE_OF_STATES))
 
 
 def _gangs(group: Group, sizes: dict[str, int | None], room: float) -> Iterator[Group]:
-    """As few as have room, in the order of the cases, each with the baseline; one other at least is in each."""
-    first = [spec for spec in group.variants if spec.name == group.baseline]
-    others = [spec for spec in group.variants if spec.name != group.baseline]
-    held = sum(sizes[spec.name] or 0 for spec in first)
-    cut: list[list[VariantSpec]] = [[]]
-    for spec in others:
-        taken = held + sum(sizes[each.name] or 0 for each in [*cut[-1], spec])
-        if cut[-1] and taken > room:
-            cut.append([])
-        cut[-1].append(spec)
-    if len(cut) == 1:
+    """As few as have room, in the order of the cases, each with what its cases are compared with; at least one that is
+    compared is in each."""
+    cut: list[set[str]] = []
+    for spec in group.variants:
+        if spec.name == group.baseline or any(spec.name in names for names in cut):
+            continue
+        wanted = {spec.name} | {name for name in (group.baseline, spec.baseline) if name is not None}
+        if cut and sum(sizes.get(name) or 0 for name in cut[-1] | wanted) <= room:
+            cut[-1] |= wanted
+        else:
+            cut.append(wanted)
+    if len(cut) < 2:
         yield group
         return
-    for number, part in enumerate(cut, 1):
-        name = f"{group.name}-{number}"
-        yield group.model_copy(
-            update={
-                "name": name,
-                "variants": _in_order(group.variants, [*first, *part]),
-                "refused": group.refused if number == 1 else (),
-            }
-        )
-
-
-def _in_order(all_of: Sequence[VariantSpec], some: Sequence[VariantSpec]) -> tuple[VariantSpec, ...]:
-    return tuple(spec for spec in all_of if spec in some)
+    for number, names in enumerate(cut, 1):
+        part = {
+            "name": f"{group.name}-{number}",
+            "variants": tuple(spec for spec in group.variants if spec.name in names),
+            "refused": group.refused if number == 1 else (),
+        }
+        yield group.model_copy(update=part)
 
 
 def _too_large(size: int, room: int) -> str:

@@ -11,7 +11,10 @@ from convoy.config.run import RunConfig
 from convoy.config.sync import EnvironmentConfig, SyncConfig
 from convoy.results.values import RDMA_CLAIMED
 
-Kind = Literal["ours", "baseline"]
+PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
+"""Ways of other libraries to spread our model; `bench/peers.py` tells what each needs."""
+
+Kind = Literal["ours", "baseline"] | PeerKind
 
 
 class Ranks(NamedTuple):
@@ -30,6 +33,8 @@ class VariantSpec(Frozen):
     kind: Kind = "ours"
     changes: dict[str, Any] = {}
     """Keys of the run that differ from the group's, as a tree."""
+    baseline: str | None = None
+    """Name of the variant that this one is compared with; None: the group's."""
     ranks: int | None = Field(None, ge=1)
     """How many of the gang's ranks train together, a divisor of all; None: all."""
     values: dict[str, float] = {}
@@ -95,3 +100,7 @@ class Group(Frozen):
             alike.model_copy(update={"name": first}),
             *(alike.model_copy(update={"name": name, "values": {**alike.values, **claimed}}) for name in others),
         )
+
+    def baseline_of(self, spec: VariantSpec) -> str | None:
+        """What a case is compared with; None: it is not."""
+        return None if spec.name == self.baseline else spec.baseline or self.baseline

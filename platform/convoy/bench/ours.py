@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from convoy.bench.held import held_bytes, training_state
 from convoy.bench.profiled import MarkedClock
 from convoy.checkpoint.queue import Standing
 from convoy.config.run import RunConfig
@@ -38,6 +39,11 @@ class Ours:
     @property
     def parameters(self) -> int:
         return sum(p.numel() for p in self._trained.module.parameters())
+
+    @property
+    def held_bytes(self) -> int:
+        """Of this rank's weights and optimizer state."""
+        return held_bytes(training_state(self._trained.module.parameters(), self._trained.optimizer))
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from convoy.bench import peers
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
@@ -18,7 +19,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
             name=f"strategies-{model}",
             suite="strategies",
             baseline=REFERENCE,
-            variants=tuple(variants_of(ranks.all)),
+            variants=(*variants_of(ranks.all), *peers.variants_of(config.peers)),
             run=run,
             measure=config.measure,
         )

@@ -17,15 +17,17 @@ import torch.distributed as dist
 
 import convoy
 from convoy import script
-from convoy.bench import collectives, environments, scaling
+from convoy.bench import collectives, environments, peers, scaling
 from convoy.bench.baseline import Baseline
 from convoy.bench.groups import Group, VariantSpec
 from convoy.bench.observe import observed, observer_of
 from convoy.bench.ours import Ours
+from convoy.bench.peer import Peer
 from convoy.bench.pinning import keep_to
 from convoy.bench.rounds import Measured, Plan, host_sent_bytes, measure
 from convoy.bench.waiting import Waiting
 from convoy.bench.worlds import world_of
+from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
@@ -33,6 +35,7 @@ from convoy.gang.assignment import Place
 from convoy.parallel.mesh import build_mesh
 from convoy.results.case import Block, Case, Hardware, Provenance
 from convoy.results.files import write_case
+from convoy.results.values import STATE_BYTES
 from convoy.storage import open_store
 from convoy.training.batches import Data
 from convoy.training.measure import environment, measure_matmul
@@ -62,6 +65,7 @@ def main(group: Group, folder: Path) -> None:
     if group.measure.pin:  # before anything makes threads, which keep to it too
         os.sched_setaffinity(0, own)
     ranks = ranks_of_environment(group.run, place)
+    check_same_cases(group, ranks)
     prepared = _prepared(group.run, ranks)
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(_variant(spec, group, ranks, prepared))) for spec in group.variants]
@@ -94,18 +98,36 @@ def main(group: Group, folder: Path) -> None:
                 case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
                 seen, missing = told.get(spec.name, ({}, {}))
-                further = values | seen | beside.get(spec.name, {})
+                further = values | _state(group, variant) | seen | beside.get(spec.name, {})
                 write_case(folder, case.model_copy(update={"values": further, "not_measured": missing}))
     dist.destroy_process_group()
 
 
-def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> Ours | Baseline | Waiting:
+def check_same_cases(group: Group, ranks: Ranks) -> None:
+    """Raise ConfigError if nodes have other packages, and so other cases, than the first one has: ranks that measure
+    different things would wait for each other."""
+    own = [spec.name for spec in group.variants]
+    told: list[list[str]] = [[] for _ in range(ranks.place.world_size)]
+    dist.all_gather_object(told, own, group=ranks.control)
+    for rank, names in enumerate(told):
+        if names != told[0]:
+            apart = ", ".join(sorted({*names} ^ {*told[0]}))
+            raise ConfigError(f"{group.name}: not all nodes have the packages of {apart} (ranks 0 and {rank} differ)")
+
+
+def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> Ours | Baseline | Peer | Waiting:
     config = spec.config(group.run)
     world = world_of(ranks, spec.ranks or ranks.place.world_size, config.parallel)
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
         return Waiting(spec.name)
-    kind: type[Ours | Baseline] = Ours if spec.kind == "ours" else Baseline
-    return kind(spec.name, config, world, Data(config, str(config.root), *prepared, world))
+    data = Data(config, str(config.root), *prepared, world)
+    match spec.kind:
+        case "ours":
+            return Ours(spec.name, config, world, data)
+        case "baseline":
+            return Baseline(spec.name, config, world, data)
+        case kind:
+            return Peer(spec.name, config, world, data, peers.engine(kind, config, world))
 
 
 def further_values(
@@ -115,6 +137,11 @@ def further_values(
     if group.suite == "scaling":
         return scaling.further_values(blocks, spec, group.variants, ranks.place.world_size)
     return dict(spec.values)
+
+
+def _state(group: Group, variant: Ours | Baseline | Peer | Waiting) -> dict[str, float]:
+    """What rank 0 holds, where that is what cases differ in."""
+    return {STATE_BYTES: float(variant.held_bytes)} if group.suite == "strategies" else {}
 
 
 def _sent_bytes(ranks: Ranks) -> Callable[[], float] | None:
@@ -183,7 +210,7 @@ def _prepared(config: RunConfig, ranks: Ranks) -> Prepared:
 def _case(
     group: Group,
     spec: VariantSpec,
-    variant: Ours | Baseline | Waiting,
+    variant: Ours | Baseline | Peer | Waiting,
     found: Measured,
     ranks: Ranks,
     cores: int,
@@ -199,7 +226,7 @@ def _case(
         suite=group.suite,
         group=group.name,
         name=spec.name,
-        baseline=None if spec.name == group.baseline else group.baseline,
+        baseline=group.baseline_of(spec),
         model=config.model.name,
         parameters=variant.parameters,
         tokens_per_step=config.train.global_batch * config.data.sequence_length * jobs,
@@ -221,7 +248,7 @@ def _case(
         provenance=Provenance(
             measured=began,
             commit=_commit(),
-            versions=told.versions | {name: version(name) for name in _needed(spec)},
+            versions=told.versions | {name: version(name) for name in peers.packages(spec)},
             environment=environments.captured(ENVIRONMENT, group.environment),
             command=group.command,
         ),
@@ -230,11 +257,6 @@ def _case(
         blocks=tuple(found.blocks),
         losses=tuple(variant.losses[:10]),
     )
-
-
-def _needed(spec: VariantSpec) -> list[str]:
-    """Packages whose versions are a case's own."""
-    return ["transformers"] if spec.kind == "baseline" else []
 
 
 def _commit() -> str:

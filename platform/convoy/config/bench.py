@@ -9,6 +9,8 @@ from convoy.config.errors import ConfigError, one_line
 from convoy.config.load import Tree, mapping, merged, with_preset
 from convoy.config.sync import SyncConfig
 
+PeerName = Literal["torch", "accelerate", "deepspeed"]
+
 SuiteName = Literal["throughput", "scaling", "strategies", "utilisation", "sync"]
 
 
@@ -40,6 +42,9 @@ class BenchConfig(Frozen):
     sync: SyncConfig = SyncConfig()
     run: dict[str, Any] = {}
     """The job that all cases share, as keys of `configs/train/`: each suite changes its own part of it."""
+    peers: tuple[PeerName, ...] = ()
+    """Libraries that the strategies suite measures beside our own: torch's DDP, accelerate's FSDP2, DeepSpeed's ZeRO-1
+    to -3."""
     schedule: str | None = None
     """When the flow runs by itself, in cron's five fields; where Argo Workflows has it."""
 

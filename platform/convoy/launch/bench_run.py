@@ -10,6 +10,7 @@ from pathlib import Path
 
 from convoy.bench.environments import merged, turns
 from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.peers import parted
 from convoy.config.run import RunConfig
 from convoy.gang import local_node
 from convoy.gang.assignment import Script
@@ -41,23 +42,27 @@ class Ran:
 def run_groups(
     groups: Sequence[Group], run_gang: Callable[[Group, Script], None], say: Callable[[str], None], command: str = ""
 ) -> Iterator[Ran]:
-    """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running.
+    """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running;
+    cases whose packages are not here are refused before their gang starts.
 
     command: what was asked for; the cases tell of it. Of several nodes each does this alike; cases are those of the
     node whose rank wrote them, and none on the others.
     """
     for number, group in enumerate(groups, 1):
-        say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in group.cases)}")
-        asked = group.model_copy(update={"command": command})
+        here = parted(group)
+        say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in here.cases)}")
+        for each in here.refused:
+            say(f"{each.spec.name}: {each.reason}")
+        asked = here.model_copy(update={"command": command})
         began = time.time()
         failure = ""
         try:
-            cases = _in_turns(asked, run_gang, say) if group.compared else _run(asked, run_gang)
+            cases = _in_turns(asked, run_gang, say) if here.compared else _run(asked, run_gang)
         except GangFailedError as error:
             failure = str(error)
             say(f"{group.name}: {failure}")
-            cases = tuple(unmeasured_case(group, spec, "failed", failure) for spec in group.cases)
-        refused = (unmeasured_case(group, each.spec, "refused", each.reason) for each in group.refused)
+            cases = tuple(unmeasured_case(group, spec, "failed", failure) for spec in here.cases)
+        refused = (unmeasured_case(group, each.spec, "refused", each.reason) for each in here.refused)
         yield Ran(group, (*cases, *refused), began, time.time(), failure)
 
 
@@ -128,7 +133,7 @@ def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str
         suite=group.suite,
         group=group.name,
         name=spec.name,
-        baseline=None if spec.name == group.baseline else group.baseline,
+        baseline=group.baseline_of(spec),
         status=status,
         reason=first,
         model=config.model.name,

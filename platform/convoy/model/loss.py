@@ -19,8 +19,14 @@ def linear_cross_entropy_sum(hidden_td: Tensor, weight_vd: Tensor, targets_t: Te
     chunk_tokens: tokens whose logits exist at a time; 0 takes all of them at once.
     targets_t: class indices; positions with IGNORE add nothing to the loss and to the gradients.
     Both gradients are computed together with the loss, so nothing is recomputed and no logits are kept
-    for backward. The weight's gradient is accumulated in fp32 and returned in the weight's dtype.
+    for backward. The weight's gradient is accumulated in fp32 and returned in the weight's dtype. Under autocast the
+    logits are in its type, as those of any linear layer, and the loss is in fp32.
     """
+    device = hidden_td.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        with torch.autocast(device, enabled=False):
+            return linear_cross_entropy_sum(hidden_td.to(dtype), weight_vd.to(dtype), targets_t, chunk_tokens)
     chunk = chunk_tokens or max(1, len(targets_t))
     if torch.is_grad_enabled():
         loss: Tensor = _LinearCrossEntropySum.apply(hidden_td, weight_vd, targets_t, chunk)

@@ -10,6 +10,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
+from convoy.parallel.gloo import exchange_gradients
 from convoy.parallel.recompute import recomputed
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -21,13 +22,8 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, tr
     model: has `blocks`, a list of its repeated layers, and may have `embed` and `head`. The optimizer must be built
     from the result: one built before would hold the unsharded parameters and train nothing.
     """
-    policy = MixedPrecisionPolicy(param_dtype=DTYPES[train.param_dtype], reduce_dtype=DTYPES[train.reduce_dtype])
-    for block in _blocks(model):
-        wrapped = recomputed(block, train.activation_checkpointing)
-        if wrapped is not block:
-            _replace(model, block, wrapped)
-        if train.compile:
-            wrapped.compile(fullgraph=parallel.wrap == "block")
+    policy = precision(train)
+    for block, wrapped in prepared_blocks(model, train, fullgraph=parallel.wrap == "block"):
         if parallel.wrap == "linear":
             for part in _parts(block):
                 fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=parallel.reshard_after_forward)
@@ -36,7 +32,32 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, tr
         # The head ends forward and begins backward: freeing it between would be waste.
         reshard = name != "head" and parallel.reshard_after_forward
         fully_shard(end, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
+    sharded = fully_shard(model, mesh=mesh, mp_policy=policy)
+    if mesh.device_type == "cpu":
+        exchange_gradients(model)
+    return sharded
+
+
+def precision(train: TrainConfig) -> MixedPrecisionPolicy:
+    """Types in which FSDP2 computes and reduces; it keeps the weights in fp32."""
+    return MixedPrecisionPolicy(param_dtype=DTYPES[train.param_dtype], reduce_dtype=DTYPES[train.reduce_dtype])
+
+
+def prepared_blocks(
+    model: nn.Module, train: TrainConfig, *, fullgraph: bool = True
+) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """Apply recomputation and compilation to each block, and give it with what stands in its place then: to be sharded
+    before the next one is prepared, or not at all.
+
+    fullgraph: each block can be compiled without a break.
+    """
+    for block in _blocks(model):
+        wrapped = recomputed(block, train.activation_checkpointing)
+        if wrapped is not block:
+            _replace(model, block, wrapped)
+        if train.compile:
+            wrapped.compile(fullgraph=fullgraph)
+        yield block, wrapped
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:

@@ -14,6 +14,7 @@ KNOWN_VALUES = {
     values.COMMUNICATION_SECONDS,
     values.NETWORK_BYTES,
     values.LINK_BYTES_PER_SECOND,
+    values.STATE_BYTES,
     values.LARGEST_MODEL_PARAMETERS,
     *values.SHARES.values(),
     values.COMMUNICATION_HIDDEN,

@@ -11,7 +11,7 @@ from convoy.report.bench_sync import SUITE as SYNC
 from convoy.report.bench_utilisation_sections import utilisation
 from convoy.report.charts import BLUE, GREY
 from convoy.report.page import Block, Chart, Heading, Table, Text
-from convoy.results.values import LARGEST_MODEL_PARAMETERS
+from convoy.results.values import LARGEST_MODEL_PARAMETERS, STATE_BYTES
 from convoy.stats.interval import Interval
 
 TITLES = {
@@ -46,15 +46,17 @@ def groups(report: BenchReport) -> tuple[Block, ...]:
 
 def table(group: GroupFigures) -> Table:
     """A row for each case; columns in which nothing is known are left out."""
+    several = len({case.baseline for case in group.cases if case.baseline is not None}) > 1
     columns = [
         ("Case", [case.name for case in group.cases]),
         ("Tokens per second", [_rate(case) for case in group.cases]),
         ("Blocks", [str(case.blocks) if case.rate else "" for case in group.cases]),
-        ("Speedup", [_speedup(case) for case in group.cases]),
+        ("Speedup", [_speedup(case, several) for case in group.cases]),
         ("CPU time per token", [numbers.ratio(case.cpu_ratio) if case.cpu_ratio else "" for case in group.cases]),
         ("MFU", [_percent(case.mfu) for case in group.cases]),
         ("Of matmul rate", [_percent(case.matmul_share if case.mfu is None else None) for case in group.cases]),
         ("Memory peak", [_size(case.memory_peak_bytes) for case in group.cases]),
+        ("State of a rank", [_size(case.values.get(STATE_BYTES)) for case in group.cases]),
         ("Largest model", [_count(case.values.get(LARGEST_MODEL_PARAMETERS)) for case in group.cases]),
         ("Warm-up", [_warm_up(case) if case.rate else "" for case in group.cases]),
         ("Losses", [losses(case) for case in group.cases]),
@@ -99,11 +101,9 @@ def charts(group: GroupFigures) -> Sequence[Chart]:
     ]
     charts = [bars("Throughput", rows, "tokens per second")]
     against = [(case, case.speedup) for case in group.cases if case.speedup is not None]
-    if against:
-        over = ", ".join(dict.fromkeys(str(case.baseline) for case, _ in against))
-        charts.append(
-            ratios(f"Speedup over {over}", [_beside(case.name, found) for case, found in against], "times as fast")
-        )
+    for over in dict.fromkeys(str(case.baseline) for case, _ in against):
+        beside = [_beside(case.name, found) for case, found in against if case.baseline == over]
+        charts.append(ratios(f"Speedup over {over}", beside, "times as fast"))
     return charts
 
 
@@ -119,12 +119,13 @@ def _rate(case: CaseFigures) -> str:
     return numbers.estimate(case.tokens_per_second, numbers.rate)
 
 
-def _speedup(case: CaseFigures) -> str:
+def _speedup(case: CaseFigures, several: bool) -> str:
+    """several: cases of the table are compared with different ones."""
     if case.baseline is None:
         return "reference"
     if case.speedup is None:
         return case.not_compared
-    told = numbers.ratio(case.speedup)
+    told = f"{numbers.ratio(case.speedup)}{f', over {case.baseline}' if several else ''}"
     return f"no difference seen: {told}" if verdict(case.speedup) == "no difference" else told
 
 

@@ -9,6 +9,9 @@ from convoy.results.case import Case
 MAJOR_VERSIONS = ("python", "torch", "cuda", "nccl")
 """Software whose other version may be another speed; Convoy's own is what a history is to show."""
 
+MEASURED = ("accelerate", "deepspeed")
+"""The same of software that has cases of its own."""
+
 
 def fingerprint(case: Case) -> str:
     """16 hex digits, equal for cases of runs that may be compared: what is measured, where, and with what under it."""
@@ -26,7 +29,7 @@ def fingerprint(case: Case) -> str:
         "cores": hardware.cores,
         "pinned": hardware.pinned,
         "instance_type": hardware.instance_type,
-        "versions": {name: case.provenance.versions.get(name) for name in MAJOR_VERSIONS},
+        "versions": _versions(case),
         "environment": case.provenance.environment,
     }
     return hashlib.sha256(canonical_json(told).encode()).hexdigest()[:16]
@@ -40,10 +43,7 @@ def differences(first: Case, second: Case) -> list[str]:
         ("case", first.name, second.name),
         ("model", first.model, second.model),
         *((f"hardware.{key}", getattr(first.hardware, key), getattr(second.hardware, key)) for key in _HARDWARE),
-        *(
-            (f"versions.{name}", first.provenance.versions.get(name), second.provenance.versions.get(name))
-            for name in MAJOR_VERSIONS
-        ),
+        *_of_mapping("versions", _versions(first), _versions(second)),
         *_of_mapping("environment", first.provenance.environment, second.provenance.environment),
         *_of_mapping("config", _flat(_compared(first.config)), _flat(_compared(second.config))),
     ]
@@ -59,6 +59,11 @@ def undeclared(first: Case, second: Case) -> list[str]:
     """What differs between two cases whose gangs were to differ in variables that both declare, and in these alone."""
     allowed = ("case:", *(f"environment.{name}:" for name in {*first.varied} & {*second.varied}))
     return [line for line in differences(first, second) if not line.startswith(allowed)]
+
+
+def _versions(case: Case) -> dict[str, str | None]:
+    told = case.provenance.versions
+    return {name: told.get(name) for name in MAJOR_VERSIONS} | {name: told[name] for name in MEASURED if name in told}
 
 
 def _compared(config: Mapping[str, object]) -> dict[str, object]:

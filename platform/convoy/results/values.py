@@ -20,6 +20,9 @@ NETWORK_BYTES = "network_bytes"
 LINK_BYTES_PER_SECOND = "link_bytes_per_second"
 """Suite scaling. What a rank's link carried in a measurement of nothing else: bus bandwidth of large all-gathers."""
 
+STATE_BYTES = "state_bytes"
+"""Suite strategies. Weights and optimizer state that rank 0 holds between two steps; no gradients, no buffers."""
+
 LARGEST_MODEL_PARAMETERS = "largest_model_parameters"
 """Suite strategies. Of the largest model that fits."""
 

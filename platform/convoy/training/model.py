@@ -43,13 +43,22 @@ def build_trained(config: RunConfig, ranks: Ranks, *, filled: bool = True) -> Tr
     train = config.train
     model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed)
     fsdp = parallelize(model, ranks.mesh, config.parallel, train)
-    if isinstance(model, Transformer) and isinstance(config.model, TransformerConfig):
-        model.to_empty(device=ranks.device)
-        if filled and config.model.init_from is None:
-            initialise(model, train.seed)
-        elif filled and config.model.init_from is not None:
-            load_full_weights(model, read_hf_weights(Path(config.model.init_from), config.model))
+    materialise(model, config, ranks.device, filled=filled)
     return Trained(fsdp, build_optimizer(model, config.optimizer))
+
+
+def materialise(model: nn.Module, config: RunConfig, device: torch.device, *, filled: bool = True) -> None:
+    """Give a transformer on the meta device its weights, sharded or not; a custom model has them already.
+
+    filled: False leaves them undefined. Raises ConfigError if `model.init_from` cannot give them.
+    """
+    if not isinstance(model, Transformer) or not isinstance(config.model, TransformerConfig):
+        return
+    model.to_empty(device=device)
+    if filled and config.model.init_from is None:
+        initialise(model, config.train.seed)
+    elif filled and config.model.init_from is not None:
+        load_full_weights(model, read_hf_weights(Path(config.model.init_from), config.model))
 
 
 def model_built(config: RunConfig, model: nn.Module) -> ModelBuilt:

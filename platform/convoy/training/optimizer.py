@@ -11,14 +11,19 @@ from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW with decay on matrices only. Raises RuntimeError if the model is not sharded yet."""
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    unsharded = [name for name, p in named if not isinstance(p, DTensor)]
+    """`adamw` of a model that FSDP2 spread. Raises RuntimeError if it is not sharded yet."""
+    unsharded = [name for name, p in model.named_parameters() if p.requires_grad and not isinstance(p, DTensor)]
     if unsharded:
         raise RuntimeError(f"optimizer built before sharding: it would train nothing ({unsharded[0]} is not a DTensor)")
+    return adamw(model, config)
+
+
+def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """AdamW of whatever parameters the model has now, with decay on matrices only."""
+    trained = [p for p in model.parameters() if p.requires_grad]
     undecayed = set() if config.decay_embeddings else _embeddings(model)
-    decayed = [p for _, p in named if p.ndim >= 2 and p not in undecayed]
-    plain = [p for _, p in named if p.ndim < 2 or p in undecayed]
+    decayed = [p for p in trained if p.ndim >= 2 and p not in undecayed]
+    plain = [p for p in trained if p.ndim < 2 or p in undecayed]
     groups = [
         {"params": decayed, "weight_decay": config.weight_decay},
         {"params": plain, "weight_decay": 0.0},

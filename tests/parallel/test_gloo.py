@@ -1,0 +1,101 @@
+"""Gradients that are exchanged and added are those of gloo's reduce-scatter, and depend on the order of ranks only."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+
+from convoy.parallel.gloo import ExchangeAndAdd
+from convoy.training.ranks import lost_peer
+from tests.ranks import KILLED, on_ranks
+from tests.training.job import tiny
+from tests.training.sharded import alone, sharded_model
+
+LENGTH = 5
+
+
+def join(rank: int, world: int, path: str) -> dist.ProcessGroup:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=world)
+    group = dist.group.WORLD
+    assert group is not None
+    return group
+
+
+def gradient(rank: int, world: int, dtype: torch.dtype) -> torch.Tensor:
+    """Of sizes so different that the order in which they are added shows."""
+    generator = torch.Generator().manual_seed(rank)
+    return (torch.randn(world * LENGTH, generator=generator) * 1000.0 ** (rank % 3)).to(dtype)
+
+
+def both(rank: int, world: int, path: str, dtype: torch.dtype) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """By operation: ours and gloo's, and the input as it is afterwards."""
+    group = join(rank, world, path)
+    found = {}
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        given = gradient(rank, world, dtype)
+        ours, theirs = torch.empty(LENGTH, dtype=dtype), torch.empty(LENGTH, dtype=dtype)
+        ExchangeAndAdd()(ours, given, group, op)
+        assert torch.equal(given, gradient(rank, world, dtype))
+        dist.reduce_scatter_single(theirs, given, op=op, group=group)
+        found[str(op)] = ours, theirs
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_shards_are_added_in_the_order_of_ranks(world: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    answers = on_ranks(world, both, world, str(tmp_path / "store"), dtype)
+    gradients = [gradient(rank, world, dtype) for rank in range(world)]
+    total = gradients[0].clone()
+    for each in gradients[1:]:
+        total += each
+    for rank, found in enumerate(answers):
+        shard = slice(rank * LENGTH, (rank + 1) * LENGTH)
+        for (ours, theirs), expected in zip(found.values(), (total[shard], total[shard] / world), strict=True):
+            assert torch.equal(ours, expected)
+            if world == 2:
+                assert torch.equal(ours, theirs)
+            torch.testing.assert_close(ours, theirs, rtol=0.02, atol=1e-3 * float(total.abs().max()))
+
+
+def without_the_last(rank: int, world: int, path: str) -> bool:
+    """Whether the others are told that a rank is gone, and know the error as such."""
+    group = join(rank, world, path)
+    exchange, output = ExchangeAndAdd(), torch.empty(LENGTH)
+    exchange(output, gradient(rank, world, torch.float32), group, dist.ReduceOp.SUM)
+    if rank == world - 1:
+        os._exit(1)
+    try:
+        for _ in range(3):  # what the lost rank sent before may still be underway
+            exchange(output, gradient(rank, world, torch.float32), group, dist.ReduceOp.SUM)
+    except RuntimeError as error:
+        return lost_peer(error)
+    return False
+
+
+def test_a_lost_rank_is_an_error_on_all_others(tmp_path: Path) -> None:
+    answers = on_ranks(3, without_the_last, 3, str(tmp_path / "store"), may_die=True)
+    assert answers == [True, True, KILLED]
+
+
+@pytest.mark.parametrize(("op", "async_op"), [(dist.ReduceOp.MAX, False), (dist.ReduceOp.SUM, True)])
+def test_what_it_cannot_do_is_refused(op: Any, async_op: bool) -> None:
+    group: Any = None
+    with pytest.raises(ValueError, match="must be SUM or AVG, and waited for"):
+        ExchangeAndAdd()(torch.empty(1), torch.empty(2), group, op, async_op)
+
+
+@alone
+@pytest.mark.parametrize("wrap", ["block", "linear"])
+def test_every_sharded_part_of_a_model_on_cpus_reduces_so(wrap: str) -> None:
+    model = sharded_model(tiny(parallel={"wrap": wrap}))
+    parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    assert len(parts) >= 3
+    for part in parts:
+        for group in part._get_fsdp_state()._fsdp_param_groups:
+            assert isinstance(group._reduce_scatter_comm, ExchangeAndAdd)
