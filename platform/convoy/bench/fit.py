@@ -13,12 +13,14 @@ GIB = 2**30
 
 
 def state_bytes(spec: VariantSpec, run: RunConfig, ranks: int) -> int | None:
-    """What a variant's weights, gradients and moments take over all ranks together; None: a custom model's size is not
-    known. Activations come on top."""
+    """What a variant's weights, gradients and moments take over all ranks together, on the devices that compute;
+    None: a custom model's size is not known. Activations come on top."""
     if isinstance(run.model, CustomModelConfig):
         return None
     together = spec.ranks or ranks
     parallel = spec.config(run).parallel
+    if parallel.cpu_offload:
+        return 0
     jobs = ranks // together if spec.at_once else 1
     copies = jobs * (together if spec.kind == "baseline" else max(1, together // parallel.sharing(together, together)))
     return copies * parameter_count(run.model) * STATE_BYTES

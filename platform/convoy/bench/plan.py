@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from convoy.bench import scaling, strategies, throughput
+from convoy.bench import memory, scaling, strategies, throughput
 from convoy.bench.groups import Group, Ranks
 from convoy.config.bench import BenchConfig, SuiteName
 from convoy.config.errors import ConfigError, shown
@@ -16,6 +16,7 @@ _SUITES: dict[SuiteName, Callable[[BenchConfig, dict[str, RunConfig], Ranks], It
     "throughput": throughput.groups,
     "scaling": scaling.groups,
     "strategies": strategies.groups,
+    "memory": memory.groups,
 }
 
 

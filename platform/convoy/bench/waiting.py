@@ -10,6 +10,7 @@ class Waiting:
         self.name = name
         self.losses: list[float] = []
         self.parameters = 0
+        self.tokens_per_step = 0
 
     def step(self) -> None:
         """Others make it."""

@@ -19,7 +19,9 @@ import convoy
 from convoy import script
 from convoy.bench import scaling
 from convoy.bench.baseline import Baseline
+from convoy.bench.footprint import footprint
 from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.needs import lacking
 from convoy.bench.ours import Ours
 from convoy.bench.rounds import Measured, Plan, host_sent_bytes, measure
 from convoy.bench.waiting import Waiting
@@ -40,8 +42,8 @@ from convoy.training.ranks import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
 MATMUL_SECONDS = 0.5
 """For each type that a case computes in."""
 
-Prepared = tuple[str, str]
-"""The data's id and fingerprint."""
+Prepared = tuple[str, dict[str, str]]
+"""The data's id, and its fingerprint for each variant by name: one may cut it into other sequences."""
 
 ENVIRONMENT = (
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_DISABLE",
@@ -57,7 +59,8 @@ def main(group: Group, folder: Path) -> None:
     if group.measure.pin:  # before anything makes threads, which keep to it too
         os.sched_setaffinity(0, share(cores, place.host_rank, place.host_ranks))
     ranks = ranks_of_environment(group.run, place)
-    prepared = _prepared(group.run, ranks)
+    group, left_out = measurable(group, ranks.device)
+    prepared = _prepared(group, ranks)
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(_variant(spec, group, ranks, prepared))) for spec in group.variants]
         began, steps = datetime.now(UTC), iter(range(1, 10**9))
@@ -77,13 +80,28 @@ def main(group: Group, folder: Path) -> None:
             lambda line: print(line, flush=True) if ranks.first else None,
         )
         types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
+        footprints = {variant.name: footprint(variant, ranks.device, ranks.control) for variant in variants}
         rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
         if ranks.first:
             for spec, variant in zip(group.variants, variants, strict=True):
                 case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
-                write_case(folder, case.model_copy(update={"values": values}))
+                taken = footprints[spec.name]
+                told = {
+                    "values": values | (taken.values() if taken else {}),
+                    "memory_peak_bytes": taken.peak if taken else None,
+                    "not_measured": left_out if case.baseline is None else {},
+                }
+                write_case(folder, case.model_copy(update=told))
     dist.destroy_process_group()
+
+
+def measurable(group: Group, device: torch.device) -> tuple[Group, dict[str, str]]:
+    """The group without the variants that cannot be measured on such a device, and by their names why not."""
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    reasons = {spec.name: lacking(spec.needs, capability) for spec in group.variants}
+    kept = tuple(spec for spec in group.variants if not reasons[spec.name])
+    return group.model_copy(update={"variants": kept}), {name: why for name, why in reasons.items() if why}
 
 
 def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> Ours | Baseline | Waiting:
@@ -92,7 +110,8 @@ def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) 
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
         return Waiting(spec.name)
     kind: type[Ours | Baseline] = Ours if spec.kind == "ours" else Baseline
-    return kind(spec.name, config, world, Data(config, str(config.root), *prepared, world))
+    data_id, fingerprints = prepared
+    return kind(spec.name, config, world, Data(config, str(config.root), data_id, fingerprints[spec.name], world))
 
 
 def further_values(
@@ -156,13 +175,13 @@ def share(cores: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
     return cores[first : first + each]
 
 
-def _prepared(config: RunConfig, ranks: Ranks) -> Prepared:
+def _prepared(group: Group, ranks: Ranks) -> Prepared:
     """By rank 0, for all of them."""
-    box: list[Prepared] = []
+    told: list[Prepared] = [("", {})]
     if ranks.first:
-        manifest = prepare(config.data, open_store(str(config.root)))
-        box = [(manifest.id, fingerprint(manifest, config.data))]
-    told = box or [("", "")]
+        manifest = prepare(group.run.data, open_store(str(group.run.root)))
+        found = {spec.name: fingerprint(manifest, spec.config(group.run).data) for spec in group.variants}
+        told = [(manifest.id, found)]
     dist.broadcast_object_list(told, group=ranks.control, group_src=0)
     return told[0]
 
@@ -189,7 +208,7 @@ def _case(
         baseline=None if spec.name == group.baseline else group.baseline,
         model=config.model.name,
         parameters=variant.parameters,
-        tokens_per_step=config.train.global_batch * config.data.sequence_length * jobs,
+        tokens_per_step=variant.tokens_per_step * jobs,
         flops_per_token=flops,
         config={key: value for key, value in config.model_dump(mode="json").items() if key != "root"},
         hardware=Hardware(

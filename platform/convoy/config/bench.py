@@ -8,7 +8,7 @@ from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.load import Tree, mapping, merged, with_preset
 
-SuiteName = Literal["throughput", "scaling", "strategies"]
+SuiteName = Literal["throughput", "scaling", "strategies", "memory"]
 
 
 class MeasureConfig(Frozen):
@@ -29,7 +29,7 @@ class MeasureConfig(Frozen):
 class BenchConfig(Frozen):
     """Everything a benchmark needs to know."""
 
-    suites: tuple[SuiteName, ...] = Field(("throughput", "scaling", "strategies"), min_length=1)
+    suites: tuple[SuiteName, ...] = Field(("throughput", "scaling", "strategies", "memory"), min_length=1)
     """What is measured."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
     """Presets of `configs/models/`."""

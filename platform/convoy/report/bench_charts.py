@@ -52,17 +52,17 @@ def ratios(title: str, rows: Sequence[Row], unit: str) -> Chart:
     return _chart(title, rows, [line, _whiskers(_COLOUR), point, _words()])
 
 
-def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]]) -> Chart:
-    """For each case a bar of parts given in seconds, drawn in milliseconds."""
+def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str = "ms", times: float = 1000) -> Chart:
+    """For each case a bar of parts, drawn in `times` what they are given in: seconds in milliseconds."""
     names = list(dict.fromkeys(name for of_case in parts.values() for name in of_case))
     values = [
-        {"name": case, "part": name, "order": names.index(name), "value": 1000 * seconds}
+        {"name": case, "part": name, "order": names.index(name), "value": times * size}
         for case, of_case in parts.items()
-        for name, seconds in of_case.items()
+        for name, size in of_case.items()
     ]
     encoding = {
         "y": _names(list(parts)),
-        "x": {"field": "value", "type": "quantitative", "title": "ms", "stack": "zero", "axis": _AXIS},
+        "x": {"field": "value", "type": "quantitative", "title": unit, "stack": "zero", "axis": _AXIS},
         "color": {
             "field": "part",
             "type": "nominal",
@@ -74,7 +74,7 @@ def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]]) -> Chart:
         "tooltip": [
             {"field": "name", "title": " "},
             {"field": "part"},
-            {"field": "value", "type": "quantitative", "format": ".3~s", "title": "ms"},
+            {"field": "value", "type": "quantitative", "format": ".3~s", "title": unit},
         ],
     }
     mark = {"type": "bar", "height": {"band": 0.7}}

@@ -15,6 +15,9 @@ KNOWN_VALUES = {
     values.NETWORK_BYTES,
     values.LINK_BYTES_PER_SECOND,
     values.LARGEST_MODEL_PARAMETERS,
+    *values.MEMORY_PARTS.values(),
+    values.MEMORY_HOST_BYTES,
+    values.MEMORY_FRAGMENTATION,
 }
 """Those that other parts of the page show."""
 

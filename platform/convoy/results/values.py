@@ -19,3 +19,18 @@ LINK_BYTES_PER_SECOND = "link_bytes_per_second"
 
 LARGEST_MODEL_PARAMETERS = "largest_model_parameters"
 """Suite strategies. Of the largest model that fits."""
+
+MEMORY_PARTS = {
+    "parameters": "memory_parameters_bytes",
+    "optimizer": "memory_optimizer_bytes",
+    "gradients": "memory_gradients_bytes",
+    "step": "memory_step_bytes",
+}
+"""Every suite. What `memory_peak_bytes` is made of, by part: weights, optimizer state and gradients that a rank holds
+between steps, and what a step takes on top at its peak."""
+
+MEMORY_HOST_BYTES = "memory_host_bytes"
+"""Every suite. What a rank on a GPU holds in host memory of weights, gradients and optimizer state."""
+
+MEMORY_FRAGMENTATION = "memory_fragmentation"
+"""Every suite, on a GPU. Of what the allocator took from it for a step, the share that no tensor used at the peak."""
