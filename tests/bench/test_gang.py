@@ -31,6 +31,7 @@ def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
         VariantSpec(name="baseline", kind="baseline", changes=PLAIN),
         VariantSpec(name="micro batch 1", changes={"train": {"micro_batch": 1}}),
         VariantSpec(name="bf16", changes={"train": {"param_dtype": "bf16"}}),
+        VariantSpec(name="CPU offload", changes={"parallel": {"cpu_offload": True}}, needs="gpu"),
     )
     (found,) = ran([a_group(str(tmp_path_factory.mktemp("root")), *variants, nodes=2)], nodes=2)
     assert found.failure == ""
@@ -50,6 +51,20 @@ def test_every_case_has_its_blocks_and_its_losses(throughput: dict[str, Case]) -
     assert throughput["baseline"].parameters == throughput["ours"].parameters > 0
     assert throughput["micro batch 1"].config["train"]["micro_batch"] == 1
     assert speedup(throughput["baseline"], throughput["ours"]).n == 6
+
+
+def test_memory_is_that_of_each_case_alone(throughput: dict[str, Case]) -> None:
+    for case in throughput.values():
+        parts = [value for name, value in case.values.items() if name.startswith("memory_")]
+        assert case.memory_peak_bytes == sum(parts) > 0
+    ours, baseline = throughput["ours"].values, throughput["baseline"].values
+    assert ours["memory_parameters_bytes"] < 0.6 * baseline["memory_parameters_bytes"]
+    assert baseline["memory_parameters_bytes"] == 4 * throughput["baseline"].parameters
+
+
+def test_what_needs_a_gpu_is_left_out_and_told(throughput: dict[str, Case]) -> None:
+    assert throughput["ours"].not_measured == {"CPU offload": "there is no GPU: everything is in host memory already"}
+    assert not throughput["bf16"].not_measured
 
 
 def test_parts_make_up_a_step_and_two_ranks_send_gradients(throughput: dict[str, Case]) -> None:

@@ -1,16 +1,21 @@
 """From a configuration to groups: which cases there are, and what each changes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from convoy.bench.fit import state_bytes
 from convoy.bench.groups import Ranks
+from convoy.bench.memory import variants_of as savers
+from convoy.bench.needs import Need, lacking
 from convoy.bench.plan import ENDLESS, plan, run_of
 from convoy.bench.scaling import further_values, sizes, variants_of
 from convoy.bench.throughput import techniques
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
+from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.results.case import Block
 
@@ -22,12 +27,12 @@ def planned(config: BenchConfig, ranks: int) -> list[str]:
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
     text = (configs_folder() / "bench" / "default.yaml").read_text()
-    suites = ["throughput", "scaling", "strategies", "utilisation", "sync"]
+    suites = ["throughput", "scaling", "strategies", "memory", "utilisation", "sync"]
     assert planned(resolve_bench(read_bench(text), {}), 2) == [f"{suite}-tiny" for suite in suites]
 
 
 def test_a_gang_of_one_rank_does_not_scale() -> None:
-    assert planned(BenchConfig(), 1) == ["throughput-tiny", "utilisation-tiny"]
+    assert planned(BenchConfig(), 1) == ["throughput-tiny", "memory-tiny", "utilisation-tiny"]
 
 
 def test_each_model_has_groups_of_its_own() -> None:
@@ -99,10 +104,84 @@ def test_a_technique_differs_from_ours_in_one_key() -> None:
     specs = list(techniques(run, 1))
     assert len({spec.name for spec in specs}) == len(specs) >= 5
     for spec in specs:
-        other = spec.config(run).model_dump(mode="json")
-        sections = [name for name, keys in plain.items() if isinstance(keys, dict)]
-        changed = [f"{name}.{key}" for name in sections for key in plain[name] if plain[name][key] != other[name][key]]
-        assert len(changed) == 1, (spec.name, changed)
+        assert len(_changed(plain, spec.config(run).model_dump(mode="json"))) == (spec.needs != "fa3"), spec.name
+
+
+def _changed(plain: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    sections = [name for name, keys in plain.items() if isinstance(keys, dict)]
+    return [f"{name}.{key}" for name in sections for key in plain[name] if plain[name][key] != other[name][key]]
+
+
+def test_gradients_reduced_once_differ_in_one_key_from_as_many_passes() -> None:
+    run = RunConfig()
+    specs = {spec.name: spec.config(run).model_dump(mode="json") for spec in techniques(run, 2)}
+    assert _changed(specs["micro batch 2"], specs["micro batch 2, reduced once"]) == ["parallel.reduce_every_pass"]
+    replicated = run.model_copy(update={"parallel": ParallelConfig(strategy="ddp")})
+    assert "micro batch 2, reduced once" not in [spec.name for spec in techniques(replicated, 2)]
+
+
+def test_what_needs_a_corpus_with_ends_or_a_model_of_ours_is_left_out() -> None:
+    synthetic = RunConfig.model_validate({"data": {"corpus": {"kind": "synthetic"}}})
+    assert "padded" in [spec.name for spec in techniques(RunConfig(), 1)]
+    assert "padded" not in [spec.name for spec in techniques(synthetic, 1)]
+    custom = {"build": "a.b:c", "vocab_size": 4096, "max_sequence_length": 256}
+    own = [spec.name for spec in techniques(RunConfig.model_validate({"model": custom}), 1)]
+    assert not {"attention not fused", "FlashAttention-3"} & set(own)
+
+
+def test_each_saver_by_itself_and_all_of_them() -> None:
+    run = RunConfig.model_validate({"train": {"param_dtype": "fp32"}})
+    plain = run.model_dump(mode="json")
+    found = {spec.name: _changed(plain, spec.config(run).model_dump(mode="json")) for spec in savers(run)}
+    recompute, dtype, wrap = "train.activation_checkpointing", "train.param_dtype", "parallel.wrap"
+    assert found == {
+        "as configured": [], "selectively recomputed": [recompute], "recomputed": [recompute], "bf16": [dtype],
+        "by linear": [wrap], "loss at once": ["train.loss_chunk_tokens"], "CPU offload": ["parallel.cpu_offload"],
+        "all savers": [dtype, recompute, wrap],
+        "all savers and CPU offload": [dtype, recompute, wrap, "parallel.cpu_offload"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "left_out"),
+    [
+        ({"train": {"activation_checkpointing": "selective"}}, "by linear"),
+        ({"parallel": {"wrap": "linear"}}, "selectively recomputed"),
+    ],
+)
+def test_savers_that_cannot_be_together_are_not(keys: dict[str, Any], left_out: str) -> None:
+    run = RunConfig.model_validate(keys)
+    specs = list(savers(run))
+    assert left_out not in [spec.name for spec in specs]
+    assert all(spec.config(run) for spec in specs)
+
+
+def test_the_memory_suite_takes_half_as_many_rounds() -> None:
+    config = BenchConfig.model_validate({"suites": ["memory"], "measure": {"rounds": 20}})
+    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(1, 1))
+    assert (group.measure.rounds, group.baseline) == (10, "as configured")
+    config = BenchConfig.model_validate({"suites": ["memory"], "measure": {"rounds": 6}})
+    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(1, 1))
+    assert group.measure.rounds == 6
+
+
+def test_what_is_kept_in_host_memory_takes_none_of_the_devices() -> None:
+    run = RunConfig()
+    specs = {spec.name: spec for spec in savers(run)}
+    assert state_bytes(specs["CPU offload"], run, Ranks(2, 1)) == 0
+    assert state_bytes(specs["as configured"], run, Ranks(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("needs", "capability", "told"),
+    [
+        (None, None, ""), ("gpu", None, "no GPU"), ("gpu", (8, 0), ""), ("fa3", None, "no Hopper GPU"),
+        ("fa3", (8, 0), "no Hopper GPU"), ("fa3", (10, 0), "no Hopper GPU"), ("fa3", (9, 0), "whole process"),
+    ],
+)  # fmt: skip
+def test_what_a_machine_lacks_is_told(needs: Need | None, capability: tuple[int, int] | None, told: str) -> None:
+    found = lacking(needs, capability)
+    assert (told in found) if told else found == ""
 
 
 def test_weak_scaling_grows_with_the_ranks_and_strong_does_not() -> None:

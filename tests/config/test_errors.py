@@ -74,6 +74,13 @@ COMPLAINTS = {
     "data.respect_documents=true data.corpus.kind=synthetic": (
         "data.respect_documents = true: the synthetic corpus names no eos_id"
     ),
+    "data.packing=false data.corpus.kind=synthetic": "data.packing = false: the synthetic corpus names no eos_id",
+    "data.packing=false data.respect_documents=true": (
+        "data.respect_documents = true: without packing no sequence has more than one document"
+    ),
+    "parallel.wrap=linear train.activation_checkpointing=selective": (
+        "parallel.wrap = linear: not with train.activation_checkpointing: selective; full works"
+    ),
     "data.sequence_length=512": "data.sequence_length = 512: must be at most model.max_sequence_length, 256",
     "model.vocab_size=512": "model.vocab_size = 512: must be at least the tokenizer's vocabulary, 4096",
     # overrides that are none

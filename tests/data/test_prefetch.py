@@ -93,3 +93,13 @@ def test_the_time_waited_for_a_result_is_known() -> None:
         assert ahead.wait(DEADLINE)
         next(results)
         assert results.wait_seconds < waited
+
+
+def test_of_depth_zero_each_is_built_when_it_is_asked_for() -> None:
+    built: list[int] = []
+    with Prefetcher(lambda step: built.append(step) or step, 3, 6, depth=0) as results:  # type: ignore[func-returns-value]
+        assert next(results) == 3
+        assert built == [3]
+        assert list(results) == [4, 5]
+    with pytest.raises(StopIteration):
+        next(results)

@@ -1,5 +1,6 @@
 """Fixed-length sequences."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -143,3 +144,38 @@ def test_validation_uses_the_same_samples_once_on_any_world_size(n: int, count: 
 def test_validation_samples_are_spread_evenly() -> None:
     (ids,) = validation_samples(100, 4, rank=0, world_size=1, micro_batch=8)
     assert ids.tolist() == [0, 25, 50, 75]
+
+
+def _padded(folder: Path, stream: np.ndarray, cuts: list[int], length: int) -> TokenSequences:
+    """Shards of the stream, cut anywhere, without packing."""
+    shards = []
+    for i, part in enumerate(np.split(stream, cuts)):
+        part.astype("<u2").tofile(folder / f"{i}.bin")
+        shards.append(Shard(split="train", path=f"{i}.bin", tokens=part.size))
+    return TokenSequences(_manifest(shards), folder, "train", length, packing=False)
+
+
+@given(st.lists(st.integers(0, 25), min_size=1, max_size=8), st.integers(1, 12), st.booleans())
+@examples(100)
+def test_without_packing_each_pair_of_a_document_is_trained_once(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], length: int, ended: bool
+) -> None:
+    """sizes: of documents, without their ends; the last one may have none."""
+    documents = [[*range(100 * i + 1, 100 * i + 1 + size), EOS] for i, size in enumerate(sizes)]
+    if not ended:
+        documents[-1] = documents[-1][:-1]
+    stream = np.array([token for document in documents for token in document])
+    cuts = sorted({int(cut) for cut in np.random.default_rng(len(stream)).integers(0, len(stream) + 1, 2)})
+    sequences = _padded(tmp_path_factory.mktemp("s"), stream, cuts, length)
+    batch = sequences.batch(np.arange(sequences.n_samples))
+    counted = batch.targets_bs != IGNORED
+    found = list(zip(batch.tokens_bs[counted].tolist(), batch.targets_bs[counted].tolist(), strict=True))
+    assert found == [pair for document in documents for pair in pairwise(document)]
+    assert counted[:, 0].all()  # none is of padding alone
+    assert all((np.diff(row.astype(int)) <= 0).all() for row in counted)  # padding comes last
+    assert batch.documents_bs is None
+
+
+def test_without_packing_the_data_must_tell_where_documents_end(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no end of documents"):
+        TokenSequences(_manifest([], eos_id=None), tmp_path, "train", 8, packing=False)

@@ -88,6 +88,11 @@ def test_two_names_are_refused() -> None:
     assert refusal(lambda: named_job(None, ["job:a", "job:b"])).startswith("job = a, b: must be one name")
 
 
+def test_without_a_gpu_nothing_can_be_offloaded(tmp_path: Path) -> None:
+    offloaded = config(tmp_path, parallel={"cpu_offload": True})
+    assert refusal(lambda: preflight(offloaded, None, None)).startswith("parallel.cpu_offload = true: there is no GPU")
+
+
 def test_the_root_is_filled_in_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVOY_ROOT", str(tmp_path))
     assert on_this_host(RunConfig(), 0).root == str(tmp_path)

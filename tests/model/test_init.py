@@ -158,3 +158,9 @@ def test_a_wrong_shape_is_named_with_both_shapes() -> None:
     named = {**weights(ready(GPT2)), "head.norm.bias": torch.zeros(5)}
     with pytest.raises(ConfigError, match=r"head\.norm\.bias has shape \(5,\): must be \(32,\)"):
         load_full_weights(ready(GPT2), stream(named))
+
+
+def test_values_are_drawn_where_one_says_and_kept_where_the_model_is() -> None:
+    """A device without numbers stands for another generator: nothing is drawn on the model's own device."""
+    with pytest.raises(RuntimeError, match=r"(?i)meta"):
+        initialise(ready(GPT2, seed=3), 3, torch.device("meta"))

@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from convoy.checkpoint.plan import local_tensor
+from convoy.config.errors import ConfigError
 from convoy.parallel.fsdp import parallelize
 from convoy.parallel.mesh import build_mesh
 from tests.ranks import on_ranks
@@ -39,12 +40,64 @@ def test_an_untied_model_gathers_its_ends_apart() -> None:
 
 
 @alone
-def test_by_linear_gathers_attention_and_mlp_apart() -> None:
-    found = groups(sharded_model(tiny(model=LLAMA, parallel={"wrap": "linear"})))
-    assert {name for name, count in found.items() if count and "blocks.0" in name} == {
-        "blocks.0.attention",
-        "blocks.0.mlp",
-    }
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_by_linear_gathers_each_matrix_apart(recompute: str) -> None:
+    train = {"activation_checkpointing": recompute}
+    model = sharded_model(tiny(model=LLAMA, parallel={"wrap": "linear"}, train=train))
+    found = {name.replace("._checkpoint_wrapped_module", ""): count for name, count in groups(model).items()}
+    assert {name: count for name, count in found.items() if name.startswith("blocks.0")} == {
+        "blocks.0": 2,  # the norms
+        "blocks.0.attention.qkv": 1, "blocks.0.attention.out": 1,
+        "blocks.0.mlp.gate": 1, "blocks.0.mlp.up": 1, "blocks.0.mlp.down": 1,
+    }  # fmt: skip
+
+
+class MultiHead(nn.Module):
+    """A block that torch's own attention is a part of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Sequential(nn.Linear(8, 8)))
+
+    def forward(self, x_bsd: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.mlp(x_bsd + self.attention(x_bsd, x_bsd, x_bsd, need_weights=False)[0])
+        return result
+
+
+class Stack(nn.Module):
+    """Of blocks."""
+
+    def __init__(self, blocks: list[nn.Module]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x_bsd: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x_bsd = block(x_bsd)
+        return x_bsd
+
+
+@alone
+def test_by_linear_keeps_together_what_is_used_without_a_call() -> None:
+    config = tiny(parallel={"wrap": "linear"})
+    torch.manual_seed(0)
+    model: Any = Stack([MultiHead()])
+    x_bsd = torch.randn(2, 3, 8)
+    expected = model(x_bsd)
+
+    parallelize(model, build_mesh(config.parallel, "cpu", 1, 1), config.parallel, config.train)
+
+    assert {name: count for name, count in groups(model).items() if count} == {
+        "blocks.0.attention": 4, "blocks.0.mlp.0": 2, "blocks.0.mlp.2.0": 2,
+    }  # fmt: skip
+    assert torch.allclose(model(x_bsd), expected)
+
+
+@alone
+def test_without_a_gpu_there_is_nothing_to_offload() -> None:
+    with pytest.raises(ConfigError, match=r"parallel\.cpu_offload = true: there is no GPU"):
+        sharded_model(tiny(parallel={"cpu_offload": True}))
 
 
 @alone

@@ -83,10 +83,17 @@ def test_a_configuration_of_another_shape_is_no_error() -> None:
         assert group.cases[1].losses == "agree"
 
 
-def test_losses_of_batches_of_two_sizes_are_not_compared() -> None:
-    eight, four = {"train": {"global_batch": 8}}, {"train": {"global_batch": 4}}
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"train": {"global_batch": 8}}, {"train": {"global_batch": 4}}),
+        ({"data": {"packing": True}}, {"data": {"packing": False}}),
+        ({"data": {"respect_documents": False}}, {"data": {"respect_documents": True}}),
+    ],
+)
+def test_losses_of_other_samples_are_not_compared(one: dict[str, object], other: dict[str, object]) -> None:
     apart = (4.0, 3.9, 3.8)
-    found = _case([a_case("baseline", config=eight), a_case("ours", config=four, losses=apart)], "ours")
+    found = _case([a_case("baseline", config=one), a_case("ours", config=other, losses=apart)], "ours")
     assert found.losses == "not told"
 
 

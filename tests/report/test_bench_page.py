@@ -164,6 +164,32 @@ def test_memory_is_beside_the_baseline_s() -> None:
     assert "Memory" not in _headings(benchmark_page(strategies()[:1]))
 
 
+def test_the_memory_suite_tells_what_each_saves_and_what_that_costs() -> None:
+    shared: dict[str, Any] = {"suite": "memory", "group": "m"}
+    parts = {"memory_parameters_bytes": 4e6, "memory_optimizer_bytes": 8e6, "memory_gradients_bytes": 0.0}
+    cases = [
+        a_case("plain", 0.5, seed=1, baseline=None, memory_peak_bytes=100_000_000, **shared,
+               values={**parts, "memory_step_bytes": 88e6}),
+        a_case("recomputed", 0.625, seed=2, baseline="plain", memory_peak_bytes=60_000_000, **shared,
+               values={**parts, "memory_step_bytes": 48e6, "memory_fragmentation": 0.1}),
+        a_case("loss at once", 0.5, seed=3, baseline="plain", memory_peak_bytes=110_000_000, **shared,
+               values={**parts, "memory_step_bytes": 98e6}),
+    ]  # fmt: skip
+    page = benchmark_page(cases)
+    (chart,) = _below(page, "Memory", Chart)
+    assert chart.series == {name: (pytest.approx(peak),) for name, peak in
+                            {"plain": 100e6, "recomputed": 60e6, "loss at once": 110e6}.items()}  # fmt: skip
+    assert {v["part"] for v in chart.spec["data"]["values"]} == {"parameters", "optimizer", "step"}
+    assert sum(v["value"] for v in chart.spec["data"]["values"] if v["name"] == "recomputed") == pytest.approx(60)
+    (table,) = _below(page, "Memory", Table)
+    told = {name: _row(table, name)["Saved"] for name in chart.series}
+    assert told == {"plain": "", "recomputed": "40.0 %", "loss at once": "10.0 % more"}
+    assert _row(table, "recomputed")["Throughput"].startswith("0.8")
+    assert _row(table, "recomputed")["Fragmentation"] == "10.0 %"
+    assert "Gradients" not in table.headers
+    assert "Further figures" not in _headings(page)
+
+
 def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> None:
     page = benchmark_page(scaling())
     throughput_chart, efficiency = _below(page, "Scaling", Chart)

@@ -30,16 +30,27 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         {
             "model": LLAMA,
             "parallel": {"strategy": "ddp", "wrap": "linear"},
-            "train": {"global_batch": 7, "micro_batch": 1, "clip_norm": 0.3, "activation_checkpointing": "selective"},
+            "train": {"global_batch": 7, "micro_batch": 1, "clip_norm": 0.3, "activation_checkpointing": "full"},
         },
     ),
     "gpt by linear, all recomputed": (
         2,
         {"parallel": {"wrap": "linear"}, "train": {"activation_checkpointing": "full", "micro_batch": 2}},
     ),
-    "llama by linear, selectively recomputed": (
-        2,
-        {"model": LLAMA, "parallel": {"wrap": "linear"}, "train": {"activation_checkpointing": "selective"}},
+    "llama by linear on three, accumulating, reduced once": (
+        3,
+        {
+            "model": LLAMA,
+            "parallel": {"wrap": "linear", "reduce_every_pass": False},
+            "train": {"global_batch": 7, "micro_batch": 1, "prefetch_steps": 0},
+        },
+    ),
+    "gpt on 2 x 2, accumulating, reduced once, plain attention": (
+        4,
+        {
+            "parallel": {"strategy": "hsdp", "shard_size": 2, "reduce_every_pass": False},
+            "train": {"global_batch": 10, "micro_batch": 1, "attention": "plain"},
+        },
     ),
     "llama by block, selectively recomputed": (
         2,

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from convoy.bench.footprint import Kept
 from convoy.bench.held import held_bytes, training_state
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
@@ -35,6 +36,7 @@ class Baseline:
         """Raises ConfigError for a model that `transformers` has not."""
         self.name = name
         self.losses: list[float] = []
+        self._tokens = 0
         self._config = config
         self._world_size = ranks.place.world_size
         self._everyone = ranks.everyone
@@ -77,12 +79,25 @@ class Baseline:
         if self._world_size > 1:
             dist.all_reduce(total, group=self._everyone)
         self.losses.append(float(total) / float(weights))
+        self._tokens += round(float(weights))
 
     def _without_sync(self) -> AbstractContextManager[None]:
         return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Targets that count, of all ranks: the mean over the steps so far."""
+        return round(self._tokens / len(self.losses))
+
     def parts(self) -> Mapping[str, float]:
         return {}
+
+    def held(self) -> Kept:
+        parameters = list(self._model.parameters())
+        state = [kept for of_one in self._optimizer.state.values() for kept in of_one.values()]
+        # DistributedDataParallel keeps the buckets in which it reduces gradients: as large as these.
+        buckets = [p for p in parameters if p.requires_grad] if self._world_size > 1 else []
+        return {"parameters": parameters, "optimizer": state, "gradients": buckets}
 
     def close(self) -> None:
         self._batches.close()
@@ -102,7 +117,7 @@ def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
         model = cast(nn.Module, transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager"))
     with torch.device("cpu"):
         ours = Transformer(shape)
-    initialise(ours, config.train.seed)
+    initialise(ours, config.train.seed, device)  # the weights of `build_trained`, which draws them there
     tensors = dict(hf_tensors(shape, ours.state_dict()))
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:

@@ -25,12 +25,14 @@ GIB = 2**30
 
 
 def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
-    """What a case's weights, gradients and moments take on the rank that has most of them; None: a custom model's size
-    is not known. Activations come on top."""
+    """What a case's weights, gradients and moments take on the rank that has most of them, on the device that computes;
+    None: a custom model's size is not known. Activations come on top."""
     if isinstance(run.model, CustomModelConfig):
         return None
     together = spec.ranks or ranks.all
     parallel = spec.config(run).parallel
+    if parallel.cpu_offload:
+        return 0
     sharing = 1 if spec.kind == "baseline" else parallel.sharing(together, min(together, ranks.per_node))
     whole = _WHOLE_BYTES.get(spec.kind, 0)
     return parameter_count(run.model) * (whole * sharing + STATE_BYTES - whole) // sharing

@@ -4,6 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from convoy.bench.needs import Need
 from convoy.config.base import Frozen
 from convoy.config.bench import MeasureConfig
 from convoy.config.load import Tree, merged
@@ -39,6 +40,8 @@ class VariantSpec(Frozen):
     """How many of the gang's ranks train together, a divisor of all; None: all."""
     values: dict[str, float] = {}
     """That its case has beside what is measured, by documented names."""
+    needs: Need | None = None
+    """Where that is missing the variant is left out, and the group's baseline tells why; None: it runs anywhere."""
     at_once: bool = False
     """All ranks are at work, in as many independent trainings of `ranks` as there are; else one of them, and the other
     ranks wait."""

@@ -46,6 +46,7 @@ class Peer:
         self.losses: list[float] = []
         self.parameters = engine.parameters
         self._config = config
+        self._counted = 0
         self._ranks = ranks
         self._engine = engine
         self._batches = data.steps_from(0)
@@ -53,6 +54,11 @@ class Peer:
     @property
     def held_bytes(self) -> int:
         return held_bytes(self._engine.state())
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Targets that count, of all ranks: the mean over the steps so far."""
+        return round(self._counted / len(self.losses))
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)
@@ -70,6 +76,7 @@ class Peer:
         assert reduction is not None
         reduction.wait()
         self.losses.append(float(loss_sum) / tokens())
+        self._counted += tokens()
 
     def _tokens(self, batches: Sequence[Batch]) -> Callable[[], int]:
         """Of all ranks; asked for now, and waited for when they are needed."""
@@ -92,8 +99,10 @@ class Peer:
 
 def whole_model(config: RunConfig, ranks: Ranks) -> nn.Module:
     """Our model with the weights that it begins with, not spread; recomputed and compiled as the run asks for."""
-    model = build_model(config.model, config.train.loss_chunk_tokens, seed=config.train.seed)
-    for _ in prepared_blocks(model, config.train):
+    train = config.train
+    fused = train.attention == "fused"
+    model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
+    for _ in prepared_blocks(model, train):
         pass
     materialise(model, config, ranks.device)
     return model.to(ranks.device).train()

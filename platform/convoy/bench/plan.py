@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from convoy.bench import scaling, strategies, sync, throughput, utilisation
+from convoy.bench import memory, scaling, strategies, sync, throughput, utilisation
 from convoy.bench.fit import fitted
 from convoy.bench.groups import Group, Ranks
 from convoy.config.bench import BenchConfig, SuiteName
@@ -18,6 +18,7 @@ _SUITES: dict[SuiteName, Callable[[BenchConfig, dict[str, RunConfig], Ranks], It
     "throughput": throughput.groups,
     "scaling": scaling.groups,
     "strategies": strategies.groups,
+    "memory": memory.groups,
     "utilisation": utilisation.groups,
     "sync": sync.groups,
 }

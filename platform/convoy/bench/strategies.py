@@ -19,18 +19,22 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
             name=f"strategies-{model}",
             suite="strategies",
             baseline=REFERENCE,
-            variants=(*variants_of(ranks.all), *peers.variants_of(config.peers)),
+            variants=(
+                *variants_of(ranks.all, by_linear=run.train.activation_checkpointing != "selective"),
+                *peers.variants_of(config.peers),
+            ),
             run=run,
             measure=config.measure,
         )
 
 
-def variants_of(ranks: int) -> Iterator[VariantSpec]:
-    """ddp, then what shards: wholly, without the second gather, by parts of blocks, and within half of the ranks."""
+def variants_of(ranks: int, *, by_linear: bool = True) -> Iterator[VariantSpec]:
+    """ddp, then what shards: wholly, without the second gather, by linear layers, and within half of the ranks."""
     yield VariantSpec(name=REFERENCE, changes=_parallel(strategy="ddp"))
     yield VariantSpec(name="fsdp", changes=_parallel(strategy="fsdp"))
     yield VariantSpec(name="fsdp, gathered once", changes=_parallel(strategy="fsdp", reshard_after_forward=False))
-    yield VariantSpec(name="fsdp by linear", changes=_parallel(strategy="fsdp", wrap="linear"))
+    if by_linear:
+        yield VariantSpec(name="fsdp by linear", changes=_parallel(strategy="fsdp", wrap="linear"))
     if ranks > 2 and ranks % 2 == 0:
         half = ranks // 2
         yield VariantSpec(name=f"hsdp, {half} ranks", changes=_parallel(strategy="hsdp", shard_size=half))

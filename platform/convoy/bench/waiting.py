@@ -11,6 +11,7 @@ class Waiting:
         self.losses: list[float] = []
         self.parameters = 0
         self.held_bytes = 0
+        self.tokens_per_step = 0
 
     def step(self) -> None:
         """Others make it."""

@@ -19,7 +19,9 @@ import convoy
 from convoy import script
 from convoy.bench import collectives, environments, peers, scaling
 from convoy.bench.baseline import Baseline
+from convoy.bench.footprint import footprint
 from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.needs import lacking
 from convoy.bench.observe import observed, observer_of
 from convoy.bench.ours import Ours
 from convoy.bench.peer import Peer
@@ -45,8 +47,8 @@ from convoy.training.ranks import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
 MATMUL_SECONDS = 0.5
 """For each type that a case computes in."""
 
-Prepared = tuple[str, str]
-"""The data's id and fingerprint."""
+Prepared = tuple[str, dict[str, str]]
+"""The data's id, and its fingerprint for each variant by name: one may cut it into other sequences."""
 
 ENVIRONMENT = (
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_DISABLE",
@@ -65,8 +67,9 @@ def main(group: Group, folder: Path) -> None:
     if group.measure.pin:  # before anything makes threads, which keep to it too
         os.sched_setaffinity(0, own)
     ranks = ranks_of_environment(group.run, place)
+    group, left_out = measurable(group, ranks.device)
     check_same_cases(group, ranks)
-    prepared = _prepared(group.run, ranks)
+    prepared = _prepared(group, ranks)
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(_variant(spec, group, ranks, prepared))) for spec in group.variants]
         observer = observer_of(group, cores, own, ranks)
@@ -91,6 +94,7 @@ def main(group: Group, folder: Path) -> None:
         if observer is not None:
             keep_to(own if group.measure.pin else cores)
         types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
+        footprints = {variant.name: footprint(variant, ranks.device, ranks.control) for variant in variants}
         rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
         beside = collectives.of_cases(group, ranks)
         if ranks.first:
@@ -98,9 +102,23 @@ def main(group: Group, folder: Path) -> None:
                 case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
                 seen, missing = told.get(spec.name, ({}, {}))
+                taken = footprints[spec.name]
                 further = values | _state(group, variant) | seen | beside.get(spec.name, {})
-                write_case(folder, case.model_copy(update={"values": further, "not_measured": missing}))
+                found_out = {
+                    "values": further | (taken.values() if taken else {}),
+                    "memory_peak_bytes": taken.peak if taken else None,
+                    "not_measured": missing | (left_out if case.baseline is None else {}),
+                }
+                write_case(folder, case.model_copy(update=found_out))
     dist.destroy_process_group()
+
+
+def measurable(group: Group, device: torch.device) -> tuple[Group, dict[str, str]]:
+    """The group without the variants that cannot be measured on such a device, and by their names why not."""
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    reasons = {spec.name: lacking(spec.needs, capability) for spec in group.variants}
+    kept = tuple(spec for spec in group.variants if not reasons[spec.name])
+    return group.model_copy(update={"variants": kept}), {name: why for name, why in reasons.items() if why}
 
 
 def check_same_cases(group: Group, ranks: Ranks) -> None:
@@ -120,7 +138,8 @@ def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) 
     world = world_of(ranks, spec.ranks or ranks.place.world_size, config.parallel)
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
         return Waiting(spec.name)
-    data = Data(config, str(config.root), *prepared, world)
+    data_id, fingerprints = prepared
+    data = Data(config, str(config.root), data_id, fingerprints[spec.name], world)
     match spec.kind:
         case "ours":
             return Ours(spec.name, config, world, data)
@@ -196,13 +215,13 @@ def share(cores: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
     return cores[first : first + each]
 
 
-def _prepared(config: RunConfig, ranks: Ranks) -> Prepared:
+def _prepared(group: Group, ranks: Ranks) -> Prepared:
     """By rank 0, for all of them."""
-    box: list[Prepared] = []
+    told: list[Prepared] = [("", {})]
     if ranks.first:
-        manifest = prepare(config.data, open_store(str(config.root)))
-        box = [(manifest.id, fingerprint(manifest, config.data))]
-    told = box or [("", "")]
+        manifest = prepare(group.run.data, open_store(str(group.run.root)))
+        found = {spec.name: fingerprint(manifest, spec.config(group.run).data) for spec in group.variants}
+        told = [(manifest.id, found)]
     dist.broadcast_object_list(told, group=ranks.control, group_src=0)
     return told[0]
 
@@ -229,7 +248,7 @@ def _case(
         baseline=group.baseline_of(spec),
         model=config.model.name,
         parameters=variant.parameters,
-        tokens_per_step=config.train.global_batch * config.data.sequence_length * jobs,
+        tokens_per_step=variant.tokens_per_step * jobs,
         flops_per_token=flops,
         config={key: value for key, value in config.model_dump(mode="json").items() if key != "root"},
         hardware=Hardware(

@@ -11,7 +11,7 @@ from convoy.config.sync import SyncConfig
 
 PeerName = Literal["torch", "accelerate", "deepspeed"]
 
-SuiteName = Literal["throughput", "scaling", "strategies", "utilisation", "sync"]
+SuiteName = Literal["throughput", "scaling", "strategies", "memory", "utilisation", "sync"]
 
 
 class MeasureConfig(Frozen):

@@ -52,7 +52,7 @@ class ShardsCorpus(Frozen):
     vocab_size: int = Field(ge=2)
     """Every id is below this."""
     eos_id: int | None = Field(None, ge=0)
-    """Id that ends a document; needed for `respect_documents`."""
+    """Id that ends a document; needed for `respect_documents`, and without `packing`."""
 
 
 class SyntheticCorpus(Frozen):
@@ -114,6 +114,9 @@ class DataConfig(Frozen):
     """How text becomes ids. Not used for `shards` and `synthetic`."""
     sequence_length: int = Field(256, ge=2)
     """Tokens per training sequence."""
+    packing: bool = True
+    """Each sequence is filled with as many documents as it takes, one after the other. False: a sequence is of one
+    document, and the rest of it is padding; longer documents are cut."""
     respect_documents: bool = False
     """Attention does not look across document boundaries, and positions start again at each document."""
     validation_fraction: float = Field(0.05, gt=0, lt=1)
@@ -123,9 +126,16 @@ class DataConfig(Frozen):
 
     @model_validator(mode="after")
     def _boundaries_known(self) -> "DataConfig":
-        no_end = isinstance(self.corpus, SyntheticCorpus) or (
-            isinstance(self.corpus, ShardsCorpus) and self.corpus.eos_id is None
-        )
-        if self.respect_documents and no_end:
-            raise ValueError(f"respect_documents = true: the {self.corpus.kind} corpus names no eos_id")
+        set_keys = {"respect_documents = true": self.respect_documents, "packing = false": not self.packing}
+        for key in (key for key, is_set in set_keys.items() if is_set and not names_ends(self)):
+            raise ValueError(f"{key}: the {self.corpus.kind} corpus names no eos_id")
+        if self.respect_documents and not self.packing:
+            raise ValueError("respect_documents = true: without packing no sequence has more than one document")
         return self
+
+
+def names_ends(data: DataConfig) -> bool:
+    """Whether it is known where documents end."""
+    if isinstance(data.corpus, ShardsCorpus):
+        return data.corpus.eos_id is not None
+    return not isinstance(data.corpus, SyntheticCorpus)

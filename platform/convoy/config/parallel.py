@@ -19,7 +19,14 @@ class ParallelConfig(Frozen):
     """Free a block's full parameters after its forward (ZeRO-3); false keeps them for backward (ZeRO-2). With `ddp`
     these are copies in `train.param_dtype`, and to make them again costs 1.5 % of a step's CPU time (4 blocks)."""
     wrap: Literal["block", "linear"] = "block"
-    """What is gathered at a time: a whole decoder block, or each attention and MLP (less memory, more messages)."""
+    """What is gathered at a time: a whole decoder block, or each linear layer of it (less memory, more messages;
+    not with `train.activation_checkpointing: selective`)."""
+    reduce_every_pass: bool = True
+    """Reduce gradients after each micro batch: a rank keeps its share of them. False: once a step, and between its
+    passes a rank keeps whole gradients. Between replicas (`hsdp`, `ddp`) they are reduced once a step in any case."""
+    cpu_offload: bool = False
+    """Keep weights, gradients and optimizer state in host memory, where the update is made; each gather copies its part
+    to the GPU. Refused without a GPU, where everything is in host memory already."""
 
     def sharing(self, ranks: int, ranks_per_node: int) -> int:
         """How many of `ranks` hold one copy of weights, gradients and moments together."""

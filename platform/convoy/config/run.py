@@ -51,6 +51,12 @@ class RunConfig(Frozen):
             raise ValueError(
                 f"model.vocab_size = {self.model.vocab_size}: must be at least the tokenizer's vocabulary, {needed}"
             )
+        if self.parallel.wrap == "linear" and self.train.activation_checkpointing == "selective":
+            # torch's selective recomputation pairs the operations of backward with those of forward, one by one, and
+            # the gathers within a block are among them: in backward they are others.
+            raise ValueError("parallel.wrap = linear: not with train.activation_checkpointing: selective; full works")
+        if self.train.attention == "plain" and not isinstance(self.model, TransformerConfig):
+            raise ValueError(f"train.attention = plain: model.build = {self.model.build} has an attention of its own")
         return self
 
 

@@ -24,6 +24,8 @@ class TrainConfig(Frozen):
     """Type in which gradients are reduced over ranks."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Recompute in backward: nothing, all but every second matmul and attention, or whole blocks."""
+    attention: Literal["fused", "plain"] = "fused"
+    """`fused`: by a kernel that keeps no matrix of scores; `plain`: as the formula is written, to compare with."""
     compile: bool = False
     """`torch.compile` each block."""
     loss_chunk_tokens: int = Field(512, ge=0)
@@ -32,6 +34,9 @@ class TrainConfig(Frozen):
     """Largest global gradient norm; null does not clip."""
     max_nonfinite_steps: int = Field(5, ge=1)
     """Stop after this many steps in a row whose loss or gradient is not finite (each is skipped)."""
+    prefetch_steps: int = Field(2, ge=0)
+    """So many steps' batches are made ahead, by one thread: a batch is cut from tokens that lie in memory, and needs no
+    further workers. 0 makes each when it is needed."""
     log_every_steps: int = Field(1, ge=1)
     """Append a step event each time this many steps are done."""
     threads_per_rank: int | None = Field(None, ge=1)

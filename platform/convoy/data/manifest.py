@@ -107,6 +107,8 @@ def fingerprint(manifest: PreparedData, config: DataConfig) -> str:
         "sequence_length": config.sequence_length,
         "respect_documents": config.respect_documents,
     }
+    if not config.packing:  # named only then: data of jobs that were packed keep the fingerprint that they have
+        facts["packing"] = False
     return digest_of(facts)
 
 

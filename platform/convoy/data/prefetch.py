@@ -10,7 +10,8 @@ T = TypeVar("T")
 
 
 class Prefetcher(Generic[T]):
-    """What `build(step)` gives for each step in turn, made by one thread at most `depth` steps ahead.
+    """What `build(step)` gives for each step in turn, made by one thread at most `depth` steps ahead; of depth 0, by
+    whoever asks for it.
 
     Iterate over it; used as a context manager, it has no thread left afterwards. An exception of `build` is raised
     where its result would have come.
@@ -28,7 +29,9 @@ class Prefetcher(Generic[T]):
         self._done = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
-        self._thread.start()
+        self._unbuilt = iter(self._steps)
+        if depth:
+            self._thread.start()
 
     def __enter__(self) -> "Prefetcher[T]":
         return self
@@ -41,6 +44,10 @@ class Prefetcher(Generic[T]):
 
     def __next__(self) -> T:
         began = time.perf_counter()
+        if not self._depth:
+            result = self._build(self._next_step())
+            self.wait_seconds = time.perf_counter() - began
+            return result
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._done or self._closed)
             self.wait_seconds = time.perf_counter() - began
@@ -56,7 +63,13 @@ class Prefetcher(Generic[T]):
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join()
+        if self._depth:
+            self._thread.join()
+
+    def _next_step(self) -> int:
+        if self._closed:
+            raise StopIteration
+        return next(self._unbuilt)
 
     def _work(self) -> None:
         try:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convoy.data.manifest import PreparedData, Split
+from convoy.data.pieces import pieces
 from convoy.data.sampler import PADDING, share
 
 IGNORED = -100
@@ -21,15 +22,20 @@ class TokenBatch:
     """Model input and what it shall predict."""
 
     tokens_bs: npt.NDArray[np.int64]
-    """0 in rows of padding."""
+    """0 in rows of padding, and after the end of a document that has a sequence of its own."""
     targets_bs: npt.NDArray[np.int64]
-    """The next token; -100 in rows of padding, and where documents are respected after the end of one."""
+    """The next token; -100 in rows of padding, where documents are respected after the end of one, and beyond the end
+    of one that has a sequence of its own."""
     documents_bs: npt.NDArray[np.int32] | None
     """Which document of its sequence each token belongs to, from 0; None where documents are not respected."""
 
 
 class TokenSequences:
-    """The split's tokens in one row, cut into overlapping windows of S + 1: sequence i starts at token i * S."""
+    """The split's tokens in one row, cut into overlapping windows of S + 1: sequence i starts at token i * S.
+
+    Without packing a window is a piece of one document, of at most S + 1 tokens, and the rest of its sequence is
+    padding. All tokens are read once to find where documents end; a piece's place takes 16 bytes of memory.
+    """
 
     def __init__(
         self,
@@ -38,6 +44,7 @@ class TokenSequences:
         split: Split,
         sequence_length: int,
         respect_documents: bool = False,
+        packing: bool = True,
     ) -> None:
         """Map the shards; `folder` is what `open_data` gave. Raises OSError for a file that cannot be mapped."""
         dtype = np.dtype(manifest.dtype).newbyteorder("<")
@@ -52,14 +59,29 @@ class TokenSequences:
         self.n_samples = max(0, (manifest.tokens(split) - 1) // sequence_length)
         self._eos_id = manifest.eos_id
         self._respect_documents = respect_documents
-        if respect_documents and manifest.eos_id is None:
-            raise ValueError("respect_documents: the data has no end of documents")
+        if manifest.eos_id is None and (respect_documents or not packing):
+            raise ValueError("respect_documents, or no packing: the data has no end of documents")
+        self._pieces = None if packing else pieces(self._documents_end(), manifest.tokens(split), sequence_length)
+        if self._pieces is not None:
+            self.n_samples = len(self._pieces)
 
     def window(self, sample: int) -> npt.NDArray[np.integer]:
-        """[S + 1] The tokens of one sample. Raises IndexError outside range(n_samples)."""
+        """[S + 1] The tokens of one sample, fewer without packing. Raises IndexError outside range(n_samples)."""
         if not 0 <= sample < self.n_samples:
             raise IndexError(f"sample {sample}: must be in range({self.n_samples})")
-        first, count = sample * self.sequence_length, self.sequence_length + 1
+        if self._pieces is None:
+            return self._row(sample * self.sequence_length, self.sequence_length + 1)
+        first, count = self._pieces[sample].tolist()
+        return self._row(first, count)
+
+    def _documents_end(self) -> npt.NDArray[np.int64]:
+        """Places of the tokens that do."""
+        befores = [int(end) - shard.size for end, shard in zip(self._ends, self._shards, strict=True)]
+        found = [before + np.flatnonzero(s == self._eos_id) for before, s in zip(befores, self._shards, strict=True)]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+    def _row(self, first: int, count: int) -> npt.NDArray[np.integer]:
+        """[count] Of all tokens, those from `first` on."""
         i = int(np.searchsorted(self._ends, first, side="right"))
         parts = []
         while count:
@@ -73,9 +95,11 @@ class TokenSequences:
     def batch(self, samples: npt.NDArray[np.int64]) -> TokenBatch:
         """The sequences of sample ids [b]; -1 gives a row of padding."""
         windows = np.zeros((samples.size, self.sequence_length + 1), dtype=np.int64)
+        lengths = np.zeros(samples.size, dtype=np.int64)
         for row, sample in enumerate(samples.tolist()):
             if sample != PADDING:
-                windows[row] = self.window(sample)
+                window = self.window(sample)
+                windows[row, : window.size], lengths[row] = window, window.size
         tokens_bs, targets_bs = windows[:, :-1].copy(), windows[:, 1:].copy()
         documents_bs = None
         if self._respect_documents:
@@ -83,7 +107,7 @@ class TokenSequences:
             # An end belongs to the document it ends: count the ends before each token.
             documents_bs = (np.cumsum(ends_bs, axis=1) - ends_bs).astype(np.int32)
             targets_bs[ends_bs] = IGNORED
-        targets_bs[samples == PADDING] = IGNORED
+        targets_bs[np.arange(1, self.sequence_length + 1) >= lengths[:, np.newaxis]] = IGNORED
         return TokenBatch(tokens_bs, targets_bs, documents_bs)
 
 

@@ -74,6 +74,8 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
     if config.cluster.backend == "kubernetes" and importlib.util.find_spec("kubernetes") is None:
         raise ConfigError("cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'")
     if config.cluster.backend == "local":
+        if config.parallel.cpu_offload and not local_gpus():
+            raise ConfigError("parallel.cpu_offload = true: there is no GPU: everything is in host memory already")
         check_interpreter()
         check_inputs(config)
     if not _sees_root(config):

@@ -94,7 +94,7 @@ def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
     """Raise ConfigError if the state of a local run, all of whose ranks share this host, does not fit its memory."""
     if isinstance(config.model, CustomModelConfig):
         return
-    replicas = 0 if gpus else _replicas(config)
+    replicas = 0 if gpus and not config.parallel.cpu_offload else _replicas(config)
     needed = _up(parameter_count(config.model) * (SLOTS * STATE_BYTES + replicas * CPU_STATE_BYTES))
     if needed > host_mib:
         times = "" if replicas == 1 else f"{replicas} times "

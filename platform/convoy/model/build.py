@@ -21,6 +21,8 @@ def build_model(
     loss_chunk_tokens: int = 0,
     device: torch.device | str = "meta",
     seed: int = 0,
+    *,
+    fused_attention: bool = True,
 ) -> "Transformer | CustomModel":
     """The model of `config`, not yet sharded.
 
@@ -31,7 +33,7 @@ def build_model(
     if isinstance(config, CustomModelConfig):
         return CustomModel(config, _build_custom(config, seed), loss_chunk_tokens)
     with torch.device(device):
-        return Transformer(config, loss_chunk_tokens)
+        return Transformer(config, loss_chunk_tokens, fused_attention=fused_attention)
 
 
 class CustomModel(nn.Module):

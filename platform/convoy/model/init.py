@@ -29,15 +29,17 @@ def parameter_names(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 @torch.no_grad()
-def initialise(model: Transformer, seed: int) -> None:
+def initialise(model: Transformer, seed: int, drawn_on: torch.device | None = None) -> None:
     """Fill every parameter: weights normal with init_std, norms 1, biases 0.
 
     Projections into the residual stream have the deviation init_std / sqrt(2 n_layers).
-    Values are equal for every world size and sharding; CPU and GPU generators differ.
+    Values are equal for every world size and sharding. CPU and GPU generators differ: drawn_on says whose, wherever the
+    parameters are kept; None: the device that computes with them.
     Source: GPT-2 (Radford et al. 2019), section 2.3.
     """
     for name, parameter in parameter_names(model):
-        _keep_own_part(parameter, _initial_values(name, parameter, model.config, seed))
+        device = drawn_on or _computing(parameter)
+        _keep_own_part(parameter, _initial_values(name, parameter, model.config, seed, device))
 
 
 @torch.no_grad()
@@ -64,8 +66,12 @@ def _plain(name: str) -> str:
     return name
 
 
-def _initial_values(name: str, parameter: Tensor, config: TransformerConfig, seed: int) -> Tensor:
-    device = parameter.to_local().device if isinstance(parameter, DTensor) else parameter.device
+def _computing(parameter: Tensor) -> torch.device:
+    """Of a mesh, its devices: shards of parameters may be kept in host memory."""
+    return torch.device(parameter.device_mesh.device_type) if isinstance(parameter, DTensor) else parameter.device
+
+
+def _initial_values(name: str, parameter: Tensor, config: TransformerConfig, seed: int, device: torch.device) -> Tensor:
     full = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
     if name.endswith(".bias"):
         return full.zero_()
@@ -86,6 +92,6 @@ def _keep_own_part(parameter: Tensor, full: Tensor) -> None:
         parameter.copy_(full)
         return
     local = parameter.to_local()
-    full = full.to(device=local.device, dtype=local.dtype)
+    full = full.to(device=_computing(parameter), dtype=local.dtype)
     part = distribute_tensor(full, parameter.device_mesh, parameter.placements, src_data_rank=None)
     local.copy_(part.to_local())

@@ -10,11 +10,13 @@ inputs to bf16 cannot blur them.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from convoy.config.model import TransformerConfig
 from convoy.model.loss import linear_cross_entropy_sum
@@ -27,13 +29,16 @@ class Transformer(nn.Module):
     `fully_shard([model.embed, model.head])`, in this order, or the root.
     """
 
-    def __init__(self, config: TransformerConfig, loss_chunk_tokens: int = 0) -> None:
-        """loss_chunk_tokens: tokens whose logits exist at a time in the loss; 0 takes all of a batch at once."""
+    def __init__(self, config: TransformerConfig, loss_chunk_tokens: int = 0, *, fused_attention: bool = True) -> None:
+        """loss_chunk_tokens: tokens whose logits exist at a time in the loss; 0 takes all of a batch at once.
+
+        fused_attention: False computes attention as the formula is written, with a matrix of scores.
+        """
         super().__init__()
         self.config = config
         self.loss_chunk_tokens = loss_chunk_tokens
         self.embed = Embed(config)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.blocks = nn.ModuleList(Block(config, fused_attention) for _ in range(config.n_layers))
         self.head = Head(config)
         self._tie()
 
@@ -89,9 +94,9 @@ class Embed(nn.Module):
 class Block(nn.Module):
     """Pre-norm attention and MLP, each added to the residual stream."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, fused_attention: bool = True) -> None:
         super().__init__()
-        self.attention = Attention(config)
+        self.attention = Attention(config, fused_attention)
         self.mlp: GeluMLP | SwiGLU = SwiGLU(config) if config.mlp == "swiglu" else GeluMLP(config)
 
     def forward(self, hidden_bsd: Tensor, positions: Tensor, mask_b1ss: Tensor | None) -> Tensor:
@@ -103,8 +108,9 @@ class Block(nn.Module):
 class Attention(nn.Module):
     """Norm and causal multi-head or grouped-query attention; rows of `qkv` are all queries, keys, values."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, fused: bool = True) -> None:
         super().__init__()
+        self.fused = fused
         self.heads, self.kv_heads, self.head_width = config.n_heads, config.kv_heads, config.head_width
         self.rope_theta = config.rope_theta if config.positions == "rotary" else None
         self.norm = make_norm(config)
@@ -119,14 +125,15 @@ class Attention(nn.Module):
         if self.rope_theta is not None:
             query_key_bsnk = rotate(query_key_bsnk, positions, self.rope_theta)
         query_bshk, key_bsgk = query_key_bsnk.split((self.heads, self.kv_heads), dim=2)
-        mixed_bhsk = F.scaled_dot_product_attention(
-            query_bshk.transpose(1, 2),
-            key_bsgk.transpose(1, 2),
-            value_bsgk.transpose(1, 2),
-            attn_mask=mask_b1ss,
-            is_causal=mask_b1ss is None,
-            enable_gqa=self.kv_heads != self.heads,
-        )
+        with nullcontext() if self.fused else sdpa_kernel(SDPBackend.MATH):
+            mixed_bhsk = F.scaled_dot_product_attention(
+                query_bshk.transpose(1, 2),
+                key_bsgk.transpose(1, 2),
+                value_bsgk.transpose(1, 2),
+                attn_mask=mask_b1ss,
+                is_causal=mask_b1ss is None,
+                enable_gqa=self.kv_heads != self.heads,
+            )
         result: Tensor = self.dropout(self.out(mixed_bhsk.transpose(1, 2).flatten(2)))
         return result
 

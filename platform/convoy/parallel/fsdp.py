@@ -1,13 +1,15 @@
-"""FSDP2: every parameter sharded over the mesh, gathered block by block."""
+"""FSDP2: every parameter sharded over the mesh, gathered block by block, or linear layer by linear layer."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
+from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.parallel.gloo import exchange_gradients
@@ -20,22 +22,37 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, tr
     """Apply recomputation, compilation and sharding, in this order, to a model on the meta device or on the host.
 
     model: has `blocks`, a list of its repeated layers, and may have `embed` and `head`. The optimizer must be built
-    from the result: one built before would hold the unsharded parameters and train nothing.
+    from the result: one built before would hold the unsharded parameters and train nothing. Raises ConfigError where
+    there is no GPU from which to offload.
     """
     policy = precision(train)
+    shard = partial(fully_shard, mesh=mesh, mp_policy=policy, offload_policy=_offload(parallel, mesh))
+    reshard = parallel.reshard_after_forward
     for block, wrapped in prepared_blocks(model, train, fullgraph=parallel.wrap == "block"):
         if parallel.wrap == "linear":
-            for part in _parts(block):
-                fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=parallel.reshard_after_forward)
-        fully_shard(wrapped, mesh=mesh, mp_policy=policy, reshard_after_forward=parallel.reshard_after_forward)
+            for layer in dict.fromkeys(_linear_layers(block)):
+                shard(layer, reshard_after_forward=reshard)
+        shard(wrapped, reshard_after_forward=reshard)
     for name, end in _untied_ends(model).items():
         # The head ends forward and begins backward: freeing it between would be waste.
-        reshard = name != "head" and parallel.reshard_after_forward
-        fully_shard(end, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-    sharded = fully_shard(model, mesh=mesh, mp_policy=policy)
+        shard(end, reshard_after_forward=name != "head" and reshard)
+    sharded = shard(model)
     if mesh.device_type == "cpu":
         exchange_gradients(model)
     return sharded
+
+
+def kept_on(device: torch.device, parallel: ParallelConfig) -> torch.device:
+    """Where shards of weights, gradients and optimizer state are, of ranks that compute on `device`."""
+    return torch.device("cpu") if parallel.cpu_offload else device
+
+
+def _offload(parallel: ParallelConfig, mesh: DeviceMesh) -> OffloadPolicy:
+    if not parallel.cpu_offload:
+        return OffloadPolicy()
+    if mesh.device_type == "cpu":
+        raise ConfigError("parallel.cpu_offload = true: there is no GPU: everything is in host memory already")
+    return CPUOffloadPolicy()
 
 
 def precision(train: TrainConfig) -> MixedPrecisionPolicy:
@@ -82,9 +99,14 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
                 setattr(parent, name, new)
 
 
-def _parts(block: nn.Module) -> list[nn.Module]:
-    """Children of a block that are worth a gather of their own."""
-    return [child for child in block.children() if any(p.ndim >= 2 for p in child.parameters())]
+def _linear_layers(block: nn.Module) -> Iterator[nn.Module]:
+    """The outermost modules within a block that hold a matrix of their own. What such a module has within goes with it:
+    nn.MultiheadAttention uses the weights of its projection without calling it. The block gathers the rest: norms."""
+    for child in block.children():
+        if any(p.ndim >= 2 for p in child.parameters(recurse=False)):
+            yield child
+        else:
+            yield from _linear_layers(child)
 
 
 def _untied_ends(model: nn.Module) -> dict[str, nn.Module]:

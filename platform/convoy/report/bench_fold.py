@@ -33,6 +33,10 @@ LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 1e-2}
 8 bits, TF32 11, and ten steps of an optimizer add up what they round."""
 
 
+_SAMPLES = (("train", "global_batch"), ("data", "packing"), ("data", "respect_documents"))
+"""What decides which tokens a step is made of."""
+
+
 def fold_cases(
     cases: Sequence[Case],
     earlier: Mapping[str, Sequence[tuple[datetime, float]]] | None = None,
@@ -143,7 +147,7 @@ def compared(of: Callable[[Case, Case], Interval], case: Case, base: Case) -> tu
 
 
 def _losses(case: Case, base: Case) -> tuple[Losses, float | None]:
-    if _setting(case, "train", "global_batch") != _setting(base, "train", "global_batch"):
+    if any(_setting(case, *keys) != _setting(base, *keys) for keys in _SAMPLES):
         return "not told", None  # each saw other data
     tolerance = max(_tolerance(case), _tolerance(base))
     try:

@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from convoy.report import numbers
 from convoy.report.bench_charts import Row, bars, stacked_bars
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures
-from convoy.report.page import Block, Heading, Table, Text
+from convoy.report.page import Block, Chart, Heading, Table, Text
+from convoy.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
 from convoy.stats.interval import Interval
+
+MEMORY = "memory"
+"""The suite."""
 
 
 def step_parts(report: BenchReport) -> tuple[Block, ...]:
@@ -21,15 +25,63 @@ def step_parts(report: BenchReport) -> tuple[Block, ...]:
 
 
 def memory(report: BenchReport) -> tuple[Block, ...]:
-    """A bar for each measured case whose peak was measured for it alone, where there are several."""
-    charts: list[Block] = []
+    """A bar for each measured case whose peak was measured for it alone, where there are several, and what the memory
+    suite's cases save."""
+    blocks: list[Block] = []
     for group in report.groups:
         peaks = [(case, case.memory_peak_bytes) for case in group.cases if case.rate and case.memory_peak_bytes]
         if len(peaks) > 1:
-            rows = [Row(case.name, _exact(peak / 1e9), _peak(case, peak)) for case, peak in peaks]
-            charts.append(bars(_title("Memory peak", group), rows, "GB"))
-    note = "Of the rank that took most: of the GPU where there is one, else resident."
-    return (Heading("Memory"), Text(note, quiet=True), *charts) if charts else ()
+            blocks.append(_peaks(group, peaks))
+            if group.suite == MEMORY:
+                blocks.append(_saved([case for case, _ in peaks]))
+    note = (
+        "Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host. "
+        "Parameters, optimizer state and the buckets of gradients are held between steps; the step is what comes on "
+        "top: activations, gradients, gathered parameters, buffers."
+    )
+    return (Heading("Memory"), Text(note, quiet=True), *blocks) if blocks else ()
+
+
+def _peaks(group: GroupFigures, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
+    """By part, where all cases tell of them."""
+    title = _title("Memory peak", group)
+    parts = {case.name: _memory_parts(case) for case, _ in peaks}
+    if all(parts.values()):
+        return stacked_bars(title, parts, "MB", 1e-6)
+    rows = [Row(case.name, _exact(peak / 1e9), _peak(case, peak)) for case, peak in peaks]
+    return bars(title, rows, "GB")
+
+
+def _memory_parts(case: CaseFigures) -> dict[str, float]:
+    return {part: case.values[name] for part, name in MEMORY_PARTS.items() if case.values.get(name)}
+
+
+def _saved(cases: Sequence[CaseFigures]) -> Table:
+    """What each takes and saves, and what that costs; columns in which nothing is known are left out."""
+    columns = [
+        ("Case", [case.name for case in cases]),
+        ("Memory peak", [numbers.size(case.memory_peak_bytes or 0) for case in cases]),
+        ("Saved", ["" if case.memory_ratio is None else _less(case.memory_ratio) for case in cases]),
+        ("Throughput", [numbers.ratio(case.speedup) if case.speedup else "reference" for case in cases]),
+        *((part.capitalize(), [_size(case.values.get(name)) for case in cases]) for part, name in MEMORY_PARTS.items()),
+        ("Beside the GPU", [_size(case.values.get(MEMORY_HOST_BYTES)) for case in cases]),
+        ("Fragmentation", [_percent(case.values.get(MEMORY_FRAGMENTATION)) for case in cases]),
+    ]
+    told = [(header, cells) for header, cells in columns if any(cells)]
+    return Table(tuple(header for header, _ in told), tuple(zip(*(cells for _, cells in told), strict=True)))
+
+
+def _less(ratio: float) -> str:
+    """Of the baseline's peak."""
+    return numbers.percent(1 - ratio) if ratio <= 1 else f"{numbers.percent(ratio - 1)} more"
+
+
+def _size(n_bytes: float | None) -> str:
+    return numbers.size(n_bytes) if n_bytes else ""
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else numbers.percent(share)
 
 
 def _parts(cases: Sequence[CaseFigures]) -> Table:

@@ -89,7 +89,7 @@ class Case(Fact):
     model: str
     parameters: int = Field(ge=0)
     tokens_per_step: int = Field(ge=0)
-    """Of all ranks together, and of all jobs."""
+    """Targets that count, of all ranks together, and of all jobs; where steps have unequally many, their mean."""
     flops_per_token: float | None = None
     """Forward and backward without recomputation; None: not known."""
     config: dict[str, Any]
@@ -102,7 +102,8 @@ class Case(Fact):
     """Warm-up ended because the steps' times no longer drifted; False: because it had gone on for long enough."""
     blocks: tuple[Block, ...] = ()
     memory_peak_bytes: int | None = None
-    """Of the rank that took most: of the GPU where there is one, else resident; None: not measured for it alone."""
+    """Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host; None:
+    not measured for it alone."""
     losses: tuple[float, ...] = ()
     """Of the first steps, the same data for all cases of a group: they show that the same thing was computed."""
     varied: tuple[str, ...] = ()

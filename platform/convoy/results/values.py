@@ -64,3 +64,17 @@ POWER_WATTS = "power_watts"
 
 ENERGY_JOULES_PER_STEP = "energy_joules_per_step"
 """Suite utilisation. Of all GPUs of the gang together."""
+MEMORY_PARTS = {
+    "parameters": "memory_parameters_bytes",
+    "optimizer": "memory_optimizer_bytes",
+    "gradients": "memory_gradients_bytes",
+    "step": "memory_step_bytes",
+}
+"""Every suite. What `memory_peak_bytes` is made of, by part: weights, optimizer state and gradients that a rank holds
+between steps, and what a step takes on top at its peak."""
+
+MEMORY_HOST_BYTES = "memory_host_bytes"
+"""Every suite. What a rank on a GPU holds in host memory of weights, gradients and optimizer state."""
+
+MEMORY_FRAGMENTATION = "memory_fragmentation"
+"""Every suite, on a GPU. Of what the allocator took from it for a step, the share that no tensor used at the peak."""

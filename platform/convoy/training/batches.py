@@ -40,8 +40,8 @@ class Data:
         self._validation = self._sequences("validation")
 
     def steps_from(self, first_step: int) -> Prefetcher[Sequence[Batch]]:
-        """This rank's micro batches of every step from `first_step` on, made ahead by a thread."""
-        return Prefetcher(self._step, first_step, self._config.train.steps)
+        """This rank's micro batches of every step from `first_step` on, made ahead as `train.prefetch_steps` says."""
+        return Prefetcher(self._step, first_step, self._config.train.steps, self._config.train.prefetch_steps)
 
     def validation(self) -> list[Batch]:
         """This rank's part of the held-out sequences, the same each time; equally many batches on all ranks."""
@@ -72,6 +72,7 @@ class Data:
             "train" if split == "train" else "validation",
             data.sequence_length,
             data.respect_documents,
+            data.packing,
         )
 
     def _step(self, step: int) -> Sequence[Batch]:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from convoy.checkpoint.format import Progress
@@ -158,7 +158,11 @@ def log_step(t: Training, result: StepResult, lr: float) -> None:
     due = step % t.config.train.log_every_steps == 0 or step == last or result.skipped
     if not (t.first and due):
         return
-    seconds = t.clock.read()
+    t.events.append(step_event(result, step, lr, t.clock.read()))
+
+
+def step_event(result: StepResult, step: int, lr: float, seconds: Mapping[str, float]) -> StepDone:
+    """What a step did. seconds: by phase."""
     done = StepDone(
         step=step,
         loss=result.loss,
@@ -168,7 +172,7 @@ def log_step(t: Training, result: StepResult, lr: float) -> None:
         seconds=sum(seconds.values()),
         skipped=result.skipped,
     )
-    t.events.append(done.model_copy(update={f"{phase}_seconds": value for phase, value in seconds.items()}))
+    return done.model_copy(update={f"{phase}_seconds": value for phase, value in seconds.items()})
 
 
 def own_log_is_due(step: int, logged: int, begun: int) -> bool:

@@ -17,7 +17,7 @@ from convoy.model.counts import flops_per_token
 from convoy.model.hf import read_hf_weights
 from convoy.model.init import initialise, load_full_weights
 from convoy.model.transformer import Transformer
-from convoy.parallel.fsdp import parallelize
+from convoy.parallel.fsdp import kept_on, parallelize
 from convoy.training.optimizer import build_optimizer
 from convoy.training.ranks import Ranks
 
@@ -41,9 +41,10 @@ def build_trained(config: RunConfig, ranks: Ranks, *, filled: bool = True) -> Tr
     `model.init_from` or `model.build` cannot give the model.
     """
     train = config.train
-    model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed)
+    fused = train.attention == "fused"
+    model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
     fsdp = parallelize(model, ranks.mesh, config.parallel, train)
-    materialise(model, config, ranks.device, filled=filled)
+    materialise(model, config, kept_on(ranks.device, config.parallel), filled=filled)
     return Trained(fsdp, build_optimizer(model, config.optimizer))
 
 

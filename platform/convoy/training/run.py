@@ -138,6 +138,7 @@ def _training(
         clock,
         clip_norm=config.train.clip_norm,
         seed=config.train.seed,
+        reduce_every_pass=config.parallel.reduce_every_pass,
     )
     return Training(
         config=config,

@@ -63,8 +63,9 @@ class Stepper:
         clip_norm: float | None,
         seed: int,
         everyone: dist.ProcessGroup | None = None,
+        reduce_every_pass: bool = True,
     ) -> None:
-        """everyone: the ranks that train together; None: the default group."""
+        """everyone: the ranks that train together; None: the default group. reduce_every_pass: see ParallelConfig."""
         self._model = model
         self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
         self._optimizer = optimizer
@@ -73,6 +74,7 @@ class Stepper:
         self._clip_norm = clip_norm
         self._seed = seed
         self._everyone = everyone
+        self._reduce_every_pass = reduce_every_pass
         self._world_size = dist.get_world_size(everyone)
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
@@ -83,7 +85,7 @@ class Stepper:
         self._exchange.begin(sum(b.weight for b in batches), vote, standing)
         loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
         for i, batch in enumerate(batches):
-            self._sync_replicas(last=i == len(batches) - 1)
+            self._reduces(last=i == len(batches) - 1)
             seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device)
             batch_loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
             loss_sum += batch_loss.detach()
@@ -106,9 +108,12 @@ class Stepper:
         self._clock.mark("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.standing, agreed.save)
 
-    def _sync_replicas(self, *, last: bool) -> None:
-        """With replicas (HSDP), gradients cross between them once per step, not once per micro batch."""
-        self._model.set_requires_all_reduce(last)
+    def _reduces(self, *, last: bool) -> None:
+        """Between replicas (HSDP) gradients cross once per step; within a sharding group, as configured."""
+        if self._reduce_every_pass:
+            self._model.set_requires_all_reduce(last)
+        else:
+            self._model.set_requires_gradient_sync(last)
         self._model.set_is_last_backward(last)
 
     def _grad_norm(self) -> float:
