@@ -26,7 +26,7 @@ ENOUGH_ROUNDS = 20
 @click.command()
 @click.option("--output-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the results.")
 @click.option("--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="As YAML.")
-@click.option("--suite", "suites", multiple=True, help="throughput, scaling or strategies; may be given again.")
+@click.option("--suite", "suites", multiple=True, help="As in suites of a config; may be given again.")
 @click.option("--model", "models", multiple=True, help="A preset of configs/models/; may be given again.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Processes that stand for nodes, on this host.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Sequences of a step over all ranks.")

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.system
 FLOW = REPOSITORY / "flows" / "benchmark_flow.py"
 QUICK = (
     "measure.rounds=6 measure.block_seconds=0.02 measure.block_steps=1 measure.warm_up_most=16 "
-    "run.data.sequence_length=32 run.data.corpus.kind=synthetic run.train.global_batch=4 run.train.micro_batch=2"
+    "run.data.sequence_length=32 run.data.corpus.kind=synthetic run.train.global_batch=4 run.train.micro_batch=2 "
+    "predict.least_mb_per_writer=1 recovery.drills=[node-kill]"
 )
 
 
@@ -65,7 +66,9 @@ def test_every_case_was_measured_and_computed_the_same(benchmark: Benchmark) -> 
 
 def test_gangs_on_one_host_run_one_after_the_other(benchmark: Benchmark) -> None:
     times = sorted(benchmark.times, key=lambda each: each["began"])
-    assert [each["name"] for each in times] == ["throughput-tiny", "scaling-tiny", "strategies-tiny"]
+    assert [each["name"] for each in times] == [
+        "throughput-tiny", "scaling-tiny", "strategies-tiny", "checkpoint-tiny", "recovery",
+    ]  # fmt: skip
     assert all(before["ended"] <= after["began"] for before, after in itertools.pairwise(times))
     assert all(each["failure"] == "" for each in times)
 
@@ -76,7 +79,18 @@ def test_the_card_has_every_section_and_the_run_s_own_numbers(
     _open(browser, benchmark.card, "light")
     WebDriverWait(browser, 30).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, ".vega-embed svg")) >= 4)
     text = _text(browser)
-    for part in ("Throughput", "Scaling", "Strategies", "Step time", "Cost", "History", "Provenance"):
+    for part in (
+        "Throughput",
+        "Scaling",
+        "Strategies",
+        "Step time",
+        "Saves",
+        "Recovery",
+        "campaign",
+        "Cost",
+        "History",
+        "Provenance",
+    ):
         assert part.casefold() in text.casefold(), part
     measured = tokens_per_second(benchmark.cases["throughput/ours"])
     assert measured is not None

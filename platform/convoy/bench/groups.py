@@ -6,10 +6,11 @@ from pydantic import Field
 
 from convoy.config.base import Frozen
 from convoy.config.bench import MeasureConfig
+from convoy.config.bench_recovery import PredictConfig, RecoveryConfig
 from convoy.config.load import Tree, merged
 from convoy.config.run import RunConfig
 
-Kind = Literal["ours", "baseline"]
+Kind = Literal["ours", "baseline", "saving"]
 
 
 class Ranks(NamedTuple):
@@ -52,5 +53,9 @@ class Group(Frozen):
     run: RunConfig
     """What they share; `cluster` says how large the gang is."""
     measure: MeasureConfig
+    predict: PredictConfig | None = None
+    """Of the checkpoint suite."""
+    recovery: RecoveryConfig | None = None
+    """Of the suite of that name, whose variants are drills."""
     command: str = ""
     """What was asked for, such as the command line."""

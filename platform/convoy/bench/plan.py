@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from convoy.bench import scaling, strategies, throughput
+from convoy.bench import checkpoints, recovery, scaling, strategies, throughput
 from convoy.bench.groups import Group, Ranks
 from convoy.config.bench import BenchConfig, SuiteName
 from convoy.config.errors import ConfigError, shown
@@ -16,6 +16,8 @@ _SUITES: dict[SuiteName, Callable[[BenchConfig, dict[str, RunConfig], Ranks], It
     "throughput": throughput.groups,
     "scaling": scaling.groups,
     "strategies": strategies.groups,
+    "checkpoint": checkpoints.groups,
+    "recovery": recovery.groups,
 }
 
 
@@ -30,5 +32,9 @@ def run_of(config: BenchConfig, model: str) -> RunConfig:
 
 
 def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:
-    """All gangs, one after the other. runs: of each model, as `run_of` gives them. ranks: of each gang."""
-    return [group for suite in config.suites for group in _SUITES[suite](config, runs, ranks)]
+    """All gangs, one after the other. runs: of each model, as `run_of` gives them. ranks: of each gang.
+
+    Drills come last: they need one host, and the other nodes of a flow have no gang to wait for in the meantime.
+    """
+    suites = sorted(config.suites, key=lambda suite: suite == recovery.SUITE)
+    return [group for suite in suites for group in _SUITES[suite](config, runs, ranks)]

@@ -19,9 +19,10 @@ import convoy
 from convoy import script
 from convoy.bench import scaling
 from convoy.bench.baseline import Baseline
-from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.groups import Group, Kind, VariantSpec
 from convoy.bench.ours import Ours
 from convoy.bench.rounds import Measured, Plan, host_sent_bytes, measure
+from convoy.bench.saving import Saving, before_block, measured_at_rest
 from convoy.bench.waiting import Waiting
 from convoy.bench.worlds import world_of
 from convoy.config.run import RunConfig
@@ -75,13 +76,18 @@ def main(group: Group, folder: Path) -> None:
             lambda: script.progress(next(steps)),
             _sent_bytes(ranks),
             lambda line: print(line, flush=True) if ranks.first else None,
+            before_block(variants),
         )
+        saves = measured_at_rest(variants, group.predict, lambda: script.progress(next(steps)))
         types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
         rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
         if ranks.first:
             for spec, variant in zip(group.variants, variants, strict=True):
                 case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
+                if (saved := saves.get(spec.name)) is not None:
+                    values |= saved.values
+                    case = case.model_copy(update={"samples": saved.samples})
                 write_case(folder, case.model_copy(update={"values": values}))
     dist.destroy_process_group()
 
@@ -91,8 +97,8 @@ def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) 
     world = world_of(ranks, spec.ranks or ranks.place.world_size, config.parallel)
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
         return Waiting(spec.name)
-    kind: type[Ours | Baseline] = Ours if spec.kind == "ours" else Baseline
-    return kind(spec.name, config, world, Data(config, str(config.root), *prepared, world))
+    kinds: dict[Kind, type[Ours | Baseline]] = {"ours": Ours, "baseline": Baseline, "saving": Saving}
+    return kinds[spec.kind](spec.name, config, world, Data(config, str(config.root), *prepared, world))
 
 
 def further_values(
@@ -207,7 +213,7 @@ def _case(
         ),
         provenance=Provenance(
             measured=began,
-            commit=_commit(),
+            commit=commit_of_sources(),
             versions=told.versions | {name: version(name) for name in _needed(spec)},
             environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
             command=group.command,
@@ -224,7 +230,7 @@ def _needed(spec: VariantSpec) -> list[str]:
     return ["transformers"] if spec.kind == "baseline" else []
 
 
-def _commit() -> str:
+def commit_of_sources() -> str:
     """Of the sources that run, `+changes` where the package has any; empty where they are in no checkout."""
     here = Path(convoy.__file__).parent
 

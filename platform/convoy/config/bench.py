@@ -5,10 +5,11 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from convoy.config.base import Frozen
+from convoy.config.bench_recovery import PredictConfig, RecoveryConfig
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.load import Tree, mapping, merged, with_preset
 
-SuiteName = Literal["throughput", "scaling", "strategies"]
+SuiteName = Literal["throughput", "scaling", "strategies", "checkpoint", "recovery"]
 
 
 class MeasureConfig(Frozen):
@@ -38,6 +39,10 @@ class BenchConfig(Frozen):
     measure: MeasureConfig = MeasureConfig()
     run: dict[str, Any] = {}
     """The job that all cases share, as keys of `configs/train/`: each suite changes its own part of it."""
+    predict: PredictConfig = PredictConfig()
+    """The job whose saves and loads the checkpoint suite predicts."""
+    recovery: RecoveryConfig = RecoveryConfig()
+    """What the recovery suite does, and the campaign that is simulated with what it shows."""
     schedule: str | None = None
     """When the flow runs by itself, in cron's five fields; where Argo Workflows has it."""
 

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.recovery import SUITE as RECOVERY
 from convoy.config.run import RunConfig
 from convoy.gang import local_node
 from convoy.gang.assignment import Script
+from convoy.launch.bench_drills import run_drills
 from convoy.launch.gang_step import GangFailedError
 from convoy.results.case import Case, Hardware, Provenance
 from convoy.results.files import read_cases
@@ -38,12 +40,17 @@ class Ran:
 
 
 def run_groups(
-    groups: Sequence[Group], run_gang: Callable[[Group, Script], None], say: Callable[[str], None], command: str = ""
+    groups: Sequence[Group],
+    run_gang: Callable[[Group, Script], None],
+    say: Callable[[str], None],
+    command: str = "",
+    drills: bool = True,
 ) -> Iterator[Ran]:
     """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running.
 
     command: what was asked for; the cases tell of it. Of several nodes each does this alike; cases are those of the
-    node whose rank wrote them, and none on the others.
+    node whose rank wrote them, and none on the others. drills: this node runs them, which need one host only; of
+    several nodes one does, and the others go on to wait for it in the next gang.
     """
     for number, group in enumerate(groups, 1):
         say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in group.variants)}")
@@ -54,13 +61,17 @@ def run_groups(
             script = Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS)
             failure = ""
             try:
-                run_gang(group, script)
+                if group.suite != RECOVERY:
+                    run_gang(group, script)
+                elif drills:
+                    run_drills(group, script, say)
             except GangFailedError as error:
                 failure = str(error)
                 say(f"{group.name}: {failure}")
             cases = read_cases(folder) if folder.is_dir() else []
         if failure:
-            cases = [failed_case(group, spec, failure) for spec in group.variants]
+            ended = {case.name: case for case in cases if group.suite == RECOVERY}  # drills are, one by one
+            cases = [ended.get(spec.name) or failed_case(group, spec, failure) for spec in group.variants]
         yield Ran(group, tuple(cases), began, time.time(), failure)
 
 

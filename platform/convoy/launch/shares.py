@@ -53,6 +53,8 @@ def check_fits(shares: list[Share]) -> None:
     """Raise ConfigError for a group whose cases need more memory than its gang has."""
     for share in shares:
         for group in share.groups:
+            if group.recovery is not None:  # drills train a small model of their own
+                continue
             ranks = world(group.run, local_gpus()).size
             check_memory(group, ranks, _memory_bytes(group, ranks))
 
@@ -60,7 +62,10 @@ def check_fits(shares: list[Share]) -> None:
 def described(share: Share) -> Iterator[str]:
     """What would run, a line for each gang."""
     for group in share.groups:
-        yield f"{group.name}: {world(group.run, local_gpus())} ranks: {', '.join(spec.name for spec in group.variants)}"
+        ranks = f"{world(group.run, local_gpus())} ranks"
+        if group.recovery is not None:
+            ranks = f"gangs of {group.recovery.nodes} nodes on one host"
+        yield f"{group.name}: {ranks}: {', '.join(spec.name for spec in group.variants)}"
 
 
 def _memory_bytes(group: Group, ranks: int) -> int | None:

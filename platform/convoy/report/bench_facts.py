@@ -15,6 +15,8 @@ KNOWN_VALUES = {
     values.NETWORK_BYTES,
     values.LINK_BYTES_PER_SECOND,
     values.LARGEST_MODEL_PARAMETERS,
+    *values.OF_CHECKPOINTS,
+    *values.OF_RECOVERY,
 }
 """Those that other parts of the page show."""
 

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from convoy.catalog.observed import PriceList
+from convoy.report.bench_campaign import campaign
+from convoy.report.bench_checkpoints import checkpoints
 from convoy.report.bench_cost import costs
 from convoy.report.bench_history import history
+from convoy.report.bench_recovery import drills
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.report.bench_scaling import scaling
 from convoy.results.case import Case, Provenance
@@ -43,10 +46,14 @@ def fold_cases(
     """
     ordered = sorted(cases, key=lambda case: case.key)
     groups = _groups(ordered)
+    saves, faults = checkpoints(ordered), drills(ordered)
     return BenchReport(
         groups=groups,
         scaling=scaling(ordered),
         costs=costs(groups, prices),
+        checkpoints=saves,
+        recovery=faults,
+        campaign=campaign(ordered, saves, faults, prices),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 from convoy.catalog.observed import PriceList
 from convoy.report import (
+    bench_checkpoint_sections,
     bench_cost_sections,
     bench_facts,
     bench_groups,
     bench_headline,
     bench_history_sections,
     bench_parts,
+    bench_recovery_sections,
     bench_scaling_sections,
 )
 from convoy.report.bench_fold import fold_cases
@@ -48,6 +50,9 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             *bench_scaling_sections.scaling(report),
             *bench_parts.step_parts(report),
             *bench_parts.memory(report),
+            *bench_checkpoint_sections.checkpoints(report),
+            *bench_recovery_sections.recovery(report),
+            *bench_recovery_sections.campaign(report),
             *bench_cost_sections.costs(report),
             *bench_history_sections.history(report),
             *bench_facts.not_run(report),

@@ -7,6 +7,9 @@ Durations are in seconds, sizes in bytes, rates in tokens per second of the whol
 from datetime import date, datetime
 from typing import Literal
 
+from convoy.report.bench_campaign import CampaignFigures
+from convoy.report.bench_checkpoints import CheckpointFigures
+from convoy.report.bench_recovery import DrillFigures
 from convoy.report.train_report import Fact
 from convoy.results.case import Hardware, Provenance, Status
 from convoy.results.values import INDEPENDENT
@@ -156,6 +159,10 @@ class BenchReport(Fact):
     groups: tuple[GroupFigures, ...]
     scaling: tuple[ScalingPoint, ...]
     costs: tuple[CostFigures, ...]
+    checkpoints: tuple[CheckpointFigures, ...] = ()
+    recovery: tuple[DrillFigures, ...] = ()
+    campaign: CampaignFigures | None = None
+    """None: no recovery suite was run."""
     history: tuple[HistoryFigures, ...] | None
     """None: nobody asked for it."""
     provenance: tuple[Provenance, ...]

@@ -85,7 +85,7 @@ class Case(Fact):
     """Name of the case of the group that this one is compared with; None: it is that case."""
     status: Status = "measured"
     reason: str = ""
-    """Why it was refused or failed, in one line."""
+    """Why it was refused or failed, or what went wrong in it, in one line."""
     model: str
     parameters: int = Field(ge=0)
     tokens_per_step: int = Field(ge=0)
@@ -107,6 +107,8 @@ class Case(Fact):
     """Of the first steps, the same data for all cases of a group: they show that the same thing was computed."""
     values: dict[str, float] = {}
     """Further figures of the suite, by documented names."""
+    samples: dict[str, tuple[float, ...]] = {}
+    """Independent measurements of other things than steps, such as saves, by documented names."""
     not_measured: dict[str, str] = {}
     """What this machine cannot show, and why."""
 

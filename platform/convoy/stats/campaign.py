@@ -38,11 +38,9 @@ class Assumed(BaseModel):
 
     @property
     def interval(self) -> float:
-        """Seconds of work between two saves: Daly's best, by how often work is lost; never so few that a save begins
-        before the one before it is durable."""
-        lost_work = 1 - self.announced_share
-        every = best_interval(self.stall_seconds, self.mtbf_seconds / lost_work) if lost_work else self.seconds
-        return max(min(every, self.seconds), self.durable_seconds - self.stall_seconds)
+        """Seconds of work between two saves: Daly's best, as if no interruption were announced, for nobody relies on
+        that; never so few that a save begins before the one before it is durable."""
+        return max(best_interval(self.stall_seconds, self.mtbf_seconds), self.durable_seconds - self.stall_seconds)
 
 
 class Course(BaseModel):
