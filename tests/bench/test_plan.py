@@ -27,8 +27,13 @@ def planned(config: BenchConfig, ranks: int) -> list[str]:
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
     text = (configs_folder() / "bench" / "default.yaml").read_text()
-    suites = ["throughput", "scaling", "strategies", "memory", "utilisation", "sync"]
-    assert planned(resolve_bench(read_bench(text), {}), 2) == [f"{suite}-tiny" for suite in suites]
+    suites = ["throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint"]
+    names = [*(f"{suite}-tiny" for suite in suites), "recovery"]
+    assert planned(resolve_bench(read_bench(text), {}), 2) == names
+
+
+def test_drills_come_last() -> None:
+    assert planned(BenchConfig(suites=("recovery", "throughput")), 2) == ["throughput-tiny", "recovery"]
 
 
 def test_a_gang_of_one_rank_does_not_scale() -> None:

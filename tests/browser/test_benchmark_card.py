@@ -23,7 +23,8 @@ pytestmark = pytest.mark.system
 FLOW = REPOSITORY / "flows" / "benchmark_flow.py"
 QUICK = (
     "measure.rounds=6 measure.block_seconds=0.02 measure.block_steps=1 measure.warm_up_most=16 "
-    "run.data.sequence_length=32 run.data.corpus.kind=synthetic run.train.global_batch=4 run.train.micro_batch=2"
+    "run.data.sequence_length=32 run.data.corpus.kind=synthetic run.train.global_batch=4 run.train.micro_batch=2 "
+    "predict.least_mb_per_writer=1 recovery.drills=[node-kill]"
 )
 
 
@@ -65,8 +66,8 @@ def test_every_case_was_measured_and_computed_the_same(benchmark: Benchmark) -> 
 
 def test_gangs_on_one_host_run_one_after_the_other(benchmark: Benchmark) -> None:
     times = sorted(benchmark.times, key=lambda each: each["began"])
-    suites = ("throughput", "scaling", "strategies", "utilisation", "sync")
-    assert [each["name"] for each in times] == [f"{suite}-tiny" for suite in suites]
+    suites = ("throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint")
+    assert [each["name"] for each in times] == [*(f"{suite}-tiny" for suite in suites), "recovery"]
     assert all(before["ended"] <= after["began"] for before, after in itertools.pairwise(times))
     assert all(each["failure"] == "" for each in times)
 
@@ -78,8 +79,8 @@ def test_the_card_has_every_section_and_the_run_s_own_numbers(
     WebDriverWait(browser, 30).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, ".vega-embed svg")) >= 4)
     text = _text(browser)
     for part in (
-        "Throughput", "Scaling", "Strategies", "Utilisation", "Gradient synchronisation", "Step time", "Cost",
-        "History", "Provenance",
+        "Throughput", "Scaling", "Strategies", "Memory", "Utilisation", "Gradient synchronisation", "Step time",
+        "Saves", "Recovery", "campaign", "Cost", "History", "Provenance",
     ):  # fmt: skip
         assert part.casefold() in text.casefold(), part
     measured = tokens_per_second(benchmark.cases["throughput/ours"])

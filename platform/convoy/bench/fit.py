@@ -41,7 +41,7 @@ def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
 def fitted(group: Group, ranks: Ranks) -> list[Group]:
     """The group as gangs that have room on their ranks. Raises ConfigError where none of its cases has."""
     room = ranks.memory_bytes
-    if room is None:
+    if room is None or group.recovery is not None:  # drills train a small model of their own
         return [group]
     sizes = {spec.name: state_bytes(spec, group.run, ranks) for spec in group.variants}
     refused = tuple(

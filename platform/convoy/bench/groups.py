@@ -7,6 +7,7 @@ from pydantic import Field
 from convoy.bench.needs import Need
 from convoy.config.base import Frozen
 from convoy.config.bench import MeasureConfig
+from convoy.config.bench_recovery import PredictConfig, RecoveryConfig
 from convoy.config.load import Tree, merged
 from convoy.config.run import RunConfig
 from convoy.config.sync import EnvironmentConfig, SyncConfig
@@ -15,7 +16,7 @@ from convoy.results.values import RDMA_CLAIMED
 PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
 """Ways of other libraries to spread our model; `bench/peers.py` tells what each needs."""
 
-Kind = Literal["ours", "baseline"] | PeerKind
+Kind = Literal["ours", "baseline", "saving"] | PeerKind
 
 
 class Ranks(NamedTuple):
@@ -83,6 +84,10 @@ class Group(Frozen):
     run: RunConfig
     """What they share; `cluster` says how large the gang is."""
     measure: MeasureConfig
+    predict: PredictConfig | None = None
+    """Of the checkpoint suite."""
+    recovery: RecoveryConfig | None = None
+    """Of the suite of that name, whose variants are drills."""
     command: str = ""
     """What was asked for, such as the command line."""
     environment: EnvironmentConfig | None = None

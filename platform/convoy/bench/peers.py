@@ -59,7 +59,7 @@ def parted(group: Group) -> Group:
 
 def packages(spec: VariantSpec) -> list[str]:
     """That a case needs beside our own, and whose versions are a part of it."""
-    if spec.kind == "ours":
+    if spec.kind == "ours" or spec.kind == "saving":
         return []
     if spec.kind == "baseline":
         return ["transformers"]

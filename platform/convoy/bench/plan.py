@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from convoy.bench import memory, scaling, strategies, sync, throughput, utilisation
+from convoy.bench import checkpoints, memory, recovery, scaling, strategies, sync, throughput, utilisation
 from convoy.bench.fit import fitted
 from convoy.bench.groups import Group, Ranks
 from convoy.config.bench import BenchConfig, SuiteName
@@ -21,6 +21,8 @@ _SUITES: dict[SuiteName, Callable[[BenchConfig, dict[str, RunConfig], Ranks], It
     "memory": memory.groups,
     "utilisation": utilisation.groups,
     "sync": sync.groups,
+    "checkpoint": checkpoints.groups,
+    "recovery": recovery.groups,
 }
 
 
@@ -49,7 +51,9 @@ def keys_under_run() -> Iterator[None]:
 def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:
     """All gangs, one after the other. runs: of each model, as `run_of` gives them. ranks: of each gang.
 
+    Drills come last: they need one host, and the other nodes of a flow have no gang to wait for in the meantime.
     Raises ConfigError for a model no case of which has room.
     """
-    groups = (group for suite in config.suites for group in _SUITES[suite](config, runs, ranks))
+    suites = sorted(config.suites, key=lambda suite: suite == recovery.SUITE)
+    groups = (group for suite in suites for group in _SUITES[suite](config, runs, ranks))
     return [gang for group in groups for gang in fitted(group, ranks)]

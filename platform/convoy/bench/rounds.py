@@ -89,12 +89,14 @@ def measure(
     sent_bytes: Callable[[], float] | None = None,
     tell: Callable[[str], None] = lambda _: None,
     watch: Watch | None = None,
+    before_block: Callable[[Variant], None] = lambda _: None,
 ) -> dict[str, Measured]:
     """Warm each variant up, then let them take turns.
 
     control: gloo, over all ranks. passed: called after each step of warm-up and each block, on each rank: it goes on.
     sent_bytes: what has been sent so far, as this rank is to tell it: 0 where another one of its host does; None: not
-    measured. tell: is told in a line how far it is. watch: sees every turn, and the blocks that count.
+    measured. tell: is told in a line how far it is. watch: sees every turn, and the blocks that count. before_block:
+    called with the variant whose turn comes, on each rank, before what is timed.
     """
     count = sent_bytes or _nothing
     found = {variant.name: Measured() for variant in variants}
@@ -109,6 +111,7 @@ def measure(
             n = steps[variant.name]
             if watch is not None:
                 watch.turn(variant.name)
+            before_block(variant)
             block = _together(_block(variant, n, device, control, count, watch), number, n, variant.parts(), control)
             sent = None if sent_bytes is None else block.network_bytes
             found[variant.name].blocks.append(block.model_copy(update={"network_bytes": sent}))

@@ -27,6 +27,7 @@ from convoy.bench.ours import Ours
 from convoy.bench.peer import Peer
 from convoy.bench.pinning import keep_to
 from convoy.bench.rounds import Measured, Plan, host_sent_bytes, measure
+from convoy.bench.saving import Saving, before_block, measured_at_rest
 from convoy.bench.waiting import Waiting
 from convoy.bench.worlds import world_of
 from convoy.config.errors import ConfigError
@@ -89,10 +90,12 @@ def main(group: Group, folder: Path) -> None:
             _sent_bytes(ranks),
             lambda line: print(line, flush=True) if ranks.first else None,
             observer,
+            before_block(variants),
         )
         told = {} if observer is None else observed(observer, variants, found, ranks, len(cores))
         if observer is not None:
             keep_to(own if group.measure.pin else cores)
+        saves = measured_at_rest(variants, group.predict, lambda: script.progress(next(steps)))
         types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
         footprints = {variant.name: footprint(variant, ranks.device, ranks.control) for variant in variants}
         rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
@@ -102,10 +105,11 @@ def main(group: Group, folder: Path) -> None:
                 case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
                 seen, missing = told.get(spec.name, ({}, {}))
-                taken = footprints[spec.name]
+                taken, saved = footprints[spec.name], saves.get(spec.name)
                 further = values | _state(group, variant) | seen | beside.get(spec.name, {})
                 found_out = {
-                    "values": further | (taken.values() if taken else {}),
+                    "values": further | (taken.values() if taken else {}) | (saved.values if saved else {}),
+                    "samples": saved.samples if saved else {},
                     "memory_peak_bytes": taken.peak if taken else None,
                     "not_measured": missing | (left_out if case.baseline is None else {}),
                 }
@@ -143,6 +147,8 @@ def _variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) 
     match spec.kind:
         case "ours":
             return Ours(spec.name, config, world, data)
+        case "saving":
+            return Saving(spec.name, config, world, data)
         case "baseline":
             return Baseline(spec.name, config, world, data)
         case kind:
@@ -266,7 +272,7 @@ def _case(
         ),
         provenance=Provenance(
             measured=began,
-            commit=_commit(),
+            commit=commit_of_sources(),
             versions=told.versions | {name: version(name) for name in peers.packages(spec)},
             environment=environments.captured(ENVIRONMENT, group.environment),
             command=group.command,
@@ -278,7 +284,7 @@ def _case(
     )
 
 
-def _commit() -> str:
+def commit_of_sources() -> str:
     """Of the sources that run, `+changes` where the package has any; empty where they are in no checkout."""
     here = Path(convoy.__file__).parent
 

@@ -230,6 +230,12 @@ class Checkpoints:
         with _errors():
             return lineage(self._history())
 
+    @property
+    def waited_seconds(self) -> float:
+        """For which the optimizer's steps on this rank have waited for copies of the state, in all. Of a GPU it is what
+        the host has waited."""
+        return self._engine.waited_seconds
+
     def verify(self, step: int) -> int:
         """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged.
 

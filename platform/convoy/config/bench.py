@@ -5,13 +5,14 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationError
 
 from convoy.config.base import Frozen
+from convoy.config.bench_recovery import PredictConfig, RecoveryConfig
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.load import Tree, mapping, merged, with_preset
 from convoy.config.sync import SyncConfig
 
 PeerName = Literal["torch", "accelerate", "deepspeed"]
 
-SuiteName = Literal["throughput", "scaling", "strategies", "memory", "utilisation", "sync"]
+SuiteName = Literal["throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint", "recovery"]
 
 
 class MeasureConfig(Frozen):
@@ -45,6 +46,10 @@ class BenchConfig(Frozen):
     peers: tuple[PeerName, ...] = ()
     """Libraries that the strategies suite measures beside our own: torch's DDP, accelerate's FSDP2, DeepSpeed's ZeRO-1
     to -3."""
+    predict: PredictConfig = PredictConfig()
+    """The job whose saves and loads the checkpoint suite predicts."""
+    recovery: RecoveryConfig = RecoveryConfig()
+    """What the recovery suite does, and the campaign that is simulated with what it shows."""
     schedule: str | None = None
     """When the flow runs by itself, in cron's five fields; where Argo Workflows has it."""
 

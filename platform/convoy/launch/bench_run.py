@@ -6,14 +6,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from convoy.bench.environments import merged, turns
 from convoy.bench.groups import Group, VariantSpec
 from convoy.bench.peers import parted
+from convoy.bench.recovery import SUITE as RECOVERY
 from convoy.config.run import RunConfig
 from convoy.gang import local_node
 from convoy.gang.assignment import Script
+from convoy.launch.bench_drills import run_drills
 from convoy.launch.gang_step import GangFailedError
 from convoy.results.case import Case, Hardware, Provenance, Status
 from convoy.results.files import read_cases
@@ -40,13 +43,18 @@ class Ran:
 
 
 def run_groups(
-    groups: Sequence[Group], run_gang: Callable[[Group, Script], None], say: Callable[[str], None], command: str = ""
+    groups: Sequence[Group],
+    run_gang: Callable[[Group, Script], None],
+    say: Callable[[str], None],
+    command: str = "",
+    drills: bool = True,
 ) -> Iterator[Ran]:
     """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running;
     cases whose packages are not here are refused before their gang starts.
 
     command: what was asked for; the cases tell of it. Of several nodes each does this alike; cases are those of the
-    node whose rank wrote them, and none on the others.
+    node whose rank wrote them, and none on the others. drills: this node runs them, which need one host only; of
+    several nodes one does, and the others go on to wait for it in the next gang.
     """
     for number, group in enumerate(groups, 1):
         here = parted(group)
@@ -55,37 +63,45 @@ def run_groups(
             say(f"{each.spec.name}: {each.reason}")
         asked = here.model_copy(update={"command": command})
         began = time.time()
+        run = partial(run_drills, say=say) if here.suite == RECOVERY else run_gang
+        cases: tuple[Case, ...] = ()
         failure = ""
-        try:
-            cases = _in_turns(asked, run_gang, say) if here.compared else _run(asked, run_gang)
-        except GangFailedError as error:
-            failure = str(error)
+        if drills or here.suite != RECOVERY:
+            cases, failure = _in_turns(asked, run, say) if here.compared else _run(asked, run)
+        if failure:
             say(f"{group.name}: {failure}")
-            cases = tuple(unmeasured_case(group, spec, "failed", failure) for spec in here.cases)
+            ended = {case.name: case for case in cases if here.suite == RECOVERY}  # drills are, one by one
+            cases = tuple(ended.get(s.name) or unmeasured_case(group, s, "failed", failure) for s in here.cases)
         refused = (unmeasured_case(group, each.spec, "refused", each.reason) for each in here.refused)
         yield Ran(group, (*cases, *refused), began, time.time(), failure)
 
 
-def _run(group: Group, run_gang: Callable[[Group, Script], None]) -> tuple[Case, ...]:
-    """One gang. Raises GangFailedError."""
+def _run(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple[Case, ...], str]:
+    """One gang, or one group's drills: the cases that were written, and why it failed."""
     with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
         folder, told = Path(name) / "cases", Path(name) / "group.json"
         told.write_text(group.model_dump_json())
-        run_gang(group, Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS))
-        return tuple(read_cases(folder)) if folder.is_dir() else ()
+        failure = ""
+        try:
+            run(group, Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS))
+        except GangFailedError as error:
+            failure = str(error)
+        return tuple(read_cases(folder)) if folder.is_dir() else (), failure
 
 
-def _in_turns(group: Group, run_gang: Callable[[Group, Script], None], say: Callable[[str], None]) -> tuple[Case, ...]:
-    """A gang for each turn of each environment. Raises GangFailedError for the first that fails: without its pair too
-    few may be left, and one that cannot work would fail again each time."""
+def _in_turns(
+    group: Group, run: Callable[[Group, Script], None], say: Callable[[str], None]
+) -> tuple[tuple[Case, ...], str]:
+    """A gang for each turn of each environment. The first that fails ends them all: without its pair too few may be
+    left, and one that cannot work would fail again each time."""
     found, planned = [], list(turns(group))
     for number, turn in enumerate(planned, 1):
         say(f"{group.name}: gang {number} of {len(planned)}, {turn.case}")
-        try:
-            found += [(turn, case) for case in _run(turn.group, run_gang)]
-        except GangFailedError as error:
-            raise GangFailedError(f"{turn.case}: {error}") from None
-    return merged(group, found)
+        cases, failure = _run(turn.group, run)
+        if failure:
+            return (), f"{turn.case}: {failure}"
+        found += [(turn, case) for case in cases]
+    return merged(group, found), ""
 
 
 def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:

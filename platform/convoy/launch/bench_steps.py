@@ -54,8 +54,11 @@ def measure(share: Json, name: str, current: Any) -> list[Json]:
     there = {(case.group, case.name) for case in kept(store, name) if case.status != "failed"}
     left = [group for group in groups if not {(group.name, spec.name) for spec in group.cases} <= there]
     times = []
-    for ran in run_groups(left, _gang(current), lambda line: print(line, flush=True), f"{current.flow_name} run"):
-        for case in ran.cases if current.parallel.node_index == 0 else ():
+    first = current.parallel.node_index == 0
+    for ran in run_groups(
+        left, _gang(current), lambda line: print(line, flush=True), f"{current.flow_name} run", first
+    ):
+        for case in ran.cases if first else ():
             keep(store, name, case)
         times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})
     if left and len(left) == len(groups) and all(each["failure"] for each in times):

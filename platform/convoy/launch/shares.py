@@ -56,9 +56,11 @@ def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
 def described(share: Share) -> Iterator[str]:
     """What would run, a line for each gang."""
     for group in share.groups:
+        ranks = f"{world(group.run, local_gpus())} ranks"
+        if group.recovery is not None:
+            ranks = f"gangs of {group.recovery.nodes} nodes on one host"
         gangs = f", {group.compared.pairs} gangs of each" if group.compared else ""
-        names = ", ".join(spec.name for spec in group.cases)
-        yield f"{group.name}: {world(group.run, local_gpus())} ranks{gangs}: {names}"
+        yield f"{group.name}: {ranks}{gangs}: {', '.join(spec.name for spec in group.cases)}"
         yield from (f"{group.name}: not {each.spec.name}: it {each.reason}" for each in group.refused)
 
 

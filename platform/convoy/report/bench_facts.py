@@ -30,6 +30,8 @@ KNOWN_VALUES = {
     values.POWER_WATTS,
     values.ENERGY_JOULES_PER_STEP,
     values.RDMA_CLAIMED,
+    *values.OF_CHECKPOINTS,
+    *values.OF_RECOVERY,
 }
 """Those that other parts of the page show."""
 

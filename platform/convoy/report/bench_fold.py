@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from convoy.catalog.observed import PriceList
+from convoy.report.bench_campaign import campaign
+from convoy.report.bench_checkpoints import checkpoints
 from convoy.report.bench_cost import costs, own_price, with_levers
 from convoy.report.bench_energy import energies
 from convoy.report.bench_history import history
+from convoy.report.bench_recovery import drills
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.report.bench_scaling import scaling
 from convoy.report.bench_sync import environments, sync
@@ -49,6 +52,7 @@ def fold_cases(
     """
     ordered = sorted(cases, key=lambda case: case.key)
     groups = _groups(ordered)
+    saves, faults = checkpoints(ordered), drills(ordered)
     return BenchReport(
         groups=groups,
         scaling=scaling(ordered),
@@ -56,6 +60,9 @@ def fold_cases(
         environments=environments(ordered),
         costs=with_levers(costs(groups, prices), groups, ordered, prices),
         energy=energies(groups),
+        checkpoints=saves,
+        recovery=faults,
+        campaign=campaign(ordered, saves, faults, prices),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),

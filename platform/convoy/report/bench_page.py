@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from convoy.catalog.observed import PriceList
 from convoy.report import (
+    bench_checkpoint_sections,
     bench_cost_sections,
     bench_energy_sections,
     bench_facts,
@@ -12,6 +13,7 @@ from convoy.report import (
     bench_history_sections,
     bench_levers_sections,
     bench_parts,
+    bench_recovery_sections,
     bench_scaling_sections,
     bench_sync_sections,
 )
@@ -52,6 +54,9 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             *bench_scaling_sections.scaling(report),
             *bench_parts.step_parts(report),
             *bench_parts.memory(report),
+            *bench_checkpoint_sections.checkpoints(report),
+            *bench_recovery_sections.recovery(report),
+            *bench_recovery_sections.campaign(report),
             *bench_cost_sections.costs(report),
             *bench_levers_sections.levers(report),
             *bench_levers_sections.topology(report),

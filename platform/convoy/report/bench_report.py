@@ -11,6 +11,9 @@ from pydantic import Field
 
 from convoy.catalog.energy import GridIntensity, Pue
 from convoy.catalog.prices import Price
+from convoy.report.bench_campaign import CampaignFigures
+from convoy.report.bench_checkpoints import CheckpointFigures
+from convoy.report.bench_recovery import DrillFigures
 from convoy.report.train_report import Fact
 from convoy.results.case import Hardware, Provenance, Status
 from convoy.results.collectives import Collective
@@ -269,6 +272,10 @@ class BenchReport(Fact):
     costs: tuple[CostFigures, ...]
     energy: tuple[EnergyFigures, ...] = ()
     """Of cases whose power was measured."""
+    checkpoints: tuple[CheckpointFigures, ...] = ()
+    recovery: tuple[DrillFigures, ...] = ()
+    campaign: CampaignFigures | None = None
+    """None: no recovery suite was run."""
     history: tuple[HistoryFigures, ...] | None
     """None: nobody asked for it."""
     provenance: tuple[Provenance, ...]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from convoy.report.stats import Spread
 from convoy.stats.interval import Interval
 
+Form = Callable[[float], str]
+
 DAY = 86400.0
 YEAR = 365.25 * DAY
 

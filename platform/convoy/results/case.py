@@ -85,7 +85,7 @@ class Case(Fact):
     """Name of the case of the group that this one is compared with; None: it is that case."""
     status: Status = "measured"
     reason: str = ""
-    """Why it was refused or failed, in one line."""
+    """Why it was refused or failed, or what went wrong in it, in one line."""
     model: str
     parameters: int = Field(ge=0)
     tokens_per_step: int = Field(ge=0)
@@ -111,6 +111,8 @@ class Case(Fact):
     turns with the others', and each of its blocks is the medians of one gang. Empty: all cases were in one gang."""
     values: dict[str, float] = {}
     """Further figures of the suite, by documented names."""
+    samples: dict[str, tuple[float, ...]] = {}
+    """Independent measurements of other things than steps, such as saves, by documented names."""
     not_measured: dict[str, str] = {}
     """What this machine cannot show, and why."""
 

@@ -67,8 +67,9 @@ def _versions(case: Case) -> dict[str, str | None]:
 
 
 def _compared(config: Mapping[str, object]) -> dict[str, object]:
-    """Without where jobs are kept and what a machine cost that day, with which no measurement changes."""
-    found = {key: value for key, value in config.items() if key != "root"}
+    """Without where jobs are kept, what a machine cost that day and what is only simulated, with which no measurement
+    changes."""
+    found = {key: value for key, value in config.items() if key not in ("root", "campaign")}
     cluster = found.get("cluster")
     if isinstance(cluster, dict):
         found["cluster"] = {key: value for key, value in cluster.items() if key != "price"}

@@ -78,3 +78,54 @@ MEMORY_HOST_BYTES = "memory_host_bytes"
 
 MEMORY_FRAGMENTATION = "memory_fragmentation"
 """Every suite, on a GPU. Of what the allocator took from it for a step, the share that no tensor used at the peak."""
+SAVED_BYTES = "saved_bytes"
+"""Suite checkpoint, as the next five. What all ranks together save."""
+
+FIRST_STALL_SECONDS = "first_stall_seconds"
+"""As `stall_seconds`, of the first save, which starts what writes."""
+
+FIRST_SAVE_SECONDS = "first_save_seconds"
+"""As `save_seconds`, of the first save, which starts what writes."""
+
+REST_BYTES = "rest_bytes"
+"""What all ranks together save where nothing else goes on: the state, filled up to what rates can be told of."""
+
+PREDICTED_WRITERS = "predicted_writers"
+"""Ranks of the job whose saves and loads are predicted."""
+
+STORAGE_BYTES_PER_SECOND = "storage_bytes_per_second"
+"""What that job's storage gives all of them together: what was bought."""
+
+TRIALS = "trials"
+"""Suite recovery, as the following ones. That were run."""
+
+RECOVERED_TRIALS = "recovered_trials"
+"""That went on as they should, with nothing lost, nothing repeated and nothing left behind."""
+
+STEPS_RECOMPUTED = "steps_recomputed"
+"""Of all trials together, as the next four."""
+
+SAMPLES_LOST = "samples_lost"
+
+SAMPLES_REPEATED = "samples_repeated"
+
+STATES_COMPARED = "states_compared"
+"""Final states that were compared with an undisturbed training's."""
+
+STATES_EQUAL = "states_equal"
+"""Of those, that are the same bit for bit."""
+
+TARGET_DETECTED_SECONDS = "target_detected_seconds"
+"""What the median is to keep to."""
+
+TARGET_RECOVERED_SECONDS = "target_recovered_seconds"
+
+OF_CHECKPOINTS = frozenset(
+    {SAVED_BYTES, REST_BYTES, FIRST_STALL_SECONDS, FIRST_SAVE_SECONDS, PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND}
+)
+OF_RECOVERY = frozenset(
+    {
+        TRIALS, RECOVERED_TRIALS, STEPS_RECOMPUTED, SAMPLES_LOST, SAMPLES_REPEATED, STATES_COMPARED, STATES_EQUAL,
+        TARGET_DETECTED_SECONDS, TARGET_RECOVERED_SECONDS,
+    }
+)  # fmt: skip

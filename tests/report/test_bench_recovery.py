@@ -1,0 +1,141 @@
+"""The recovery table, and the campaign that is simulated from it."""
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from convoy.catalog.interruptions import mtbf_seconds
+from convoy.catalog.observed import Observed, PriceList
+from convoy.config.bench_recovery import CampaignConfig
+from convoy.report.bench_fold import fold_cases
+from convoy.report.bench_page import benchmark_page
+from convoy.report.markdown import to_markdown
+from convoy.results import values
+from convoy.results.case import Case
+from convoy.stats.proportion import proportion
+from tests.report.bench_survival import a_drill, faults, saves, survival
+
+
+def with_campaign(cases: list[Case], **setting: Any) -> list[Case]:
+    told = {"campaign": CampaignConfig(**setting).model_dump(mode="json")}
+    return [case.model_copy(update={"config": told}) if case.suite == "recovery" else case for case in cases]
+
+
+def test_a_share_of_trials_has_wilson_s_interval() -> None:
+    cases = [a_drill("node-kill", (0.2,) * 8, (5.0,) * 8, values={values.RECOVERED_TRIALS: 7.0}, reason="it hung")]
+    (found,) = fold_cases(cases).recovery
+    assert (found.recovered_trials, found.trials) == (7, 8)
+    assert found.recovery_rate == proportion(7, 8)
+    assert (found.samples_lost, found.states_equal, found.states_compared) == (0, 8, 8)
+
+
+def test_the_table_has_each_drill_beside_its_targets() -> None:
+    page = to_markdown(benchmark_page(faults()))
+    (row,) = [line for line in page.splitlines() if line.startswith("| node-kill")]
+    assert "3/3 | 43.9 to 100 % | 250 ms (from 200 to 300, n = 3) | 500 ms | 5.0 s" in row
+    assert "target missed" not in page
+    slow = to_markdown(benchmark_page([a_drill("node-kill", (0.6,), (9.0,))]))
+    assert "600 ms, n = 1, target missed | 500 ms | 9.0 s, n = 1, target missed | 8.0 s" in slow
+
+
+def test_what_did_not_recover_is_told_above_the_table() -> None:
+    told = {values.RECOVERED_TRIALS: 0.0, values.SAMPLES_LOST: 16.0}
+    page = to_markdown(benchmark_page([a_drill("node-kill", (0.2,), (5.0,), values=told, reason="16 samples lost")]))
+    assert "node-kill: 1 of 1 not recovered" in page
+    assert "16 samples lost" in page
+
+
+def test_a_drill_that_this_machine_cannot_run_is_among_the_refused() -> None:
+    cases = [a_drill("partition", (), (), status="refused", reason="this machine lacks root", values={})]
+    report = fold_cases([case.model_copy(update={"samples": {}, "values": {}}) for case in cases])
+    assert report.recovery == ()
+    assert "| recovery | partition | refused | this machine lacks root |" in to_markdown(benchmark_page(cases))
+
+
+def test_the_campaign_is_fed_with_what_was_measured() -> None:
+    found = fold_cases(with_campaign(survival(), replacement_seconds=100.0)).campaign
+    assert found is not None
+    assert found.why == ""
+    assert (found.stall_seconds, found.durable_seconds) == (0.02, 1.5)
+    assert (found.restart_seconds, found.announced_seconds, found.saved_seconds) == (105.0, 106.0, 1.0)
+    assert found.taken_per_month == 0.10
+    assert "Spot Instance Advisor" in found.taken_source
+    assert found.mtbf_seconds == mtbf_seconds(0.10, 4)
+    assert [course.announced_share for course in found.courses] == [1.0, 0.0]
+
+
+def test_it_agrees_with_young_and_daly() -> None:
+    cases = with_campaign(survival(), days=20, taken_per_month=0.9, nodes=64, replacement_seconds=300.0)
+    found = fold_cases(cases).campaign
+    assert found is not None
+    course = found.courses[-1]
+    assert course.expected_overhead is not None
+    assert found.mtbf_seconds is not None
+    assert course.mean_overhead == pytest.approx(course.expected_overhead, rel=0.02)
+    assert course.mtbf_seconds == pytest.approx(found.mtbf_seconds, rel=0.02)
+    assert course.recovered is not None
+    assert course.recovered.low < course.recovered.estimate < 1
+    parts = course.stalled + course.recomputed + course.restarting
+    assert parts / (1 - parts) == pytest.approx(course.mean_overhead)
+    assert found.courses[0].mean_overhead < course.mean_overhead  # what is announced loses no work
+
+
+def test_a_notice_too_short_for_the_save_is_worth_nothing() -> None:
+    found = fold_cases(with_campaign(survival(), notice_seconds=0.9)).campaign
+    assert found is not None
+    assert [course.announced_share for course in found.courses] == [0.0]
+
+
+def test_savings_are_the_price_with_the_overhead_beside_the_price_on_demand() -> None:
+    def price(market: Any, usd: float) -> Observed:
+        return Observed(
+            instance="p4d.24xlarge", market=market, region="us-east-1", usd_per_hour=(usd,),
+            date=date(2026, 11, 23), source="a test",
+        )  # fmt: skip
+
+    prices = PriceList(
+        refreshed=datetime(2026, 11, 23, tzinfo=UTC), prices=(price("spot", 5.0), price("on_demand", 20.0))
+    )
+    found = fold_cases(survival(), prices=prices).campaign
+    assert found is not None
+    course = found.courses[0]
+    assert course.savings is not None
+    assert course.savings.median == pytest.approx(1 - 0.25 * (1 + course.overhead.median))
+    assert "spot 5.00 USD an hour, 2026-11-23, a test" in found.prices
+
+
+@pytest.mark.parametrize(
+    ("cases", "setting", "why"),
+    [
+        (faults(), {}, "no stall of a save was measured"),
+        ([*saves(), faults()[1]], {}, "no recovery from node-kill was measured"),
+        (survival(), {"instance_type": "g5.xlarge"}, "how often g5.xlarge is taken away is not known"),
+    ],
+)
+def test_without_what_it_needs_nothing_is_simulated(cases: list[Case], setting: dict[str, Any], why: str) -> None:
+    found = fold_cases(with_campaign(cases, **setting)).campaign
+    assert found is not None
+    assert found.courses == ()
+    assert why in found.why
+    assert f"Not simulated: {why.split('(')[0]}" in to_markdown(benchmark_page(with_campaign(cases, **setting)))
+
+
+def test_a_machine_without_a_price_has_no_savings() -> None:
+    found = fold_cases(with_campaign(survival(), instance_type="g5.xlarge", taken_per_month=0.2)).campaign
+    assert found is not None
+    assert found.courses[0].savings is None
+    page = to_markdown(benchmark_page(with_campaign(survival(), instance_type="g5.xlarge", taken_per_month=0.2)))
+    assert "a price is not known" in page
+
+
+def test_the_page_says_that_it_is_simulated() -> None:
+    page = to_markdown(benchmark_page(survival()))
+    assert "## Simulated campaign: 4 × p4d.24xlarge, spot, us-east-1, 30 days" in page
+    assert "Young and Daly expect an overhead of" in page
+
+
+def test_without_the_suite_there_is_neither() -> None:
+    report = fold_cases(saves())
+    assert report.recovery == ()
+    assert report.campaign is None
