@@ -26,11 +26,12 @@ class Ours:
         self._stepper = Stepper(
             self._trained.fsdp,
             self._trained.optimizer,
-            Exchange(ranks.control),
+            Exchange(ranks.control, ranks.shared_by),
             self._clock,
             clip_norm=config.train.clip_norm,
             seed=config.train.seed,
             everyone=ranks.everyone,
+            shared_by=ranks.shared_by,
         )
         self._batches = data.steps_from(0)
 

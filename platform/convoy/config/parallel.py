@@ -20,6 +20,14 @@ class ParallelConfig(Frozen):
     these are copies in `train.param_dtype`, and to make them again costs 1.5 % of a step's CPU time (4 blocks)."""
     wrap: Literal["block", "linear"] = "block"
     """What is gathered at a time: a whole decoder block, or each attention and MLP (less memory, more messages)."""
+    tensor: int = Field(1, ge=1)
+    """Ranks that share each matrix product of a decoder block, neighbours on one node; with `fsdp` alone, which then
+    shards over the ranks that are left. Must divide heads, key and value heads, and the MLP's width."""
+
+    @property
+    def shared_by(self) -> int:
+        """How many ranks compute on the same samples."""
+        return self.tensor
 
     def sharing(self, ranks: int, ranks_per_node: int) -> int:
         """How many of `ranks` hold one copy of weights, gradients and moments together."""
@@ -35,4 +43,10 @@ class ParallelConfig(Frozen):
     def _shard_size_is_hsdp(self) -> "ParallelConfig":
         if self.shard_size is not None and self.strategy != "hsdp":
             raise ValueError(f"shard_size = {self.shard_size}: only with strategy: hsdp, not {self.strategy}")
+        return self
+
+    @model_validator(mode="after")
+    def _model_parallel_is_fsdp(self) -> "ParallelConfig":
+        if self.tensor > 1 and self.strategy != "fsdp":
+            raise ValueError(f"tensor = {self.tensor}: only with strategy: fsdp, not {self.strategy}")
         return self

@@ -53,6 +53,23 @@ class RunConfig(Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _model_can_be_cut(self) -> "RunConfig":
+        ranks, model = self.parallel.tensor, self.model
+        if ranks == 1:
+            return self
+        if not isinstance(model, TransformerConfig):
+            raise ValueError(
+                f"parallel.tensor = {ranks}: must be 1 with model.build = {model.build}, which cannot be cut"
+            )
+        sizes = {"model.n_heads": model.n_heads, "model.n_kv_heads": model.kv_heads, "model.d_ff": model.ff_width}
+        for name, size in sizes.items():
+            if size % ranks:
+                raise ValueError(f"parallel.tensor = {ranks}: must divide {name}, {size}")
+        if self.train.compile:
+            raise ValueError(f"parallel.tensor = {ranks}: must be 1 with train.compile = true")
+        return self
+
 
 def tokenizer_vocabulary(data: DataConfig) -> int | None:
     """Ids the data can hold, where the config alone tells; None for a `tokenizer.json`."""

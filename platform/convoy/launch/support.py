@@ -272,9 +272,12 @@ def _locations(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def check_ranks(config: RunConfig, ranks: World) -> None:
     """Raises ConfigError if so many ranks cannot share the batch or the shards."""
-    batch, shard = config.train.global_batch, config.parallel.shard_size
-    if batch < ranks.size:
-        raise ConfigError(f"train.global_batch = {batch}: must be at least the number of ranks, {ranks}")
+    batch, shard, tensor = config.train.global_batch, config.parallel.shard_size, config.parallel.tensor
+    if ranks.nproc_per_node % tensor:
+        raise ConfigError(f"parallel.tensor = {tensor}: must divide the ranks of a node, {ranks.nproc_per_node}")
+    if batch < ranks.size // config.parallel.shared_by:
+        times = "" if config.parallel.shared_by == 1 else f", divided by {config.parallel.shared_by}"
+        raise ConfigError(f"train.global_batch = {batch}: must be at least the number of ranks, {ranks}{times}")
     if shard is not None and ranks.size % shard:
         raise ConfigError(f"parallel.shard_size = {shard}: must divide the number of ranks, {ranks}")
 

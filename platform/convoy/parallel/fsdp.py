@@ -10,17 +10,23 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
+from convoy.parallel.mesh import sharding
 from convoy.parallel.recompute import recomputed
+from convoy.parallel.tensor import share_products
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, train: TrainConfig) -> FSDPModule:
-    """Apply recomputation, compilation and sharding, in this order, to a model on the meta device or on the host.
+    """Apply tensor parallelism, recomputation, compilation and sharding, in this order, to a model on the meta device
+    or on the host.
 
     model: has `blocks`, a list of its repeated layers, and may have `embed` and `head`. The optimizer must be built
     from the result: one built before would hold the unsharded parameters and train nothing.
     """
+    if "tensor" in (mesh.mesh_dim_names or ()):
+        share_products(model, mesh["tensor"])
+    mesh = sharding(mesh)
     policy = MixedPrecisionPolicy(param_dtype=DTYPES[train.param_dtype], reduce_dtype=DTYPES[train.reduce_dtype])
     for block in _blocks(model):
         wrapped = recomputed(block, train.activation_checkpointing)

@@ -22,14 +22,15 @@ def evaluate(
     step: int,
     token_bytes_v: torch.Tensor | None,
     control: dist.ProcessGroup,
+    shared_by: int = 1,
     passed: Callable[[], None] = lambda: None,
     hurried: Callable[[], bool] = lambda: False,
 ) -> Evaluated | None:
     """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
 
     token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
-    passed: called after each batch. hurried: asked before each: where one rank says yes, all leave it after that batch,
-    and return None.
+    shared_by: so many ranks have the same batches, and each gives a part of their loss. passed: called after each
+    batch. hurried: asked before each: where one rank says yes, all leave it after that batch, and return None.
     """
     began = time.perf_counter()
     module = cast(nn.Module, model)
@@ -52,7 +53,8 @@ def evaluate(
         return None
     sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
     dist.all_reduce(sums, group=control)
-    nats, total, total_bytes = sums.tolist()
+    nats, *counts = sums.tolist()
+    total, total_bytes = (count / shared_by for count in counts)
     return Evaluated(
         step=step,
         loss=nats / max(1.0, total),

@@ -1,6 +1,7 @@
 """The model as it trains: built, spread, filled with weights, with its optimizer."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -15,8 +16,8 @@ from convoy.events.types import ModelBuilt
 from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token
 from convoy.model.hf import read_hf_weights
-from convoy.model.init import initialise, load_full_weights
-from convoy.model.transformer import Transformer
+from convoy.model.init import initialise, load_full_weights, row_orders
+from convoy.model.transformer import Rows, Transformer
 from convoy.parallel.fsdp import parallelize
 from convoy.training.optimizer import build_optimizer
 from convoy.training.ranks import Ranks
@@ -28,6 +29,8 @@ class Trained:
 
     fsdp: FSDPModule
     optimizer: torch.optim.Optimizer
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    """Order in memory of the rows of weights that are cut by heads, by name."""
 
     @property
     def module(self) -> nn.Module:
@@ -49,7 +52,7 @@ def build_trained(config: RunConfig, ranks: Ranks, *, filled: bool = True) -> Tr
             initialise(model, train.seed)
         elif filled and config.model.init_from is not None:
             load_full_weights(model, read_hf_weights(Path(config.model.init_from), config.model))
-    return Trained(fsdp, build_optimizer(model, config.optimizer))
+    return Trained(fsdp, build_optimizer(model, config.optimizer), row_orders(model))
 
 
 def model_built(config: RunConfig, model: nn.Module) -> ModelBuilt:

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from convoy.config.errors import ConfigError
 from convoy.gang.assignment import Assignment, Place
-from convoy.parallel.mesh import build_mesh
+from convoy.parallel.mesh import build_mesh, data_place
 
 TIMEOUT = datetime.timedelta(minutes=10)
 
@@ -35,6 +35,11 @@ class Ranks:
 
     everyone: dist.ProcessGroup | None = None
     """All ranks, for training traffic; None: the default group."""
+
+    @property
+    def shared_by(self) -> int:
+        """How many ranks compute on the same samples as this one, itself included."""
+        return self.place.world_size // data_place(self.mesh)[1]
 
     @property
     def first(self) -> bool:

@@ -44,7 +44,7 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     from convoy.checkpoint.state import parameter_shapes, put_tensors, tensors_of
 
     commits = _candidates(assignment, ranks, tiers)
-    tensors = tensors_of(trained.module, trained.optimizer)
+    tensors = tensors_of(trained.module, trained.optimizer, trained.rows)
     shapes = parameter_shapes(tensors)
 
     def check(commit: Commit) -> None:

@@ -134,10 +134,11 @@ def _training(
     stepper = Stepper(
         trained.fsdp,
         trained.optimizer,
-        Exchange(ranks.control),
+        Exchange(ranks.control, ranks.shared_by),
         clock,
         clip_norm=config.train.clip_norm,
         seed=config.train.seed,
+        shared_by=ranks.shared_by,
     )
     return Training(
         config=config,
@@ -162,7 +163,9 @@ def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks, ma
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
 
     def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
-        return evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed, hurried)
+        return evaluate(
+            trained.fsdp, batches, step, token_bytes_v, ranks.control, ranks.shared_by, marker.passed, hurried
+        )
 
     return evaluated
 

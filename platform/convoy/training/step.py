@@ -63,8 +63,10 @@ class Stepper:
         clip_norm: float | None,
         seed: int,
         everyone: dist.ProcessGroup | None = None,
+        shared_by: int = 1,
     ) -> None:
-        """everyone: the ranks that train together; None: the default group."""
+        """everyone: the ranks that train together; None: the default group. shared_by: so many of them compute on the
+        same samples, and each gives a part of their loss."""
         self._model = model
         self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
         self._optimizer = optimizer
@@ -73,7 +75,8 @@ class Stepper:
         self._clip_norm = clip_norm
         self._seed = seed
         self._everyone = everyone
-        self._world_size = dist.get_world_size(everyone)
+        self._shared_by = shared_by
+        self._batches = dist.get_world_size(everyone) // shared_by
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
     def __call__(
@@ -91,8 +94,8 @@ class Stepper:
             if agreed is None:
                 agreed = self._exchange.finish()
                 self._clock.mark("exchange")
-            # FSDP averages gradients over ranks; the loss is to be the mean over the global batch's tokens.
-            (batch_loss * (self._world_size / max(1, agreed.tokens))).backward()
+            # FSDP averages gradients over its ranks; the loss is to be the mean over the global batch's tokens.
+            (batch_loss * (self._batches / max(1, agreed.tokens))).backward()
             self._clock.mark("backward")
         assert agreed is not None
         reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
@@ -113,8 +116,22 @@ class Stepper:
 
     def _grad_norm(self) -> float:
         """L2 norm over all parameters of all ranks; both loss and norm are all-reduced, so all ranks judge alike."""
+        if self._shared_by > 1:
+            return self._norm_of_parts()
         norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None], foreach=True)
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+    def _norm_of_parts(self) -> float:
+        """As `_grad_norm` where ranks share the model's parts: one all-reduce over all of them gives all the same bits,
+        which one after the other along each dimension of a mesh need not."""
+        grads: dict[int, list[torch.Tensor]] = {}
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                grads.setdefault(_holders(parameter), []).append(_own(parameter.grad))
+        norms = [get_total_norm(some, foreach=True).double() ** 2 / count for count, some in grads.items()]
+        total = torch.stack(norms).sum()
+        dist.all_reduce(total, group=self._everyone)
+        return float(total.sqrt())
 
     def _update(self, lr: float, norm: float) -> None:
         if self._clip_norm is not None and norm > self._clip_norm:
@@ -122,6 +139,18 @@ class Stepper:
             clip_grads_with_norm_(self._parameters, self._clip_norm, scale, foreach=True)
         set_learning_rate(self._optimizer, lr)
         self._optimizer.step()
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _holders(parameter: torch.Tensor) -> int:
+    """How many ranks hold each element."""
+    if not isinstance(parameter, DTensor):
+        return 1
+    mesh = parameter.device_mesh
+    return math.prod(mesh.size(i) for i, placed in enumerate(parameter.placements) if placed.is_replicate())
 
 
 def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device) -> None:
