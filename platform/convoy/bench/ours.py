@@ -7,7 +7,7 @@ from convoy.config.run import RunConfig
 from convoy.training.batches import Data
 from convoy.training.clock import clock_for
 from convoy.training.exchange import Exchange
-from convoy.training.model import build_trained
+from convoy.training.model import build_trained, parameters_of
 from convoy.training.optimizer import learning_rate
 from convoy.training.ranks import Ranks
 from convoy.training.step import Stepper
@@ -32,12 +32,13 @@ class Ours:
             seed=config.train.seed,
             everyone=ranks.everyone,
             shared_by=ranks.shared_by,
+            pipeline=self._trained.pipeline,
         )
         self._batches = data.steps_from(0)
 
     @property
     def parameters(self) -> int:
-        return sum(p.numel() for p in self._trained.module.parameters())
+        return parameters_of(self._config.model, self._trained.module)
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)

@@ -65,11 +65,6 @@ def put_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Any])
     set_state_dict(model, optimizer, model_state_dict=dict(tensors["model"]), optim_state_dict=state)
 
 
-def parameter_shapes(tensors: dict[str, Any]) -> dict[str, list[int]]:
-    """Global shape of every tensor of the model, by name."""
-    return {name: list(value.shape) for name, value in sorted(tensors["model"].items()) if hasattr(value, "shape")}
-
-
 def _same(one: tuple[list[int], list[Any]], other: tuple[list[int], list[Any]]) -> bool:
     held, now = one[1], other[1]
     return one[0] == other[0] and len(held) == len(now) and all(a is b for a, b in zip(held, now, strict=True))

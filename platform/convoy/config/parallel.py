@@ -24,10 +24,14 @@ class ParallelConfig(Frozen):
     """Ranks that share each matrix product of a decoder block, neighbours on one node; with `fsdp` alone, which then
     shards over the ranks that are left. Must divide heads, key and value heads, and the MLP's width."""
 
+    pipeline: int = Field(1, ge=1)
+    """Stages that the blocks are cut into, each on ranks of its own, with `fsdp` alone; micro batches go through them
+    in 1F1B order. A step needs at least as many micro batches as there are stages."""
+
     @property
     def shared_by(self) -> int:
         """How many ranks compute on the same samples."""
-        return self.tensor
+        return self.tensor * self.pipeline
 
     def sharing(self, ranks: int, ranks_per_node: int) -> int:
         """How many of `ranks` hold one copy of weights, gradients and moments together."""
@@ -47,6 +51,7 @@ class ParallelConfig(Frozen):
 
     @model_validator(mode="after")
     def _model_parallel_is_fsdp(self) -> "ParallelConfig":
-        if self.tensor > 1 and self.strategy != "fsdp":
-            raise ValueError(f"tensor = {self.tensor}: only with strategy: fsdp, not {self.strategy}")
+        for name, size in (("tensor", self.tensor), ("pipeline", self.pipeline)):
+            if size > 1 and self.strategy != "fsdp":
+                raise ValueError(f"{name} = {size}: only with strategy: fsdp, not {self.strategy}")
         return self

@@ -39,19 +39,25 @@ class Transformer(nn.Module):
         self._tie()
 
     def forward(
-        self, tokens_bs: Tensor, targets_bs: Tensor | None = None, documents_bs: Tensor | None = None
+        self,
+        tokens_bs: Tensor,
+        targets_bs: Tensor | None = None,
+        documents_bs: Tensor | None = None,
+        hidden_bsd: Tensor | None = None,
     ) -> Tensor:
         """Logits (b, s, v); or, with targets, the fp32 sum of the losses of the targets that are not IGNORE.
 
         documents_bs: index of the document each token belongs to, non-decreasing along s; attention stays
-        within a document and positions restart at each. Raises ValueError beyond max_sequence_length.
+        within a document and positions restart at each. hidden_bsd: what the blocks before those here have made of
+        the tokens, where other ranks have them. Raises ValueError beyond max_sequence_length.
         """
         length = tokens_bs.shape[1]
         if length > self.config.max_sequence_length:
             longest = self.config.max_sequence_length
             raise ValueError(f"sequence of {length} tokens: model.max_sequence_length = {longest}")
         positions, mask_b1ss = _positions_and_mask(tokens_bs, documents_bs)
-        hidden_bsd = self.embed(tokens_bs, positions)
+        if hidden_bsd is None:
+            hidden_bsd = self.embed(tokens_bs, positions)
         for block in self.blocks:
             hidden_bsd = block(hidden_bsd, positions, mask_b1ss)
         result: Tensor = self.head(hidden_bsd, targets_bs, self.loss_chunk_tokens)

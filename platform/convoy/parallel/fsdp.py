@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.parallel.mesh import sharding
+from convoy.parallel.pipeline import Elsewhere, keep_stage
 from convoy.parallel.recompute import recomputed
 from convoy.parallel.tensor import share_products
 
@@ -18,12 +19,14 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, train: TrainConfig) -> FSDPModule:
-    """Apply tensor parallelism, recomputation, compilation and sharding, in this order, to a model on the meta device
-    or on the host.
+    """Apply pipeline and tensor parallelism, recomputation, compilation and sharding, in this order, to a model on the
+    meta device or on the host.
 
     model: has `blocks`, a list of its repeated layers, and may have `embed` and `head`. The optimizer must be built
     from the result: one built before would hold the unsharded parameters and train nothing.
     """
+    if "pipeline" in (mesh.mesh_dim_names or ()):
+        keep_stage(model, mesh["pipeline"])
     if "tensor" in (mesh.mesh_dim_names or ()):
         share_products(model, mesh["tensor"])
     mesh = sharding(mesh)
@@ -55,7 +58,7 @@ def _flat(blocks: Iterable[nn.Module]) -> Iterator[nn.Module]:
     for block in blocks:
         if isinstance(block, nn.ModuleList):
             yield from _flat(block)
-        else:
+        elif not isinstance(block, Elsewhere):
             yield block
 
 
@@ -74,7 +77,8 @@ def _parts(block: nn.Module) -> list[nn.Module]:
 
 def _untied_ends(model: nn.Module) -> dict[str, nn.Module]:
     """Embedding and head, unless they share weights: then the root gathers them together."""
-    ends = {name: end for name, end in model.named_children() if name in ("embed", "head")}
+    there = {name: end for name, end in model.named_children() if not isinstance(end, Elsewhere)}
+    ends = {name: end for name, end in there.items() if name in ("embed", "head")}
     owned = [{id(p) for p in end.parameters()} for end in ends.values()]
     shared = set.intersection(*owned) if len(owned) == 2 else set()
     return {} if shared else ends

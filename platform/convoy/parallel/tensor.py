@@ -15,6 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 
 from convoy.config.model import TransformerConfig
 from convoy.model.transformer import Attention, Block, Transformer, head_rows
+from convoy.parallel.pipeline import Elsewhere
 
 
 def share_products(model: nn.Module, mesh: DeviceMesh) -> None:
@@ -24,14 +25,19 @@ def share_products(model: nn.Module, mesh: DeviceMesh) -> None:
     """
     assert isinstance(model, Transformer)
     for block in model.blocks:
+        if isinstance(block, Elsewhere):
+            continue
         assert isinstance(block, Block)
         plan = {name: _STYLES[name.rpartition(".")[2]]() for name, _ in block.named_modules() if _is_part(name)}
         parallelize_module(block, mesh, plan)
         _keep_own_heads(block.attention, model.config, mesh.size())
-    ends: dict[str, ParallelStyle] = {"embed.token": OnEveryRank(copied=True), "head": ByTokens()}
-    if model.embed.position is not None:
-        ends["embed.position"] = OnEveryRank()
-    parallelize_module(model, mesh, ends)
+    ends: dict[str, ParallelStyle] = {
+        "embed.token": OnEveryRank(copied=True),
+        "embed.position": OnEveryRank(),
+        "head": ByTokens(),
+    }
+    there = {name for name, module in model.named_modules() if not isinstance(module, Elsewhere)}
+    parallelize_module(model, mesh, {name: style for name, style in ends.items() if name in there})
     model._tie()
 
 

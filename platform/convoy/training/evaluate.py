@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from convoy.events.types import Evaluated
+from convoy.parallel.pipeline import Pipeline
 from convoy.training.exchange import Haste
 from convoy.training.step import Batch
 
@@ -23,6 +24,7 @@ def evaluate(
     token_bytes_v: torch.Tensor | None,
     control: dist.ProcessGroup,
     shared_by: int = 1,
+    pipeline: Pipeline | None = None,
     passed: Callable[[], None] = lambda: None,
     hurried: Callable[[], bool] = lambda: False,
 ) -> Evaluated | None:
@@ -39,7 +41,8 @@ def evaluate(
     haste, given_up = Haste(control), False
     for batch in batches:
         haste.begin(hurried())
-        nats += float(module(batch.tokens_bs, batch.targets_bs, batch.documents_bs))
+        inputs = (batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+        nats += float(module(*inputs)) if pipeline is None else pipeline.evaluate(inputs)
         tokens += batch.weight
         if token_bytes_v is not None:
             counted = batch.targets_bs[batch.targets_bs >= 0].cpu()

@@ -94,7 +94,10 @@ def connect(assignment: Assignment) -> Ranks:
 
 
 def lost_peer(error: BaseException) -> bool:
-    """Whether a collective failed because another rank went away: a consequence, not a cause."""
+    """Whether a collective failed because another rank went away: a consequence, not a cause. In a pipeline's stage,
+    torch tells of it by an error of its own."""
     if isinstance(error, dist.DistError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _LOST)
+    if not isinstance(error, RuntimeError):
+        return False
+    return any(sign in str(error) for sign in _LOST) or (error.__cause__ is not None and lost_peer(error.__cause__))

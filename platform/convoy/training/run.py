@@ -139,6 +139,7 @@ def _training(
         clip_norm=config.train.clip_norm,
         seed=config.train.seed,
         shared_by=ranks.shared_by,
+        pipeline=trained.pipeline,
     )
     return Training(
         config=config,
@@ -163,9 +164,8 @@ def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks, ma
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
 
     def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
-        return evaluate(
-            trained.fsdp, batches, step, token_bytes_v, ranks.control, ranks.shared_by, marker.passed, hurried
-        )
+        shared, way = ranks.shared_by, trained.pipeline
+        return evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control, shared, way, marker.passed, hurried)
 
     return evaluated
 

@@ -14,8 +14,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from convoy.checkpoint.queue import Standing
+from convoy.parallel.pipeline import Pipeline
 from convoy.training.clock import Clock
-from convoy.training.exchange import Exchange, StopReason, Vote
+from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
 from convoy.training.optimizer import set_learning_rate
 
 
@@ -64,9 +65,10 @@ class Stepper:
         seed: int,
         everyone: dist.ProcessGroup | None = None,
         shared_by: int = 1,
+        pipeline: Pipeline | None = None,
     ) -> None:
         """everyone: the ranks that train together; None: the default group. shared_by: so many of them compute on the
-        same samples, and each gives a part of their loss."""
+        same samples, and each gives a part of their loss. pipeline: of which the model is a stage."""
         self._model = model
         self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
         self._optimizer = optimizer
@@ -76,6 +78,7 @@ class Stepper:
         self._seed = seed
         self._everyone = everyone
         self._shared_by = shared_by
+        self._pipeline = pipeline
         self._batches = dist.get_world_size(everyone) // shared_by
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
@@ -84,6 +87,20 @@ class Stepper:
     ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, standing)
+        loss_sum, agreed = (self._one_by_one if self._pipeline is None else self._along_pipeline)(batches, step)
+        reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
+        norm = self._grad_norm()
+        reduction.wait()
+        loss = float(loss_sum) / max(1, agreed.tokens)
+        skipped = not (math.isfinite(loss) and math.isfinite(norm))
+        if not skipped:
+            self._update(lr, norm)
+        self._optimizer.zero_grad(set_to_none=True)
+        self._clock.mark("optimizer")
+        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.standing, agreed.save)
+
+    def _one_by_one(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreed]:
+        """Forward and backward of each: the sum of their losses, and what the ranks exchanged meanwhile."""
         loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
         for i, batch in enumerate(batches):
             self._sync_replicas(last=i == len(batches) - 1)
@@ -98,16 +115,23 @@ class Stepper:
             (batch_loss * (self._batches / max(1, agreed.tokens))).backward()
             self._clock.mark("backward")
         assert agreed is not None
-        reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
-        norm = self._grad_norm()
-        reduction.wait()
-        loss = float(loss_sum) / max(1, agreed.tokens)
-        skipped = not (math.isfinite(loss) and math.isfinite(norm))
-        if not skipped:
-            self._update(lr, norm)
-        self._optimizer.zero_grad(set_to_none=True)
-        self._clock.mark("optimizer")
-        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.standing, agreed.save)
+        return loss_sum, agreed
+
+    def _along_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreed]:
+        """As `_one_by_one`, with all stages at work; forward and backward take turns, and count as backward."""
+        assert self._pipeline is not None
+        stage, agreed = self._pipeline.stage, self._exchange.finish()
+        self._clock.mark("exchange")
+
+        def begin(number: int) -> None:
+            batch = batches[number]
+            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device, stage)
+            self._clock.passed()
+
+        inputs = [(b.tokens_bs, b.targets_bs, b.documents_bs) for b in batches]
+        loss_sum = self._pipeline.train(inputs, self._batches / max(1, agreed.tokens), begin)
+        self._clock.mark("backward")
+        return loss_sum, agreed
 
     def _sync_replicas(self, *, last: bool) -> None:
         """With replicas (HSDP), gradients cross between them once per step, not once per micro batch."""
@@ -153,9 +177,11 @@ def _holders(parameter: torch.Tensor) -> int:
     return math.prod(mesh.size(i) for i, placed in enumerate(parameter.placements) if placed.is_replicate())
 
 
-def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device) -> None:
-    """Key torch's generators by (seed, step, global micro batch), so that dropout does not depend on the ranks."""
-    digest = hashlib.blake2b(f"{seed}/{step}/{micro_batch}".encode(), digest_size=8).digest()
+def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device, stage: int = 0) -> None:
+    """Key torch's generators by (seed, step, global micro batch), so that dropout does not depend on the ranks; and by
+    the stage of a pipeline, whose blocks would else drop the same as those of the first one."""
+    place = f"{seed}/{step}/{micro_batch}" + (f"/{stage}" if stage else "")
+    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
     key = int.from_bytes(digest, "big") >> 1
     # torch.manual_seed would also note a call stack for each kind of device that there is not: 0.25 ms.
     torch.default_generator.manual_seed(key)
