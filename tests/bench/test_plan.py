@@ -6,13 +6,17 @@ import pytest
 
 from convoy.bench.fit import check_memory, state_bytes
 from convoy.bench.groups import Ranks, VariantSpec
+from convoy.bench.model_parallel import shape_of
+from convoy.bench.model_parallel import variants_of as model_parallel_variants
 from convoy.bench.plan import ENDLESS, plan, run_of
 from convoy.bench.scaling import further_values, sizes, variants_of
 from convoy.bench.throughput import techniques
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
+from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
+from convoy.launch.support import World, check_ranks
 from convoy.model.counts import parameter_count
 from convoy.results.case import Block
 
@@ -24,7 +28,9 @@ def planned(config: BenchConfig, ranks: int) -> list[str]:
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
     text = (configs_folder() / "bench" / "default.yaml").read_text()
-    assert planned(resolve_bench(read_bench(text), {}), 2) == ["throughput-tiny", "scaling-tiny", "strategies-tiny"]
+    assert planned(resolve_bench(read_bench(text), {}), 2) == [
+        "throughput-tiny", "scaling-tiny", "strategies-tiny", "strategies-tiny-model-parallel",
+    ]  # fmt: skip
 
 
 def test_a_gang_of_one_rank_does_not_scale() -> None:
@@ -41,7 +47,7 @@ def test_each_model_has_groups_of_its_own() -> None:
 
 def test_strategies_are_compared_with_ddp() -> None:
     config = BenchConfig(suites=("strategies",))
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
+    group, _ = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
     assert group.baseline == "ddp"
     told = {spec.name: spec.config(group.run).parallel for spec in group.variants}
     assert {name: found.sharing(4, 1) for name, found in told.items()} == {
@@ -49,6 +55,39 @@ def test_strategies_are_compared_with_ddp() -> None:
     }  # fmt: skip
     assert [name for name, found in told.items() if not found.reshard_after_forward] == ["fsdp, gathered once"]
     assert [name for name, found in told.items() if found.wrap == "linear"] == ["fsdp by linear"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "names"),
+    [
+        (2, ["fsdp 2", "tensor 2", "pipeline 2"]),
+        (3, []),
+        (4, ["fsdp 4", "fsdp 2 × tensor 2", "fsdp 2 × pipeline 2"]),
+        (8, ["fsdp 8", "fsdp 4 × tensor 2", "fsdp 4 × pipeline 2", "fsdp 2 × tensor 2 × pipeline 2"]),
+    ],
+)
+def test_what_cuts_the_model_is_compared_with_fsdp(ranks: int, names: list[str]) -> None:
+    config = BenchConfig(suites=("strategies",), run={"train": {"global_batch": 8, "micro_batch": 4, "compile": True}})
+    groups = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(ranks, 1))[1:]
+    assert [spec.name for group in groups for spec in group.variants] == names
+    for group in groups:
+        assert group.baseline == names[0]
+        for spec in group.variants:
+            check_ranks(spec.config(group.run), World(ranks, 1))
+            assert not spec.config(group.run).train.compile
+
+
+def test_a_model_is_changed_no_more_than_cutting_it_needs() -> None:
+    assert shape_of(TransformerConfig()) == {"tied_embeddings": False, "n_heads": 4, "n_kv_heads": None}
+    assert shape_of(TransformerConfig(n_heads=4, n_kv_heads=2)) == {"tied_embeddings": False}
+    assert shape_of(TransformerConfig(n_layers=1)) is None
+    assert shape_of(TransformerConfig(d_ff=71)) is None
+    assert shape_of(TransformerConfig(d_model=42)) is None
+
+
+def test_neighbours_on_two_nodes_share_no_products() -> None:
+    run = run_of(BenchConfig(), "tiny")
+    assert [spec.name for spec in model_parallel_variants(run, 2, in_node=False)] == ["fsdp 2", "pipeline 2"]
 
 
 @pytest.mark.parametrize(

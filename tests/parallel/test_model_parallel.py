@@ -4,16 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from torch.distributed.tensor import DTensor
 
 from convoy.checkpoint.plan import local_tensor
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.launch.support import World, check_ranks
-from convoy.model.transformer import head_rows
+from convoy.model.init import initialise
+from convoy.model.transformer import Transformer, head_rows
 from convoy.parallel.mesh import build_mesh, data_place
 from convoy.parallel.pipeline import stage_blocks
 from tests.ranks import on_ranks
@@ -48,6 +51,39 @@ def test_neighbours_share_products_and_the_others_shard(tmp_path: Path) -> None:
         assert shapes["blocks.0.mlp.down.weight"] == (48 // 2, 72 // 2)
         assert shapes["blocks.0.mlp.norm.weight"] == (48 // 2,)
         assert shapes["embed.token.weight"][1] == 48
+
+
+def computed(rank: int, path: str, length: int) -> tuple[torch.Tensor, float, torch.Tensor]:
+    """Logits, this rank's part of the loss, and the gradient of a norm."""
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
+    model = sharded_model(tiny(model=SHAPE, parallel={"tensor": 2}))
+    with torch.no_grad():
+        logits_bsv = model(TOKENS[:, :length]).clone()
+    loss = model(TOKENS[:, :length], TARGETS[:, :length])
+    loss.backward()
+    grad = model.get_parameter("blocks.0.attention.norm.weight").grad
+    assert isinstance(grad, DTensor)
+    return logits_bsv, float(loss), grad.full_tensor()
+
+
+TOKENS, TARGETS = torch.arange(33).reshape(3, 11), torch.arange(1, 34).reshape(3, 11)
+
+
+@pytest.mark.parametrize("length", [11, 1])
+def test_logits_are_whole_on_each_rank_and_any_length_is_shared(length: int, tmp_path: Path) -> None:
+    config = tiny(model=SHAPE)
+    assert isinstance(config.model, TransformerConfig)
+    model = Transformer(config.model)
+    initialise(model, config.train.seed)
+    expected = model(TOKENS[:, :length], TARGETS[:, :length])
+    expected.backward()
+
+    found = on_ranks(2, computed, str(tmp_path / "store"), length)
+
+    assert sum(loss for _, loss, _ in found) == pytest.approx(float(expected.detach()), rel=1e-6)
+    for logits_bsv, _, grad in found:
+        assert torch.allclose(logits_bsv, model(TOKENS[:, :length]).detach(), atol=1e-5)
+        assert torch.allclose(grad, model.get_parameter("blocks.0.attention.norm.weight").grad, atol=1e-5)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
