@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from convoy.config.model import TransformerConfig
 from convoy.events.types import Evaluated, ModelBuilt, Restored, StepDone
 from convoy.model.counts import parameter_count
 from convoy.training.step import Stepper
@@ -161,12 +162,17 @@ def test_killed_on_one_layout_it_goes_on_on_another_from_the_last_commit(
 
 
 def test_what_is_held_out_is_judged_the_same(tmp_path: Path) -> None:
-    found = []
-    for name, world, parallel in [("one", 1, {}), ("tensor", 2, {"tensor": 2}), ("stages", 2, {"pipeline": 2})]:
+    found, shape = [], TransformerConfig(**STAGES)
+    ways: list[tuple[str, int, dict[str, int]]] = [
+        ("one", 1, {}),
+        ("two", 2, {"tensor": 2}),
+        ("cut", 2, {"pipeline": 2}),
+    ]
+    for name, world, parallel in ways:
         job = Job(str(tmp_path), a_job(tmp_path, STAGES).config, name)
         job.run(world, train={"steps": 1, "micro_batch": 2}, parallel=parallel)
         found.append([(e.loss, e.tokens) for e in job.events(Evaluated)])
-        assert [e.parameters for e in job.events(ModelBuilt)] == [parameter_count(job.config.model)]
+        assert [e.parameters for e in job.events(ModelBuilt)] == [parameter_count(shape)]
     assert len(found[0]) == 2
     for other in found[1:]:
         assert [loss for loss, _ in other] == pytest.approx([loss for loss, _ in found[0]], rel=1e-6)

@@ -23,16 +23,18 @@ def evaluate(
     step: int,
     token_bytes_v: torch.Tensor | None,
     control: dist.ProcessGroup,
-    shared_by: int = 1,
-    pipeline: Pipeline | None = None,
     passed: Callable[[], None] = lambda: None,
     hurried: Callable[[], bool] = lambda: False,
+    *,
+    shared_by: int = 1,
+    pipeline: Pipeline | None = None,
 ) -> Evaluated | None:
     """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
 
     token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
-    shared_by: so many ranks have the same batches, and each gives a part of their loss. passed: called after each
-    batch. hurried: asked before each: where one rank says yes, all leave it after that batch, and return None.
+    passed: called after each batch. hurried: asked before each: where one rank says yes, all leave it after that batch,
+    and return None. shared_by: so many ranks have the same batches, and each gives a part of their loss. pipeline: of
+    which the model is a stage.
     """
     began = time.perf_counter()
     module = cast(nn.Module, model)

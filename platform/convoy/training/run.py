@@ -165,7 +165,10 @@ def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks, ma
 
     def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
         shared, way = ranks.shared_by, trained.pipeline
-        return evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control, shared, way, marker.passed, hurried)
+        return evaluate(
+            trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed, hurried,
+            shared_by=shared, pipeline=way,
+        )  # fmt: skip
 
     return evaluated
 
