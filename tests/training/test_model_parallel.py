@@ -72,6 +72,9 @@ SLOW = {
     "llama, 4 share one sequence each, all recomputed",
     "llama, two stages of two ranks that shard, by linear",
     "llama, two stages of 2 x 2 ranks",
+    "llama, from 2 x 2 to one to 3 x 2",
+    "llama, from 3 stages to 2 x 2 to one",
+    "gpt, from 3 to 4 that share to ddp",
 }
 
 
@@ -118,7 +121,7 @@ WALKS: dict[str, tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]] = {
 }
 
 
-@pytest.mark.parametrize("case", WALKS)
+@pytest.mark.parametrize("case", marked(WALKS))
 def test_any_layout_goes_on_from_any_other(case: str, tmp_path: Path) -> None:
     shape, legs = WALKS[case]
     job = a_job(tmp_path, shape)
@@ -142,9 +145,10 @@ def test_what_is_restored_is_saved_again_to_the_last_bit(tmp_path: Path) -> None
     assert len(job.events(Restored)) == 4
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [({"tensor": 2}, {"pipeline": 2}), ({"pipeline": 2}, {"tensor": 2})], ids=["tensor", "stages"]
-)
+BACK = pytest.param({"pipeline": 2}, {"tensor": 2}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("before", "after"), [({"tensor": 2}, {"pipeline": 2}), BACK])
 def test_killed_on_one_layout_it_goes_on_on_another_from_the_last_commit(
     before: dict[str, int], after: dict[str, int], tmp_path: Path
 ) -> None:
@@ -179,6 +183,7 @@ def test_what_is_held_out_is_judged_the_same(tmp_path: Path) -> None:
         assert [tokens for _, tokens in other] == [tokens for _, tokens in found[0]]
 
 
+@pytest.mark.slow
 def test_dropout_is_the_same_each_time_in_stages_that_share(tmp_path: Path) -> None:
     losses = []
     for name in ("one", "other"):
