@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from convoy.bench.groups import Group, Ranks, VariantSpec
+from convoy.bench.model_parallel import group as model_parallel
 from convoy.bench.scaling import variants_of
 from convoy.bench.strategies import variants_of as strategies
 from convoy.bench.throughput import PLAIN
 from convoy.launch.bench_run import Ran, gang_here, run_groups
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup, tokens_per_second
-from tests.bench.benches import a_group
+from tests.bench.benches import QUICK, a_group
 
 SEQUENCE = 16
 
@@ -150,6 +151,20 @@ def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> 
         assert {"share_forward", "share_idle", "user_cpu_seconds", "cpu_utilisation"} <= case.values.keys()
         assert "power" in case.not_measured
         assert len(case.blocks) == 6
+
+
+@pytest.mark.slow
+def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
+    run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
+    found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
+    assert found is not None
+    (outcome,) = ran([found], nodes=2)
+    assert outcome.failure == ""
+    cases = {case.name: case for case in outcome.cases}
+    assert set(cases) == {"fsdp 2", "tensor 2", "pipeline 2"}
+    for case in cases.values():
+        assert losses_agree(case, cases["fsdp 2"], 1e-6)
+        assert case.parameters == cases["fsdp 2"].parameters
 
 
 def test_groups_run_one_after_the_other_and_a_failure_is_told(tmp_path: Path) -> None:

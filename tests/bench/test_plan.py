@@ -8,6 +8,8 @@ import pytest
 from convoy.bench.fit import state_bytes
 from convoy.bench.groups import Ranks
 from convoy.bench.memory import variants_of as savers
+from convoy.bench.model_parallel import shape_of
+from convoy.bench.model_parallel import variants_of as model_parallel_variants
 from convoy.bench.needs import Need, lacking
 from convoy.bench.plan import ENDLESS, plan, run_of
 from convoy.bench.scaling import further_values, sizes, variants_of
@@ -15,8 +17,10 @@ from convoy.bench.throughput import techniques
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
+from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
+from convoy.launch.support import World, check_ranks
 from convoy.results.case import Block
 
 
@@ -27,8 +31,10 @@ def planned(config: BenchConfig, ranks: int) -> list[str]:
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
     text = (configs_folder() / "bench" / "default.yaml").read_text()
-    suites = ["throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint"]
-    names = [*(f"{suite}-tiny" for suite in suites), "recovery"]
+    names = [
+        "throughput-tiny", "scaling-tiny", "strategies-tiny", "strategies-tiny-model-parallel", "memory-tiny",
+        "utilisation-tiny", "sync-tiny", "checkpoint-tiny", "recovery",
+    ]  # fmt: skip
     assert planned(resolve_bench(read_bench(text), {}), 2) == names
 
 
@@ -50,7 +56,7 @@ def test_each_model_has_groups_of_its_own() -> None:
 
 def test_strategies_are_compared_with_ddp() -> None:
     config = BenchConfig(suites=("strategies",))
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
+    group, _ = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
     assert group.baseline == "ddp"
     told = {spec.name: spec.config(group.run).parallel for spec in group.variants}
     assert {name: found.sharing(4, 1) for name, found in told.items()} == {
@@ -71,6 +77,39 @@ def test_the_ready_comparison_with_other_libraries_has_them_all() -> None:
     for spec in group.variants:  # in our own words, what a library spreads is what it is compared with
         ours = next((each for each in group.variants if each.name == spec.baseline), spec)
         assert spec.config(group.run).parallel == ours.config(group.run).parallel
+
+
+@pytest.mark.parametrize(
+    ("ranks", "names"),
+    [
+        (2, ["fsdp 2", "tensor 2", "pipeline 2"]),
+        (3, []),
+        (4, ["fsdp 4", "fsdp 2 × tensor 2", "fsdp 2 × pipeline 2"]),
+        (8, ["fsdp 8", "fsdp 4 × tensor 2", "fsdp 4 × pipeline 2", "fsdp 2 × tensor 2 × pipeline 2"]),
+    ],
+)
+def test_what_cuts_the_model_is_compared_with_fsdp(ranks: int, names: list[str]) -> None:
+    config = BenchConfig(suites=("strategies",), run={"train": {"global_batch": 8, "micro_batch": 4, "compile": True}})
+    groups = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(ranks, 1))[1:]
+    assert [spec.name for group in groups for spec in group.variants] == names
+    for group in groups:
+        assert group.baseline == names[0]
+        for spec in group.variants:
+            check_ranks(spec.config(group.run), World(ranks, 1))
+            assert not spec.config(group.run).train.compile
+
+
+def test_a_model_is_changed_no_more_than_cutting_it_needs() -> None:
+    assert shape_of(TransformerConfig()) == {"tied_embeddings": False, "n_heads": 4, "n_kv_heads": None}
+    assert shape_of(TransformerConfig(n_heads=4, n_kv_heads=2)) == {"tied_embeddings": False}
+    assert shape_of(TransformerConfig(n_layers=1)) is None
+    assert shape_of(TransformerConfig(d_ff=71)) is None
+    assert shape_of(TransformerConfig(d_model=42)) is None
+
+
+def test_neighbours_on_two_nodes_share_no_products() -> None:
+    run = run_of(BenchConfig(), "tiny")
+    assert [spec.name for spec in model_parallel_variants(run, 2, in_node=False)] == ["fsdp 2", "pipeline 2"]
 
 
 @pytest.mark.parametrize(

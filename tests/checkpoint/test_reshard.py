@@ -1,7 +1,9 @@
 """Any number of ranks and any way of sharding loads what any other has saved: weights, moments and position exact."""
 
 import math
+import random
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -23,7 +26,8 @@ from convoy.checkpoint.fill import fill
 from convoy.checkpoint.format import Commit, PartRecord
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.parts import write_part
-from convoy.checkpoint.plan import Layout, _global_plan, _local_plan, layout, local_tensor
+from convoy.checkpoint.plan import Layout, _found_in_memory, _global_plan, _local_plan, layout, local_tensor
+from convoy.checkpoint.rows import Rows, note_rows
 from convoy.checkpoint.state import put_tensors, tensors_of
 from convoy.storage import Store, open_store
 from tests.campaign import examples
@@ -108,7 +112,8 @@ MESHES = st.sampled_from([(1,), (2,), (3,), (5,), (2, 2), (3, 2), (2, 3)])
 PLACEMENTS = st.lists(st.none() | st.integers(0, 2), min_size=2, max_size=2)
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.uint8])
 WAYS = st.tuples(MESHES, PLACEMENTS)
-TENSORS = st.lists(st.tuples(SHAPES, DTYPES, PLACEMENTS, PLACEMENTS), min_size=1, max_size=4)
+ORDERS = st.none() | st.integers(0, 99)
+TENSORS = st.lists(st.tuples(SHAPES, DTYPES, PLACEMENTS, PLACEMENTS, ORDERS, ORDERS), min_size=1, max_size=4)
 
 
 def mesh_of(rank: int, shape: tuple[int, ...]) -> Any:
@@ -118,33 +123,55 @@ def mesh_of(rank: int, shape: tuple[int, ...]) -> Any:
     return init_device_mesh("cpu", shape)
 
 
-def spread(mesh: Any, whole: torch.Tensor, dims: list[int | None]) -> torch.Tensor:
-    """This rank's view of the tensor."""
-    placed = [Replicate() if d is None or d >= whole.ndim else Shard(d) for d in dims[: mesh.ndim]]
+def spread(mesh: Any, whole: torch.Tensor, dims: list[int | None], order: Rows = ()) -> torch.Tensor:
+    """This rank's view of the tensor, whose rows are to lie in that order. Sharded twice along the first dimension, it
+    is as FSDP shards what is cut already: the second dimension of the mesh first."""
+    placed: list[Any] = [Replicate() if d is None or d >= whole.ndim else Shard(d) for d in dims[: mesh.ndim]]
+    if placed == [Shard(0), Shard(0)] and len(whole) % mesh.size(1) == 0:
+        placed[0] = _StridedShard(0, split_factor=mesh.size(1))
+    if order:
+        whole = torch.cat([whole[first : first + count] for first, count in order])
     size, offset = compute_local_shape_and_global_offset(whole.shape, mesh, placed)
     local = whole
     for dim, (begin, length) in enumerate(zip(offset, size, strict=True)):
         local = local.narrow(dim, min(begin, local.shape[dim]), length)
-    return DTensor.from_local(
+    view = DTensor.from_local(
         local.contiguous(), mesh, placed, run_check=False, shape=whole.shape, stride=whole.stride()
     )
+    note_rows({"model": {"t": view}, "optimizer": {"state": {}}}, {"t": order} if order else {})
+    shown: torch.Tensor = view
+    return shown
 
 
-def save(store: Store, mesh: tuple[int, ...], wholes: dict[str, torch.Tensor], dims: dict[str, Any]) -> Commit:
+def in_pieces(rows: int, seed: int | None) -> Rows:
+    """An order of so many rows; None: theirs."""
+    if seed is None:
+        return ()
+    shuffled = random.Random(seed)
+    cuts = sorted(shuffled.sample(range(1, rows), min(rows - 1, 3)))
+    pieces = [(first, end - first) for first, end in pairwise([0, *cuts, rows])]
+    return tuple(shuffled.sample(pieces, len(pieces)))
+
+
+def save(
+    store: Store, mesh: tuple[int, ...], wholes: dict[str, torch.Tensor], dims: dict[str, Any], orders: dict[str, Rows]
+) -> Commit:
     """As ranks on a mesh would: the planner's plan, their parts, the commit."""
     views = []
     for rank in range(math.prod(mesh)):
         device_mesh = mesh_of(rank, mesh)
-        views.append({name: spread(device_mesh, tensor, dims[name]) for name, tensor in wholes.items()})
+        views.append({name: spread(device_mesh, tensor, dims[name], orders[name]) for name, tensor in wholes.items()})
         views[-1] = {"view": views[-1], "plan": _local_plan(views[-1], rank)}  # type: ignore[dict-item]
     answers = _global_plan([view["plan"] for view in views])  # type: ignore[misc]
     draft = Commit(generation=1, step=1, attempt="", parent=None, world_size=len(views), tensors=answers[0][2])
     requests = []
     for rank, (held, _, _) in enumerate(answers):
-        own = layout([box for box in held if box.owner == rank], file_bytes=300)
+        view: dict[str, torch.Tensor] = views[rank]["view"]  # type: ignore[assignment]
+        found = [_found_in_memory(box, view[box.name]) for box in held if box.owner == rank]
+        own = layout(found, file_bytes=300)
         requests.append(request(store, rank, len(views), draft))
         shards = SetLayout(shards=list(own.shards), file_bytes=list(own.file_bytes))
-        data = staged(own, views[rank]["view"])  # type: ignore[arg-type]
+        data = staged(own, view)
         write_part(store, requests[-1], shards, data, 1, chunk_bytes=64)
     return commit_when_complete(store, store, requests[0])
 
@@ -187,13 +214,19 @@ def reshard(rank: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             store = open_store(folder)
             form(store)
-            commit = save(store, before, wholes, dict(zip(wholes, (k[2] for k in kinds), strict=True)))
+            saved, loaded = (
+                {name: in_pieces(len(wholes[name]), kind[n]) for name, kind in zip(wholes, kinds, strict=True)}
+                for n in (4, 5)
+            )
+            commit = save(store, before, wholes, dict(zip(wholes, (k[2] for k in kinds), strict=True)), saved)
             parts = [parsed_part(store, commit, name) for name in commit.parts]
             for other in range(math.prod(after)):
                 mesh = mesh_of(other, after)
                 dims = dict(zip(wholes, (k[3] for k in kinds), strict=True))
-                wanted = {name: spread(mesh, tensor, dims[name]) for name, tensor in wholes.items()}
-                found = {name: spread(mesh, torch.zeros_like(t), dims[name]) for name, t in wholes.items()}
+                wanted = {name: spread(mesh, tensor, dims[name], loaded[name]) for name, tensor in wholes.items()}
+                found = {
+                    name: spread(mesh, torch.zeros_like(t), dims[name], loaded[name]) for name, t in wholes.items()
+                }
                 fill(store, commit, parts, found, threads=1)
                 for name in wholes:
                     assert torch.equal(local_tensor(found[name]), local_tensor(wanted[name]))

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -115,6 +116,7 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
             control: ProcessGroup,
             passed: Callable[[], None],
             hurried: Callable[[], bool],
+            **layout: Any,
         ) -> Evaluated | None:
             def note() -> None:
                 passed()
@@ -124,7 +126,7 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
                             board.order(kind)
                         notes.write(".")
 
-            return evaluate(model, batches, step, token_bytes_v, control, note, hurried)
+            return evaluate(model, batches, step, token_bytes_v, control, note, hurried, **layout)
 
         run.evaluate = evaluated
 

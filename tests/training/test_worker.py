@@ -64,6 +64,12 @@ def test_a_lost_peer_has_its_own_exit_code(error: Exception, tmp_path: Path) -> 
     assert _raise_and(_tell, error, tmp_path) == PEER_LOST
 
 
+def test_a_peer_that_is_lost_to_a_stage_of_a_pipeline_is_one_too(tmp_path: Path) -> None:
+    wrapped = RuntimeError("[Stage 0] failed to run forward: args: ...")
+    wrapped.__cause__ = RuntimeError("[gloo/transport/tcp/pair.cc:554] Connection closed by peer [127.0.0.1]:41")
+    assert _raise_and(_tell, wrapped, tmp_path) == PEER_LOST
+
+
 def test_a_broken_installation_is_told_too(tmp_path: Path) -> None:
     assert _raise_and(_fault, ImportError("libtorch.so: cannot open shared object file"), tmp_path) == 1
     assert (tmp_path / "reason").read_text().startswith("ImportError: libtorch.so")

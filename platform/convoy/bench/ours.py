@@ -16,7 +16,7 @@ from convoy.training.batches import Data
 from convoy.training.clock import clock_for
 from convoy.training.exchange import Exchange
 from convoy.training.loop import step_event
-from convoy.training.model import build_trained
+from convoy.training.model import build_trained, parameters_of
 from convoy.training.optimizer import learning_rate
 from convoy.training.ranks import Ranks
 from convoy.training.step import Stepper
@@ -36,12 +36,14 @@ class Ours:
         self._stepper = Stepper(
             self._trained.fsdp,
             self._trained.optimizer,
-            Exchange(ranks.control),
+            Exchange(ranks.control, ranks.shared_by),
             self.clock,
             clip_norm=config.train.clip_norm,
             seed=config.train.seed,
             reduce_every_pass=config.parallel.reduce_every_pass,
             everyone=ranks.everyone,
+            shared_by=ranks.shared_by,
+            pipeline=self._trained.pipeline,
         )
         self._batches = data.steps_from(0)
         self._folder = tempfile.TemporaryDirectory(prefix="convoy-bench-events-")
@@ -50,7 +52,7 @@ class Ours:
 
     @property
     def parameters(self) -> int:
-        return sum(p.numel() for p in self._trained.module.parameters())
+        return parameters_of(self._config.model, self._trained.module)
 
     @property
     def held_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from convoy.bench import peers
+from convoy.bench import model_parallel, peers
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
@@ -11,7 +11,8 @@ REFERENCE = "ddp"
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One for each model; none for a gang of one rank, on which all are alike. runs: by the model's name."""
+    """Two for each model, the second one of what cuts the model itself; none for a gang of one rank, on which all are
+    alike. runs: by the model's name."""
     if ranks.all == 1:
         return
     for model, run in runs.items():
@@ -26,6 +27,9 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
             run=run,
             measure=config.measure,
         )
+        cut = model_parallel.group(model, run, ranks, config.measure)
+        if cut is not None:
+            yield cut
 
 
 def variants_of(ranks: int, *, by_linear: bool = True) -> Iterator[VariantSpec]:
@@ -44,4 +48,4 @@ def _parallel(
     *, strategy: str, reshard_after_forward: bool = True, wrap: str = "block", shard_size: int | None = None
 ) -> dict[str, dict[str, object]]:
     keys = {"strategy": strategy, "reshard_after_forward": reshard_after_forward, "wrap": wrap}
-    return {"parallel": {**keys, "shard_size": shard_size}}
+    return {"parallel": {**keys, "shard_size": shard_size, "tensor": 1, "pipeline": 1}}

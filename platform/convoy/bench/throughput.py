@@ -45,7 +45,9 @@ def techniques(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
     yield from _attention(run)
     other = "fp32" if train.param_dtype == "bf16" else "bf16"
     yield VariantSpec(name=other, changes={"train": {"param_dtype": other}})
-    yield VariantSpec(name="eager" if train.compile else "compiled", changes={"train": {"compile": not train.compile}})
+    if run.parallel.shared_by == 1:
+        name = "eager" if train.compile else "compiled"
+        yield VariantSpec(name=name, changes={"train": {"compile": not train.compile}})
     yield VariantSpec(
         name="fused AdamW" if not optimizer.fused else "AdamW not fused",
         changes={"optimizer": {"fused": not optimizer.fused}},

@@ -7,7 +7,7 @@ shard that was spread in another way, or goes to a device, lands in memory of it
 import ctypes
 import math
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -21,12 +21,15 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import ReadItem
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from convoy.checkpoint.chunks import chunk_span, read_chunk
 from convoy.checkpoint.commits import IncompleteCommitError
 from convoy.checkpoint.coordinator import AttemptFailedError, whole_tensors
 from convoy.checkpoint.format import Commit, DataFile, PartRecord, TensorShard
 from convoy.checkpoint.plan import local_tensor
+from convoy.checkpoint.rows import pieces as own_pieces
+from convoy.checkpoint.rows import row_order
 from convoy.checkpoint.values import dtype_of
 from convoy.storage import Store
 
@@ -101,15 +104,13 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
         for shard in part.shards
         if shard.bytes
     }
-    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     wanted = {name: tensor for name, tensor in tensors.items() if tensor.numel()}
-    planner.set_up_planner(wanted, _metadata(commit, (shard for _, shard in shards.values())), is_coordinator=False)
     found, pieces = dict.fromkeys(wanted, 0), list[Piece]()
-    for item in planner.create_local_plan().items:
+    for item, target in _reads(wanted, _metadata(commit, (shard for _, shard in shards.values()))):
         name, count = item.dest_index.fqn, math.prod(item.lengths)
         if count:
             found[name] += count
-            pieces.append(_piece(item, *shards[name, tuple(item.storage_index.offset or ())], wanted[name]))
+            pieces.append(_piece(item, *shards[name, tuple(item.storage_index.offset or ())], target))
     for name, count in found.items():
         if count != local_tensor(wanted[name]).numel():
             _check_whole(commit, parts, name)
@@ -118,6 +119,23 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
                 f"of {name} that this rank needs; {commit.shards} holds it whole"
             )
     return pieces
+
+
+def _reads(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[tuple[ReadItem, torch.Tensor]]:
+    """What is to be read, each with the box of this rank's memory that the item counts from."""
+    in_order = {name: tensor for name, tensor in wanted.items() if not row_order(tensor)}
+    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    planner.set_up_planner(in_order, metadata, is_coordinator=False)
+    for item in planner.create_local_plan().items:
+        yield item, local_tensor(in_order[item.dest_index.fqn])
+    for name, tensor in wanted.items():
+        for part in own_pieces(tensor):
+            box = ChunkStorageMetadata(torch.Size(part.offset), torch.Size(part.size))
+            target = narrow_tensor_by_index(local_tensor(tensor), part.inner, part.size)
+            saved = metadata.state_dict_metadata[name]
+            assert isinstance(saved, TensorStorageMetadata)
+            for item in create_read_items_for_chunk_list(name, saved, [box]):
+                yield item, target
 
 
 def _check_whole(commit: Commit, parts: Sequence[PartRecord], name: str) -> None:
@@ -140,8 +158,8 @@ def _metadata(commit: Commit, shards: Iterable[TensorShard]) -> Metadata:
     return Metadata(dict(known))
 
 
-def _piece(item: ReadItem, writer: int, shard: TensorShard, tensor: torch.Tensor) -> Piece:
-    target = narrow_tensor_by_index(local_tensor(tensor), item.dest_offsets, item.lengths)
+def _piece(item: ReadItem, writer: int, shard: TensorShard, own: torch.Tensor) -> Piece:
+    target = narrow_tensor_by_index(own, item.dest_offsets, item.lengths)
     corner, lengths = tuple(item.storage_offsets), tuple(item.lengths)
     width = target.element_size()
     strides = _strides(shard.size)

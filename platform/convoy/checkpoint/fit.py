@@ -14,10 +14,16 @@ from convoy.checkpoint.values import decode
 from convoy.config.errors import ConfigError
 
 
-def fitting(state: Mapping[str, Any], commit: Commit, parts: Sequence[PartRecord]) -> tuple[Tree, dict[str, Any]]:
+def fitting(
+    state: Mapping[str, Any],
+    commit: Commit,
+    parts: Sequence[PartRecord],
+    elsewhere: Mapping[str, TensorInfo] | None = None,
+) -> tuple[Tree, dict[str, Any]]:
     """The state, and the commit's plain values that go into it. Raises ConfigError if they do not fit.
 
-    An optimizer that has not stepped yet, given as the object, gets the state that is about to be filled.
+    elsewhere: tensors of the state that other ranks have, perhaps alone. An optimizer that has not stepped yet, given
+    as the object, gets the state that is about to be filled.
     """
     tree = flatten(state)
     if _begin_optimizers(tree, commit):
@@ -26,12 +32,20 @@ def fitting(state: Mapping[str, Any], commit: Commit, parts: Sequence[PartRecord
         values = {value.name: decode(value.value) for part in parts for value in part.values}
     except ValueError as error:
         raise ConfigError(f"checkpoint of step {commit.step}: {error}") from None
-    own = {name: _described(tensor) for name, tensor in tree.tensors.items()}
+    own = {name: _shown(info) for name, info in {**(elsewhere or {}), **infos(tree.tensors)}.items()}
     saved = {name: _shown(info) for name, info in commit.tensors.items()}
     _check(
         commit.step, own | dict.fromkeys(tree.values, "a plain value"), saved | dict.fromkeys(values, "a plain value")
     )
     return tree, values
+
+
+def infos(tensors: Mapping[str, torch.Tensor]) -> dict[str, TensorInfo]:
+    """Type and global shape of each."""
+    return {
+        name: TensorInfo(dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape))
+        for name, tensor in tensors.items()
+    }
 
 
 def _check(step: int, own: Mapping[str, str], saved: Mapping[str, str]) -> None:
@@ -76,10 +90,6 @@ def _begin(optimizer: torch.optim.Optimizer) -> None:
             group["lr"] = rate
     for parameter, grad in grads:
         parameter.grad = grad
-
-
-def _described(tensor: torch.Tensor) -> str:
-    return _shown(TensorInfo(dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape)))
 
 
 def _shown(info: TensorInfo) -> str:

@@ -16,7 +16,7 @@ from convoy.checkpoint.commits import describe
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.fill import fill
 from convoy.checkpoint.fit import fitting
-from convoy.checkpoint.format import Commit, PartRecord
+from convoy.checkpoint.format import Commit, PartRecord, TensorInfo
 from convoy.checkpoint.tree import hand_back, put_values
 from convoy.checkpoint.verdicts import Damage, Outcome, Readers, Verdict
 from convoy.config.errors import ConfigError
@@ -64,17 +64,19 @@ def restore(
     threads: int = THREADS,
     sleep: Callable[[float], None] = time.sleep,
     host: str | None = None,
+    elsewhere: Mapping[str, TensorInfo] | None = None,
 ) -> Restored | None:
     """Fill `state` in place from the first candidate that loads. All ranks of `group` call it.
 
     candidates: rank 0's alone counts; None and empty: there is no commit, and None is returned. on_damage: called on
     rank 0, to mark it. check: raises ConfigError for a commit that is not to be loaded. threads: chunks read at once.
-    host: of this rank; None: by the name it has.
+    host: of this rank; None: by the name it has. elsewhere: tensors by name that are in the state of other ranks, and
+    perhaps in theirs alone; all ranks together have what was saved, no more, no less.
     Raises on all ranks alike: ConfigError (another model, or a newer format; `state` is as it was), StoreUnavailable,
     CheckpointError (no candidate loads); `state` holds anything after the last two.
     """
     readers = Readers(tiers, group, on_damage, threads, host)
-    work = _Restore(tiers, state, readers, check, threads)
+    work = _Restore(tiers, state, elsewhere or {}, readers, check, threads)
     found = readers.first(list(candidates or []))
     for ref, places in found:
         restored = work.try_commit(ref, places, sleep)
@@ -100,12 +102,14 @@ class _Restore:
         self,
         tiers: Sequence[Store],
         state: Mapping[str, Any],
+        elsewhere: Mapping[str, TensorInfo],
         readers: Readers,
         check: Callable[[Commit], None],
         threads: int,
     ) -> None:
         self._tiers = tiers
         self._state = state
+        self._elsewhere = elsewhere
         self._readers = readers
         self._check = check
         self._threads = threads
@@ -158,7 +162,7 @@ class _Restore:
 
     def _fit(self, commit: Commit, parts: Sequence[PartRecord]) -> Any:
         self._check(commit)
-        return fitting(self._state, commit, parts)
+        return fitting(self._state, commit, parts, self._elsewhere)
 
     def _described(self, store: Store, ref: CommitRef) -> tuple[Verdict, tuple[Commit, list[PartRecord]] | None]:
         """The commit and its part records, which rank 0 reads for all."""

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import ALIGNMENT, FILE_BYTES, TensorInfo, TensorShard
+from convoy.checkpoint.rows import pieces, pieces_of, row_order
 
 PAGE_BYTES = 4096
 """Files of a part begin at multiples of this in a buffer, for direct I/O."""
@@ -39,7 +40,8 @@ class Box:
     holders: frozenset[int]
     """Ranks that hold it."""
     inner: tuple[int, ...] = ()
-    """Offset in this rank's own shard; not zero where a shard was cut to fit into a file."""
+    """Offset in this rank's own shard; not zero where a shard was cut to fit into a file, or holds rows from several
+    places."""
 
     @property
     def bytes(self) -> int:
@@ -118,6 +120,7 @@ def make_plan(
     if isinstance(answer, str):
         raise CheckpointError(answer)
     held, groups, infos = answer
+    held = tuple(_found_in_memory(box, tensors[box.name]) for box in held)
     return Plan(signature(tensors), held, groups, infos, layout([b for b in held if b.owner == rank]))
 
 
@@ -146,9 +149,33 @@ def _local_plan(tensors: Mapping[str, torch.Tensor], rank: int) -> tuple[SavePla
     try:
         planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         planner.set_up_planner(dict(tensors), is_coordinator=rank == 0)
-        return planner.create_local_plan(), None
+        plan = planner.create_local_plan()
+        return replace(
+            plan, items=[part for item in plan.items for part in _parts(item, tensors[item.index.fqn])]
+        ), None
     except Exception as failure:
         return None, f"rank {rank}: {type(failure).__name__}: {failure}"
+
+
+def _parts(item: WriteItem, tensor: torch.Tensor) -> list[WriteItem]:
+    """The item, or where the tensor's rows do not lie in their order, one for each piece that does."""
+    rows, data = row_order(tensor), item.tensor_data
+    if not rows or data is None:
+        return [item]
+    return [
+        replace(
+            item,
+            index=MetadataIndex(item.index.fqn, torch.Size(piece.offset)),
+            tensor_data=replace(data, chunk=ChunkStorageMetadata(torch.Size(piece.offset), torch.Size(piece.size))),
+        )
+        for piece in pieces_of(rows, tuple(data.chunk.offsets), tuple(data.chunk.sizes))
+    ]
+
+
+def _found_in_memory(box: Box, tensor: torch.Tensor) -> Box:
+    """The box with its place in this rank's own shard."""
+    piece = next((piece for piece in pieces(tensor) if piece.offset == box.offset), None)
+    return box if piece is None else replace(box, inner=piece.inner)
 
 
 def _global_plan(plans: Sequence[tuple[SavePlan | None, str | None]]) -> list[Any]:
@@ -246,7 +273,7 @@ def _writer(box: Box, reachable: frozenset[int]) -> int:
 
 
 def _spread(tensor: torch.Tensor) -> Any:
-    return (tensor.placements, id(tensor.device_mesh)) if isinstance(tensor, DTensor) else None
+    return (tensor.placements, id(tensor.device_mesh), row_order(tensor)) if isinstance(tensor, DTensor) else None
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -1,5 +1,6 @@
 """The tensors of a checkpoint: weights and optimizer state under names that do not depend on sharding."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,15 +9,19 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import Optimizer
 
 from convoy.checkpoint.plan import local_tensor
+from convoy.checkpoint.rows import Rows, note_rows
 
 
-def tensors_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+def tensors_of(model: nn.Module, optimizer: Optimizer, rows: Mapping[str, Rows] | None = None) -> dict[str, Any]:
     """`{"model": ..., "optimizer": ...}`; also right for an optimizer that has not stepped yet.
 
-    Of the optimizer its state alone: learning rate, decay and the like are the configuration's, also on resume.
+    rows: the order of each weight's rows where they do not lie in it. Of the optimizer its state alone: learning rate,
+    decay and the like are the configuration's, also on resume.
     """
     model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": {"state": optimizer_state["state"]}}
+    tensors = {"model": model_state, "optimizer": {"state": optimizer_state["state"]}}
+    note_rows(tensors, rows or {})
+    return tensors
 
 
 class TensorsOf:
@@ -25,8 +30,9 @@ class TensorsOf:
     To ask torch for the names takes 15 ms for 300 weights; that they still name the same memory is seen in one.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer, rows: Mapping[str, Rows] | None = None) -> None:
         self._model = model
+        self._rows = rows
         self._optimizer = optimizer
         self._known: dict[str, Any] | None = None
         self._memory: tuple[list[int], list[Any]] = ([], [])
@@ -35,7 +41,7 @@ class TensorsOf:
         """What `tensors_of` gives now. The same dict as before where nothing was replaced: leave it unchanged."""
         if self._known is not None and _same(self._memory, self._named()):
             return self._known
-        tensors = tensors_of(self._model, self._optimizer)
+        tensors = tensors_of(self._model, self._optimizer, self._rows)
         self._memory = self._named()  # torch has given a fresh optimizer its state by now
         constant = all(isinstance(value, Tensor) for value in (*tensors["model"].values(), *self._memory[1]))
         self._known = tensors if constant else None  # a number is another one after each step
@@ -57,11 +63,6 @@ def put_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Any])
     state = {"state": dict(tensors["optimizer"]["state"]), "param_groups": own["param_groups"]}
     # Copies of the dicts: torch renames their keys for a model that is wrapped, as by DistributedDataParallel.
     set_state_dict(model, optimizer, model_state_dict=dict(tensors["model"]), optim_state_dict=state)
-
-
-def parameter_shapes(tensors: dict[str, Any]) -> dict[str, list[int]]:
-    """Global shape of every tensor of the model, by name."""
-    return {name: list(value.shape) for name, value in sorted(tensors["model"].items()) if hasattr(value, "shape")}
 
 
 def _same(one: tuple[list[int], list[Any]], other: tuple[list[int], list[Any]]) -> bool:

@@ -23,10 +23,22 @@ class ParallelConfig(Frozen):
     not with `train.activation_checkpointing: selective`)."""
     reduce_every_pass: bool = True
     """Reduce gradients after each micro batch: a rank keeps its share of them. False: once a step, and between its
-    passes a rank keeps whole gradients. Between replicas (`hsdp`, `ddp`) they are reduced once a step in any case."""
+    passes a rank keeps whole gradients. Between replicas (`hsdp`, `ddp`), and in a
+    pipeline, they are reduced once a step in any case."""
     cpu_offload: bool = False
     """Keep weights, gradients and optimizer state in host memory, where the update is made; each gather copies its part
-    to the GPU. Refused without a GPU, where everything is in host memory already."""
+    to the GPU. Refused without a GPU, where everything is in host memory already, and with `tensor` or `pipeline`."""
+    tensor: int = Field(1, ge=1)
+    """Ranks that share each matrix product of a decoder block, neighbours on one node; with `fsdp` alone, which then
+    shards over the ranks that are left. Must divide heads, key and value heads, and the MLP's width."""
+    pipeline: int = Field(1, ge=1)
+    """Stages that the blocks are cut into, each on ranks of its own, with `fsdp` alone; micro batches go through them
+    in 1F1B order. A step needs at least as many micro batches as there are stages."""
+
+    @property
+    def shared_by(self) -> int:
+        """How many ranks compute on the same samples."""
+        return self.tensor * self.pipeline
 
     def sharing(self, ranks: int, ranks_per_node: int) -> int:
         """How many of `ranks` hold one copy of weights, gradients and moments together."""
@@ -42,4 +54,13 @@ class ParallelConfig(Frozen):
     def _shard_size_is_hsdp(self) -> "ParallelConfig":
         if self.shard_size is not None and self.strategy != "hsdp":
             raise ValueError(f"shard_size = {self.shard_size}: only with strategy: hsdp, not {self.strategy}")
+        return self
+
+    @model_validator(mode="after")
+    def _model_parallel_is_fsdp(self) -> "ParallelConfig":
+        for name, size in (("tensor", self.tensor), ("pipeline", self.pipeline)):
+            if size > 1 and self.strategy != "fsdp":
+                raise ValueError(f"{name} = {size}: only with strategy: fsdp, not {self.strategy}")
+            if size > 1 and self.cpu_offload:
+                raise ValueError(f"{name} = {size}: not with cpu_offload")
         return self

@@ -59,6 +59,38 @@ class RunConfig(Frozen):
             raise ValueError(f"train.attention = plain: model.build = {self.model.build} has an attention of its own")
         return self
 
+    @model_validator(mode="after")
+    def _model_can_be_cut(self) -> "RunConfig":
+        model, train = self.model, self.train
+        for name, ranks in (("tensor", self.parallel.tensor), ("pipeline", self.parallel.pipeline)):
+            if ranks > 1 and not isinstance(model, TransformerConfig):
+                raise ValueError(f"parallel.{name} = {ranks}: must be 1 with model.build = {model.build}")
+            if ranks > 1 and train.compile:
+                raise ValueError(f"parallel.{name} = {ranks}: must be 1 with train.compile = true")
+        if isinstance(model, TransformerConfig):
+            _check_heads(model, self.parallel.tensor)
+            if self.parallel.pipeline > 1:
+                self._check_stages(model, self.parallel.pipeline)
+        return self
+
+    def _check_stages(self, model: TransformerConfig, stages: int) -> None:
+        must = f"parallel.pipeline = {stages}: must be"
+        if stages > model.n_layers:
+            raise ValueError(f"{must} at most model.n_layers, {model.n_layers}")
+        if model.tied_embeddings:
+            raise ValueError(f"{must} 1 with model.tied_embeddings = true: embedding and head are on two stages")
+        if model.init_from is not None:
+            raise ValueError(f"{must} 1 with model.init_from = {model.init_from}")
+        if (length := self.evaluation.sample_tokens) and self.evaluation.prompts:
+            raise ValueError(f"{must} 1 with evaluation.sample_tokens = {length}, which may be 0")
+
+
+def _check_heads(model: TransformerConfig, ranks: int) -> None:
+    sizes = {"model.n_heads": model.n_heads, "model.n_kv_heads": model.kv_heads, "model.d_ff": model.ff_width}
+    for name, size in sizes.items():
+        if size % ranks:
+            raise ValueError(f"parallel.tensor = {ranks}: must divide {name}, {size}")
+
 
 def tokenizer_vocabulary(data: DataConfig) -> int | None:
     """Ids the data can hold, where the config alone tells; None for a `tokenizer.json`."""

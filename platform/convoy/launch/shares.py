@@ -51,6 +51,9 @@ def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
     sharing = run.parallel.sharing(n, min(n, ranks.nproc_per_node))
     if n % sharing:
         raise ConfigError(f"run.parallel.shard_size = {sharing}: must divide the {n} ranks of {spec.name}")
+    for name, cut in (("tensor", run.parallel.tensor), ("pipeline", run.parallel.pipeline)):
+        if n % run.parallel.shared_by and cut > 1:
+            raise ConfigError(f"run.parallel.{name} = {cut}: must divide the {n} ranks of {spec.name}")
 
 
 def described(share: Share) -> Iterator[str]:

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
-from convoy.model.transformer import Transformer
+from convoy.model.transformer import Attention, Rows, Transformer
 
 _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 _RESIDUAL_PROJECTIONS = ("attention.out.weight", "mlp.down.weight")
@@ -37,9 +37,11 @@ def initialise(model: Transformer, seed: int, drawn_on: torch.device | None = No
     parameters are kept; None: the device that computes with them.
     Source: GPT-2 (Radford et al. 2019), section 2.3.
     """
+    rows = row_orders(model)
     for name, parameter in parameter_names(model):
         device = drawn_on or _computing(parameter)
-        _keep_own_part(parameter, _initial_values(name, parameter, model.config, seed, device))
+        full = _initial_values(name, parameter, model.config, seed, device)
+        _keep_own_part(parameter, _in_memory_order(full, rows.get(name, ())))
 
 
 @torch.no_grad()
@@ -48,16 +50,30 @@ def load_full_weights(model: nn.Module, named_tensors: Iterator[tuple[str, Tenso
 
     Raises ConfigError when a parameter gets no tensor, a tensor has no parameter, or shapes differ.
     """
-    missing = dict(parameter_names(model))
+    missing, rows = dict(parameter_names(model)), row_orders(model)
     for name, tensor in named_tensors:
         parameter = missing.pop(_plain(name), None)
         if parameter is None:
             raise ConfigError(f"weights: tensor {name} is not a parameter of the model, or is given twice")
         if parameter.shape != tensor.shape:
             raise ConfigError(f"weights: {name} has shape {tuple(tensor.shape)}: must be {tuple(parameter.shape)}")
-        _keep_own_part(parameter, tensor)
+        _keep_own_part(parameter, _in_memory_order(tensor, rows.get(_plain(name), ())))
     if missing:
         raise ConfigError(f"weights: no tensor for {', '.join(sorted(missing)[:3])} ({len(missing)} missing)")
+
+
+def row_orders(model: nn.Module) -> dict[str, Rows]:
+    """Of each parameter whose rows do not lie in their order, by name."""
+    shared = [(name, module) for name, module in model.named_modules() if isinstance(module, Attention) and module.rows]
+    return {
+        _plain(f"{name}.qkv.{kind}"): module.rows
+        for name, module in shared
+        for kind, _ in module.qkv.named_parameters()
+    }
+
+
+def _in_memory_order(full: Tensor, rows: Rows) -> Tensor:
+    return torch.cat([full.narrow(0, first, count) for first, count in rows]) if rows else full
 
 
 def _plain(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from convoy.config.model import TransformerConfig
@@ -43,19 +44,25 @@ class Transformer(nn.Module):
         self._tie()
 
     def forward(
-        self, tokens_bs: Tensor, targets_bs: Tensor | None = None, documents_bs: Tensor | None = None
+        self,
+        tokens_bs: Tensor,
+        targets_bs: Tensor | None = None,
+        documents_bs: Tensor | None = None,
+        hidden_bsd: Tensor | None = None,
     ) -> Tensor:
         """Logits (b, s, v); or, with targets, the fp32 sum of the losses of the targets that are not IGNORE.
 
         documents_bs: index of the document each token belongs to, non-decreasing along s; attention stays
-        within a document and positions restart at each. Raises ValueError beyond max_sequence_length.
+        within a document and positions restart at each. hidden_bsd: what the blocks before those here have made of
+        the tokens, where other ranks have them. Raises ValueError beyond max_sequence_length.
         """
         length = tokens_bs.shape[1]
         if length > self.config.max_sequence_length:
             longest = self.config.max_sequence_length
             raise ValueError(f"sequence of {length} tokens: model.max_sequence_length = {longest}")
         positions, mask_b1ss = _positions_and_mask(tokens_bs, documents_bs)
-        hidden_bsd = self.embed(tokens_bs, positions)
+        if hidden_bsd is None:
+            hidden_bsd = self.embed(tokens_bs, positions)
         for block in self.blocks:
             hidden_bsd = block(hidden_bsd, positions, mask_b1ss)
         result: Tensor = self.head(hidden_bsd, targets_bs, self.loss_chunk_tokens)
@@ -113,6 +120,8 @@ class Attention(nn.Module):
         self.fused = fused
         self.heads, self.kv_heads, self.head_width = config.n_heads, config.kv_heads, config.head_width
         self.rope_theta = config.rope_theta if config.positions == "rotary" else None
+        self.rows: Rows = ()
+        """Of `qkv`, where ranks share it."""
         self.norm = make_norm(config)
         self.qkv = nn.Linear(config.d_model, (self.heads + 2 * self.kv_heads) * self.head_width, bias=config.bias)
         self.out = nn.Linear(config.d_model, config.d_model, bias=config.bias)
@@ -180,10 +189,26 @@ class Head(nn.Module):
         self.weight: Tensor = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
 
     def forward(self, hidden_bsd: Tensor, targets_bs: Tensor | None, chunk_tokens: int) -> Tensor:
-        normed_bsd = self.norm(hidden_bsd)
+        normed_bsd, weight_vd = _own(self.norm(hidden_bsd)), _own(self.weight)
         if targets_bs is None:
-            return F.linear(normed_bsd, self.weight)
-        return linear_cross_entropy_sum(normed_bsd.flatten(0, 1), self.weight, targets_bs.flatten(), chunk_tokens)
+            return F.linear(normed_bsd, weight_vd)
+        return linear_cross_entropy_sum(normed_bsd.flatten(0, 1), weight_vd, targets_bs.flatten(), chunk_tokens)
+
+
+Rows = tuple[tuple[int, int], ...]
+"""How a weight's rows follow each other in memory where that is not their order: (first row, how many), piece by piece;
+empty: in order."""
+
+
+def head_rows(config: TransformerConfig, ranks: int) -> Rows:
+    """Of `qkv` cut over so many ranks: each one's queries, keys and values beside each other."""
+    counts = (config.n_heads, config.kv_heads, config.kv_heads)
+    firsts = (0, config.n_heads, config.n_heads + config.kv_heads)
+    return tuple(
+        ((first + rank * count // ranks) * config.head_width, count // ranks * config.head_width)
+        for rank in range(ranks)
+        for first, count in zip(firsts, counts, strict=True)
+    )
 
 
 def make_norm(config: TransformerConfig) -> nn.LayerNorm | nn.RMSNorm:
@@ -206,6 +231,15 @@ def rotate(heads_bsnk: Tensor, positions: Tensor, theta: float) -> Tensor:
     first_bsnp, second_bsnp = heads_bsnk.chunk(2, dim=-1)
     turned = (first_bsnp * cos_s1p - second_bsnp * sin_s1p, second_bsnp * cos_s1p + first_bsnp * sin_s1p)
     return torch.cat(turned, dim=-1).to(heads_bsnk.dtype)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """What this rank has of it; of a weight that others have too, each computes a part of the gradient."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    parts = [Partial() if placement.is_replicate() else placement for placement in tensor.placements]
+    own: Tensor = tensor.to_local(grad_placements=parts)
+    return own
 
 
 def _positions_and_mask(tokens_bs: Tensor, documents_bs: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -13,18 +13,27 @@ from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.parallel.gloo import exchange_gradients
+from convoy.parallel.mesh import sharding
+from convoy.parallel.pipeline import Elsewhere, keep_stage
 from convoy.parallel.recompute import recomputed
+from convoy.parallel.tensor import share_products
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, train: TrainConfig) -> FSDPModule:
-    """Apply recomputation, compilation and sharding, in this order, to a model on the meta device or on the host.
+    """Apply pipeline and tensor parallelism, recomputation, compilation and sharding, in this order, to a model on the
+    meta device or on the host.
 
     model: has `blocks`, a list of its repeated layers, and may have `embed` and `head`. The optimizer must be built
     from the result: one built before would hold the unsharded parameters and train nothing. Raises ConfigError where
     there is no GPU from which to offload.
     """
+    if "pipeline" in (mesh.mesh_dim_names or ()):
+        keep_stage(model, mesh["pipeline"])
+    if "tensor" in (mesh.mesh_dim_names or ()):
+        share_products(model, mesh["tensor"])
+    mesh = sharding(mesh)
     policy = precision(train)
     shard = partial(fully_shard, mesh=mesh, mp_policy=policy, offload_policy=_offload(parallel, mesh))
     reshard = parallel.reshard_after_forward
@@ -87,7 +96,7 @@ def _flat(blocks: Iterable[nn.Module]) -> Iterator[nn.Module]:
     for block in blocks:
         if isinstance(block, nn.ModuleList):
             yield from _flat(block)
-        else:
+        elif not isinstance(block, Elsewhere):
             yield block
 
 
@@ -111,7 +120,8 @@ def _linear_layers(block: nn.Module) -> Iterator[nn.Module]:
 
 def _untied_ends(model: nn.Module) -> dict[str, nn.Module]:
     """Embedding and head, unless they share weights: then the root gathers them together."""
-    ends = {name: end for name, end in model.named_children() if name in ("embed", "head")}
+    there = {name: end for name, end in model.named_children() if not isinstance(end, Elsewhere)}
+    ends = {name: end for name, end in there.items() if name in ("embed", "head")}
     owned = [{id(p) for p in end.parameters()} for end in ends.values()]
     shared = set.intersection(*owned) if len(owned) == 2 else set()
     return {} if shared else ends

@@ -104,6 +104,8 @@ def _traffic(case: Case) -> tuple[Traffic | None, str]:
     except ValidationError:
         return None, "its configuration tells of a strategy that the model does not have"
     ranks, nodes = hardware.ranks, hardware.nodes
+    if parallel.shared_by > 1:
+        return None, "it knows neither tensor nor pipeline parallelism"
     if parallel.strategy not in _MODELLED:
         return None, f"it knows {', '.join(_MODELLED)}, and not {parallel.strategy}"
     if parallel.strategy == "hsdp" and parallel.shard_size not in (None, ranks // nodes):

@@ -13,6 +13,7 @@ from convoy.data.prefetch import Prefetcher
 from convoy.data.sampler import plan_step
 from convoy.data.sequences import IGNORED, TokenBatch, TokenSequences, validation_samples
 from convoy.data.tokenizer import TextTokenizer
+from convoy.parallel.mesh import data_place
 from convoy.storage import open_store
 from convoy.training.ranks import Ranks
 from convoy.training.step import Batch
@@ -36,6 +37,7 @@ class Data:
         self.folder: Path = open_data(manifest, store, config.data)
         self._config = config
         self._ranks = ranks
+        self._part = data_place(ranks.mesh)
         self._train = self._sequences("train")
         self._validation = self._sequences("validation")
 
@@ -45,13 +47,9 @@ class Data:
 
     def validation(self) -> list[Batch]:
         """This rank's part of the held-out sequences, the same each time; equally many batches on all ranks."""
-        place, config = self._ranks.place, self._config
+        config = self._config
         passes = validation_samples(
-            self._validation.n_samples,
-            config.evaluation.sequences,
-            place.rank,
-            place.world_size,
-            config.train.micro_batch,
+            self._validation.n_samples, config.evaluation.sequences, *self._part, config.train.micro_batch
         )
         return [self._batch(0, self._validation.batch(ids)) for ids in passes]
 
@@ -76,10 +74,8 @@ class Data:
         )
 
     def _step(self, step: int) -> Sequence[Batch]:
-        place, train = self._ranks.place, self._config.train
-        plan = plan_step(
-            step, place.rank, place.world_size, train.global_batch, train.micro_batch, self._train.n_samples, train.seed
-        )
+        train, samples = self._config.train, self._train.n_samples
+        plan = plan_step(step, *self._part, train.global_batch, train.micro_batch, samples, train.seed)
         return [self._batch(micro.index, self._train.batch(micro.samples)) for micro in plan]
 
     def _batch(self, index: int, arrays: TokenBatch) -> Batch:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from convoy.events.types import Evaluated
+from convoy.parallel.pipeline import Pipeline
 from convoy.training.exchange import Haste
 from convoy.training.step import Batch
 
@@ -24,12 +25,16 @@ def evaluate(
     control: dist.ProcessGroup,
     passed: Callable[[], None] = lambda: None,
     hurried: Callable[[], bool] = lambda: False,
+    *,
+    shared_by: int = 1,
+    pipeline: Pipeline | None = None,
 ) -> Evaluated | None:
     """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
 
     token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
     passed: called after each batch. hurried: asked before each: where one rank says yes, all leave it after that batch,
-    and return None.
+    and return None. shared_by: so many ranks have the same batches, and each gives a part of their loss. pipeline: of
+    which the model is a stage.
     """
     began = time.perf_counter()
     module = cast(nn.Module, model)
@@ -38,7 +43,8 @@ def evaluate(
     haste, given_up = Haste(control), False
     for batch in batches:
         haste.begin(hurried())
-        nats += float(module(batch.tokens_bs, batch.targets_bs, batch.documents_bs))
+        inputs = (batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+        nats += float(module(*inputs)) if pipeline is None else pipeline.evaluate(inputs)
         tokens += batch.weight
         if token_bytes_v is not None:
             counted = batch.targets_bs[batch.targets_bs >= 0].cpu()
@@ -52,7 +58,8 @@ def evaluate(
         return None
     sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
     dist.all_reduce(sums, group=control)
-    nats, total, total_bytes = sums.tolist()
+    nats, *counts = sums.tolist()
+    total, total_bytes = (count / shared_by for count in counts)
     return Evaluated(
         step=step,
         loss=nats / max(1.0, total),

@@ -36,8 +36,10 @@ class Agreed:
 class Exchange:
     """One all-reduce per step on the control group, in flight while the forward runs."""
 
-    def __init__(self, control: dist.ProcessGroup) -> None:
+    def __init__(self, control: dist.ProcessGroup, shared_by: int = 1) -> None:
+        """shared_by: so many ranks each have the same tokens."""
         self._control = control
+        self._shared_by = shared_by
         self._values = torch.zeros(0, dtype=torch.int64)
         self._work: dist.Work | None = None
 
@@ -56,7 +58,7 @@ class Exchange:
         tokens, save, *rest = self._values.tolist()
         votes, standing = rest[: len(_REASONS)], Standing.of(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
-        return Agreed(tokens, stop, standing, save > 0)
+        return Agreed(tokens // self._shared_by, stop, standing, save > 0)
 
 
 class Haste:

@@ -135,7 +135,7 @@ def one_step(t: Training) -> tuple[StepResult, float]:
     t.marker.stepped(t.progress.step, seconds, own_seconds)
     t.own = RankThroughput(
         step=t.progress.step,
-        tokens=t.own.tokens + sum(b.weight for b in batches),
+        tokens=t.own.tokens + sum(b.weight for b in batches) // t.config.parallel.shared_by,
         seconds=t.own.seconds + seconds,
         waited_seconds=t.own.waited_seconds + waited(seconds, own_seconds),
     )

@@ -1,6 +1,7 @@
 """The model as it trains: built, spread, filled with weights, with its optimizer."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -9,15 +10,16 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from convoy.config.model import TransformerConfig
+from convoy.config.model import ModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.events.types import ModelBuilt
 from convoy.model.build import build_model
-from convoy.model.counts import flops_per_token
+from convoy.model.counts import flops_per_token, parameter_count
 from convoy.model.hf import read_hf_weights
-from convoy.model.init import initialise, load_full_weights
-from convoy.model.transformer import Transformer
-from convoy.parallel.fsdp import kept_on, parallelize
+from convoy.model.init import initialise, load_full_weights, row_orders
+from convoy.model.transformer import Rows, Transformer
+from convoy.parallel.fsdp import DTYPES, kept_on, parallelize
+from convoy.parallel.pipeline import Pipeline
 from convoy.training.optimizer import build_optimizer
 from convoy.training.ranks import Ranks
 
@@ -28,6 +30,10 @@ class Trained:
 
     fsdp: FSDPModule
     optimizer: torch.optim.Optimizer
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    """Order in memory of the rows of weights that are cut by heads, by name."""
+    pipeline: Pipeline | None = None
+    """How batches go through the stages; None: the whole model is here, or its shards."""
 
     @property
     def module(self) -> nn.Module:
@@ -45,7 +51,10 @@ def build_trained(config: RunConfig, ranks: Ranks, *, filled: bool = True) -> Tr
     model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
     fsdp = parallelize(model, ranks.mesh, config.parallel, train)
     materialise(model, config, kept_on(ranks.device, config.parallel), filled=filled)
-    return Trained(fsdp, build_optimizer(model, config.optimizer))
+    pipeline = None
+    if config.parallel.pipeline > 1:
+        pipeline = Pipeline(model, ranks.mesh["pipeline"], DTYPES[train.param_dtype])
+    return Trained(fsdp, build_optimizer(model, config.optimizer), row_orders(model), pipeline)
 
 
 def materialise(model: nn.Module, config: RunConfig, device: torch.device, *, filled: bool = True) -> None:
@@ -67,9 +76,16 @@ def model_built(config: RunConfig, model: nn.Module) -> ModelBuilt:
     shape, length = config.model, config.data.sequence_length
     return ModelBuilt(
         name=shape.name,
-        parameters=sum(p.numel() for p in model.parameters()),
+        parameters=parameters_of(shape, model),
         flops_per_token=flops_per_token(shape, length) if isinstance(shape, TransformerConfig) else None,
         sharded_bytes=sum(_own_bytes(p) for p in model.parameters()),
+    )
+
+
+def parameters_of(shape: ModelConfig, model: nn.Module) -> int:
+    """Of the whole model, of which this rank may have a stage alone."""
+    return (
+        parameter_count(shape) if isinstance(shape, TransformerConfig) else sum(p.numel() for p in model.parameters())
     )
 
 

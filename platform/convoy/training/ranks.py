@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from convoy.config.errors import ConfigError
 from convoy.gang.assignment import Assignment, Place
-from convoy.parallel.mesh import build_mesh
+from convoy.parallel.mesh import build_mesh, data_place
 
 TIMEOUT = datetime.timedelta(minutes=10)
 
@@ -35,6 +35,11 @@ class Ranks:
 
     everyone: dist.ProcessGroup | None = None
     """All ranks, for training traffic; None: the default group."""
+
+    @property
+    def shared_by(self) -> int:
+        """How many ranks compute on the same samples as this one, itself included."""
+        return self.place.world_size // data_place(self.mesh)[1]
 
     @property
     def first(self) -> bool:
@@ -89,7 +94,10 @@ def connect(assignment: Assignment) -> Ranks:
 
 
 def lost_peer(error: BaseException) -> bool:
-    """Whether a collective failed because another rank went away: a consequence, not a cause."""
+    """Whether a collective failed because another rank went away: a consequence, not a cause. In a pipeline's stage,
+    torch tells of it by an error of its own."""
     if isinstance(error, dist.DistError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _LOST)
+    if not isinstance(error, RuntimeError):
+        return False
+    return any(sign in str(error) for sign in _LOST) or (error.__cause__ is not None and lost_peer(error.__cause__))

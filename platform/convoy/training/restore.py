@@ -1,12 +1,12 @@
 """Where a generation starts: the newest commit of its lineage that is whole, or the beginning."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
 from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.format import Commit, Progress
+from convoy.checkpoint.format import Commit, Progress, TensorInfo
 from convoy.data.sampler import SamplerState, check_resume
 from convoy.events.log import EventWriter
 from convoy.events.types import CheckpointDamaged, Restored
@@ -15,7 +15,7 @@ from convoy.job.lineage import CommitRef, candidates, read_history
 from convoy.storage import Store, StoreUnavailable
 from convoy.training.model import Trained
 from convoy.training.ranks import Ranks
-from convoy.training.same_model import check_same_model
+from convoy.training.same_model import PREFIX, check_same_model
 
 if TYPE_CHECKING:
     from convoy.checkpoint import load
@@ -41,11 +41,12 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     # A new job's first step does not wait for what reads checkpoints.
     from convoy.checkpoint import load
     from convoy.checkpoint.marks import mark_damaged
-    from convoy.checkpoint.state import parameter_shapes, put_tensors, tensors_of
+    from convoy.checkpoint.state import put_tensors, tensors_of
 
     commits = _candidates(assignment, ranks, tiers)
-    tensors = tensors_of(trained.module, trained.optimizer)
-    shapes = parameter_shapes(tensors)
+    tensors = tensors_of(trained.module, trained.optimizer, trained.rows)
+    everyones = _everyones(tensors, ranks, trained)
+    shapes = {name.removeprefix(PREFIX): info.shape for name, info in everyones.items() if name.startswith(PREFIX)}
 
     def check(commit: Commit) -> None:
         check_same_model(commit, shapes)
@@ -58,7 +59,9 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
         told = CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tier.uri, error=damage.error)
         events.append(told)
 
-    found = load.restore(tiers, commits, tensors, group=ranks.saving, on_damage=damaged, check=check)
+    found = load.restore(
+        tiers, commits, tensors, group=ranks.saving, on_damage=damaged, check=check, elsewhere=everyones
+    )
     if found is None:
         raise CheckpointError(f"{assignment.job_uri}: the job had checkpoints, and none is there now")
     put_tensors(trained.module, trained.optimizer, tensors)
@@ -69,6 +72,19 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
         )
         events.append(told)
     return Start(commit.progress, commit.ref)
+
+
+def _everyones(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dict[str, TensorInfo]:
+    """The tensors of the whole state: each stage of a pipeline has those of its own blocks alone."""
+    from convoy.checkpoint.fit import infos
+    from convoy.checkpoint.tree import flatten
+
+    own = infos(flatten(tensors).tensors)
+    if trained.pipeline is None:
+        return own
+    told: list[Any] = [None] * ranks.place.world_size
+    dist.all_gather_object(told, own, group=ranks.saving)
+    return {name: info for some in told for name, info in some.items()}
 
 
 def _candidates(assignment: Assignment, ranks: Ranks, tiers: list[Store]) -> "load.Candidates | None":

@@ -134,11 +134,13 @@ def _training(
     stepper = Stepper(
         trained.fsdp,
         trained.optimizer,
-        Exchange(ranks.control),
+        Exchange(ranks.control, ranks.shared_by),
         clock,
         clip_norm=config.train.clip_norm,
         seed=config.train.seed,
         reduce_every_pass=config.parallel.reduce_every_pass,
+        shared_by=ranks.shared_by,
+        pipeline=trained.pipeline,
     )
     return Training(
         config=config,
@@ -163,7 +165,11 @@ def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks, ma
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
 
     def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
-        return evaluate(trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed, hurried)
+        shared, way = ranks.shared_by, trained.pipeline
+        return evaluate(
+            trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed, hurried,
+            shared_by=shared, pipeline=way,
+        )  # fmt: skip
 
     return evaluated
 

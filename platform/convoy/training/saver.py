@@ -101,7 +101,7 @@ class Saver:
 
         config, place = self._assignment.config.checkpoint, self._ranks.place
         self._log = SaveLog(self._events, self._tiers, place.world_size, self._ranks.first, config.alert_after_failures)
-        self._state = TensorsOf(self._trained.module, self._trained.optimizer)
+        self._state = TensorsOf(self._trained.module, self._trained.optimizer, self._trained.rows)
         setup = WriterSetup(
             tiers=self._tiers,
             store=config.store,

@@ -14,8 +14,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from convoy.checkpoint.queue import Standing
+from convoy.parallel.pipeline import Pipeline
 from convoy.training.clock import Clock
-from convoy.training.exchange import Exchange, StopReason, Vote
+from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
 from convoy.training.optimizer import set_learning_rate
 
 
@@ -64,8 +65,12 @@ class Stepper:
         seed: int,
         everyone: dist.ProcessGroup | None = None,
         reduce_every_pass: bool = True,
+        shared_by: int = 1,
+        pipeline: Pipeline | None = None,
     ) -> None:
-        """everyone: the ranks that train together; None: the default group. reduce_every_pass: see ParallelConfig."""
+        """everyone: the ranks that train together; None: the default group. reduce_every_pass: see ParallelConfig.
+        shared_by: so many of them compute on the same samples, and each gives a part of their loss. pipeline: of which
+        the model is a stage."""
         self._model = model
         self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
         self._optimizer = optimizer
@@ -75,7 +80,9 @@ class Stepper:
         self._seed = seed
         self._everyone = everyone
         self._reduce_every_pass = reduce_every_pass
-        self._world_size = dist.get_world_size(everyone)
+        self._shared_by = shared_by
+        self._pipeline = pipeline
+        self._batches = dist.get_world_size(everyone) // shared_by
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
     def __call__(
@@ -83,20 +90,7 @@ class Stepper:
     ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, standing)
-        loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
-        for i, batch in enumerate(batches):
-            self._reduces(last=i == len(batches) - 1)
-            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device)
-            batch_loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
-            loss_sum += batch_loss.detach()
-            self._clock.mark("forward")
-            if agreed is None:
-                agreed = self._exchange.finish()
-                self._clock.mark("exchange")
-            # FSDP averages gradients over ranks; the loss is to be the mean over the global batch's tokens.
-            (batch_loss * (self._world_size / max(1, agreed.tokens))).backward()
-            self._clock.mark("backward")
-        assert agreed is not None
+        loss_sum, agreed = (self._one_by_one if self._pipeline is None else self._along_pipeline)(batches, step)
         reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
         norm = self._grad_norm()
         reduction.wait()
@@ -108,6 +102,40 @@ class Stepper:
         self._clock.mark("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.standing, agreed.save)
 
+    def _one_by_one(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreed]:
+        """Forward and backward of each: the sum of their losses, and what the ranks exchanged meanwhile."""
+        loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
+        for i, batch in enumerate(batches):
+            self._reduces(last=i == len(batches) - 1)
+            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device)
+            batch_loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+            loss_sum += batch_loss.detach()
+            self._clock.mark("forward")
+            if agreed is None:
+                agreed = self._exchange.finish()
+                self._clock.mark("exchange")
+            # FSDP averages gradients over its ranks; the loss is to be the mean over the global batch's tokens.
+            (batch_loss * (self._batches / max(1, agreed.tokens))).backward()
+            self._clock.mark("backward")
+        assert agreed is not None
+        return loss_sum, agreed
+
+    def _along_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreed]:
+        """As `_one_by_one`, with all stages at work; forward and backward take turns, and count as backward."""
+        assert self._pipeline is not None
+        stage, agreed = self._pipeline.stage, self._exchange.finish()
+        self._clock.mark("exchange")
+
+        def begin(number: int) -> None:
+            batch = batches[number]
+            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device, stage)
+            self._clock.passed()
+
+        inputs = [(b.tokens_bs, b.targets_bs, b.documents_bs) for b in batches]
+        loss_sum = self._pipeline.train(inputs, self._batches / max(1, agreed.tokens), begin)
+        self._clock.mark("backward")
+        return loss_sum, agreed
+
     def _reduces(self, *, last: bool) -> None:
         """Between replicas (HSDP) gradients cross once per step; within a sharding group, as configured."""
         if self._reduce_every_pass:
@@ -118,8 +146,22 @@ class Stepper:
 
     def _grad_norm(self) -> float:
         """L2 norm over all parameters of all ranks; both loss and norm are all-reduced, so all ranks judge alike."""
+        if self._shared_by > 1:
+            return self._norm_of_parts()
         norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None], foreach=True)
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+    def _norm_of_parts(self) -> float:
+        """As `_grad_norm` where ranks share the model's parts: one all-reduce over all of them gives all the same bits,
+        which one after the other along each dimension of a mesh need not."""
+        grads: dict[int, list[torch.Tensor]] = {}
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                grads.setdefault(_holders(parameter), []).append(_own(parameter.grad))
+        norms = [get_total_norm(some, foreach=True).double() ** 2 / count for count, some in grads.items()]
+        total = torch.stack(norms).sum()
+        dist.all_reduce(total, group=self._everyone)
+        return float(total.sqrt())
 
     def _update(self, lr: float, norm: float) -> None:
         if self._clip_norm is not None and norm > self._clip_norm:
@@ -129,9 +171,23 @@ class Stepper:
         self._optimizer.step()
 
 
-def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device) -> None:
-    """Key torch's generators by (seed, step, global micro batch), so that dropout does not depend on the ranks."""
-    digest = hashlib.blake2b(f"{seed}/{step}/{micro_batch}".encode(), digest_size=8).digest()
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _holders(parameter: torch.Tensor) -> int:
+    """How many ranks hold each element."""
+    if not isinstance(parameter, DTensor):
+        return 1
+    mesh = parameter.device_mesh
+    return math.prod(mesh.size(i) for i, placed in enumerate(parameter.placements) if placed.is_replicate())
+
+
+def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device, stage: int = 0) -> None:
+    """Key torch's generators by (seed, step, global micro batch), so that dropout does not depend on the ranks; and by
+    the stage of a pipeline, whose blocks would else drop the same as those of the first one."""
+    place = f"{seed}/{step}/{micro_batch}" + (f"/{stage}" if stage else "")
+    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
     key = int.from_bytes(digest, "big") >> 1
     # torch.manual_seed would also note a call stack for each kind of device that there is not: 0.25 ms.
     torch.default_generator.manual_seed(key)

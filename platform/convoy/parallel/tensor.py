@@ -1,0 +1,101 @@
+"""Tensor parallelism: neighbours share each matrix product of a block, Megatron's way (Shoeybi et al. 2019).
+
+Of attention and MLP the first product is cut by columns and the second by rows, so that each needs one all-reduce in
+forward and one in backward. Norms, embeddings and the head's weight are on every rank of the group; what the head does
+is shared by tokens, each rank taking the logits and the loss of a part of the sequence.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+
+from convoy.config.model import TransformerConfig
+from convoy.model.transformer import Attention, Block, Transformer, head_rows
+from convoy.parallel.pipeline import Elsewhere
+
+
+def share_products(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Cut the model over the ranks of a one-dimensional mesh. Before recomputation, compilation and sharding.
+
+    model: a transformer on the meta device, whose sizes so many ranks divide, as `RunConfig` makes sure of.
+    """
+    assert isinstance(model, Transformer)
+    for block in model.blocks:
+        if isinstance(block, Elsewhere):
+            continue
+        assert isinstance(block, Block)
+        plan = {name: _STYLES[name.rpartition(".")[2]]() for name, _ in block.named_modules() if _is_part(name)}
+        parallelize_module(block, mesh, plan)
+        _keep_own_heads(block.attention, model.config, mesh.size())
+    ends: dict[str, ParallelStyle] = {
+        "embed.token": OnEveryRank(copied=True),
+        "embed.position": OnEveryRank(),
+        "head": ByTokens(),
+    }
+    there = {name for name, module in model.named_modules() if not isinstance(module, Elsewhere)}
+    parallelize_module(model, mesh, {name: style for name, style in ends.items() if name in there})
+    model._tie()
+
+
+class OnEveryRank(ParallelStyle):
+    """The module computes the same on all ranks, from inputs that are the same."""
+
+    def __init__(self, *, copied: bool = False) -> None:
+        """copied: what leaves is no view, of which FSDP warns where it is the output of a module that it wraps."""
+        self._copied = copied
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, _on_every_rank, _enter, self._leave)
+
+    def _leave(self, _: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+        return output.to_local().clone() if self._copied else output.to_local()
+
+
+class ByTokens(ParallelStyle):
+    """The head, of which each rank computes the loss of its own part of the sequence; without targets, all logits."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, _on_every_rank, _enter_by_tokens)
+
+
+_STYLES: dict[str, Callable[[], ParallelStyle]] = {
+    "norm": OnEveryRank,
+    "qkv": ColwiseParallel,
+    "gate": ColwiseParallel,
+    "up": ColwiseParallel,
+    "out": RowwiseParallel,
+    "down": RowwiseParallel,
+}
+
+
+def _is_part(name: str) -> bool:
+    return name.rpartition(".")[2] in _STYLES
+
+
+def _keep_own_heads(attention: Attention, config: TransformerConfig, ranks: int) -> None:
+    attention.heads, attention.kv_heads = config.n_heads // ranks, config.kv_heads // ranks
+    attention.rows = head_rows(config, ranks)
+
+
+def _on_every_rank(_: str, module: nn.Module, mesh: DeviceMesh) -> None:
+    for name, parameter in module.named_parameters(recurse=False):
+        if not isinstance(parameter, DTensor):
+            module.register_parameter(name, nn.Parameter(distribute_tensor(parameter, mesh, [Replicate()])))
+
+
+def _enter(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+    return tuple(DTensor.from_local(x, mesh, [Replicate()], run_check=False) for x in inputs)
+
+
+def _enter_by_tokens(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+    hidden_bsd, targets_bs, chunk_tokens = inputs
+    hidden = DTensor.from_local(hidden_bsd, mesh, [Replicate()], run_check=False)
+    if targets_bs is None:
+        return hidden, None, chunk_tokens
+    targets = DTensor.from_local(targets_bs, mesh, [Replicate()], run_check=False)
+    own = [Shard(1)]
+    return hidden.redistribute(placements=own), targets.redistribute(placements=own).to_local(), chunk_tokens
