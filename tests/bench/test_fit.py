@@ -21,7 +21,8 @@ def once(run: RunConfig) -> int:
 
 def gangs(suite: str, ranks: Ranks, model: str = "tiny", **run: object) -> list[Group]:
     config = BenchConfig.model_validate({"suites": [suite], "models": [model], "run": run})
-    return plan(config, {model: run_of(config, model)}, ranks)
+    found = plan(config, {model: run_of(config, model)}, ranks)
+    return [group for group in found if "model-parallel" not in group.name]
 
 
 def test_the_state_of_a_case_is_what_a_rank_holds_of_it() -> None:

@@ -43,7 +43,8 @@ def test_drills_come_last() -> None:
 
 
 def test_a_gang_of_one_rank_does_not_scale() -> None:
-    assert planned(BenchConfig(), 1) == ["throughput-tiny", "memory-tiny", "utilisation-tiny"]
+    found = ["throughput-tiny", "memory-tiny", "utilisation-tiny", "checkpoint-tiny", "recovery"]
+    assert planned(BenchConfig(), 1) == found
 
 
 def test_each_model_has_groups_of_its_own() -> None:
@@ -68,7 +69,7 @@ def test_strategies_are_compared_with_ddp() -> None:
 
 def test_the_ready_comparison_with_other_libraries_has_them_all() -> None:
     config = resolve_bench(read_bench((configs_folder() / "bench" / "peers.yaml").read_text()), {})
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1))
+    group, _ = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1))
     assert {spec.name: group.baseline_of(spec) for spec in group.variants} == {
         "ddp": None, "fsdp": "ddp", "fsdp, gathered once": "ddp", "fsdp by linear": "ddp", "torch DDP": "ddp",
         "accelerate FSDP2": "fsdp", "DeepSpeed ZeRO-3": "fsdp",
