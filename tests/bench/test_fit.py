@@ -6,8 +6,9 @@ from convoy.bench.fit import SHARE_OF_STATES, fitted, state_bytes
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.plan import plan, run_of
 from convoy.bench.scaling import fewest_ranks
-from convoy.config.bench import BenchConfig
+from convoy.config.bench import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
+from convoy.config.load import configs_folder
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 
@@ -94,6 +95,17 @@ def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None
     (whole,) = gangs("throughput", Ranks(1, 1))
     cut = fitted(whole, Ranks(1, 1, 2 * once(whole.run)))
     assert [len(gang.variants) for gang in cut] == [2] * (len(whole.variants) - 1)
+
+
+def test_the_ready_benchmark_of_one_gpu_has_room_on_it() -> None:
+    config = resolve_bench(read_bench((configs_folder() / "bench" / "one-gpu.yaml").read_text()), {})
+    ranks = Ranks(1, 1, 80 * GIB)
+    found = plan(config, {"llama-1b": run_of(config, "llama-1b")}, ranks)
+    assert {gang.suite for gang in found} == {"throughput", "memory", "utilisation", "checkpoint"}
+    assert not any(gang.refused for gang in found)
+    for gang in found:
+        held = sum(state_bytes(spec, gang.run, ranks) or 0 for spec in gang.variants)
+        assert held <= ranks.memory_bytes * SHARE_OF_STATES  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("memory_gib", "fewest"), [(None, 1), (400, 1), (80, 4), (40, 8), (10, 32)])

@@ -21,6 +21,7 @@ PUBLISHED = {
     "gpt2-124m": 124_439_808,
     "gpt2-xl": 1_557_611_200,
     "gpt-7b": 6.7e9,
+    "llama-1b": 1_100_048_384,
     "llama-7b": 6_738_415_616,
     "llama-13b": 13_015_864_320,
     "custom-30b": 30e9,
@@ -85,7 +86,7 @@ def test_llama_70b_has_grouped_queries() -> None:
     assert (model("llama-70b").n_heads, model("llama-70b").kv_heads) == (64, 8)
 
 
-@pytest.mark.parametrize("name", ["llama-7b", "llama-13b", "llama-70b"])
+@pytest.mark.parametrize("name", ["llama-1b", "llama-7b", "llama-13b", "llama-70b"])
 def test_the_llama_family_is_norms_rotary_swiglu_without_bias(name: str) -> None:
     shape = model(name)
     assert (shape.norm, shape.positions, shape.mlp) == ("rmsnorm", "rotary", "swiglu")

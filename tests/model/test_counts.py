@@ -20,6 +20,7 @@ from tests.model.models import FORMS, GPT2, LLAMA
 PUBLISHED = {
     "gpt2-124m": 124_439_808,
     "gpt2-xl": 1_557_611_200,
+    "llama-1b": 1_100_048_384,
     "llama-7b": 6_738_415_616,
     "llama-13b": 13_015_864_320,
     "llama-70b": 68_976_648_192,
