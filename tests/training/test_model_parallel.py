@@ -23,12 +23,12 @@ TENSOR = {"parallel": {"tensor": 2}}
 
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "gpt, 2 share": (2, {"model": GPT_OF_4, **TENSOR}),
-    "llama, 2 share, selectively recomputed, by linear": (
+    "llama, 2 share, recomputed, by linear": (
         2,
         {
             "model": LLAMA_OF_4,
             "parallel": {"tensor": 2, "wrap": "linear"},
-            "train": {"activation_checkpointing": "selective"},
+            "train": {"activation_checkpointing": "full"},
         },
     ),
     "gpt, 2 x 2 share, batch not divisible, accumulating, clipped": (
