@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, parsed
+from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, parsed, removing_name
 from convoy.checkpoint.marks import damaged, forget_verified, noted, verified
 from convoy.checkpoint.messages import Pruned
 from convoy.checkpoint.retention import (
@@ -190,7 +190,7 @@ class _Pruning:
 
         raw: the commit's object. Where this is killed, or the store goes away, it is put back from here later.
         """
-        name = _removing(ref)
+        name = removing_name(ref)
         if not self._store.create(name, raw):
             yield False
             return
@@ -256,10 +256,6 @@ class _Pruning:
 
 def _prefix(attempt: Attempt) -> str:
     return f"shards/{attempt.ref.stem}/{attempt.name}/"
-
-
-def _removing(ref: CommitRef) -> str:
-    return f"removing/{ref.stem}.json"
 
 
 def _is_whole(store: Store, commit: Commit) -> bool:
