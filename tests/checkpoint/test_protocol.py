@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
@@ -22,7 +22,7 @@ from convoy.checkpoint.prune import prune
 from convoy.checkpoint.verify import verify_part
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
-from convoy.job.generations import CommitsLostError, GenerationLostError, form_generation, rewind
+from convoy.job.generations import CommitsLostError, GenerationLostError, Origin, form_generation, rewind
 from convoy.job.leases import lease
 from convoy.job.lineage import (
     CommitRef,
@@ -248,6 +248,17 @@ def rewinder(world: World, to_step: int) -> Actor:
     return Actor(world.store, run)
 
 
+def forms_on(world: World, ref: CommitRef) -> Actor:
+    """A run of `Checkpoints` that has restored this commit of generation 1, and now forms its own."""
+
+    def run(actor: Actor, store: Store) -> None:
+        origin = Origin(ref, newest=1)
+        with contextlib.suppress(CommitsLostError, GenerationLostError):  # pruned meanwhile; or overtaken
+            form_generation(store, formation="r", nodes=1, world_size=2, config_hash="c", rendezvous="", origin=origin)
+
+    return Actor(world.store, run)
+
+
 def reader(world: World, which: int) -> Actor:
     """Somebody who reads a commit, any commit, such as an export or a copy."""
 
@@ -365,12 +376,15 @@ MEETS: dict[str, Callable[[World], Actor]] = {
     "reads 20": lambda world: reader(world, 1),
     "rewinds to 10": lambda world: rewinder(world, 10),
     "rewinds to 20": lambda world: rewinder(world, 20),
+    "forms on 10": lambda world: forms_on(world, CommitRef(generation=1, step=10)),
     "forms a gang and goes on": lambda world: gang(world, 7, 2),
     "prunes, too": pruner,
 }
 
 
 @examples(120)
+@example(what="rewinds to 10", before=14, until=7, then=11)  # a generation is made, and its lease given back, ...
+@example(what="forms on 10", before=14, until=7, then=11)  # ... while the pruning looks for one after the other
 @given(st.sampled_from(sorted(MEETS)), st.integers(0, 70), st.integers(0, 30), st.integers(0, 70))
 def test_whoever_meets_a_pruning_at_any_point_finds_all_of_a_commit_or_nothing(
     what: str, before: int, until: int, then: int
@@ -392,7 +406,7 @@ def test_whoever_meets_a_pruning_at_any_point_finds_all_of_a_commit_or_nothing(
     history = read_history(world.store)
     newest = newest_commit(history)
     assert newest is not None
-    if what.startswith("rewinds"):
+    if what != "forms a gang and goes on":
         assert newest == (history.generations[2].parent if history.newest == 2 else CommitRef(generation=1, step=30))
     world.store.clock += 7200
     for _ in range(2):

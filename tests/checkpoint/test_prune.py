@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
-from convoy.checkpoint.copy import copy_commit, copy_part
+from convoy.checkpoint.copy import NotCopiedError, commit_copy, copy_commit, copy_job, copy_part
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.marks import mark_damaged, noted, verified
 from convoy.checkpoint.parts import abort_attempt
@@ -296,6 +296,31 @@ def test_a_copy_under_way_stays_although_a_later_commit_is_there(local: Store, t
     copy_part(local, tier, first.ref, 0, stop=stop)
     assert pruned == [0]
     assert prune(tier, 1, ONE, root=local).attempts == 1  # its lease is over, and no commit came
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["what a copy left", "a commit"])
+def test_a_copy_does_not_build_on_files_that_are_being_removed(local: Store, tmp_path: Path, committed: bool) -> None:
+    tier, refused = open_store(str(tmp_path / "tier")), list[str]()
+    first, second = saved(local, 10, 20)
+    copy_job(local, tier)
+    for part in range(2):
+        copy_part(local, tier, first.ref, part)
+    if committed:
+        commit_copy(local, tier, first.ref)
+    copy_commit(local, tier, second.ref)
+    verify_commit(tier, second.ref)
+
+    def before(operation: str, name: str) -> None:
+        if operation == "delete" and name.startswith("shards/") and not refused:
+            for copy in (lambda: copy_part(local, tier, first.ref, 0), lambda: commit_copy(local, tier, first.ref)):
+                with pytest.raises(NotCopiedError, match="is being pruned there") as caught:
+                    copy()
+                refused.append(str(caught.value))
+
+    prune(Hooked(tier, before), 1, ONE, root=local)  # type: ignore[arg-type]
+    assert (len(refused), steps(tier), len(tier.sizes("shards/"))) == (2, [20], 4)
+    copy_commit(local, tier, first.ref)
+    assert restored(tier, first.ref) == restored(local, first.ref)
 
 
 def test_the_evidence_of_damage_outlives_its_commit(local: Store) -> None:

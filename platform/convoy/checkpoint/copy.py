@@ -14,7 +14,16 @@ from typing import cast
 
 from convoy.checkpoint.chunks import chunk_span, read_chunk
 from convoy.checkpoint.commits import create_commit, digest, file_digest, read_commit, read_part
-from convoy.checkpoint.format import Commit, DataFile, Digest, PartRecord, copying_prefix, failed_name, part_name
+from convoy.checkpoint.format import (
+    Commit,
+    DataFile,
+    Digest,
+    PartRecord,
+    copying_prefix,
+    failed_name,
+    part_name,
+    removing_name,
+)
 from convoy.checkpoint.verify import Stop, StoppedError
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
@@ -32,7 +41,7 @@ _READERS = 8
 
 
 class NotCopiedError(RuntimeError):
-    """The copy cannot be committed: a part did not come in time, or is not what the source has."""
+    """The copy cannot be committed: a part did not come in time, or is not what the source has, or may go just now."""
 
 
 class CopyAbortedError(NotCopiedError):
@@ -45,10 +54,11 @@ def copy_part(
     """Copy what one writer wrote of a commit, each chunk checked on the way: bytes copied, 0 if it was there.
 
     Raises DamagedCommitError (of the source, which is not marked), CommitGoneError, StoreUnavailable (also if the job
-    is not on the target, see `copy_job`), StoppedError.
+    is not on the target, see `copy_job`), StoppedError, NotCopiedError while the target prunes the commit.
     """
     _check_begun(target)
     with lease(source, ref), lease(target, ref):
+        _check_not_removed(target, ref)
         commit = read_commit(source, ref)
         name = commit.shards + part_name(writer)
         if name in target.sizes(name):
@@ -92,8 +102,8 @@ def commit_copy(
     """Wait until every part is on the target, then make the commit there; as it stands there. Copies what tells a job
     by itself, too: its record and its generations. deadline_seconds: None: as `copy_seconds` says.
 
-    Raises NotCopiedError, CopyAbortedError if a part will not come, DamagedCommitError, StoreUnavailable as
-    `copy_part`, StoppedError.
+    Raises NotCopiedError (as `copy_part`, too), CopyAbortedError if a part will not come, DamagedCommitError,
+    StoreUnavailable as `copy_part`, StoppedError.
     """
     _check_begun(target)
     with lease(source, ref), lease(target, ref):
@@ -102,6 +112,7 @@ def commit_copy(
         copy_job(source, target)
         if ref.name in target.sizes(ref.name):
             return read_commit(target, ref)
+        _check_not_removed(target, ref)
         while missing := _missing(target, commit):
             if stop():
                 raise StoppedError(f"{ref.name}: stopped while it was copied")
@@ -156,6 +167,16 @@ def _check_begun(target: Store) -> None:
     """Raises StoreUnavailable if the target has no generation at all: an empty mount point looks like a store."""
     if not generation_numbers(target):
         raise StoreUnavailable(f"{target.uri} has nothing of the job: is it mounted?")
+
+
+def _check_not_removed(target: Store, ref: CommitRef) -> None:
+    """Raises NotCopiedError while something prunes the commit on the target. To be asked under a lease there.
+
+    What prunes looks for leases before it removes files, and not between them: what came later must not build on these.
+    """
+    name = removing_name(ref)
+    if name in target.sizes(name):
+        raise NotCopiedError(f"{target.uri}: {ref.name} is being pruned there; try again, if need be in an hour")
 
 
 def _check_same(source: Store, target: Store, generations: Sequence[str]) -> None:

@@ -194,6 +194,11 @@ def copying_prefix(generation: int, step: int) -> str:
     return shards_prefix(generation, step, "copying")
 
 
+def removing_name(ref: CommitRef) -> str:
+    """What whoever prunes a commit, or an attempt of it, holds meanwhile."""
+    return f"removing/{ref.stem}.json"
+
+
 def file_name(writer: int, index: int) -> str:
     return f"{writer:05d}.{index:03d}.bin"
 

@@ -1,9 +1,10 @@
 """Removing what retention no longer needs, on one tier. Only for the newest generation of the job.
 
 Of a commit its object goes first, then its files: what has no commit does not exist for readers. A reader takes a
-lease before it looks for the commit, and a rewind does too; here the commit is removed before the leases and the
-generations are looked at once more, and put back if one has come. So of a reader and a removal that meet, one sees the
-other. Of two that prune, one at a time is at a commit: it holds `removing/<g>-<step>.json`, a copy of its object.
+lease before it looks for the commit; here the commit is removed before the leases are looked at once more, and put back
+if one has come. So of a reader and a removal that meet, one sees the other. What makes a generation on a commit, as a
+rewind does, gives its lease back once that is there: so the generations are looked at after the leases.
+Of two that prune, one at a time is at a commit: it holds `removing/<g>-<step>.json`, a copy of its object.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, parsed
+from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, parsed, removing_name
 from convoy.checkpoint.marks import damaged, forget_verified, noted, verified
 from convoy.checkpoint.messages import Pruned
 from convoy.checkpoint.retention import (
@@ -167,10 +168,11 @@ class _Pruning:
                 return
             self._store.delete(ref.name)
             try:
-                self._check_newest()
+                held = ref in leased(self._store)
+                self._check_newest()  # after the leases: one that was given back may have left a generation
                 if damaged(self._store) != self._damaged:
                     raise _Stopped("a commit was found damaged meanwhile: what was to stay instead is decided anew")
-                if ref in leased(self._store):
+                if held:
                     self._store.create(ref.name, raw)
                     return
             except (_Stopped, StoreUnavailable):
@@ -188,7 +190,7 @@ class _Pruning:
 
         raw: the commit's object. Where this is killed, or the store goes away, it is put back from here later.
         """
-        name = _removing(ref)
+        name = removing_name(ref)
         if not self._store.create(name, raw):
             yield False
             return
@@ -254,10 +256,6 @@ class _Pruning:
 
 def _prefix(attempt: Attempt) -> str:
     return f"shards/{attempt.ref.stem}/{attempt.name}/"
-
-
-def _removing(ref: CommitRef) -> str:
-    return f"removing/{ref.stem}.json"
 
 
 def _is_whole(store: Store, commit: Commit) -> bool:

@@ -138,7 +138,7 @@ def _needed(kept: Sequence[Store], uri: str) -> str | None:
 def _held(tiers: Sequence[Store], history: History, ref: CommitRef | None) -> Iterator[bool]:
     """Whether the commit is still there, for as long as the block runs.
 
-    What prunes for the generation before may be at it just now: it heeds leases, and generations made after it looked.
+    What prunes for the generation before may be at it just now: it looks for leases, then for what was made under one.
     """
     with contextlib.ExitStack() as leases:
         if ref is None:
