@@ -34,7 +34,8 @@ def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
         VariantSpec(name="bf16", changes={"train": {"param_dtype": "bf16"}}),
         VariantSpec(name="CPU offload", changes={"parallel": {"cpu_offload": True}}, needs="gpu"),
     )
-    (found,) = ran([a_group(str(tmp_path_factory.mktemp("root")), *variants, nodes=2)], nodes=2)
+    root = str(tmp_path_factory.mktemp("root"))
+    (found,) = ran([a_group(root, *variants, nodes=2, suite="memory")], nodes=2)  # which weighs its cases, too
     assert found.failure == ""
     return {case.name: case for case in found.cases}
 

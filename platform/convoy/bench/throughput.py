@@ -93,7 +93,7 @@ def _accumulation(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
 
 def _data(run: RunConfig) -> Iterator[VariantSpec]:
     """Batches made ahead by a thread, or not; sequences of several documents, or padded ones of a single document."""
-    for depth, name in ((0, "batches not made ahead"), (1, "1 batch made ahead"), (2, "2 batches made ahead")):
+    for depth, name in ((0, "batches not made ahead"), (2, "2 batches made ahead")):
         if depth != run.train.prefetch_steps:
             yield VariantSpec(name=name, changes={"train": {"prefetch_steps": depth}})
     if not run.data.packing:

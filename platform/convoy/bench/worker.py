@@ -48,6 +48,9 @@ from convoy.training.ranks import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
 MATMUL_SECONDS = 0.5
 """For each type that a case computes in."""
 
+OF_MEMORY = ("memory", "strategies")
+"""Suites that weigh their cases on a CPU too, where a profiled step of each takes seconds."""
+
 Prepared = tuple[str, dict[str, str]]
 """The data's id, and its fingerprint for each variant by name: one may cut it into other sequences."""
 
@@ -97,7 +100,9 @@ def main(group: Group, folder: Path) -> None:
             keep_to(own if group.measure.pin else cores)
         saves = measured_at_rest(variants, group.predict, lambda: script.progress(next(steps)))
         types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
-        footprints = {variant.name: footprint(variant, ranks.device, ranks.control) for variant in variants}
+        of_memory = ranks.device.type == "cuda" or group.suite in OF_MEMORY
+        weighed = variants if of_memory else []
+        footprints = {each.name: footprint(each, ranks.device, ranks.control) for each in weighed}
         rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
         beside = collectives.of_cases(group, ranks)
         if ranks.first:
@@ -105,7 +110,7 @@ def main(group: Group, folder: Path) -> None:
                 case = _case(group, spec, variant, found[spec.name], ranks, len(cores), began, rates[types[spec.name]])
                 values = further_values({name: each.blocks for name, each in found.items()}, spec, group, ranks)
                 seen, missing = told.get(spec.name, ({}, {}))
-                taken, saved = footprints[spec.name], saves.get(spec.name)
+                taken, saved = footprints.get(spec.name), saves.get(spec.name)
                 further = values | _state(group, variant) | seen | beside.get(spec.name, {})
                 found_out = {
                     "values": further | (taken.values() if taken else {}) | (saved.values if saved else {}),
