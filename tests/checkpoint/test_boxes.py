@@ -40,7 +40,7 @@ def test_thousands_of_shards_are_cheap_however_a_tensor_was_cut() -> None:
     for grid in [(4096, 1, 1), (1, 4096, 1), (16, 16, 16)]:
         boxes = [Box(tuple(7 * i for i in at), (7, 7, 7)) for at in itertools.product(*map(range, grid))]
         random.Random(0).shuffle(boxes)
-        began = time.process_time()
+        began = time.thread_time()
         assert not any_meet(boxes)
-        assert time.process_time() - began < 1.0  # every pair of them would take some ten seconds
+        assert time.thread_time() - began < 2.0  # every pair of them would take some ten seconds
         assert any_meet([*boxes, boxes[0]])
