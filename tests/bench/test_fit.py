@@ -91,6 +91,14 @@ def test_a_case_with_a_reference_of_its_own_has_that_in_its_gang() -> None:
         assert all(gang.baseline_of(spec) in [*names, None] for spec in gang.variants)
 
 
+def test_what_has_no_room_beside_its_reference_is_refused_with_both() -> None:
+    (whole,) = gangs("throughput", Ranks(1, 1))
+    (alone,) = fitted(whole, Ranks(1, 1, 2 * once(whole.run) - 1))
+    assert [spec.name for spec in alone.variants] == ["ours"]
+    assert {each.spec.name for each in alone.refused} == {spec.name for spec in whole.variants} - {"ours"}
+    assert alone.refused[0].reason.startswith("needs, with ours beside it, at least ")
+
+
 def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None:
     (whole,) = gangs("throughput", Ranks(1, 1))
     cut = fitted(whole, Ranks(1, 1, 2 * once(whole.run)))
@@ -108,7 +116,7 @@ def test_the_ready_benchmark_of_one_gpu_has_room_on_it() -> None:
         assert held <= ranks.memory_bytes * SHARE_OF_STATES  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(("memory_gib", "fewest"), [(None, 1), (400, 1), (80, 4), (40, 8), (10, 32)])
+@pytest.mark.parametrize(("memory_gib", "fewest"), [(None, 1), (800, 1), (400, 2), (80, 8), (40, 16), (10, 32)])
 def test_scaling_begins_with_as_few_ranks_as_have_room(memory_gib: int | None, fewest: int) -> None:
     config = BenchConfig(models=("gpt-7b",))
     memory = None if memory_gib is None else memory_gib * GIB
@@ -117,6 +125,8 @@ def test_scaling_begins_with_as_few_ranks_as_have_room(memory_gib: int | None, f
 
 def test_scaling_stays_in_one_gang_and_is_left_out_where_only_the_whole_gang_has_room() -> None:
     (gang,) = gangs("scaling", Ranks(32, 8, 40 * GIB), "gpt-7b", train={"global_batch": 64})
-    assert gang.baseline == "8 ranks"
-    assert [spec.name for spec in gang.variants][:2] == ["8 ranks", "4 jobs of 8 ranks"]
+    assert gang.baseline == "16 ranks"
+    assert [spec.name for spec in gang.variants][:2] == ["16 ranks", "2 jobs of 16 ranks"]
+    held = sum(state_bytes(spec, gang.run, Ranks(32, 8)) or 0 for spec in gang.variants)
+    assert held <= 40 * GIB * SHARE_OF_STATES
     assert gangs("scaling", Ranks(32, 8, 10 * GIB), "gpt-7b", train={"global_batch": 64}) == []

@@ -1,10 +1,12 @@
 """Cases beside earlier runs of the same."""
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 
 from convoy.report.bench_fold import fold_cases
-from convoy.report.bench_history import earlier_runs
+from convoy.report.bench_history import earlier_runs, history
 from convoy.report.bench_report import HistoryFigures
 from convoy.results.fingerprint import fingerprint
 from tests.report.bench_cases import runs_of
@@ -59,7 +61,14 @@ def test_runs_of_another_fingerprint_are_of_no_history() -> None:
 def test_what_has_no_rate_is_no_run() -> None:
     cases = [a_case(n=5), a_case(status="failed", blocks=()), a_case(tokens_per_step=0)]
     assert earlier_runs(cases) == {}
-    assert list(earlier_runs([CASE])) == [fingerprint(CASE)]
+    assert list(earlier_runs([CASE])) == [f"{fingerprint(CASE)} {CASE.group}"]
+
+
+def test_a_reference_of_several_gangs_is_one_run_in_the_history_of_each() -> None:
+    later = CASE.provenance.model_copy(update={"measured": CASE.provenance.measured + timedelta(minutes=3)})
+    elsewhere = CASE.model_copy(update={"group": "another", "provenance": later})
+    found = history([CASE], earlier_runs([CASE, elsewhere]))
+    assert [len(each.runs) for each in found] == [1]
 
 
 def test_history_is_only_told_of_where_it_was_asked_for() -> None:

@@ -54,8 +54,9 @@ def test_a_step_of_four_p4d_by_hand() -> None:
     ("parallel", "bytes_per_parameter"),
     [
         ({"strategy": "fsdp", "reshard_after_forward": False}, 2 * (2 + 4) * 31 / 32),
-        ({"strategy": "ddp"}, 2 * (4 + 4) * 31 / 32),
-        ({"strategy": "hsdp"}, 2 * (4 + 4) * 3 / 4),
+        ({"strategy": "fsdp", "reduce_every_pass": False}, (2 * 2 * 2 + 4) * 31 / 32),
+        ({"strategy": "ddp"}, (4 + 4) * 31 / 32),  # between replicas once a step, in however many passes
+        ({"strategy": "hsdp"}, (4 + 4) * 3 / 4),
     ],
 )
 def test_each_strategy_sends_what_it_must(parallel: dict[str, Any], bytes_per_parameter: float) -> None:

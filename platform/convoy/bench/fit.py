@@ -43,24 +43,32 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
     room = ranks.memory_bytes
     if room is None or group.recovery is not None:  # drills train a small model of their own
         return [group]
-    sizes = {spec.name: state_bytes(spec, group.run, ranks) for spec in group.variants}
-    refused = tuple(
-        Refused(spec=spec, reason=_too_large(size, room))
-        for spec in group.variants
-        if (size := sizes[spec.name]) is not None and size > room
-    )
-    without = {each.spec.name for each in refused}
-    left = [spec for spec in group.variants if spec.name not in without]
-    if not left:
-        smallest = min(size for size in sizes.values() if size is not None)
+    sizes = {spec.name: state_bytes(spec, group.run, ranks) or 0 for spec in group.variants}
+    large = {name: _too_large(size, room) for name, size in sizes.items() if size > room}
+    left = [spec for spec in group.variants if spec.name not in large]
+    if not any(spec.needs is None for spec in left):
+        smallest = min(sizes[spec.name] for spec in group.variants if spec.name in large)
         raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {_too_large(smallest, room)}")
-    baseline = group.baseline if group.baseline not in without else left[0].name
-    left = [spec.model_copy(update={"baseline": None}) if spec.baseline in without else spec for spec in left]
-    kept = group.model_copy(update={"variants": tuple(left), "baseline": baseline, "refused": refused})
+    baseline = group.baseline if group.baseline not in large else left[0].name
+    for spec in left:
+        reference = baseline if spec.baseline in (None, *large) else spec.baseline
+        if reference is not None and spec.name != baseline and sizes[spec.name] + sizes.get(reference, 0) > room:
+            large[spec.name] = _too_large(sizes[spec.name] + sizes[reference], room, f", with {reference} beside it,")
+    kept = group.model_copy(
+        update={
+            "baseline": baseline,
+            "variants": tuple(
+                spec.model_copy(update={"baseline": None}) if spec.baseline in large else spec
+                for spec in left
+                if spec.name not in large
+            ),
+            "refused": tuple(Refused(spec=s, reason=large[s.name]) for s in group.variants if s.name in large),
+        }
+    )
     return [kept] if group.whole else list(_gangs(kept, sizes, room * SHARE_OF_STATES))
 
 
-def _gangs(group: Group, sizes: dict[str, int | None], room: float) -> Iterator[Group]:
+def _gangs(group: Group, sizes: dict[str, int], room: float) -> Iterator[Group]:
     """As few as have room, in the order of the cases, each with what its cases are compared with; at least one that is
     compared is in each."""
     cut: list[set[str]] = []
@@ -68,7 +76,7 @@ def _gangs(group: Group, sizes: dict[str, int | None], room: float) -> Iterator[
         if spec.name == group.baseline or any(spec.name in names for names in cut):
             continue
         wanted = {spec.name} | {name for name in (group.baseline, spec.baseline) if name is not None}
-        if cut and sum(sizes.get(name) or 0 for name in cut[-1] | wanted) <= room:
+        if cut and sum(sizes.get(name, 0) for name in cut[-1] | wanted) <= room:
             cut[-1] |= wanted
         else:
             cut.append(wanted)
@@ -84,8 +92,8 @@ def _gangs(group: Group, sizes: dict[str, int | None], room: float) -> Iterator[
         yield group.model_copy(update=part)
 
 
-def _too_large(size: int, room: int) -> str:
+def _too_large(size: int, room: int, beside: str = "") -> str:
     return (
-        f"needs at least {size / GIB:,.1f} GiB on a rank for weights, gradients and moments, which has "
+        f"needs{beside} at least {size / GIB:,.1f} GiB on a rank for weights, gradients and moments, which has "
         f"{room / GIB:,.1f} GiB"
     )

@@ -4,7 +4,7 @@ What it holds between steps is known tensor by tensor. What a step takes on top 
 untimed step after all rounds: on a GPU by its own counters, on a CPU by the profiler's record of every allocation.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -61,12 +61,15 @@ class Footprint(NamedTuple):
         return told
 
 
-def footprint(variant: object, device: torch.device, control: dist.ProcessGroup) -> Footprint | None:
+def footprint(
+    variant: object, device: torch.device, control: dist.ProcessGroup, passed: Callable[[], None] = lambda: None
+) -> Footprint | None:
     """Of the rank that takes most; None: the variant does not tell what it holds.
 
-    All ranks call it alike, those without a part in the variant too; the variant makes steps.
+    All ranks call it alike, those without a part in the variant too; the variant makes steps. passed: called after.
     """
     own = _own(variant, device) if isinstance(variant, Holding) else Footprint(0, 0, 0, 0, 0, 0)
+    passed()
     every = [torch.zeros(len(own), dtype=torch.int64) for _ in range(dist.get_world_size(control))]
     dist.all_gather(every, torch.tensor(own, dtype=torch.int64), group=control)
     most = max((Footprint(*each.tolist()) for each in every), key=lambda each: each.peak)

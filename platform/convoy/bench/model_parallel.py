@@ -25,7 +25,8 @@ def group(model: str, run: RunConfig, ranks: Ranks, measure: MeasureConfig) -> G
     if shape is None or ranks.all % CUT:
         return None
     # Blocks that are cut are not compiled.
-    changes: Tree = {"model": shape, "train": {"compile": False}, "evaluation": {"sample_tokens": 0}}
+    named = {**shape, "name": f"{run.model.name}, cut"}  # nothing of it is told of the preset
+    changes: Tree = {"model": named, "train": {"compile": False}, "evaluation": {"sample_tokens": 0}}
     cuttable = RunConfig.model_validate(merged(run.model_dump(mode="json"), changes))
     in_node = run.cluster.backend == "local" or ranks.per_node % CUT == 0
     variants = tuple(variants_of(cuttable, ranks.all, in_node=in_node))

@@ -36,12 +36,13 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 
 
 def fewest_ranks(run: RunConfig, ranks: Ranks) -> int:
-    """That have room for the model's states in that share of their memory which these may take."""
-    room = None if ranks.memory_bytes is None else ranks.memory_bytes * SHARE_OF_STATES
+    """With which all cases together have room: rank 0 has a part in each of them."""
+    if ranks.memory_bytes is None:
+        return 1
+    room = ranks.memory_bytes * SHARE_OF_STATES
     for n in [1, *sizes(ranks)]:
-        spec = VariantSpec(name=alone(n), ranks=n, changes=_sharded(n, run.parallel.shard_size))
-        needed = state_bytes(spec, run, ranks)
-        if room is None or needed is None or needed <= room:
+        specs = variants_of(run.train.global_batch, ranks, run.parallel.shard_size, n)
+        if sum(state_bytes(spec, run, ranks) or 0 for spec in specs) <= room:
             return n
     return ranks.all
 

@@ -78,6 +78,10 @@ def main(group: Group, folder: Path) -> None:
         variants = [stack.enter_context(closing(_variant(spec, group, ranks, prepared))) for spec in group.variants]
         observer = observer_of(group, cores, own, ranks)
         began, steps = datetime.now(UTC), iter(range(1, 10**9))
+
+        def passed() -> None:
+            script.progress(next(steps))
+
         plan = Plan(
             rounds=group.measure.rounds,
             block_steps=group.measure.block_steps,
@@ -89,7 +93,7 @@ def main(group: Group, folder: Path) -> None:
             plan,
             ranks.device,
             ranks.control,
-            lambda: script.progress(next(steps)),
+            passed,
             _sent_bytes(ranks),
             lambda line: print(line, flush=True) if ranks.first else None,
             observer,
@@ -98,11 +102,11 @@ def main(group: Group, folder: Path) -> None:
         told = {} if observer is None else observed(observer, variants, found, ranks, len(cores))
         if observer is not None:
             keep_to(own if group.measure.pin else cores)
-        saves = measured_at_rest(variants, group.predict, lambda: script.progress(next(steps)))
+        saves = measured_at_rest(variants, group.predict, passed)
         types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
         of_memory = ranks.device.type == "cuda" or group.suite in OF_MEMORY
         weighed = variants if of_memory else []
-        footprints = {each.name: footprint(each, ranks.device, ranks.control) for each in weighed}
+        footprints = {each.name: footprint(each, ranks.device, ranks.control, passed) for each in weighed}
         rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted(set(types.values()))}
         beside = collectives.of_cases(group, ranks)
         if ranks.first:

@@ -156,7 +156,15 @@ def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str
         parameters=0,
         tokens_per_step=config.train.global_batch * config.data.sequence_length,
         config=config.model_dump(mode="json"),
-        hardware=Hardware(device="", nodes=config.cluster.nodes, ranks=1, threads=1, cores=1, memory_bytes=0),
+        hardware=Hardware(
+            device="",
+            nodes=config.cluster.nodes,
+            ranks=1,
+            threads=1,
+            cores=1,
+            memory_bytes=0,
+            instance_type=config.cluster.instance_type,
+        ),
         provenance=Provenance(measured=datetime.now(UTC), commit="", versions={}, environment={}),
     )
 

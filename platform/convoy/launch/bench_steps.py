@@ -52,7 +52,7 @@ def measure(share: Json, name: str, current: Any) -> list[Json]:
     groups = _groups([share])
     store = _store(groups[0])
     there = {(case.group, case.name) for case in kept(store, name) if case.status != "failed"}
-    left = [group for group in groups if not {(group.name, spec.name) for spec in group.cases} <= there]
+    left = [group for group in groups if not _names(group) <= there]
     times = []
     first = current.parallel.node_index == 0
     for ran in run_groups(
@@ -90,6 +90,11 @@ def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
     lines = [f"{measured} of {len(results)} cases measured in {len(times)} gangs"]
     lines += [f"{each['name']}: {each['failure']}" for each in times if each["failure"]]
     return "\n".join(lines)
+
+
+def _names(group: "Group") -> set[tuple[str, str]]:
+    """Of the cases that any machine can measure."""
+    return {(group.name, spec.name) for spec in group.cases if spec.needs is None}
 
 
 def _gang(current: Any) -> "Any":

@@ -79,7 +79,8 @@ def _groups(cases: Sequence[Case]) -> tuple[GroupFigures, ...]:
 
 
 def _group(cases: Sequence[Case]) -> GroupFigures:
-    first, named = cases[0], {case.name: case for case in cases}
+    first = next((case for case in cases if case.status == "measured"), cases[0])
+    named = {case.name: case for case in cases}
     figures = [_figures(case, named) for case in cases]
     region = _setting(first, "cluster", "region")
     return GroupFigures(

@@ -10,7 +10,8 @@ from convoy.results.fingerprint import fingerprint
 from convoy.stats.change import changes, detectable
 
 Earlier = Mapping[str, Sequence[tuple[datetime, float]]]
-"""When runs were measured and their tokens per second, by fingerprint."""
+"""When runs were measured and their tokens per second, by fingerprint and group: a reference that several gangs
+of a run have is one run in the history of each."""
 
 
 def earlier_runs(cases: Iterable[Case]) -> Earlier:
@@ -19,7 +20,7 @@ def earlier_runs(cases: Iterable[Case]) -> Earlier:
     for case in cases:
         rate = tokens_per_second(case) if case.status == "measured" else None
         if rate is not None and rate.estimate > 0:
-            found.setdefault(fingerprint(case), []).append((case.provenance.measured, rate.estimate))
+            found.setdefault(f"{fingerprint(case)} {case.group}", []).append((case.provenance.measured, rate.estimate))
     return found
 
 

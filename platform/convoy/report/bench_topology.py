@@ -111,22 +111,18 @@ def _traffic(case: Case) -> tuple[Traffic | None, str]:
     if parallel.strategy == "hsdp" and parallel.shard_size not in (None, ranks // nodes):
         return None, f"hsdp with shards of {parallel.shard_size} ranks, which are no whole machines"
     passes = math.ceil(math.ceil(train.global_batch / ranks) / train.micro_batch)
-    gathers, reduced = (
-        {"fsdp": 1 + parallel.reshard_after_forward}.get(parallel.strategy, 0),
-        _BYTES[train.reduce_dtype],
-    )
     members = nodes if parallel.strategy == "hsdp" else ranks
-    scatters = 1 if parallel.strategy == "fsdp" else 2  # an all-reduce is a reduce-scatter and an all-gather
-    width = gathers * _BYTES[train.param_dtype] + scatters * reduced
-    collectives = passes * (gathers + scatters) * (_blocks(config) + 1)
+    gathers, scatters = 0, 2  # between replicas, once a step: an all-reduce is a reduce-scatter and an all-gather
+    if parallel.strategy == "fsdp":
+        gathers = passes * (1 + parallel.reshard_after_forward)
+        scatters = passes if parallel.reduce_every_pass else 1
+    width = gathers * _BYTES[train.param_dtype] + scatters * _BYTES[train.reduce_dtype]
+    collectives = (gathers + scatters) * (_blocks(config) + 1)
     measured = case.values.get(values.NETWORK_BYTES)
     if measured is not None:
         return Traffic(ranks, nodes, measured, collectives), "measured"
-    edge = passes * width * case.parameters * (members - 1) / members
-    often = "once" if passes == 1 else f"{passes} times"
-    return Traffic(
-        ranks, nodes, edge, collectives
-    ), f"{width} bytes per parameter, {often} in a step ({parallel.strategy})"
+    edge = width * case.parameters * (members - 1) / members
+    return Traffic(ranks, nodes, edge, collectives), f"{width} bytes per parameter in a step ({parallel.strategy})"
 
 
 def _blocks(config: Mapping[str, Any]) -> int:

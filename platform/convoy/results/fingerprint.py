@@ -9,7 +9,7 @@ from convoy.results.case import Case
 MAJOR_VERSIONS = ("python", "torch", "cuda", "nccl")
 """Software whose other version may be another speed; Convoy's own is what a history is to show."""
 
-MEASURED = ("accelerate", "deepspeed")
+MEASURED = ("accelerate", "deepspeed", "transformers")
 """The same of software that has cases of its own."""
 
 
