@@ -1,15 +1,17 @@
-# The two commands: `make train` and `make test`. Both set up .venv themselves.
+# The two commands: `make train` and `make test`. All set up .venv themselves.
 VENV := .venv
 SETUP := tools/setup_venv.sh $(VENV)
 # Metaflow's local @parallel starts `python` from PATH: it must be the environment's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-.PHONY: help train test test-slow test-system campaign lint clean
+.PHONY: help train bench test test-slow test-drills test-system campaign lint clean
 
 help:
 	@echo "make train        train the default model on this machine, and leave a card"
+	@echo "make bench        the default benchmark on this machine, with its baseline, and its card"
 	@echo "make test         the tests that need nothing but the package index"
 	@echo "make test-slow    whole jobs and benchmarks from end to end, which need no more than that"
+	@echo "make test-drills  faults in real gangs, one after the other: what failed is told by how long things take"
 	@echo "make test-system  the tests that need Debian packages or root (chromium)"
 	@echo "make campaign     the full counts of the slow campaigns, and faults at random times for 20 minutes"
 	@echo "make lint         ruff, mypy, import-linter"
@@ -17,11 +19,20 @@ help:
 train: $(VENV)/.runtime
 	$(RUN) python flows/train_flow.py run $(ARGS)
 
+bench: $(VENV)/.bench
+	$(RUN) python flows/benchmark_flow.py run $(ARGS)
+
 test: $(VENV)/.dev
 	$(RUN) python -m pytest -n auto --durations 15 $(ARGS)
 
+# Faults are told by time: these tests have the machine to themselves.
+DRILLED := tests/drills tests/gang tests/bench/test_recovery.py
+
 test-slow: $(VENV)/.dev
-	$(RUN) python -m pytest -m slow --durations 15 $(ARGS)
+	$(RUN) python -m pytest -m slow -n auto --durations 15 $(addprefix --ignore=,$(DRILLED)) $(ARGS)
+
+test-drills: $(VENV)/.dev
+	$(RUN) python -m pytest -m slow --durations 15 $(DRILLED) $(ARGS)
 
 test-system: $(VENV)/.dev
 	$(RUN):/usr/sbin:/sbin python -m pytest -m system --durations 15 $(ARGS)
@@ -47,9 +58,13 @@ $(VENV)/.runtime: pyproject.toml constraints.txt tools/setup_venv.sh
 	$(SETUP)
 	@touch $@
 
+$(VENV)/.bench: pyproject.toml constraints.txt tools/setup_venv.sh
+	$(SETUP) "[bench]"
+	@touch $@ $(VENV)/.runtime
+
 $(VENV)/.dev: pyproject.toml constraints.txt tools/setup_venv.sh
 	$(SETUP) "[dev,peers]"
-	@touch $@ $(VENV)/.runtime
+	@touch $@ $(VENV)/.runtime $(VENV)/.bench
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
