@@ -67,7 +67,7 @@ def test_a_case_has_every_trial(tmp_path: Path) -> None:
     )  # fmt: skip
     result = result_of("node-kill", [GOOD, bad, GOOD])
     case = drilled.case_of(group, group.recovery or RecoveryConfig(), result, WHEN)
-    assert (case.status, case.reason, case.key) == ("measured", "16 samples lost", "recovery-recovery-tiny-node-kill")
+    assert (case.status, case.reason, case.key) == ("measured", "16 samples lost", "recovery-tiny-node-kill")
     assert case.samples == {DETECTED: (0.2,) * 3, RECOVERED: (5.0, 5.0), BEYOND: (6.0,) * 3}
     assert case.values == {
         values.TRIALS: 3, values.RECOVERED_TRIALS: 2, values.STEPS_RECOMPUTED: 9, values.SAMPLES_LOST: 16,

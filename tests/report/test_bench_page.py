@@ -293,5 +293,23 @@ def test_provenance_tells_commit_versions_environment_and_hardware() -> None:
     assert _below(unknown, "Provenance", Table)[0].rows[0][-2:] == ("not known", "not measured")
 
 
+def test_origins_of_one_commit_that_contradict_each_other_in_nothing_are_told_together() -> None:
+    first = a_case()
+    packages = first.provenance.model_copy(update={"versions": first.provenance.versions | {"transformers": "5.23.0"}})
+    bare = first.provenance.model_copy(update={"environment": {}})
+    other = first.provenance.model_copy(update={"versions": {"torch": "2.14.0"}})
+    told = [first, *(a_case(str(i), provenance=each) for i, each in enumerate((packages, bare, other)))]
+    _, together, apart = _below(benchmark_page(told), "Provenance", Table)
+    assert {("torch", "2.13.0+cpu"), ("transformers", "5.23.0"), ("OMP_NUM_THREADS", "1")} <= set(together.rows)
+    assert ("torch", "2.14.0") in apart.rows
+
+
+def test_the_rate_of_a_matmul_is_told_for_each_type_of_number() -> None:
+    slow = HARDWARE.model_copy(update={"matmul_tflops": 0.1})
+    cases = [a_case(), a_case("fp32", hardware=slow, config={"train": {"param_dtype": "fp32"}})]
+    (hardware, *_) = _below(benchmark_page(cases), "Provenance", Table)
+    assert hardware.rows[0][-1] == "0.100 (fp32), 0.250 (bf16)"
+
+
 def test_the_same_cases_give_the_same_page_whatever_their_order() -> None:
     assert benchmark_page(whole()) == benchmark_page(whole()[::-1])

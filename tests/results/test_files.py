@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.results.case import SCHEMA
+from convoy.results.case import SCHEMA, key_of
 from convoy.results.files import ResultUnreadableError, read_case, read_cases, write_case
 from tests.results.cases import a_case
 
@@ -33,6 +33,12 @@ def test_the_same_case_is_the_same_bytes(tmp_path: Path) -> None:
 def test_names_that_are_no_file_names_are_made_ones(tmp_path: Path) -> None:
     path = write_case(tmp_path, a_case("fsdp + tensor / 2"))
     assert path.name == "throughput-a1-fsdp-tensor-2.json"
+
+
+def test_a_group_that_bears_its_suite_s_name_has_it_once() -> None:
+    assert key_of("throughput", "throughput-tiny", "ours") == "throughput-tiny-ours"
+    assert key_of("recovery", "recovery", "node-kill") == "recovery-node-kill"
+    assert key_of("scaling", "scalings", "1 rank") == "scaling-scalings-1 rank"
 
 
 def test_a_folder_is_read_in_order(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ def told(figure: Sample | None, form: numbers.Form = numbers.duration) -> str:
 
 
 def _measured(report: BenchReport) -> Table:
+    """A row for each figure: there are more of them than of trainings that save."""
     found = report.checkpoints
-    columns = [
-        ("Model", [each.model for each in found]),
+    rows = [
         ("State", [numbers.size(each.state_bytes) for each in found]),
         ("Writers", [str(each.writers) for each in found]),
         ("Stall of a save", [told(each.stall) for each in found]),
@@ -54,8 +54,7 @@ def _measured(report: BenchReport) -> Table:
         ("Save rate of a writer", [told(each.save_rate, _rate) for each in found]),
         ("Restore rate of a rank", [told(each.restore_rate, _rate) for each in found]),
     ]
-    known = [(header, cells) for header, cells in columns if any(cells)]
-    return Table(tuple(header for header, _ in known), tuple(zip(*(cells for _, cells in known), strict=True)))
+    return Table(("", *(each.model for each in found)), tuple((what, *cells) for what, cells in rows if any(cells)))
 
 
 def _assumed(each: CheckpointFigures) -> str:

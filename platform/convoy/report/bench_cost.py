@@ -10,7 +10,7 @@ from convoy.config.cluster import PriceConfig
 from convoy.report.bench_levers import levers
 from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
 from convoy.report.bench_topology import topology
-from convoy.results.case import Case
+from convoy.results.case import Case, key_of
 from convoy.stats.interval import Interval
 
 MARKETS: tuple[Market, ...] = ("on_demand", "spot")
@@ -34,7 +34,7 @@ def with_levers(
     found: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceList | None
 ) -> tuple[CostFigures, ...]:
     """With what would make each cheaper, and what it would take in other places."""
-    of_group = {f"{group.suite}-{group.name}-{case.name}": group for group in groups for case in group.cases}
+    of_group = {key_of(group.suite, group.name, case.name): group for group in groups for case in group.cases}
     of_case = {case.key: case for case in cases}
     told = []
     for cost in found:
@@ -65,7 +65,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
         why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"
     name = hardware.instance_type or hardware.device
     return CostFigures(
-        case=f"{group.suite}-{group.name}-{case.name}",
+        case=key_of(group.suite, group.name, case.name),
         model=group.model,
         machines=name if hardware.nodes == 1 else f"{hardware.nodes} × {name}",
         region=group.region,

@@ -1,12 +1,13 @@
 """Parts of a benchmark's page on what did not run, what was not measured, and where its figures come from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC
 
 from convoy.report import numbers
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures
 from convoy.report.page import Block, Code, Heading, Table, Text
 from convoy.results import collectives, values
+from convoy.results.case import Provenance
 
 KNOWN_VALUES = {
     values.WEAK,
@@ -69,26 +70,47 @@ def further(report: BenchReport) -> tuple[Block, ...]:
 def provenance(report: BenchReport) -> tuple[Block, ...]:
     """Hardware of each gang, and of each origin the commit, versions and environment."""
     blocks: list[Block] = [Heading("Provenance"), Table(_HARDWARE, tuple(_hardware(group) for group in report.groups))]
-    for each in report.provenance:
-        rows = [
-            ("Measured", f"{each.measured.astimezone(UTC):%Y-%m-%d %H:%M} UTC"),
-            ("Commit", each.commit or "not from a checkout"),
-            *each.versions.items(),
-            *each.environment.items(),
-        ]
-        blocks.append(Table(("What", "Which"), tuple(rows)))
+    for origins in _alike(report.provenance):
+        rows = {"Measured": _when(origins), "Commit": origins[0].commit or "not from a checkout"}
+        for each in origins:
+            rows |= each.versions | each.environment
+        blocks.append(Table(("What", "Which"), tuple(rows.items())))
     if not any(each.environment for each in report.provenance):
         blocks.append(Text("No variable that is known to change speed was set.", quiet=True))
     return (*blocks, *([Code("\n".join(report.commands))] if report.commands else []))
 
 
-_HARDWARE = ("Suite", "Group", "Device", "Machines", "Ranks", "Threads of a rank", "Cores", "Memory", "Matmul rate")
+def _alike(found: Sequence[Provenance]) -> list[list[Provenance]]:
+    """Those of one commit that contradict each other in nothing: a gang tells of the packages that it used."""
+    alike: list[list[Provenance]] = []
+    for each in found:
+        for others in alike:
+            if all(_agree(each, other) for other in others):
+                others.append(each)
+                break
+        else:
+            alike.append([each])
+    return alike
+
+
+def _agree(one: Provenance, other: Provenance) -> bool:
+    a, b = one.versions | one.environment, other.versions | other.environment
+    return one.commit == other.commit and all(a[name] == b[name] for name in a.keys() & b.keys())
+
+
+def _when(origins: Sequence[Provenance]) -> str:
+    """Of the first cases of each."""
+    first, last = (f"{of(each.measured for each in origins).astimezone(UTC):%Y-%m-%d %H:%M}" for of in (min, max))
+    return f"{first} UTC" if first == last else f"from {first} UTC"
+
+
+_HARDWARE = ("Suite", "Group", "Device", "Machines", "Ranks", "Threads of a rank", "Cores", "Memory", "Matmul, TFLOP/s")
 
 
 def _hardware(group: GroupFigures) -> tuple[str, ...]:
     hardware = group.hardware
     machines = f"{hardware.nodes} × {hardware.instance_type}" if hardware.instance_type else str(hardware.nodes)
-    rate = hardware.matmul_tflops
+    rates = [f"{numbers.significant(rate)} ({dtype})" for dtype, rate in group.matmul_tflops.items()]
     return (
         group.suite,
         group.name,
@@ -98,7 +120,7 @@ def _hardware(group: GroupFigures) -> tuple[str, ...]:
         str(hardware.threads),
         str(hardware.cores),
         numbers.size(hardware.memory_bytes) if hardware.memory_bytes else "not known",
-        "not measured" if rate is None else f"{numbers.significant(rate)} TFLOP/s per rank",
+        ", ".join(rates) or "not measured",
     )
 
 

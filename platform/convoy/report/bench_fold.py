@@ -90,10 +90,20 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         parameters=first.parameters,
         tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
+        matmul_tflops=_matmul_tflops(cases),
         region=region if isinstance(region, str) else None,
         price=own_price(first),
         cases=tuple(sorted(figures, key=_place)),
     )
+
+
+def _matmul_tflops(cases: Sequence[Case]) -> dict[str, float]:
+    """Of all cases' measurements: the median of each type."""
+    found: dict[str, list[float]] = {}
+    for case in cases:
+        if case.hardware.matmul_tflops is not None:
+            found.setdefault(str(_setting(case, "train", "param_dtype")), []).append(case.hardware.matmul_tflops)
+    return {dtype: statistics.median(found[dtype]) for dtype in sorted(found, reverse=True)}
 
 
 def _place(figures: CaseFigures) -> tuple[bool, float, str]:

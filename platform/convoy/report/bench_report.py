@@ -86,6 +86,8 @@ class GroupFigures(Fact):
     """Distinct ones of its cases."""
     hardware: Hardware
     """Of the case of the most ranks."""
+    matmul_tflops: dict[str, float] = {}
+    """That a plain matmul reached on a rank, by type of number."""
     region: str | None
     """Of its prices."""
     price: Price | None = Field(None, exclude=True)
