@@ -79,6 +79,19 @@ def test_a_beat_is_no_progress(board: Board) -> None:
     assert waiting.beat_at == waiting.waiting_at >= alive.beat_at
 
 
+def test_who_goes_on_shows_life_and_passes_no_point(board: Board) -> None:
+    marker = Marker(board.path, 0)
+    marker.enter("step", 3)
+    before = board.read(0)
+    marker.goes_on()
+    marker.goes_on()
+    mark = board.read(0)
+
+    assert (mark.phase, mark.step, mark.count, mark.went_on) == ("step", 3, before.count, 2)
+    assert before.at < mark.at <= time.monotonic()
+    assert board.read(1).went_on == 0
+
+
 def test_how_often_a_worker_was_seen_to_wait_is_counted(board: Board) -> None:
     marker = Marker(board.path, 1)
     for waiting in (True, False, True, True):

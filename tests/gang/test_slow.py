@@ -18,8 +18,8 @@ STEPS_PER_SECOND = 8
 class Gang:
     """Ranks that wait for a part of their time, and a clock."""
 
-    def __init__(self, nodes: int, per_node: int = 1, seed: int = 0) -> None:
-        self.slow = SlowNodes(nodes, nodes * per_node)
+    def __init__(self, nodes: int, per_node: int = 1, seed: int = 0, stages: int = 1) -> None:
+        self.slow = SlowNodes(nodes, nodes * per_node, stages)
         self.now = 100.0
         self.rng = random.Random(seed)
         self.marks = {rank: Mark("step", 10, 1, 0.0) for rank in range(nodes * per_node)}
@@ -70,6 +70,26 @@ def test_two_ranks_that_share_a_core_are_not_slow_nodes() -> None:
 
 def test_a_gang_of_one_node_has_no_slow_node() -> None:
     assert Gang(1, per_node=4).train(30, lambda rank: 0.0 if rank == 1 else 0.9) == []
+
+
+@pytest.mark.parametrize(("nodes", "per_node", "stages"), [(2, 1, 2), (4, 2, 2), (2, 4, 4), (6, 1, 3)])
+def test_a_stage_with_more_work_makes_no_node_slow(nodes: int, per_node: int, stages: int) -> None:
+    last = nodes * per_node // stages * (stages - 1)
+    waits = {rank: 0.05 if rank >= last else 0.7 for rank in range(nodes * per_node)}
+    assert Gang(nodes, per_node, stages=stages).train(60, waits) == []
+
+
+@pytest.mark.parametrize("slow", range(6))
+def test_a_node_that_those_with_its_stage_wait_for_is_slow(slow: int) -> None:
+    """The second of two stages, each on three nodes, has more work."""
+    (found,) = Gang(6, stages=2).train(30, lambda rank: 0.0 if rank == slow else 0.8 - 0.2 * (rank >= 3))
+    assert found.node == slow
+
+
+def test_nodes_with_several_stages_are_compared_where_they_have_the_same() -> None:
+    """Of three stages of two ranks, the second one is on both nodes."""
+    waits = {0: 0.7, 1: 0.7, 2: 0.7, 3: 0.0, 4: 0.3, 5: 0.3}
+    assert [slow.node for slow in Gang(2, per_node=3, stages=3).train(30, waits)] == [1]
 
 
 def test_what_lasts_for_a_moment_only_is_not_told() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from convoy.events.types import FailureDetected
 from convoy.gang import leader, supervisor
+from convoy.gang.board import Mark
 from convoy.gang.leader import Formed
 from convoy.gang.peer_events import Said
 from convoy.gang.signs import Sign, SignKind
@@ -23,12 +24,12 @@ def generation(number: int) -> Generation:
     return Generation(generation=number, parent=None, formation="f", nodes=2, world_size=2, config_hash="", created=0.0)
 
 
-def agent(node: int = 0) -> Any:
+def agent(node: int = 0, stages: int = 1) -> Any:
     """A node's of two, whose first generation is 4, without any worker."""
-    train = SimpleNamespace(compile=False)
+    config = SimpleNamespace(train=SimpleNamespace(compile=False), parallel=SimpleNamespace(pipeline=stages))
     site: Any = SimpleNamespace(
         node=SimpleNamespace(index=node, nodes=2, world_size=2, leads=node == 0),
-        task=SimpleNamespace(script=None, config=SimpleNamespace(train=train)),
+        task=SimpleNamespace(script=None, config=config),
         store=None,
         open_log=lambda number: SimpleNamespace(close=lambda seconds: None),
     )
@@ -108,3 +109,16 @@ def test_the_next_generation_may_be_told_of_in_the_turn_in_which_the_last_one_en
     second._starting.result()
     second._go_on_starting(time.monotonic())
     assert made == [5]
+
+
+@pytest.mark.parametrize(("stages", "slow"), [(1, [1]), (2, [])])
+def test_a_node_is_compared_with_those_that_have_its_stage(stages: int, slow: list[int]) -> None:
+    """The first one waits for the second one, whose stage may have more work."""
+    first, told = agent(stages=stages), list[Any]()
+    for i in range(300):
+        now = time.monotonic() + i / 10
+        marks = {rank: Mark("step", i, 1, at=now, looks=i, waits=i * (rank == 0)) for rank in (0, 1)}
+        log = SimpleNamespace(append=told.append)
+        first._team = SimpleNamespace(stops=lambda now: [], marks=lambda marks=marks: marks, events=log)
+        first._look(first._team, now)
+    assert [event.slow_node for event in told] == slow

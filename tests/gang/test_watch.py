@@ -14,11 +14,11 @@ def watch(seat: Seat = LEADER) -> Watch:
     return Watch(seat, Patience())
 
 
-def training(step: int, at: float, count: int = 1, phase: str = "step") -> Mark:
+def training(step: int, at: float, count: int = 1, phase: str = "step", went_on: int = 0) -> Mark:
     return Mark.from_wire(
         {
             "phase": phase, "step": step, "count": count, "at": 0.0, "step_seconds": 0.1, "own_seconds": 0.1,
-            "save_seconds": 0.0, "beat_at": 0.0, "waiting_at": 0.0,
+            "save_seconds": 0.0, "beat_at": 0.0, "waiting_at": 0.0, "went_on": went_on,
         },
         at,
     )  # fmt: skip
@@ -61,6 +61,18 @@ def test_a_point_that_is_told_of_again_was_passed_when_it_was_first_told() -> No
     seen = watch()
     now = trained(seen, 10)
     frozen(seen, now, 3.5, step=10, jitter=0.5)
+    assert [sign.kind for sign in seen.signs] == ["hung"]
+
+
+def test_who_goes_on_between_two_points_does_not_hang() -> None:
+    seen = watch()
+    now = trained(seen, 10)
+    for i in range(60):
+        now += 0.1
+        seen.placed({rank: training(10, now - 0.05, went_on=i // 5) for rank in (0, 1)}, now)
+        seen.look_for_hangs(now)
+    assert seen.signs == []
+    frozen(seen, now, 4.0, step=10)
     assert [sign.kind for sign in seen.signs] == ["hung"]
 
 

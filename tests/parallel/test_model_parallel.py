@@ -18,7 +18,8 @@ from convoy.launch.support import World, check_ranks
 from convoy.model.init import initialise
 from convoy.model.transformer import Transformer, head_rows
 from convoy.parallel.mesh import build_mesh, data_place
-from convoy.parallel.pipeline import stage_blocks
+from convoy.parallel.pipeline import Pipeline, stage_blocks
+from convoy.training.ranks import lost_peer
 from tests.ranks import on_ranks
 from tests.training.job import LLAMA, tiny
 from tests.training.sharded import sharded_model
@@ -171,3 +172,34 @@ def test_stages_are_far_apart_and_keep_the_names_of_what_they_have(tmp_path: Pat
         assert names & {"embed.token", "blocks.0", "blocks.1", "blocks.2", "head"} == (
             {"embed.token", "blocks.0", "blocks.1"} if rank < 4 else {"blocks.2", "head"}
         )
+
+
+class TooMuch(Exception):
+    """What a stage may raise."""
+
+
+def fails(rank: int, path: str, where: str) -> tuple[str, str]:
+    """The second stage fails, in a micro batch's way forward or back: what either of them raises, and why."""
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
+    config = tiny(model=STAGES, parallel={"pipeline": 2})
+    model: Any = sharded_model(config)
+    pipeline = Pipeline(model, build_mesh(config.parallel, "cpu", 2, 2)["pipeline"], torch.float32)
+
+    def fail(*_: Any) -> None:
+        raise TooMuch("of it") from KeyError("it")
+
+    if rank == 1:
+        block = model.blocks[2]
+        block.register_forward_hook(fail) if where == "forward" else block.register_full_backward_hook(fail)
+    try:
+        pipeline.train([(TOKENS, TARGETS, None)] * 2, 1.0, lambda _: None)
+    except Exception as error:
+        return "lost peer" if lost_peer(error) else repr(error), repr(error.__cause__)
+    return "", ""
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_what_a_stage_raises_comes_through_as_it_is(where: str, tmp_path: Path) -> None:
+    found = on_ranks(2, fails, str(tmp_path / "store"), where)
+    assert [told for told, _ in found] == ["lost peer", "TooMuch('of it')"]
+    assert found[1][1] == "KeyError('it')"

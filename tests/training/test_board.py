@@ -15,10 +15,11 @@ import pytest
 from convoy.events.types import CheckpointSaved
 from convoy.gang.board import PHASES, Board, Mark, Marker, Phase
 from convoy.gang.patience import Patience, hanging, progress
+from convoy.parallel.pipeline import Elsewhere
 from convoy.training.loop import Training
 from convoy.training.step import Batch, Stepper
 from tests.training.faults import before_step
-from tests.training.job import Fault, Job, tiny
+from tests.training.job import LLAMA, Fault, Job, tiny
 
 LOOK_SECONDS = 0.005
 
@@ -136,19 +137,34 @@ def wait(pipe: int) -> None:
 def test_the_rank_that_hangs_is_named_and_not_the_one_that_waits_for_it(
     where: str, hang: Callable[[int], None], board: Board, tmp_path: Path
 ) -> None:
-    job = Job(str(tmp_path), tiny(train={"steps": 110}))
+    rank, text = hung(Job(str(tmp_path), tiny(train={"steps": 110})), board, where, 100, 1, hang)
+    assert rank == 1
+    assert text.startswith("rank 1 has shown no progress in step 101 for ")
+
+
+def test_a_stage_that_hangs_is_named_though_the_next_one_has_begun_fewer_micro_batches(
+    board: Board, tmp_path: Path
+) -> None:
+    train = {"steps": 12, "micro_batch": 2}
+    job = Job(str(tmp_path), tiny(model=LLAMA, parallel={"pipeline": 2}, train=train))
+    rank, text = hung(job, board, "in_forward", 8, 0, wait)
+    assert rank == 0
+    assert text.startswith("rank 0 has shown no progress in step 9 for ")
+
+
+def hung(job: Job, board: Board, where: str, step: int, rank: int, hang: Callable[[int], None]) -> tuple[int, str]:
+    """Who hangs, as an agent finds, and what; then it is let go on, and the job comes to its end."""
     pipe, release = os.pipe()
     found: list[tuple[int, str]] = []
     watch = threading.Thread(target=_watch, args=(board, found, release), daemon=True)
     watch.start()
 
-    assert job.run(2, _HANGS[where](100, 1, lambda: hang(pipe)), boards=[board] * 2) == [False, False]
+    assert job.run(2, _HANGS[where](step, rank, lambda: hang(pipe)), boards=[board] * 2) == [False, False]
 
     watch.join()
     os.close(pipe)
-    ((rank, text),) = found
-    assert rank == 1
-    assert text.startswith("rank 1 has shown no progress in step 101 for ")
+    (told,) = found
+    return told
 
 
 def _watch(board: Board, found: list[tuple[int, str]], release: int) -> None:
@@ -171,7 +187,8 @@ def _in_forward(at: int, rank: int, hang: Callable[[], None]) -> Fault:
         def act(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
             if (step, own) == (at, rank):
                 model: Any = stepper._model
-                handle = model.blocks[0].register_forward_hook(lambda *_: (handle.remove(), hang())[0])
+                block = next(block for block in model.blocks if not isinstance(block, Elsewhere))
+                handle = block.register_forward_hook(lambda *_: (handle.remove(), hang())[0])
 
         before_step(act)
 

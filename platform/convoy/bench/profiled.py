@@ -21,10 +21,6 @@ class MarkedClock:
         """Costs some microseconds a mark, so nothing is marked in steps that are timed."""
         self._clock = clock
 
-    @property
-    def passed(self) -> Callable[[], None]:
-        return self._clock.passed
-
     def start(self) -> None:
         if self.marking:
             note(START)

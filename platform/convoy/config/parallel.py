@@ -30,7 +30,10 @@ class ParallelConfig(Frozen):
     to the GPU. Refused without a GPU, where everything is in host memory already, and with `tensor` or `pipeline`."""
     tensor: int = Field(1, ge=1)
     """Ranks that share each matrix product of a decoder block, neighbours on one node; with `fsdp` alone, which then
-    shards over the ranks that are left. Must divide heads, key and value heads, and the MLP's width."""
+    shards over the ranks that are left. Must divide heads, key and value heads, and the MLP's width. What these ranks
+    add up among themselves is in `train.param_dtype`: activations, and the gradients of the head and of the norm before
+    it, once a pass. Where gradients are reduced once a step of several passes, these two are in
+    `train.reduce_dtype`."""
     pipeline: int = Field(1, ge=1)
     """Stages that the blocks are cut into, each on ranks of its own, with `fsdp` alone; micro batches go through them
     in 1F1B order. A step needs at least as many micro batches as there are stages."""

@@ -21,7 +21,7 @@ class TrainConfig(Frozen):
     param_dtype: Literal["bf16", "fp32"] = "bf16"
     """Type of parameters and activations in forward and backward; master weights are always fp32."""
     reduce_dtype: Literal["bf16", "fp32"] = "fp32"
-    """Type in which gradients are reduced over ranks."""
+    """Type in which gradients are reduced over ranks; for those that share products, see `parallel.tensor`."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Recompute in backward: nothing, all but every second matmul and attention, or whole blocks."""
     attention: Literal["fused", "plain"] = "fused"

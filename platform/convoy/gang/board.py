@@ -27,7 +27,7 @@ _MAGIC = int.from_bytes(b"cvboard1", "little")
 _WORD = 8
 _HEADER_WORDS, _SLOT_WORDS = 16, 16  # 128 bytes each: no two writers share a cache line
 _ORDER, _AWAY = 1, 2
-_POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS = range(9)
+_POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS, _WENT_ON = range(10)
 
 _MOST_TIERS = 62
 
@@ -48,7 +48,7 @@ class Mark:
     count: int
     """Points passed since that step was done. Ranks of a gang pass the same ones in the same order."""
     at: float
-    """When the last one was passed."""
+    """When the last one was passed, or the worker last went on since."""
     step_seconds: float = 0.0
     """Of the last step; 0: none yet."""
     own_seconds: float = 0.0
@@ -62,6 +62,8 @@ class Mark:
     looks: int = 0
     """How often it has looked, and how often it saw that."""
     waits: int = 0
+    went_on: int = 0
+    """How often it told that it goes on between two points, in all."""
 
     def to_wire(self, now: float) -> dict[str, Any]:
         """As JSON for another host, whose clock is another: moments become ages."""
@@ -114,6 +116,7 @@ class Board:
         reals = self._memory.reals
         # A worker writes these last to first: what is read here with a point is at least as new as the point.
         phase, step, count = _unpacked(self._memory.ints[first + _POINT])
+        went_on = self._memory.ints[first + _WENT_ON]
         return Mark(
             phase=phase,
             step=step,
@@ -126,6 +129,7 @@ class Board:
             waiting_at=reals[first + _WAITING_AT],
             looks=self._memory.ints[first + _LOOKS],
             waits=self._memory.ints[first + _WAITS],
+            went_on=went_on,
         )
 
     def order(self, kind: OrderKind) -> Order:
@@ -168,6 +172,12 @@ class Marker:
         self._count = min(self._count + 1, _MOST_COUNT)
         self._memory.reals[self._first + _AT] = time.monotonic()
         self._memory.ints[self._first + _POINT] = _packed(self._phase, self._step, self._count)
+
+    def goes_on(self) -> None:
+        """The worker goes on where other ranks may do so in another order, or more often, such as the stages of a
+        pipeline: no point, for who told of fewer is not the one that the others wait for."""
+        self._memory.reals[self._first + _AT] = time.monotonic()
+        self._memory.ints[self._first + _WENT_ON] += 1
 
     def stepped(self, step: int, seconds: float, own_seconds: float) -> None:
         """`step` steps are done; the last one took `seconds`, of which `own_seconds` were not spent waiting."""

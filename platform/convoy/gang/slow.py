@@ -42,9 +42,12 @@ class Slowness:
 class SlowNodes:
     """Of one gang; its ranks are spread evenly over the nodes, one node's after another's."""
 
-    def __init__(self, nodes: int, world_size: int) -> None:
+    def __init__(self, nodes: int, world_size: int, stages: int = 1) -> None:
+        """stages: of the pipeline, over which ranks are spread in the same way. Their work differs, so that only ranks
+        of one stage are compared."""
         self._nodes = nodes
         self._world_size = world_size
+        self._stages = stages
         self._began: float | None = None
         self._at_first: dict[int, Mark] = {}
         self._in_a_row: dict[int, int] = {}
@@ -71,13 +74,17 @@ class SlowNodes:
             or any(mark.step - before.step < FEWEST_STEPS for before, mark in since.values())
         ):
             return []
-        waits: dict[int, float] = {}
+        stages: dict[int, dict[int, float]] = {}
         for rank, (before, mark) in since.items():
-            node = rank * self._nodes // self._world_size
-            part = (mark.waits - before.waits) / (mark.looks - before.looks)
-            waits[node] = min(waits.get(node, 1.0), part)
+            node, stage = (rank * parts // self._world_size for parts in (self._nodes, self._stages))
+            waits = stages.setdefault(stage, {})
+            waits[node] = min(waits.get(node, 1.0), (mark.waits - before.waits) / (mark.looks - before.looks))
         began, self._began, self._at_first = self._began, now, dict(marks)
-        return self._judge({node: waited_for(node, waits) for node in waits}, began, now)
+        shares: dict[int, float] = {}
+        for waits in stages.values():
+            for node in waits:
+                shares[node] = max(shares.get(node, 0.0), waited_for(node, waits))
+        return self._judge(shares, began, now)
 
     def _judge(self, shares: Mapping[int, float], began: float, now: float) -> list[Slowness]:
         found = []

@@ -63,7 +63,7 @@ class Supervisor:
         self._site, self._peers, self._surroundings = site, peers, surroundings
         self._seat = Seat(node.index, node.nodes, node.world_size)
         self._watch = Watch(self._seat, _patience_for(site.task))
-        self._slow = SlowNodes(node.nodes, node.world_size)
+        self._slow = SlowNodes(node.nodes, node.world_size, site.task.config.parallel.pipeline)
         self._began = time.monotonic()
         self._cancelled = threading.Event()
         self._first = self.generation = formed.generation

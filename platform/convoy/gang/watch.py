@@ -83,7 +83,7 @@ class Watch:
         for rank, mark in marks.items():
             before = self._marks.get(rank)
             if before is not None and _point(before) == _point(mark):
-                # When another host passed a point is known but for what its message took, each time another time.
+                # When another host came there is known but for what its message took, each time another time.
                 mark = replace(mark, at=before.at)
             self._marks[rank], self._told_at[rank] = mark, now
 
@@ -120,5 +120,5 @@ class Watch:
         return Sign.model_validate(facts | {"reason": reason, "lasting": lasting})
 
 
-def _point(mark: Mark) -> tuple[str, int, int]:
-    return mark.phase, mark.step, mark.count
+def _point(mark: Mark) -> tuple[str, int, int, int]:
+    return mark.phase, mark.step, mark.count, mark.went_on

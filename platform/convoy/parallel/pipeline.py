@@ -74,13 +74,21 @@ class Pipeline:
         """Forward and backward of all micro batches: the sum of their losses, which is 0 on all stages but the last.
 
         scale: of the loss, for backward. begin: called with the number of the micro batch before its forward. Raises
-        ValueError for fewer micro batches than stages.
+        ValueError for fewer micro batches than stages, and what forward and backward raise, as it is.
         """
         self._scale, self._losses, self._coming = scale, [], self._inputs(batches, begin)
         schedule = self._schedule_for(batches)
         # What a stage needs of a micro batch it has; only the first one's input and the targets are counted.
         each = torch.zeros(len(batches))
-        schedule.step(*([each] if self.stage == 0 else []), target=each if self.last else None, return_outputs=False)
+        try:
+            schedule.step(
+                *([each] if self.stage == 0 else []), target=each if self.last else None, return_outputs=False
+            )
+        except RuntimeError as error:
+            # The schedule raises, from what a stage raised, one of its own that tells shapes alone.
+            if error.__cause__ is None:
+                raise
+            raise error.__cause__ from error.__cause__.__cause__
         return torch.stack(self._losses).sum() if self._losses else batches[0][0].new_zeros((), dtype=torch.float32)
 
     @torch.no_grad()

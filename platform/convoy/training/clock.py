@@ -73,10 +73,6 @@ class CudaClock:
 class Clock(Protocol):
     """What a step tells of its phases."""
 
-    @property
-    def passed(self) -> Callable[[], None]:
-        """To be called where the step goes on between two marks."""
-
     def start(self) -> None:
         """A step begins."""
 

@@ -141,6 +141,7 @@ def _training(
         reduce_every_pass=config.parallel.reduce_every_pass,
         shared_by=ranks.shared_by,
         pipeline=trained.pipeline,
+        goes_on=marker.goes_on,
     )
     return Training(
         config=config,

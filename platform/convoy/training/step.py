@@ -67,10 +67,11 @@ class Stepper:
         reduce_every_pass: bool = True,
         shared_by: int = 1,
         pipeline: Pipeline | None = None,
+        goes_on: Callable[[], None] = lambda: None,
     ) -> None:
         """everyone: the ranks that train together; None: the default group. reduce_every_pass: see ParallelConfig.
         shared_by: so many of them compute on the same samples, and each gives a part of their loss. pipeline: of which
-        the model is a stage."""
+        the model is a stage. goes_on: called as a stage begins a micro batch; stages do so at different times."""
         self._model = model
         self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
         self._optimizer = optimizer
@@ -82,6 +83,7 @@ class Stepper:
         self._reduce_every_pass = reduce_every_pass
         self._shared_by = shared_by
         self._pipeline = pipeline
+        self._goes_on = goes_on
         self._batches = dist.get_world_size(everyone) // shared_by
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
@@ -129,7 +131,7 @@ class Stepper:
         def begin(number: int) -> None:
             batch = batches[number]
             seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device, stage)
-            self._clock.passed()
+            self._goes_on()
 
         inputs = [(b.tokens_bs, b.targets_bs, b.documents_bs) for b in batches]
         loss_sum = self._pipeline.train(inputs, self._batches / max(1, agreed.tokens), begin)
