@@ -2,10 +2,11 @@
 
 import pytest
 
-from convoy.bench.fit import SHARE_OF_STATES, fitted, state_bytes
+from convoy.bench.fit import SHARE_OF_STATES, fitted
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.plan import plan, run_of
 from convoy.bench.scaling import fewest_ranks
+from convoy.bench.states import state_bytes
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
@@ -39,7 +40,8 @@ def test_the_state_of_a_case_is_what_a_rank_holds_of_it() -> None:
     assert held(changes={"parallel": {"strategy": "ddp"}}) == once(run)
     assert held(kind="baseline") == once(run)
     zero = {f"ZeRO-{stage}": held(kind=f"DeepSpeed ZeRO-{stage}") for stage in (1, 2, 3)}
-    assert zero == {"ZeRO-1": once(run) * 9 // 16, "ZeRO-2": once(run) * 11 // 32, "ZeRO-3": once(run) // 8}
+    bf16 = {"ZeRO-1": once(run) * 11 // 32, "ZeRO-2": once(run) * 15 // 64, "ZeRO-3": once(run) // 8}
+    assert zero == bf16
     assert held(ranks=1) == held(ranks=1, at_once=True) == once(run)
 
 

@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from convoy.bench.groups import Group, Ranks, VariantSpec
+from convoy.bench.largest import with_largest_models
 from convoy.bench.model_parallel import group as model_parallel
 from convoy.bench.scaling import variants_of
+from convoy.bench.states import state_bytes
 from convoy.bench.strategies import variants_of as strategies
 from convoy.bench.throughput import PLAIN
-from convoy.launch.bench_run import Ran, gang_here, run_groups
+from convoy.launch.bench_run import Ran, gang_here, run_groups, unmeasured_case
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup, tokens_per_second
+from convoy.results.values import LARGEST_MODEL_PARAMETERS, RANK_MEMORY_BYTES
 from tests.bench.benches import QUICK, a_group
 
 SEQUENCE = 16
@@ -132,13 +135,20 @@ def test_only_ranks_that_train_together_talk(scaling: dict[str, Case]) -> None:
 
 
 def test_strategies_compute_the_same(tmp_path: Path) -> None:
-    (found,) = ran([a_group(str(tmp_path / "root"), *strategies(2), nodes=2, suite="strategies")], nodes=2)
+    ranks = Ranks(2, 1, 2**30)
+    group = with_largest_models(a_group(str(tmp_path / "root"), *strategies(2), nodes=2, suite="strategies"), ranks)
+    (found,) = ran([group], nodes=2)
     assert found.failure == ""
     cases = {case.name: case for case in found.cases}
     assert set(cases) == {"ddp", "fsdp", "fsdp, gathered once", "fsdp by linear"}
     for case in cases.values():
         assert losses_agree(case, cases["ddp"], 1e-4)
         assert len(case.losses) == 10
+    for spec in group.variants:
+        case = cases[spec.name]
+        assert (case.memory_peak_bytes or 0) >= (state_bytes(spec, group.run, ranks) or 0) > 0
+        assert case.values[RANK_MEMORY_BYTES] == 2**30
+        assert case.values[LARGEST_MODEL_PARAMETERS] == spec.values[LARGEST_MODEL_PARAMETERS]
 
 
 def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> None:
@@ -159,13 +169,24 @@ def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
     found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
     assert found is not None
-    (outcome,) = ran([found], nodes=2)
+    (outcome,) = ran([with_largest_models(found, Ranks(2, 1))], nodes=2)
     assert outcome.failure == ""
     cases = {case.name: case for case in outcome.cases}
     assert set(cases) == {"fsdp 2", "tensor 2", "pipeline 2"}
     for case in cases.values():
         assert losses_agree(case, cases["fsdp 2"], 1e-6)
         assert case.parameters == cases["fsdp 2"].parameters
+    for spec in found.variants:
+        case = cases[spec.name]
+        assert (case.memory_peak_bytes or 0) >= (state_bytes(spec, found.run, Ranks(2, 1)) or 0) > 0
+        assert case.not_measured["largest model"] == "the memory of a rank is not known"
+
+
+def test_a_case_that_is_refused_tells_the_largest_model_all_the_same(tmp_path: Path) -> None:
+    ddp = VariantSpec(name="ddp", values={LARGEST_MODEL_PARAMETERS: 5e9, "weak": 1.0}, not_measured={"power": "no GPU"})
+    case = unmeasured_case(a_group(str(tmp_path), ddp), ddp, "refused", "needs more")
+    assert case.values == {LARGEST_MODEL_PARAMETERS: 5e9}
+    assert case.not_measured == {"power": "no GPU"}
 
 
 def test_groups_run_one_after_the_other_and_a_failure_is_told(tmp_path: Path) -> None:

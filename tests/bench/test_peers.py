@@ -4,24 +4,29 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.profiler import ProfilerActivity, profile
 
 from convoy.bench import peers
+from convoy.bench.footprint import Footprint, footprint, highest
 from convoy.bench.groups import Group, PeerKind, VariantSpec
+from convoy.bench.groups import Ranks as GangRanks
 from convoy.bench.ours import Ours
 from convoy.bench.peer import Peer
 from convoy.bench.peers import PEERS, parted, variants_of
+from convoy.bench.states import memories
 from convoy.bench.worker import check_same_cases
 from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
 from convoy.launch.bench_run import gang_here, run_groups
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup
-from convoy.results.values import STATE_BYTES
+from convoy.results.values import MEMORY_PARTS, STATE_BYTES
 from convoy.training.batches import Data
 from convoy.training.ranks import Ranks, connect
 from tests.bench.benches import a_group
@@ -32,8 +37,19 @@ LIBRARIES = ("torch", "accelerate", "deepspeed")
 STEPS = 3
 
 
-def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[str, tuple[list[float], int]]:
-    """Losses of each variant, which take turns, and the bytes that this rank holds."""
+class Trained(NamedTuple):
+    """What a variant has shown on a rank."""
+
+    losses: list[float]
+    held: int
+    """Bytes of weights and optimizer state."""
+    taken: Footprint
+    built: int
+    """Bytes of tensors at most, while it was built."""
+
+
+def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[str, Trained]:
+    """Of each variant; they take turns."""
     warnings.simplefilter("ignore")
     assignment = assignments[rank]
     ranks, config = connect(assignment), assignment.config
@@ -45,15 +61,27 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
         return Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
 
     variants: list[Ours | Peer] = [Ours("ours", config, ranks, data())]
-    variants += [Peer(kind, config, ranks, data(), peers.engine(kind, config, ranks)) for kind in kinds]
+    built = {"ours": 0}
+    for kind in kinds:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            engine = peers.engine(kind, config, ranks)
+        built[kind] = highest(profiler)
+        variants.append(Peer(kind, config, ranks, data(), engine))
     for _ in range(STEPS):
         for variant in variants:
             variant.step()
             assert before[0] is F.linear
     assert before == (F.linear, torch.get_num_threads(), dict(os.environ))
+    losses = {variant.name: variant.losses[:] for variant in variants}
+    found = {}
+    for variant in variants:
+        taken = footprint(variant, ranks.device, ranks.control)
+        assert taken is not None
+        found[variant.name] = Trained(losses[variant.name], variant.held_bytes, taken, built[variant.name])
+    assert before == (F.linear, torch.get_num_threads(), dict(os.environ))
     for variant in variants:
         variant.close()
-    return {variant.name: (variant.losses, variant.held_bytes) for variant in variants}
+    return found
 
 
 @pytest.mark.parametrize(
@@ -67,15 +95,35 @@ def test_every_library_learns_as_we_do(shape: dict[str, Any], dtype: str, micro_
     train = {"param_dtype": dtype, "micro_batch": micro_batch, "clip_norm": 0.1}
     job = Job(str(tmp_path), tiny(model=shape, train=train, optimizer={"fused": True}))
     first, second = job.on_gang(2, steps, list(PEERS))
-    ours, held = first.pop("ours")
+    ours, held, memory, _ = first.pop("ours")
     assert set(first) == set(PEERS)
-    for name, (losses, _) in first.items():
-        assert losses == pytest.approx(ours, rel=1e-2 if dtype == "bf16" else 1e-5), name
-        assert losses == second[name][0], name
+    for name, found in first.items():
+        assert found.losses == pytest.approx(ours, rel=1e-2 if dtype == "bf16" else 1e-5), name
+        assert found.losses == second[name].losses, name
     # DDP holds all of it on every rank, accelerate shards what we do, and ZeRO at least the optimizer's state.
-    assert first["torch DDP"][1] == pytest.approx(2 * held, rel=0.02)
-    assert first["accelerate FSDP2"][1] == held
-    assert all(held < first[f"DeepSpeed ZeRO-{stage}"][1] < 2 * held for stage in (1, 2, 3))
+    assert first["torch DDP"].held == pytest.approx(2 * held, rel=0.02)
+    assert first["accelerate FSDP2"].held == held
+    assert all(held < first[f"DeepSpeed ZeRO-{stage}"].held < 2 * held for stage in (1, 2, 3))
+    _as_reckoned(job.config, first)
+    sharded, zero_3 = first["accelerate FSDP2"].taken, first["DeepSpeed ZeRO-3"].taken
+    assert (sharded.parameters, sharded.optimizer, sharded.gradients) == (memory.parameters, memory.optimizer, 0)
+    assert first["torch DDP"].taken.gradients == first["torch DDP"].taken.parameters
+    assert zero_3.gradients > zero_3.parameters + 10**9, "a bucket of 5e8 elements"
+
+
+def _as_reckoned(config: RunConfig, found: dict[str, Trained]) -> None:
+    """What was told to be taken at least, is."""
+    for kind in PEERS:
+        reckoned = memories(VariantSpec(name=kind, kind=kind), config, GangRanks(2, 2))
+        assert reckoned is not None
+        assert found[kind].taken.peak >= reckoned.device.states, kind
+        assert found[kind].built >= reckoned.device.built, kind
+        if kind == "accelerate FSDP2":
+            assert found[kind].built == pytest.approx(reckoned.device.built, rel=0.01)
+        if kind in ("DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2"):
+            gradients = found[kind].taken.parameters if kind == "DeepSpeed ZeRO-1" else found[kind].taken.parameters / 2
+            held = found[kind].taken.parameters + found[kind].taken.optimizer + gradients
+            assert held == pytest.approx(reckoned.device.states, rel=0.01), kind
 
 
 @pytest.mark.slow
@@ -92,6 +140,8 @@ def test_a_gang_measures_them_beside_our_own(tmp_path: Path) -> None:
     for case in cases.values():
         assert losses_agree(case, cases["ddp"], 1e-4)
         assert case.values[STATE_BYTES] >= 12 * case.parameters / 2
+        assert case.memory_peak_bytes is not None
+        assert case.memory_peak_bytes == sum(case.values[name] for name in MEMORY_PARTS.values())
     assert speedup(cases["DeepSpeed ZeRO-3"], cases["fsdp"]).n == 6
     assert "accelerate" in cases["accelerate FSDP2"].provenance.versions
     assert "deepspeed" in cases["DeepSpeed ZeRO-3"].provenance.versions

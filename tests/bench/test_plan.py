@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from convoy.bench.fit import state_bytes
 from convoy.bench.groups import Ranks
 from convoy.bench.memory import variants_of as savers
 from convoy.bench.model_parallel import shape_of
@@ -13,6 +12,7 @@ from convoy.bench.model_parallel import variants_of as model_parallel_variants
 from convoy.bench.needs import Need, lacking
 from convoy.bench.plan import ENDLESS, plan, run_of
 from convoy.bench.scaling import further_values, sizes, variants_of
+from convoy.bench.states import state_bytes
 from convoy.bench.throughput import techniques
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError

@@ -9,10 +9,17 @@ from convoy.catalog.observed import Observed, merged
 from convoy.catalog.prices import price
 from convoy.config.cluster import PriceConfig
 from convoy.config.errors import ConfigError
+from convoy.config.load import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.known_prices import NAME, read_prices, with_price
 from convoy.launch.support import gang_price, instance_price, rent
 from convoy.storage import open_store
+
+SHIPPED = price("p4d.24xlarge", "on_demand", "us-east-1")
+assert SHIPPED is not None
+ON_DEMAND = {
+    "usd_per_hour_on_demand": 21.9576, "on_demand_date": SHIPPED.date, "on_demand_source": SHIPPED.source,
+}  # fmt: skip
 
 
 def a_config(root: Path, **cluster: object) -> RunConfig:
@@ -36,36 +43,41 @@ def test_the_catalogs_price_is_settled_with_its_day(tmp_path: Path) -> None:
     known = price("p4d.24xlarge", "spot", "us-east-1")
     assert known is not None
     settled = with_price(a_config(tmp_path)).cluster.price
-    assert settled == PriceConfig(
-        usd_per_hour=known.usd_per_hour, date=known.date, source=known.source, usd_per_hour_on_demand=21.9576
-    )
+    assert settled == PriceConfig(usd_per_hour=known.usd_per_hour, date=known.date, source=known.source, **ON_DEMAND)
 
 
 def test_a_refreshed_price_is_settled_where_it_is_newer(tmp_path: Path) -> None:
     refreshed(tmp_path, spot=5.0, on_demand=19.0)
     config = with_price(a_config(tmp_path))
     assert config.cluster.price == PriceConfig(
-        usd_per_hour=5.0, date=date(2027, 1, 1), source="AWS", usd_per_hour_on_demand=19.0
-    )
+        usd_per_hour=5.0, date=date(2027, 1, 1), source="AWS", usd_per_hour_on_demand=19.0,
+        on_demand_date=date(2027, 1, 1), on_demand_source="AWS",
+    )  # fmt: skip
     assert gang_price(config) == 20.0
     found = rent(config)
     assert found is not None
     assert (found.usd_per_hour, found.price_date, found.source) == (5.0, date(2027, 1, 1), "AWS")
-    assert found.usd_per_hour_on_demand == 19.0  # of that refresh too, and not the catalog's
+    on_demand = (found.usd_per_hour_on_demand, found.on_demand_date, found.on_demand_source)
+    assert on_demand == (19.0, date(2027, 1, 1), "AWS")  # of that refresh too, and not the catalog's
 
 
 def test_what_it_costs_on_demand_can_be_ones_own(tmp_path: Path) -> None:
     refreshed(tmp_path, spot=5.0, on_demand=19.0)
-    own = {"usd_per_hour": 7.5, "date": "2026-01-01", "usd_per_hour_on_demand": 20.0}
+    undated = {"usd_per_hour": 7.5, "date": "2026-01-01", "usd_per_hour_on_demand": 20.0}
+    own = {**undated, "on_demand_date": "2026-02-01", "on_demand_source": "our contract"}
     found = rent(with_price(a_config(tmp_path, price=own)))
     assert found is not None
     assert (found.usd_per_hour, found.usd_per_hour_on_demand) == (7.5, 20.0)
+    assert (found.on_demand_date, found.on_demand_source) == (date(2026, 2, 1), "our contract")
+    with pytest.raises(ConfigError) as refused:
+        resolve({"cluster": {"price": undated}}, {})
+    assert str(refused.value) == "cluster.price.usd_per_hour_on_demand = 20: must come with on_demand_date"
 
 
 def test_ones_own_price_counts_for_more(tmp_path: Path) -> None:
     own = PriceConfig(usd_per_hour=7.5, date=date(2026, 1, 1), source="our contract")
     config = with_price(a_config(tmp_path, price=own.model_dump()))
-    assert config.cluster.price == own.model_copy(update={"usd_per_hour_on_demand": 21.9576})
+    assert config.cluster.price == own.model_copy(update=ON_DEMAND)
     found = instance_price(config)
     assert found is not None
     assert (found.usd_per_hour, found.low_usd_per_hour, found.source) == (7.5, 7.5, "our contract")

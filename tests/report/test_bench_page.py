@@ -7,6 +7,7 @@ import pytest
 
 from convoy.report.bench_history import earlier_runs
 from convoy.report.bench_page import benchmark_page
+from convoy.report.markdown import to_markdown
 from convoy.report.page import Callout, Chart, Heading, Page, Table, Text, Value, Values
 from convoy.results.case import Case
 from tests.report.bench_cases import SECTIONS, runs_of, scaling, strategies, throughput, whole
@@ -103,9 +104,30 @@ def test_cases_that_are_compared_with_different_ones_say_with_which() -> None:
     assert _row(table, "accelerate FSDP2")["Speedup"].endswith(", over fsdp")
     assert _row(table, "fsdp")["Speedup"].endswith(", over ddp")
     assert _row(table, "accelerate FSDP2")["State of a rank"] == "4.20 MB"
+    assert "Largest model" not in table.headers
     charts = {chart.title: chart for chart in _below(page, "Strategies side by side", Chart)}
     assert set(charts) == {"Throughput", "Speedup over ddp", "Speedup over fsdp"}
     assert list(charts["Speedup over fsdp"].series) == ["accelerate FSDP2"]
+
+
+def test_the_largest_model_is_told_as_computed_with_what_it_was_computed_of_also_where_a_case_was_refused() -> None:
+    shared: dict[str, Any] = {"suite": "strategies", "group": "b"}
+    memory = {"rank_memory_bytes": 80e9, "rank_host_bytes": 100e9}
+    of_ddp = {"largest_model_parameters": 5e9, "largest_model_layers": 30, **memory}
+    of_fsdp = {"largest_model_parameters": 40e9, "largest_model_layers": 241, **memory}
+    cases = [
+        a_case("fsdp", 1.0, seed=1, baseline=None, values=of_fsdp, **shared),
+        a_case("ddp", baseline="fsdp", status="refused", reason="no room", blocks=(), values=of_ddp, **shared),
+    ]
+    page = benchmark_page(cases)
+    (table,) = _below(page, "Strategies side by side", Table)
+    assert _row(table, "fsdp")["Largest model"] == "40.0 B, 241 layers"
+    assert _row(table, "ddp")["Largest model"] == "5.00 B, 30 layers"
+    meant = next(text.text for text in _below(page, "Strategies side by side", Text) if "Largest" in text.text)
+    assert meant.startswith("Largest model: computed, not measured.")
+    assert "80.0 GB of memory of a rank, and 100 GB of its host's" in meant
+    assert "Largest model: computed, not measured." in to_markdown(page)
+    assert "Further figures" not in to_markdown(page)
 
 
 def test_a_known_peak_gives_mfu() -> None:

@@ -25,7 +25,7 @@ from convoy.events.types import (
 from convoy.report.cost import Cost
 from convoy.report.fold import fold
 from convoy.report.ledger import cents
-from convoy.report.page import Heading, Page, Table, Value, Values
+from convoy.report.page import Heading, Page, Table, Text, Value, Values
 from convoy.report.train_page import final_page
 from tests.campaign import examples
 from tests.report.synthetic import CONFIG, Log, finished_job
@@ -33,7 +33,7 @@ from tests.report.test_incidents import HAPPENINGS, disturbed
 
 SPOT = Rent(
     instance="p4d.24xlarge", market="spot", region="us-east-1", usd_per_hour=9.0, price_date=date(2026, 7, 9),
-    source="list A", usd_per_hour_on_demand=21.6,
+    source="list A", usd_per_hour_on_demand=21.6, on_demand_date=date(2026, 7, 1), on_demand_source="list C",
 )  # fmt: skip
 ON_DEMAND = SPOT.model_copy(update={"market": "on_demand", "usd_per_hour": 21.6, "source": "list B"})
 UNKNOWN = SPOT.model_copy(update={"instance": "p9.48xlarge", "usd_per_hour": None, "usd_per_hour_on_demand": None})
@@ -104,6 +104,17 @@ def test_a_run_that_was_preempted() -> None:
     # On demand: 8 productive hours, 0.25 at the end, and one start.
     assert found.on_demand == Decimal("378.00")
     assert found.saved == pytest.approx(1 - 184.5 / 378)
+    [instead] = found.on_demand_prices
+    assert (instead.usd_per_hour, instead.price_date, instead.source) == (21.6, date(2026, 7, 1), "list C")
+
+
+def test_what_it_would_have_cost_is_told_with_the_day_and_source_of_its_price_and_never_without() -> None:
+    events = preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT})
+    told = [block.text for block in final_page(fold(events, 100), CONFIG).blocks if isinstance(block, Text)]
+    assert "On demand: p4d.24xlarge in us-east-1, 21.6 USD an hour (2026-07-01, list C)." in told
+    undated = SPOT.model_copy(update={"on_demand_date": None})
+    found = cost_of(preempted_job({0: undated, 1: undated}, {0: undated, 1: undated}))
+    assert (found.on_demand, found.saved, found.on_demand_prices) == (None, None, ())
 
 
 def test_two_markets_one_after_the_other() -> None:

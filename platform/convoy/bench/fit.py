@@ -4,56 +4,48 @@ All cases of a gang stay in memory while they take turns. What has no room by it
 need; what has none beside the others gets a gang of its own with the case that it is compared with.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from convoy.bench.groups import Group, Ranks, Refused, VariantSpec
+from convoy.bench.groups import Group, Ranks, Refused
+from convoy.bench.states import NOTHING, Memories, memories, together
 from convoy.config.errors import ConfigError
-from convoy.config.model import CustomModelConfig
-from convoy.config.run import RunConfig
-from convoy.model.counts import parameter_count
-
-STATE_BYTES = 16
-"""Per parameter that trains: fp32 weight, gradient, and the two moments of AdamW."""
-
-_WHOLE_BYTES = {"DeepSpeed ZeRO-1": 8, "DeepSpeed ZeRO-2": 4}
-"""Of these, what every rank has: weights and gradients, or weights."""
 
 SHARE_OF_STATES = 0.5
 """Of a rank's memory, for the states of all cases of a gang: activations, and copies of weights, have the rest."""
 
 GIB = 2**30
 
+Sizes = Mapping[str, Memories]
+"""Of the cases of a group, by name."""
 
-def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
-    """What a case's weights, gradients and moments take on the rank that has most of them, on the device that computes;
-    None: a custom model's size is not known. Activations come on top."""
-    if isinstance(run.model, CustomModelConfig):
-        return None
-    together = spec.ranks or ranks.all
-    parallel = spec.config(run).parallel
-    if parallel.cpu_offload:
-        return 0
-    sharing = 1 if spec.kind == "baseline" else parallel.sharing(together, min(together, ranks.per_node))
-    whole = _WHOLE_BYTES.get(spec.kind, 0)
-    return parameter_count(run.model) * (whole * sharing + STATE_BYTES - whole) // sharing
+
+class Lack(NamedTuple):
+    """Cases that have no room."""
+
+    needed: int
+    """Bytes of the memory that lacks room."""
+    words: str
+    """From `needs` on, to be told of a case."""
 
 
 def fitted(group: Group, ranks: Ranks) -> list[Group]:
     """The group as gangs that have room on their ranks. Raises ConfigError where none of its cases has."""
-    room = ranks.memory_bytes
-    if room is None or group.recovery is not None:  # drills train a small model of their own
+    if ranks.memory_bytes is None or group.recovery is not None:  # drills train a small model of their own
         return [group]
-    sizes = {spec.name: state_bytes(spec, group.run, ranks) or 0 for spec in group.variants}
-    large = {name: _too_large(size, room) for name, size in sizes.items() if size > room}
+    sizes = {spec.name: memories(spec, group.run, ranks) or NOTHING for spec in group.variants}
+    alone = {name: _lack([name], sizes, ranks) for name in sizes}
+    large = {name: lack.words for name, lack in alone.items() if lack}
     left = [spec for spec in group.variants if spec.name not in large]
     if not any(spec.needs is None for spec in left):
-        smallest = min(sizes[spec.name] for spec in group.variants if spec.name in large)
-        raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {_too_large(smallest, room)}")
+        least = min((lack for lack in alone.values() if lack), key=lambda lack: lack.needed)
+        raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {least.words}")
     baseline = group.baseline if group.baseline not in large else left[0].name
     for spec in left:
-        reference = baseline if spec.baseline in (None, *large) else spec.baseline
-        if reference is not None and spec.name != baseline and sizes[spec.name] + sizes.get(reference, 0) > room:
-            large[spec.name] = _too_large(sizes[spec.name] + sizes[reference], room, f", with {reference} beside it,")
+        beside = [name for name in (baseline, spec.baseline) if name is not None and name not in (*large, spec.name)]
+        lack = _lack([*dict.fromkeys(beside), spec.name], sizes, ranks) if spec.name != baseline else None
+        if lack:
+            large[spec.name] = lack.words
     kept = group.model_copy(
         update={
             "baseline": baseline,
@@ -65,10 +57,10 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
             "refused": tuple(Refused(spec=s, reason=large[s.name]) for s in group.variants if s.name in large),
         }
     )
-    return [kept] if group.whole else list(_gangs(kept, sizes, room * SHARE_OF_STATES))
+    return [kept] if group.whole else list(_gangs(kept, sizes, ranks))
 
 
-def _gangs(group: Group, sizes: dict[str, int], room: float) -> Iterator[Group]:
+def _gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:
     """As few as have room, in the order of the cases, each with what its cases are compared with; at least one that is
     compared is in each."""
     cut: list[set[str]] = []
@@ -76,7 +68,7 @@ def _gangs(group: Group, sizes: dict[str, int], room: float) -> Iterator[Group]:
         if spec.name == group.baseline or any(spec.name in names for names in cut):
             continue
         wanted = {spec.name} | {name for name in (group.baseline, spec.baseline) if name is not None}
-        if cut and sum(sizes.get(name, 0) for name in cut[-1] | wanted) <= room:
+        if cut and _roomy(cut[-1] | wanted, sizes, ranks):
             cut[-1] |= wanted
         else:
             cut.append(wanted)
@@ -92,8 +84,24 @@ def _gangs(group: Group, sizes: dict[str, int], room: float) -> Iterator[Group]:
         yield group.model_copy(update=part)
 
 
-def _too_large(size: int, room: int, beside: str = "") -> str:
-    return (
-        f"needs{beside} at least {size / GIB:,.1f} GiB on a rank for weights, gradients and moments, which has "
-        f"{room / GIB:,.1f} GiB"
-    )
+def _roomy(names: Iterable[str], sizes: Sizes, ranks: Ranks) -> bool:
+    """Whether the cases of a gang leave room for the rest of their steps."""
+    taken = [sizes.get(name, NOTHING) for name in names]
+    states = sum(each.device.states for each in taken)
+    assert ranks.memory_bytes is not None
+    return states <= ranks.memory_bytes * SHARE_OF_STATES and _lack([*names], sizes, ranks) is None
+
+
+def _lack(names: Sequence[str], sizes: Sizes, ranks: Ranks) -> Lack | None:
+    """What the last of the cases needs beside the ones before it and has no room for; None: they have room."""
+    others = names[:-1]
+    beside = f", with {' and '.join(others)} beside it," if others else ""
+    for memory, (room, of) in enumerate(((ranks.memory_bytes, ""), (ranks.host_bytes, " of host memory"))):
+        taken = [sizes.get(name, NOTHING)[memory] for name in names]
+        needed = together(taken)
+        if room is not None and needed > room:
+            training = needed == sum(each.states for each in taken)
+            when = "for weights, gradients and moments" if training else "while it is built"
+            least = f"needs{beside} at least {needed / GIB:,.1f} GiB{of} on a rank"
+            return Lack(needed, f"{least} {when}, which has {room / GIB:,.1f} GiB")
+    return None

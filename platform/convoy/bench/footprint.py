@@ -109,18 +109,18 @@ def _of_step_on_cpu(variant: Holding) -> int:
     for _ in range(PROFILED_STEPS):
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             variant.step()
-        found.append(_highest(profiler))
+        found.append(highest(profiler))
     return min(found)
 
 
-def _highest(profiler: profile) -> int:
-    """Of what was allocated and not yet freed, over the whole record."""
+def highest(profiler: profile) -> int:
+    """Bytes of what was allocated and not yet freed, at most over the whole record."""
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
-    live = highest = 0
+    live = most = 0
     events: Any = profiler.profiler.kineto_results.events()  # `profiler.events()` folds allocations into operators
     for event in events:
         if event.name() == "[memory]":
             live += event.nbytes()  # negative where memory is freed
-            highest = max(highest, live)
-    return highest
+            most = max(most, live)
+    return most

@@ -26,6 +26,13 @@ class Ranks(NamedTuple):
     per_node: int
     memory_bytes: int | None = None
     """Of each: its GPU's, or its share of its host's; None: not known."""
+    host_bytes: int | None = None
+    """Of each on a GPU: its share of its host's memory; None: there are no GPUs, and `memory_bytes` is that."""
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether they have memory of their own beside their hosts'."""
+        return self.host_bytes is not None
 
 
 class VariantSpec(Frozen):
@@ -41,6 +48,8 @@ class VariantSpec(Frozen):
     """How many of the gang's ranks train together, a divisor of all; None: all."""
     values: dict[str, float] = {}
     """That its case has beside what is measured, by documented names."""
+    not_measured: dict[str, str] = {}
+    """What its case cannot tell, and why."""
     needs: Need | None = None
     """Where that is missing the variant is left out, and the group's baseline tells why; None: it runs anywhere."""
     at_once: bool = False

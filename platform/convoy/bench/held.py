@@ -9,6 +9,11 @@ from torch.distributed.tensor import DTensor
 def training_state(parameters: Iterable[torch.Tensor], optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """Weights, and what the optimizer keeps of each."""
     yield from parameters
+    yield from moments(optimizer)
+
+
+def moments(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """What the optimizer keeps of each weight."""
     for kept in optimizer.state.values():
         yield from (value for value in kept.values() if isinstance(value, torch.Tensor))
 

@@ -1,12 +1,13 @@
 """Another library's step as a variant: our model, data, loss, weights and schedule; its sharding and its update."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from convoy.bench.footprint import Kept
 from convoy.bench.held import held_bytes
 from convoy.config.run import RunConfig
 from convoy.model.build import build_model
@@ -34,8 +35,8 @@ class Engine(Protocol):
     def update(self, lr: float) -> None:
         """Clip, update at this rate, and forget the gradients."""
 
-    def state(self) -> Iterable[torch.Tensor]:
-        """Weights and optimizer state of this rank."""
+    def held(self) -> Kept:
+        """Of this rank, between steps; memory that several tensors share once."""
 
 
 class Peer:
@@ -53,7 +54,9 @@ class Peer:
 
     @property
     def held_bytes(self) -> int:
-        return held_bytes(self._engine.state())
+        """Of this rank's weights and optimizer state."""
+        held = self._engine.held()
+        return held_bytes((*held["parameters"], *held["optimizer"]))
 
     @property
     def tokens_per_step(self) -> int:
@@ -92,6 +95,9 @@ class Peer:
 
     def parts(self) -> Mapping[str, float]:
         return {}
+
+    def held(self) -> Kept:
+        return self._engine.held()
 
     def close(self) -> None:
         self._batches.close()

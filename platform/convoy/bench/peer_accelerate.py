@@ -1,7 +1,7 @@
 """accelerate's FSDP2: its plugin spreads the model, its wrappers clip and update."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -9,7 +9,8 @@ import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.utils import DistributedType
 
-from convoy.bench.held import training_state
+from convoy.bench.footprint import Kept
+from convoy.bench.held import moments
 from convoy.bench.peer import whole_model
 from convoy.config.run import RunConfig
 from convoy.parallel.fsdp import precision
@@ -44,8 +45,8 @@ class AccelerateFsdp2:
         self._optimizer.step()
         self._optimizer.zero_grad()
 
-    def state(self) -> Iterable[torch.Tensor]:
-        return training_state(self._model.parameters(), self._optimizer)
+    def held(self) -> Kept:
+        return {"parameters": list(self._model.parameters()), "optimizer": list(moments(self._optimizer))}
 
 
 def _plugin(model: torch.nn.Module, config: RunConfig) -> FullyShardedDataParallelPlugin:

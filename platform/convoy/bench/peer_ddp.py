@@ -1,13 +1,14 @@
 """torch's DistributedDataParallel: the whole model on every rank, computed in bf16 by autocast."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from convoy.bench.held import training_state
+from convoy.bench.footprint import Kept
+from convoy.bench.held import moments
 from convoy.bench.peer import whole_model
 from convoy.config.run import RunConfig
 from convoy.parallel.fsdp import DTYPES
@@ -47,5 +48,8 @@ class TorchDdp:
         self._optimizer.step()
         self._optimizer.zero_grad()
 
-    def state(self) -> Iterable[torch.Tensor]:
-        return training_state(self._model.parameters(), self._optimizer)
+    def held(self) -> Kept:
+        parameters = list(self._model.parameters())
+        # The buckets whose views gradients are stay: as large as these.
+        buckets = [p for p in parameters if p.requires_grad]
+        return {"parameters": parameters, "optimizer": list(moments(self._optimizer)), "gradients": buckets}

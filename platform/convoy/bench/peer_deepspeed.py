@@ -4,7 +4,7 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from deepspeed.utils import logger
 
-from convoy.bench.held import training_state
+from convoy.bench.footprint import Kept
+from convoy.bench.held import moments
 from convoy.bench.peer import whole_model
 from convoy.config.run import RunConfig
 from convoy.training.optimizer import adamw, set_learning_rate
@@ -53,13 +54,24 @@ class DeepSpeedZero:
         with self._own_linear():
             self._engine.step()
 
-    def state(self) -> Iterable[torch.Tensor]:
-        for parameter in self._engine.module.parameters():
-            yield parameter
-            if hasattr(parameter, "ds_tensor"):
-                yield parameter.ds_tensor
-        yield from (p for group in self._optimizer.param_groups for p in group["params"])
-        yield from training_state((), self._optimizer.optimizer)
+    def held(self) -> Kept:
+        whole = list(self._engine.module.parameters())
+        parameters = [*whole, *(p.ds_tensor for p in whole if hasattr(p, "ds_tensor"))]
+        memory = {tensor.untyped_storage().data_ptr() for tensor in parameters}
+        updated = [p for group in self._optimizer.param_groups for p in group["params"]]
+        # In fp32, stage 3 updates the shards themselves.
+        masters = [p for p in updated if p.untyped_storage().data_ptr() not in memory]
+        return {
+            "parameters": parameters,
+            "optimizer": [*masters, *moments(self._optimizer.optimizer)],
+            "gradients": list(self._gradients()),
+        }
+
+    def _gradients(self) -> Iterator[torch.Tensor]:
+        """Stage 3 keeps this rank's part of them, and a bucket for those that are reduced next, filled or not."""
+        part = getattr(self._optimizer, "grad_partitions_flat_buffer", None)
+        buckets = (bucket.buffer for bucket in self._optimizer.ipg_buckets.values())
+        yield from (kept for kept in (part, *buckets) if isinstance(kept, torch.Tensor))
 
     @contextmanager
     def _own_linear(self) -> Iterator[None]:

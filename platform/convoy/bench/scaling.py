@@ -10,8 +10,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from convoy.bench.fit import SHARE_OF_STATES, state_bytes
+from convoy.bench.fit import SHARE_OF_STATES
 from convoy.bench.groups import Group, Ranks, VariantSpec
+from convoy.bench.states import state_bytes
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.results.case import Block

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from convoy.bench import model_parallel, peers
 from convoy.bench.groups import Group, Ranks, VariantSpec
+from convoy.bench.largest import with_largest_models
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
 
@@ -16,7 +17,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     if ranks.all == 1:
         return
     for model, run in runs.items():
-        yield Group(
+        group = Group(
             name=f"strategies-{model}",
             suite="strategies",
             baseline=REFERENCE,
@@ -27,9 +28,10 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
             run=run,
             measure=config.measure,
         )
+        yield with_largest_models(group, ranks)
         cut = model_parallel.group(model, run, ranks, config.measure)
         if cut is not None:
-            yield cut
+            yield with_largest_models(cut, ranks)
 
 
 def variants_of(ranks: int, *, by_linear: bool = True) -> Iterator[VariantSpec]:

@@ -120,7 +120,7 @@ def main(group: Group, folder: Path) -> None:
                     "values": further | (taken.values() if taken else {}) | (saved.values if saved else {}),
                     "samples": saved.samples if saved else {},
                     "memory_peak_bytes": taken.peak if taken else None,
-                    "not_measured": missing | (left_out if case.baseline is None else {}),
+                    "not_measured": spec.not_measured | missing | (left_out if case.baseline is None else {}),
                 }
                 write_case(folder, case.model_copy(update=found_out))
     dist.destroy_process_group()

@@ -3,9 +3,12 @@
 from datetime import date
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from convoy.config.base import Frozen
+
+Day = date
+"""The type, by a name that no field of a class here has."""
 
 
 class PriceConfig(Frozen):
@@ -20,6 +23,16 @@ class PriceConfig(Frozen):
     usd_per_hour_on_demand: float | None = Field(None, gt=0)
     """What the same machine costs on demand, which the run's cost is compared with. Default: the newest that the
     catalog or `convoy prices refresh` has, as it is when the run starts."""
+    on_demand_date: Day | None = None
+    """Day on which that was so; goes with it."""
+    on_demand_source: str = "cluster.price"
+    """Who says so; told beside the comparison."""
+
+    @model_validator(mode="after")
+    def _on_demand_is_dated(self) -> "PriceConfig":
+        if self.usd_per_hour_on_demand is not None and self.on_demand_date is None:
+            raise ValueError(f"usd_per_hour_on_demand = {self.usd_per_hour_on_demand:g}: must come with on_demand_date")
+        return self
 
 
 class ClusterConfig(Frozen):

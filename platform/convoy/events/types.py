@@ -56,6 +56,9 @@ class Rent(BaseModel):
     source: str = ""
     usd_per_hour_on_demand: float | None = None
     """What the same machine costs on demand there; None: not known."""
+    on_demand_date: date | None = None
+    """Day on which that was observed."""
+    on_demand_source: str = ""
 
 
 class GenerationStarted(Event):

@@ -20,6 +20,7 @@ from convoy.launch.bench_drills import run_drills
 from convoy.launch.gang_step import GangFailedError
 from convoy.results.case import Case, Hardware, Provenance, Status
 from convoy.results.files import read_cases
+from convoy.results.values import OF_LARGEST
 
 WORKER = "convoy.bench.worker"
 
@@ -166,6 +167,8 @@ def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str
             instance_type=config.cluster.instance_type,
         ),
         provenance=Provenance(measured=datetime.now(UTC), commit="", versions={}, environment={}),
+        values={name: value for name, value in spec.values.items() if name in OF_LARGEST},
+        not_measured=spec.not_measured,
     )
 
 

@@ -37,5 +37,11 @@ def with_price(config: RunConfig) -> RunConfig:
         told = PriceConfig(usd_per_hour=found.usd_per_hour, date=found.date, source=found.source)
     on_demand = newest_price(known, cluster.instance_type, "on_demand", cluster.region)
     if on_demand is not None:
-        told = told.model_copy(update={"usd_per_hour_on_demand": on_demand.usd_per_hour})
+        told = told.model_copy(
+            update={
+                "usd_per_hour_on_demand": on_demand.usd_per_hour,
+                "on_demand_date": on_demand.date,
+                "on_demand_source": on_demand.source,
+            }
+        )
     return config.model_copy(update={"cluster": cluster.model_copy(update={"price": told})})

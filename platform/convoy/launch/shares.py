@@ -31,7 +31,7 @@ def shares_of(config: BenchConfig) -> list[Share]:
     runs = {model: on_this_host(run_of(config, model), local_gpus()) for model in config.models}
     first = next(iter(runs.values()))
     ranks = world(first, local_gpus())
-    groups = plan(config, runs, Ranks(ranks.size, ranks.nproc_per_node, _memory_bytes(first, ranks)))
+    groups = plan(config, runs, _with_memory(first, ranks))
     if not groups:
         raise ConfigError(
             f"suites = {', '.join(config.suites)}: these need more than {ranks.size} rank; raise run.cluster.nodes"
@@ -67,10 +67,18 @@ def described(share: Share) -> Iterator[str]:
         yield from (f"{group.name}: not {each.spec.name}: it {each.reason}" for each in group.refused)
 
 
-def _memory_bytes(run: RunConfig, ranks: World) -> int | None:
-    """Of each rank; None: not known."""
+def _with_memory(run: RunConfig, ranks: World) -> Ranks:
+    """The gang's, with what each of them has."""
     cluster = run.cluster
     if cluster.backend != "local" and cluster.instance_type is not None:
         machine = instance(cluster.instance_type)
-        return machine.gpu.memory_mib * MIB if machine.gpu else memory_mib(machine) * MIB // ranks.nproc_per_node
-    return gpu_memory_bytes() if local_gpus() else host_memory_mib() * MIB // ranks.size
+        host = memory_mib(machine) * MIB // ranks.nproc_per_node
+        gpu = machine.gpu.memory_mib * MIB if machine.gpu else None
+        on_gpus = gpu is not None
+    else:  # all ranks are on this host
+        host = host_memory_mib() * MIB // ranks.size
+        on_gpus = local_gpus() > 0
+        gpu = gpu_memory_bytes() if on_gpus else None
+    if not on_gpus:
+        return Ranks(ranks.size, ranks.nproc_per_node, host)
+    return Ranks(ranks.size, ranks.nproc_per_node, gpu, host)

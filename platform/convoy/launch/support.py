@@ -71,10 +71,7 @@ def rent(config: RunConfig) -> Rent | None:
     cluster = config.cluster
     if cluster.backend == "local" or cluster.instance_type is None:
         return None
-    found, on_demand = instance_price(config), cluster.price.usd_per_hour_on_demand if cluster.price else None
-    if on_demand is None:
-        shipped = price(cluster.instance_type, "on_demand", cluster.region)
-        on_demand = shipped.usd_per_hour if shipped else None
+    found, on_demand = instance_price(config), _on_demand(config)
     return Rent(
         instance=cluster.instance_type,
         market=cluster.market,
@@ -82,8 +79,20 @@ def rent(config: RunConfig) -> Rent | None:
         usd_per_hour=found.usd_per_hour if found else None,
         price_date=found.date if found else None,
         source=found.source if found else "",
-        usd_per_hour_on_demand=on_demand,
+        usd_per_hour_on_demand=on_demand.usd_per_hour if on_demand else None,
+        on_demand_date=on_demand.date if on_demand else None,
+        on_demand_source=on_demand.source if on_demand else "",
     )
+
+
+def _on_demand(config: RunConfig) -> Price | None:
+    """Of the same machine: as it was configured, or else the catalog's."""
+    cluster, told = config.cluster, config.cluster.price
+    assert cluster.instance_type is not None
+    if told is None or told.usd_per_hour_on_demand is None or told.on_demand_date is None:
+        return price(cluster.instance_type, "on_demand", cluster.region)
+    usd, day = [told.usd_per_hour_on_demand], told.on_demand_date
+    return of_zones(cluster.instance_type, "on_demand", cluster.region, usd, day, told.on_demand_source)
 
 
 def gang_price(config: RunConfig) -> float | None:

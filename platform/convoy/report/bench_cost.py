@@ -81,12 +81,14 @@ def own_price(case: Case) -> Price | None:
     if case.hardware.instance_type is None or not isinstance(cluster, Mapping) or not cluster.get("price"):
         return None
     try:
-        told = PriceConfig.model_validate(cluster["price"])
+        # What it costs on demand is not asked for here, and older results do not date it.
+        own = {key: value for key, value in cluster["price"].items() if "on_demand" not in key}
+        told = PriceConfig.model_validate(own)
         return of_zones(
             case.hardware.instance_type, cluster["market"], cluster["region"], [told.usd_per_hour], told.date,
             told.source,
         )  # fmt: skip
-    except (KeyError, ValidationError):  # of another version, or by hand
+    except (AttributeError, KeyError, ValidationError):  # of another version, or by hand
         return None
 
 

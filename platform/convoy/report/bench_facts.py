@@ -16,7 +16,7 @@ KNOWN_VALUES = {
     values.NETWORK_BYTES,
     values.LINK_BYTES_PER_SECOND,
     values.STATE_BYTES,
-    values.LARGEST_MODEL_PARAMETERS,
+    *values.OF_LARGEST,
     *values.MEMORY_PARTS.values(),
     values.MEMORY_HOST_BYTES,
     values.MEMORY_FRAGMENTATION,

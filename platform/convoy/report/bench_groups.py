@@ -11,7 +11,13 @@ from convoy.report.bench_sync import SUITE as SYNC
 from convoy.report.bench_utilisation_sections import utilisation
 from convoy.report.charts import BLUE, GREY
 from convoy.report.page import Block, Chart, Heading, Table, Text
-from convoy.results.values import LARGEST_MODEL_PARAMETERS, STATE_BYTES
+from convoy.results.values import (
+    LARGEST_MODEL_LAYERS,
+    LARGEST_MODEL_PARAMETERS,
+    RANK_HOST_BYTES,
+    RANK_MEMORY_BYTES,
+    STATE_BYTES,
+)
 from convoy.stats.interval import Interval
 
 TITLES = {
@@ -40,7 +46,7 @@ def groups(report: BenchReport) -> tuple[Block, ...]:
         title = TITLES.get(group.suite, group.suite)
         blocks.append(Heading(title if suites.count(group.suite) == 1 else f"{title}: {group.name}"))
         blocks.append(Text(f"{about(group)}{f' {_HOW}' if i == 0 else ''}", quiet=True))
-        blocks += [*charts(group), table(group), *utilisation(group)]
+        blocks += [*charts(group), table(group), *largest(group), *utilisation(group)]
     return tuple(blocks)
 
 
@@ -57,12 +63,29 @@ def table(group: GroupFigures) -> Table:
         ("Of matmul rate", [_percent(case.matmul_share if case.mfu is None else None) for case in group.cases]),
         ("Memory peak", [_size(case.memory_peak_bytes) for case in group.cases]),
         ("State of a rank", [_size(case.values.get(STATE_BYTES)) for case in group.cases]),
-        ("Largest model", [_count(case.values.get(LARGEST_MODEL_PARAMETERS)) for case in group.cases]),
+        ("Largest model", [_largest(case) for case in group.cases]),
         ("Warm-up", [_warm_up(case) if case.rate else "" for case in group.cases]),
         ("Losses", [losses(case) for case in group.cases]),
     ]
     told = [(header, cells) for header, cells in columns if any(cells)]
     return Table(tuple(header for header, _ in told), tuple(zip(*(cells for _, cells in told), strict=True)))
+
+
+def largest(group: GroupFigures) -> Sequence[Text]:
+    """What is meant by the largest model, with what it was reckoned for; none where no case tells of it."""
+    told = next((case.values for case in group.cases if case.values.get(LARGEST_MODEL_PARAMETERS)), {})
+    memory, host = told.get(RANK_MEMORY_BYTES), told.get(RANK_HOST_BYTES)
+    if memory is None:
+        return ()
+    beside = "" if host is None else f", and {numbers.size(host)} of its host's"
+    return [
+        Text(
+            f"Largest model: computed, not measured. {group.model} with as many layers as have room in "
+            f"{numbers.size(memory)} of memory of a rank{beside}, by weights, gradients and moments alone, as cases "
+            "are refused; activations come on top.",
+            quiet=True,
+        )
+    ]
 
 
 def losses(case: CaseFigures) -> str:
@@ -141,5 +164,8 @@ def _size(n_bytes: float | None) -> str:
     return "" if n_bytes is None else numbers.size(n_bytes)
 
 
-def _count(n: float | None) -> str:
-    return "" if n is None else numbers.count(n)
+def _largest(case: CaseFigures) -> str:
+    parameters, layers = case.values.get(LARGEST_MODEL_PARAMETERS), case.values.get(LARGEST_MODEL_LAYERS)
+    if parameters is None:
+        return ""
+    return numbers.count(parameters) + ("" if layers is None else f", {numbers.plural(round(layers), 'layer')}")

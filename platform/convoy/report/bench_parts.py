@@ -37,7 +37,8 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
     note = (
         "Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host. "
         "Parameters, optimizer state and the buckets of gradients are held between steps; the step is what comes on "
-        "top: activations, gradients, gathered parameters, buffers."
+        "top: activations, gradients, gathered parameters, buffers. Buffers count whole, such as DeepSpeed's buckets, "
+        "though a host gives memory only to what is written of them."
     )
     return (Heading("Memory"), Text(note, quiet=True), *blocks) if blocks else ()
 

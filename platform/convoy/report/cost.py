@@ -52,6 +52,16 @@ class MachineCost(CostFact):
     """None: the price is not known."""
 
 
+class OnDemandPrice(CostFact):
+    """What a machine costs on demand, which the cost is compared with."""
+
+    instance: str
+    region: str
+    usd_per_hour: float
+    price_date: date
+    source: str
+
+
 class ServiceCost(CostFact):
     """What was used beside machines."""
 
@@ -82,7 +92,9 @@ class Cost(CostFact):
     usd_per_million_tokens: float | None
     on_demand: Decimal | None
     """What the same tokens would have cost on demand, at least: without the steps that were lost, the starts after the
-    first one and the ends against their will; services as they are. None: a price is not known, or nothing else was
-    bought."""
+    first one and the ends against their will; services as they are. None: a price or its day is not known, or nothing
+    else was bought."""
+    on_demand_prices: tuple[OnDemandPrice, ...] = ()
+    """That it was reckoned with."""
     saved: float | None
     """Share of that which was not spent; negative: more was."""

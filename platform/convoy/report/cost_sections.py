@@ -4,7 +4,7 @@ from datetime import date
 from decimal import Decimal
 
 from convoy.report import numbers
-from convoy.report.cost import Cost, MachineCost, ServiceCost
+from convoy.report.cost import Cost, MachineCost, OnDemandPrice, ServiceCost
 from convoy.report.ledger import GB
 from convoy.report.page import Block, Heading, Table, Text, Tone, Value
 from convoy.report.train_report import TrainReport
@@ -39,7 +39,8 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
         "Stalled: for saves and for other ranks. Idle: until the first step of a generation was done. What it would "
         "have cost on demand leaves out what interruptions took, so it is a lower bound."
     )
-    return (Heading("Cost"), *why, Text(meaning, quiet=True), Table(headers, tuple(rows)), left_out)
+    on_demand = [Text(f"On demand: {told}.", quiet=True) for told in map(_on_demand, spent.on_demand_prices)]
+    return (Heading("Cost"), *why, Text(meaning, quiet=True), Table(headers, tuple(rows)), *on_demand, left_out)
 
 
 def usd(amount: Decimal) -> str:
@@ -69,6 +70,11 @@ def _machine(machine: MachineCost) -> tuple[str, ...]:
     parts = (split.total, split.productive, split.recomputed, split.stalled, split.idle)
     price = f"{machine.usd_per_hour:,g} an hour"
     return (name, quantity, price, *(usd(part) for part in parts), _dated(machine.price_date, machine.source))
+
+
+def _on_demand(price: OnDemandPrice) -> str:
+    each = f"{price.instance} in {price.region}, {price.usd_per_hour:,g} USD an hour"
+    return f"{each} ({_dated(price.price_date, price.source)})"
 
 
 def _service(service: ServiceCost) -> tuple[str, ...]:

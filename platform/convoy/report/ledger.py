@@ -21,7 +21,7 @@ from convoy.events.types import (
     StepDone,
     StoreRequests,
 )
-from convoy.report.cost import Cost, MachineCost, ServiceCost, Split
+from convoy.report.cost import Cost, MachineCost, OnDemandPrice, ServiceCost, Split
 from convoy.report.goodput import GenerationTime, times
 from convoy.report.train_report import Generation
 
@@ -74,6 +74,7 @@ def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -
         tokens=tokens,
         usd_per_million_tokens=None if total is None or not tokens else float(total) / tokens * 1e6,
         on_demand=instead,
+        on_demand_prices=() if instead is None else _on_demand_prices(rents.values()),
         saved=None if total is None or not instead else 1 - float(total / instead),
     )
 
@@ -146,11 +147,27 @@ def _on_demand(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], 
         return None
     for each in spent:
         rent = _rent(rents, each.generation, each.node)
-        if rent is None or rent.usd_per_hour_on_demand is None:
+        if rent is None or rent.usd_per_hour_on_demand is None or rent.on_demand_date is None:
             return None
         seconds = each.time.seconds - each.time.recomputed_seconds - each.interrupted_seconds
         usd += Fraction(seconds) / 3600 * Fraction(str(rent.usd_per_hour_on_demand))
     return cents([usd])[0]
+
+
+def _on_demand_prices(rents: Iterable[Rent]) -> tuple[OnDemandPrice, ...]:
+    """Each once."""
+    found = [
+        OnDemandPrice(
+            instance=rent.instance,
+            region=rent.region,
+            usd_per_hour=rent.usd_per_hour_on_demand,
+            price_date=rent.on_demand_date,
+            source=rent.on_demand_source,
+        )
+        for rent in rents
+        if rent.usd_per_hour_on_demand is not None and rent.on_demand_date is not None
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def _tokens(events: Sequence[AnyEvent], steps: int) -> int:

@@ -24,7 +24,20 @@ STATE_BYTES = "state_bytes"
 """Suite strategies. Weights and optimizer state that rank 0 holds between two steps; no gradients, no buffers."""
 
 LARGEST_MODEL_PARAMETERS = "largest_model_parameters"
-"""Suite strategies. Of the largest model that fits."""
+"""Suite strategies. Computed, not measured: of the same model with as many layers as have room, by the arithmetic by
+which cases are refused (`bench/states.py`), for the two memories below."""
+
+LARGEST_MODEL_LAYERS = "largest_model_layers"
+"""Suite strategies. Of that model."""
+
+RANK_MEMORY_BYTES = "rank_memory_bytes"
+"""Suite strategies. That a rank is taken to have: its GPU's, or its share of its host's."""
+
+RANK_HOST_BYTES = "rank_host_bytes"
+"""Suite strategies. On GPUs: a rank's share of its host's memory."""
+
+OF_LARGEST = frozenset({LARGEST_MODEL_PARAMETERS, LARGEST_MODEL_LAYERS, RANK_MEMORY_BYTES, RANK_HOST_BYTES})
+"""Known before anything is measured, and so of cases that are refused too."""
 
 RDMA_CLAIMED = "rdma_claimed"
 """Suite sync. 1: the environment was said to have RDMA, and the one that it is compared with has none."""

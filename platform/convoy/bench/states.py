@@ -1,0 +1,164 @@
+"""What a case takes of a rank's memories, told before anything runs, and the largest model that they have room for.
+
+Arithmetic over a model's size: at least so much is taken. Activations, buffers, and what one block gathers come on top.
+Imports no torch.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from convoy.bench.groups import PeerKind, Ranks, VariantSpec
+from convoy.bench.needs import GPU
+from convoy.config.model import CustomModelConfig, TransformerConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.run import RunConfig
+from convoy.model.counts import embedding_parameter_count, parameter_count
+
+STATE_BYTES = 16
+"""Per parameter that trains: fp32 weight, gradient, and the two moments of AdamW."""
+
+WEIGHT_BYTES = 4
+"""Of these."""
+
+COMPUTED_BYTES = {"bf16": 2, "fp32": 4}
+"""Per weight, in the type in which a step computes."""
+
+MOST_LAYERS = 10**6
+"""Nobody has memory for more."""
+
+
+class Taken(NamedTuple):
+    """Bytes of one memory that a case takes on the rank that has most of it, at least."""
+
+    states: int = 0
+    """While it trains: weights, gradients and moments, and what a step must hold of gathered weights beside them."""
+    weights: int = 0
+    """Once it is built and before its first step."""
+    built: int = 0
+    """While it is built: no less than the weights that it keeps then."""
+
+
+class Memories(NamedTuple):
+    """What a case takes of each."""
+
+    device: Taken
+    """That computes: a GPU's memory; the host's where there is none."""
+    host: Taken
+    """The host's, beside a GPU."""
+
+
+NOTHING = Memories(Taken(), Taken())
+
+
+def memories(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Memories | None:
+    """Of a case; None: a custom model's size is not known."""
+    config = spec.config(run)
+    return None if isinstance(config.model, CustomModelConfig) else _memories(spec, config, config.model, ranks)
+
+
+def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> Memories:
+    """config: the case's own. model: that it trains."""
+    if spec.needs == GPU and not ranks.on_gpus:
+        return NOTHING  # it is left out there
+    n = spec.ranks or ranks.all
+    sharing = config.parallel.sharing(n, min(n, ranks.per_node))
+    width = COMPUTED_BYTES[config.train.param_dtype]
+    match spec.kind:
+        case "ours" | "saving":
+            return _ours(model, config.parallel, sharing, width, on_gpus=ranks.on_gpus)
+        case "baseline":
+            whole = parameter_count(model)
+            weights = WEIGHT_BYTES * whole
+            # It draws the weights that ours begins with in a model of ours on the host, and copies them.
+            on_host = Taken(built=weights) if ranks.on_gpus else Taken()
+            return Memories(Taken(STATE_BYTES * whole, weights, weights), on_host)
+        case kind:
+            return Memories(_peer(kind, parameter_count(model), sharing, width), Taken())
+
+
+def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
+    """What it takes on the device that computes while it trains; None: a custom model's size is not known."""
+    found = memories(spec, run, ranks)
+    return None if found is None else found.device.states
+
+
+def together(cases: Iterable[Taken]) -> int:
+    """What cases take that are built one after the other, and then take turns: when they train, or already when the one
+    is built that takes most for that."""
+    taken = list(cases)
+    building = max((each.built - each.weights for each in taken), default=0)
+    return max(sum(each.states for each in taken), sum(each.weights for each in taken) + building)
+
+
+def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> TransformerConfig | str:
+    """The model of the case with as many layers as have room on its ranks, all else as it is, were it there by itself;
+    or why none is told."""
+    config = spec.config(run)
+    shape, device, host = config.model, ranks.memory_bytes, ranks.host_bytes
+    if isinstance(shape, CustomModelConfig):
+        return "the size of a custom model is not known"
+    if device is None:
+        return "the memory of a rank is not known"
+
+    def layered(n: int) -> TransformerConfig:
+        return shape.model_copy(update={"n_layers": n})
+
+    def lacking(n: int) -> bool:
+        found = _memories(spec, config, layered(n), ranks)
+        return together([found.device]) > device or (host is not None and together([found.host]) > host)
+
+    counts = range(config.parallel.pipeline, MOST_LAYERS)  # a stage has a layer at least
+    fitting = bisect_right(counts, False, key=lacking)
+    return layered(counts[fitting - 1]) if fitting else f"a model of {counts[0]} of its layers has no room"
+
+
+def _ours(model: TransformerConfig, parallel: ParallelConfig, sharing: int, width: int, *, on_gpus: bool) -> Memories:
+    """What FSDP2 keeps. Where blocks stay gathered from forward to backward, the weights of all are there in the type
+    that computes, when no gradient is yet."""
+    fullest = _fullest(model, parallel)
+    shards = max(1, sharing // parallel.shared_by)
+    kept, weights = -(-STATE_BYTES * fullest // shards), -(-WEIGHT_BYTES * fullest // shards)
+    gathered = 0 if parallel.reshard_after_forward or shards == 1 else width * fullest
+    if parallel.cpu_offload and on_gpus:
+        return Memories(Taken(states=gathered), Taken(kept, weights, weights))
+    return Memories(Taken(max(kept, kept - weights + gathered), weights, weights), Taken())
+
+
+def _fullest(model: TransformerConfig, parallel: ParallelConfig) -> int:
+    """Parameters that the ranks of one shard group have: of the stage with most. Ranks that share products have the
+    embedding and the head whole, as `parallel/tensor.py` cuts it; `parallel/pipeline.py` the blocks."""
+    whole = parameter_count(model)
+    if parallel.shared_by == 1:
+        return whole
+    layer = parameter_count(model.model_copy(update={"n_layers": 2}))
+    layer -= parameter_count(model.model_copy(update={"n_layers": 1}))
+    embedding = embedding_parameter_count(model)
+    head = whole - embedding - model.n_layers * layer
+    if parallel.pipeline == 1:
+        return model.n_layers * layer // parallel.tensor + embedding + head
+    each, more = divmod(model.n_layers, parallel.pipeline)
+    first = (each + (more > 0)) * layer // parallel.tensor + embedding
+    return max(first, each * layer // parallel.tensor + head)
+
+
+def _peer(kind: PeerKind, whole: int, sharing: int, width: int) -> Taken:
+    """What another library keeps, whose ranks each build the whole model in fp32 before it is spread. DeepSpeed has
+    weights and gradients in the type that computes, and each rank's part of fp32 masters beside them.
+
+    whole: parameters. sharing: ranks that share what the library shards.
+    """
+    shard = -(-whole // sharing)
+    building = WEIGHT_BYTES * whole
+    match kind:
+        case "torch DDP":
+            return Taken(STATE_BYTES * whole, building, building)
+        case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
+            return Taken(STATE_BYTES * shard, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard)
+        case "DeepSpeed ZeRO-1":
+            kept, states = width * whole, 2 * width * whole + 12 * shard
+        case "DeepSpeed ZeRO-2":
+            kept, states = width * whole, width * whole + (12 + width) * shard
+        case "DeepSpeed ZeRO-3":  # fp32 weights are their own masters
+            kept, states = width * shard, STATE_BYTES * shard
+    return Taken(states, kept, max(building, kept))

@@ -1,0 +1,218 @@
+"""What a case takes of a rank's memories, and the largest model that has room there."""
+
+import torch
+
+from convoy.bench.fit import fitted
+from convoy.bench.groups import Group, Ranks, VariantSpec
+from convoy.bench.peers import variants_of as peers
+from convoy.bench.plan import plan, run_of
+from convoy.bench.states import Taken, largest_model, memories, state_bytes, together
+from convoy.config.bench import BenchConfig
+from convoy.config.errors import ConfigError
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+from convoy.model.transformer import Transformer
+from convoy.parallel.pipeline import stage_blocks
+from convoy.results.values import (
+    LARGEST_MODEL_LAYERS,
+    LARGEST_MODEL_PARAMETERS,
+    RANK_HOST_BYTES,
+    RANK_MEMORY_BYTES,
+)
+
+GIB = 2**30
+FSDP = VariantSpec(name="fsdp")
+DDP = VariantSpec(name="ddp", changes={"parallel": {"strategy": "ddp"}})
+
+
+def weights(run: RunConfig) -> int:
+    assert isinstance(run.model, TransformerConfig)
+    return 4 * parameter_count(run.model)
+
+
+def taken(run: RunConfig, ranks: Ranks, **spec: object) -> Taken:
+    found = memories(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
+    assert found is not None
+    return found.device
+
+
+def a_run(**sections: object) -> RunConfig:
+    return RunConfig.model_validate(sections)
+
+
+def test_other_libraries_build_the_whole_model_before_they_spread_it() -> None:
+    run, ranks = a_run(), Ranks(8, 8)
+    accelerate = taken(run, ranks, kind="accelerate FSDP2")
+    assert accelerate.built == weights(run) * 9 // 8
+    assert accelerate.states == 4 * weights(run) // 8
+    for stage in (1, 2, 3):
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").built == weights(run)
+    assert taken(run, ranks).built == weights(run) // 8
+
+
+def test_deepspeed_halves_weights_and_gradients_in_bf16_beside_fp32_masters() -> None:
+    ranks = Ranks(8, 8)
+    half, full = ({"train": {"param_dtype": dtype}} for dtype in ("bf16", "fp32"))
+    run = a_run()
+    w = weights(run) // 4
+    assert taken(run, ranks, kind="DeepSpeed ZeRO-1", changes=half).states == 4 * w + 12 * w // 8
+    assert taken(run, ranks, kind="DeepSpeed ZeRO-1", changes=full).states == 8 * w + 12 * w // 8
+    assert taken(run, ranks, kind="DeepSpeed ZeRO-2", changes=half).states == 2 * w + 14 * w // 8
+    assert taken(run, ranks, kind="DeepSpeed ZeRO-2", changes=full).states == 4 * w + 16 * w // 8
+
+
+def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
+    run, ranks = a_run(train={"param_dtype": "fp32"}), Ranks(8, 8)
+    kept = {"parallel": {"reshard_after_forward": False}}
+    assert taken(run, ranks, changes=kept).states == weights(run) + 3 * weights(run) // 8
+    assert taken(run, Ranks(1, 1), changes=kept) == taken(run, Ranks(1, 1))
+
+
+def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> None:
+    run, ranks = a_run(parallel={"cpu_offload": True}), Ranks(8, 8, 80 * GIB, 100 * GIB)
+    found = memories(FSDP, run, ranks)
+    assert found is not None
+    assert (found.device.states, found.host.states) == (0, 4 * weights(run) // 8)
+    for kind in ("baseline", "torch DDP"):
+        assert taken(run, ranks, kind=kind).states == 4 * weights(run)
+    on_cpu = memories(FSDP, run, Ranks(8, 8, 80 * GIB))
+    assert on_cpu is not None
+    assert on_cpu.device.states == 4 * weights(run) // 8, "there the host's memory is what computes"
+
+
+def test_the_fullest_rank_of_a_model_that_is_cut_has_what_its_modules_say() -> None:
+    model = {"n_heads": 4, "n_layers": 5, "tied_embeddings": False, "bias": False}
+    run = a_run(model=model, train={"compile": False}, evaluation={"sample_tokens": 0})
+    assert isinstance(run.model, TransformerConfig)
+    with torch.device("meta"):
+        built = Transformer(run.model)
+
+    def counted(module: torch.nn.Module) -> int:
+        return sum(p.numel() for p in module.parameters())
+
+    blocks = [sum(counted(built.blocks[i]) for i in stage_blocks(5, 2, stage)) for stage in (0, 1)]
+    fullest = max(blocks[0] + counted(built.embed), blocks[1] + counted(built.head))
+    cut = {"parallel": {"pipeline": 2}, "train": {"global_batch": 8, "micro_batch": 2}}
+    assert taken(run, Ranks(4, 4), changes=cut).states == 16 * fullest // 2
+    norms = sum(p.numel() for name, p in built.blocks.named_parameters() if "norm" in name)
+    on_each = (counted(built.blocks) - norms) // 2 + norms + counted(built.embed) + counted(built.head)
+    shared = taken(run, Ranks(2, 2), changes={"parallel": {"tensor": 2}}).states
+    assert 0.99 * 16 * on_each <= shared <= 16 * on_each
+
+
+def test_cases_are_built_one_after_the_other_beside_the_weights_of_the_others() -> None:
+    ours, peer = Taken(states=16, weights=4, built=4), Taken(states=16, weights=4, built=30)
+    assert together([ours, ours]) == 32
+    assert together([ours, peer]) == 34
+    assert together([ours, peer, peer]) == 48
+    assert together([]) == 0
+
+
+def strategies(ranks: Ranks, model: str = "tiny", **sections: object) -> Group:
+    config = BenchConfig.model_validate({"suites": ["strategies"], "models": [model], **sections})
+    groups = plan(config, {model: run_of(config, model)}, ranks)
+    return groups[0]
+
+
+def test_what_has_no_room_to_be_built_is_refused_before_it_starts() -> None:
+    """The states of fsdp take 3 GiB of each of 32 ranks, and the whole weights 25."""
+    run = {"train": {"global_batch": 64}}
+    group = strategies(Ranks(32, 8, 20 * GIB), "gpt-7b", run=run, peers=["accelerate", "deepspeed"])
+    refused = {each.spec.name: each.reason for each in group.refused}
+    assert refused["accelerate FSDP2"].endswith(" GiB on a rank while it is built, which has 20.0 GiB")
+    assert {f"DeepSpeed ZeRO-{stage}" for stage in (1, 2, 3)} < set(refused)
+    assert "fsdp" not in refused
+
+
+def test_a_case_that_could_not_be_built_beside_the_others_has_a_gang_of_its_own() -> None:
+    """Of the memory for the whole weights of a model and 3 of the 32 shards of them, four cases' states take half."""
+    alike = [FSDP.model_copy(update={"name": name}) for name in ("fsdp", "a", "b", "c")]
+
+    def gangs(*variants: VariantSpec) -> list[list[str]]:
+        group = strategies(Ranks(32, 8)).model_copy(update={"baseline": "fsdp", "variants": variants})
+        room = weights(group.run) * 35 // 32
+        return [[spec.name for spec in gang.variants] for gang in fitted(group, Ranks(32, 8, room))]
+
+    assert gangs(*alike) == [["fsdp", "a", "b", "c"]]
+    assert gangs(*alike[:3], *peers(("accelerate",))) == [["fsdp", "a", "b"], ["fsdp", "accelerate FSDP2"]]
+
+
+def test_host_memory_without_room_for_what_is_offloaded_refuses_the_case_with_what_it_needs() -> None:
+    config = BenchConfig.model_validate({"suites": ["memory"], "models": ["gpt-7b"]})
+    runs = {"gpt-7b": run_of(config, "gpt-7b")}
+
+    def refused(ranks: Ranks) -> dict[str, str]:
+        return {each.spec.name: each.reason for gang in plan(config, runs, ranks) for each in gang.refused}
+
+    reasons = refused(Ranks(8, 8, 80 * GIB, 10 * GIB))
+    assert set(reasons) == {"CPU offload", "all savers and CPU offload"}
+    assert reasons["CPU offload"].startswith("needs at least 12.")
+    assert reasons["CPU offload"].endswith(
+        " GiB of host memory on a rank for weights, gradients and moments, which has 10.0 GiB"
+    )
+    assert refused(Ranks(8, 8, 80 * GIB, 100 * GIB)) == {}
+    assert refused(Ranks(8, 8, 80 * GIB)) == {}, "without a GPU it is left out, and takes nothing"
+
+
+def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
+    """Its own reference and the group's: three times the states of ddp."""
+    run = RunConfig()
+    whole = strategies(Ranks(2, 1))
+    third = DDP.model_copy(update={"name": "third", "baseline": "other"})
+    group = whole.model_copy(update={"run": run, "variants": (DDP, DDP.model_copy(update={"name": "other"}), third)})
+    room = int(2.5 * 4 * weights(run))
+    (kept,) = fitted(group, Ranks(2, 1, room))
+    assert [spec.name for spec in kept.variants] == ["ddp", "other"]
+    assert kept.refused[0].reason.startswith("needs, with ddp and other beside it, at least ")
+
+
+def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> None:
+    config = BenchConfig(suites=("strategies",), models=("gpt2-124m",))
+    run = run_of(config, "gpt2-124m")
+    ranks = Ranks(8, 8, 24 * GIB, 60 * GIB)
+    offloaded = VariantSpec(name="offloaded", changes={"parallel": {"cpu_offload": True}})
+    once = VariantSpec(name="once", changes={"parallel": {"reshard_after_forward": False}})
+    found = {}
+    for spec in (DDP, FSDP, once, offloaded, *peers(("torch", "accelerate", "deepspeed"))):
+        most = largest_model(spec, run, ranks)
+        assert isinstance(most, TransformerConfig)
+        found[spec.name] = most.n_layers
+        alone = strategies(ranks).model_copy(
+            update={"baseline": spec.name, "variants": (spec.model_copy(update={"baseline": None}),)}
+        )
+        fitted(alone.model_copy(update={"run": run.model_copy(update={"model": most})}), ranks)
+        more = most.model_copy(update={"n_layers": most.n_layers + 1})
+        try:
+            fitted(alone.model_copy(update={"run": run.model_copy(update={"model": more})}), ranks)
+        except ConfigError:
+            continue
+        raise AssertionError(f"{spec.name}: a layer more has room")
+    assert found["torch DDP"] == found["ddp"] < found["DeepSpeed ZeRO-1"] < found["DeepSpeed ZeRO-2"]
+    assert found["accelerate FSDP2"] < found["fsdp"] < found["offloaded"], "while it is built it has no more room"
+    assert found["DeepSpeed ZeRO-3"] < found["fsdp"]
+    assert found["once"] < found["fsdp"]
+
+
+def test_each_strategy_tells_its_largest_model_with_the_memory_it_is_reckoned_for() -> None:
+    group = strategies(Ranks(4, 4, 24 * GIB, 60 * GIB), peers=["accelerate"])
+    for spec in group.variants:
+        told = dict(spec.values)
+        assert told[RANK_MEMORY_BYTES] == 24 * GIB
+        assert told[RANK_HOST_BYTES] == 60 * GIB
+        most = group.run.model.model_copy(update={"n_layers": int(told[LARGEST_MODEL_LAYERS])})
+        assert told[LARGEST_MODEL_PARAMETERS] == parameter_count(most)
+        assert spec.not_measured == {}
+    ddp, fsdp = group.variants[:2]
+    assert fsdp.values[LARGEST_MODEL_PARAMETERS] > 3.9 * ddp.values[LARGEST_MODEL_PARAMETERS]
+    assert state_bytes(ddp, group.run, Ranks(4, 4)) == 4 * weights(group.run)
+
+
+def test_without_a_ranks_memory_no_largest_model_is_told_and_why() -> None:
+    group = strategies(Ranks(2, 1))
+    for spec in group.variants:
+        assert LARGEST_MODEL_PARAMETERS not in spec.values
+        assert spec.not_measured == {"largest model": "the memory of a rank is not known"}
+    custom = {"model": {"build": "a.b:c", "vocab_size": 4096, "max_sequence_length": 256}}
+    assert largest_model(FSDP, a_run(**custom), Ranks(2, 1, GIB)) == "the size of a custom model is not known"
+    assert largest_model(FSDP, a_run(), Ranks(2, 1, 1000)) == "a model of 1 of its layers has no room"
