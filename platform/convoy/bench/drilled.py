@@ -20,6 +20,7 @@ from convoy.bench.groups import Group
 from convoy.bench.worker import ENVIRONMENT, commit_of_sources
 from convoy.config.bench_recovery import RecoveryConfig
 from convoy.config.load import read_overrides, resolve
+from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.drills.all import DRILLS
 from convoy.drills.campaign import Campaign
@@ -56,6 +57,7 @@ def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: dat
     ran = [trial for trial in result.trials if trial.not_run is None]
     lacking = next((trial.not_run for trial in result.trials if trial.not_run is not None), "")
     config = drilled_config(asked.nodes)
+    assert isinstance(config.model, TransformerConfig)
     return Case(
         suite=group.suite,
         group=group.name,
@@ -63,7 +65,7 @@ def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: dat
         status="measured" if ran else "refused",
         reason=next((trial.reason for trial in ran if not trial.ok), "") if ran else f"this machine lacks {lacking}",
         model=config.model.name,
-        parameters=parameter_count(config.model),  # type: ignore[arg-type]  # the drills' model is a transformer
+        parameters=parameter_count(config.model),
         tokens_per_step=config.train.global_batch * config.data.sequence_length,
         config=_told(config, asked),
         hardware=Hardware(
