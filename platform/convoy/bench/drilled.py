@@ -4,7 +4,6 @@ A process of its own: what it does to processes, and whether the gangs that it s
 writes a file for each drill as soon as that has ended.
 """
 
-import os
 import signal
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import torch
 
 from convoy import __version__
 from convoy.bench.groups import Group
-from convoy.bench.worker import ENVIRONMENT, commit_of_sources
+from convoy.bench.provenance import host_memory_bytes, provenance
 from convoy.config.bench_recovery import RecoveryConfig
 from convoy.config.load import read_overrides, resolve
 from convoy.config.model import TransformerConfig
@@ -31,7 +30,7 @@ from convoy.gang.places import usable_cores
 from convoy.gang.prctl import signal_at_end_of_parent
 from convoy.model.counts import parameter_count
 from convoy.results import values
-from convoy.results.case import Case, Hardware, Provenance
+from convoy.results.case import Case, Hardware
 from convoy.results.files import write_case
 from convoy.results.samples import BEYOND, DETECTED, RECOVERED
 from convoy.training.measure import device_name
@@ -74,14 +73,12 @@ def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: dat
             ranks=asked.nodes * NPROC,
             threads=max(1, usable_cores() // (asked.nodes * NPROC)),
             cores=usable_cores(),
-            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            memory_bytes=host_memory_bytes(),
         ),
-        provenance=Provenance(
-            measured=began,
-            commit=commit_of_sources(),
-            versions={"convoy": __version__, "python": sys.version.split()[0], "torch": torch.__version__},
-            environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-            command=group.command,
+        provenance=provenance(
+            group,
+            began,
+            {"convoy": __version__, "python": sys.version.split()[0], "torch": torch.__version__},
         ),
         samples=samples_of(ran),
         values=values_of(ran) if ran else {},
