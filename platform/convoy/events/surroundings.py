@@ -3,6 +3,7 @@
 from typing import Literal
 
 from convoy.events.event import Event
+from convoy.storage.requests import Requests
 
 
 class StorageBad(Event):
@@ -26,20 +27,11 @@ class StorageGood(Event):
     """For which it was bad."""
 
 
-class StoreRequests(Event):
+class StoreRequests(Requests, Event):
     """What the writer's process asked of one bucket since its last such event; told at most every minute, and at the
     end. A process that is killed does not tell its last ones."""
 
     kind: Literal["store_requests"] = "store_requests"
-    bucket: str
-    region: str | None = None
-    """Of the bucket; None: not known."""
-    puts: int = 0
-    """PUT, COPY, POST and LIST; each try counts."""
-    gets: int = 0
-    """All others but DELETE, which is free."""
-    sent_bytes: int = 0
-    received_bytes: int = 0
 
 
 class EventsDropped(Event):
