@@ -16,6 +16,7 @@ from convoy.config.run import RunConfig
 from convoy.gang.assignment import Place
 from convoy.model.transformer import Transformer
 from convoy.parallel.mesh import build_mesh
+from convoy.results.collectives import OPERATIONS
 from convoy.training.ranks import Ranks
 from tests.ranks import on_ranks
 
@@ -56,15 +57,15 @@ def test_a_sweep_ends_before_a_size_that_takes_too_long(tmp_path: Path) -> None:
 
 
 def results(rank: int, folder: str) -> dict[str, tuple[list[int], int]]:
-    """What is left of whole numbers after each operation, by way of the tensors of its call."""
-    ranks, found = two(rank, folder), {}
-    for name in ("all_gather", "reduce_scatter", "all_reduce"):
-        call, n_bytes = operation_of(name, 16, torch.float32, ranks)  # type: ignore[arg-type]
-        cells: Any = dict(zip(call.__code__.co_freevars, call.__closure__, strict=True))  # type: ignore[attr-defined]
-        whole = cells["whole"].cell_contents.copy_(torch.arange(4) + 10 * rank)
-        part = cells["part"].cell_contents.fill_(rank + 1) if "part" in cells else whole
-        call()
-        found[name] = ((part if name == "reduce_scatter" else whole).int().tolist(), n_bytes)
+    """What is left of whole numbers after each operation, and its bytes."""
+    ranks, found = two(rank, folder), dict[str, tuple[list[int], int]]()
+    for name in OPERATIONS:
+        exchange = operation_of(name, 16, torch.float32, ranks)
+        exchange.whole.copy_(torch.arange(4) + 10 * rank)
+        exchange.part.fill_(rank + 1)
+        exchange.call()
+        given = exchange.part if name == "reduce_scatter" else exchange.whole
+        found[name] = (given.int().tolist(), exchange.whole.nbytes)
     return found
 
 

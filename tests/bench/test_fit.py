@@ -10,6 +10,7 @@ from convoy.bench.states import state_bytes
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
+from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 
@@ -18,7 +19,8 @@ GIB = 2**30
 
 def once(run: RunConfig) -> int:
     """Bytes of the states of the whole model."""
-    return 16 * parameter_count(run.model)  # type: ignore[arg-type]
+    assert isinstance(run.model, TransformerConfig)
+    return 16 * parameter_count(run.model)
 
 
 def gangs(suite: str, ranks: Ranks, model: str = "tiny", **run: object) -> list[Group]:
@@ -109,13 +111,14 @@ def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None
 
 def test_the_ready_benchmark_of_one_gpu_has_room_on_it() -> None:
     config = resolve_bench(read_bench((configs_folder() / "bench" / "one-gpu.yaml").read_text()), {})
-    ranks = Ranks(1, 1, 80 * GIB)
+    memory = 80 * GIB
+    ranks = Ranks(1, 1, memory)
     found = plan(config, {"llama-1b": run_of(config, "llama-1b")}, ranks)
     assert {gang.suite for gang in found} == {"throughput", "memory", "utilisation", "checkpoint"}
     assert not any(gang.refused for gang in found)
     for gang in found:
         held = sum(state_bytes(spec, gang.run, ranks) or 0 for spec in gang.variants)
-        assert held <= ranks.memory_bytes * SHARE_OF_STATES  # type: ignore[operator]
+        assert held <= memory * SHARE_OF_STATES
 
 
 @pytest.mark.parametrize(("memory_gib", "fewest"), [(None, 1), (800, 1), (400, 2), (80, 8), (40, 16), (10, 32)])

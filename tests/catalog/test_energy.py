@@ -4,8 +4,13 @@ from datetime import date
 
 import pytest
 
-from convoy.catalog.energy import grid_intensity, pue
+from convoy.catalog.energy import GridIntensity, Pue, grid_intensity, pue
 from convoy.catalog.table import table
+
+
+def is_sourced(found: Pue | GridIntensity, publisher: str) -> bool:
+    """Whether it tells its year, the day on which it was read, and who published it."""
+    return date(found.year, 1, 1) < found.date <= date.today() and publisher in found.source
 
 
 @pytest.mark.parametrize("region", sorted({row["region"] for row in table("energy")["pue"]}))
@@ -13,8 +18,7 @@ def test_every_pue_has_its_year_and_source(region: str) -> None:
     found = pue(region)
     assert found is not None
     assert 1 < found.pue < 2
-    assert date(found.year, 1, 1) < found.date <= date.today()
-    assert "AWS" in found.source
+    assert is_sourced(found, "AWS")
 
 
 @pytest.mark.parametrize("region", sorted({row["region"] for row in table("energy")["grid"]}))
@@ -22,8 +26,7 @@ def test_every_grid_intensity_has_its_year_and_source(region: str) -> None:
     found = grid_intensity(region)
     assert found is not None
     assert 0 < found.grams_per_kwh < 1000
-    assert date(found.year, 1, 1) < found.date <= date.today()
-    assert "Electricity Maps" in found.source
+    assert is_sourced(found, "Electricity Maps")
 
 
 def test_no_other_region_stands_for_one_that_is_not_known() -> None:

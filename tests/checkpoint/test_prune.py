@@ -26,6 +26,7 @@ from tests.checkpoint.torchless import TinyState, form, restored
 
 STATE = TinyState(sizes=(50, 30))
 ONE = RetentionConfig(keep_last=1)
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
 
 
 @pytest.fixture
@@ -321,6 +322,33 @@ def test_a_copy_does_not_build_on_files_that_are_being_removed(local: Store, tmp
     assert (len(refused), steps(tier), len(tier.sizes("shards/"))) == (2, [20], 4)
     copy_commit(local, tier, first.ref)
     assert restored(tier, first.ref) == restored(local, first.ref)
+
+
+def test_a_copy_is_told_what_hinders_it_how_old_that_is_and_what_ends_it(local: Store, tmp_path: Path) -> None:
+    tier = open_store(str(tmp_path / "tier"))
+    first, second = saved(local, 10, 20)
+    for commit in (first, second):
+        copy_commit(local, tier, commit.ref)
+        verify_commit(tier, commit.ref)
+
+    def before(operation: str, name: str) -> None:
+        if operation == "delete" and name.startswith("shards/"):
+            raise StoreUnavailable("it is away")
+
+    def refused() -> str:
+        with pytest.raises(NotCopiedError) as caught:
+            copy_part(local, tier, first.ref, 0)
+        return str(caught.value).replace(tier.uri, "/backup/my-job")
+
+    assert prune(Hooked(tier, before), 1, ONE, root=local).error == "it is away"  # type: ignore[arg-type]
+    at_first = refused()
+    age(tier, "removing/")
+    later = refused()
+    assert f"`{at_first}`" in DOCUMENT.read_text()
+    assert f"`{later}`" in DOCUMENT.read_text()
+    assert at_first != later
+    prune(tier, 1, ONE, root=local)
+    copy_commit(local, tier, first.ref)
 
 
 def test_the_evidence_of_damage_outlives_its_commit(local: Store) -> None:

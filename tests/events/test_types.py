@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from convoy.events import types
 from convoy.events.types import AnyEvent, Event, RankThroughput, StepDone, WorkerExited, decode, encode
 from tests.campaign import examples
 
@@ -56,6 +57,12 @@ def test_a_number_that_is_not_finite_comes_back_as_that_number(value: float) -> 
 def test_each_kind_has_a_name_of_its_own() -> None:
     names = [kind.model_fields["kind"].default for kind in KINDS]
     assert len(set(names)) == len(names) >= 15
+
+
+def test_every_kind_of_every_file_is_read_and_can_be_imported_from_here() -> None:
+    made = {kind for kind in Event.__subclasses__() if kind.__module__.startswith("convoy.events.")}
+    assert made == set(KINDS)
+    assert {kind.__name__ for kind in made} <= set(types.__all__)
 
 
 def test_a_log_line_names_its_kind_its_time_and_its_writer() -> None:

@@ -327,10 +327,10 @@ def test_origins_of_one_commit_that_contradict_each_other_in_nothing_are_told_to
 
 
 def test_the_rate_of_a_matmul_is_told_for_each_type_of_number() -> None:
-    slow = HARDWARE.model_copy(update={"matmul_tflops": 0.1})
+    slow = HARDWARE.model_copy(update={"matmul_tflops": 0.05})
     cases = [a_case(), a_case("fp32", hardware=slow, config={"train": {"param_dtype": "fp32"}})]
     (hardware, *_) = _below(benchmark_page(cases), "Provenance", Table)
-    assert hardware.rows[0][-1] == "0.100 (fp32), 0.250 (bf16)"
+    assert hardware.rows[0][-1] == "0.0500 (fp32), 0.100 (bf16)"
 
 
 def test_the_same_cases_give_the_same_page_whatever_their_order() -> None:

@@ -1,5 +1,6 @@
 """What S3 is asked is counted as its bill counts it."""
 
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -7,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from convoy.events.log import EventWriter, read_events
-from convoy.events.types import MemoryPeak, StoreRequests
+from convoy.events.types import MemoryPeak, StoreRequests, encode
 from convoy.storage import open_store
 from convoy.storage.requests import Requests, Tally, _region, tally
 
@@ -98,3 +99,21 @@ def test_a_forked_process_begins_anew() -> None:
         os._exit(len(tally().take()))
     assert os.waitpid(child, 0)[1] == 0
     assert [each.puts for each in tally().take()] == [1]
+
+
+def test_the_log_tells_each_count_by_its_name() -> None:
+    counted = Requests(bucket="b", region="us-west-2", puts=1, gets=2, sent_bytes=3, received_bytes=4)
+    told = json.loads(encode(StoreRequests(t=1.5, generation=2, node=3, rank=4, **counted.model_dump())))
+    assert told == {
+        "kind": "store_requests",
+        "t": 1.5,
+        "generation": 2,
+        "node": 3,
+        "rank": 4,
+        "bucket": "b",
+        "region": "us-west-2",
+        "puts": 1,
+        "gets": 2,
+        "sent_bytes": 3,
+        "received_bytes": 4,
+    }

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -36,6 +37,15 @@ MOST_OPERATIONS = 50
 
 SIZE_SECONDS = 1.0
 """A size that would take longer, as the one before it took, is left out, and so are all beyond it."""
+
+
+class Exchange(NamedTuple):
+    """An operation on tensors of its own, to be timed."""
+
+    call: Callable[[], object]
+    whole: torch.Tensor
+    part: torch.Tensor
+    """This rank's, of what it gathers or scatters."""
 
 
 def of_cases(group: Group, ranks: Ranks) -> dict[str, dict[str, float]]:
@@ -82,15 +92,19 @@ def sweep(
         began = time.perf_counter()
         for operation in operations:
             dtype = DTYPES[run.train.param_dtype if operation == "all_gather" else run.train.reduce_dtype]
-            call, n_bytes = operation_of(operation, size, dtype, ranks)
-            seconds = interval(_timed(call, ranks))
-            found.append(Collective(operation=operation, bytes=n_bytes, ranks=ranks.place.world_size, seconds=seconds))
+            exchange = operation_of(operation, size, dtype, ranks)
+            seconds = interval(_timed(exchange.call, ranks))
+            found.append(
+                Collective(
+                    operation=operation, bytes=exchange.whole.nbytes, ranks=ranks.place.world_size, seconds=seconds
+                )
+            )
         took, before = _most(time.perf_counter() - began, ranks), size
     return found
 
 
-def operation_of(operation: Operation, size: int, dtype: torch.dtype, ranks: Ranks) -> tuple[Callable[[], object], int]:
-    """A call of it, and the bytes of its whole tensor: `size`, or what more makes equal parts for all ranks."""
+def operation_of(operation: Operation, size: int, dtype: torch.dtype, ranks: Ranks) -> Exchange:
+    """The whole tensor has `size` bytes, or what more makes equal parts for all ranks."""
     n = ranks.place.world_size
     each = math.ceil(size / (n * dtype.itemsize))
     whole = torch.zeros(each * n, dtype=dtype, device=ranks.device)
@@ -100,7 +114,7 @@ def operation_of(operation: Operation, size: int, dtype: torch.dtype, ranks: Ran
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
         "all_reduce": lambda: dist.all_reduce(whole, group=group),
     }
-    return calls[operation], whole.numel() * dtype.itemsize
+    return Exchange(calls[operation], whole, part)
 
 
 def _timed(call: Callable[[], object], ranks: Ranks) -> list[float]:

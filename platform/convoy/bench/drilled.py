@@ -4,7 +4,6 @@ A process of its own: what it does to processes, and whether the gangs that it s
 writes a file for each drill as soon as that has ended.
 """
 
-import os
 import signal
 import sys
 import tempfile
@@ -17,9 +16,10 @@ import torch
 
 from convoy import __version__
 from convoy.bench.groups import Group
-from convoy.bench.worker import ENVIRONMENT, commit_of_sources
+from convoy.bench.provenance import host_memory_bytes, provenance
 from convoy.config.bench_recovery import RecoveryConfig
 from convoy.config.load import read_overrides, resolve
+from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.drills.all import DRILLS
 from convoy.drills.campaign import Campaign
@@ -30,7 +30,7 @@ from convoy.gang.places import usable_cores
 from convoy.gang.prctl import signal_at_end_of_parent
 from convoy.model.counts import parameter_count
 from convoy.results import values
-from convoy.results.case import Case, Hardware, Provenance
+from convoy.results.case import Case, Hardware
 from convoy.results.files import write_case
 from convoy.results.samples import BEYOND, DETECTED, RECOVERED
 from convoy.training.measure import device_name
@@ -56,6 +56,7 @@ def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: dat
     ran = [trial for trial in result.trials if trial.not_run is None]
     lacking = next((trial.not_run for trial in result.trials if trial.not_run is not None), "")
     config = drilled_config(asked.nodes)
+    assert isinstance(config.model, TransformerConfig)
     return Case(
         suite=group.suite,
         group=group.name,
@@ -63,7 +64,7 @@ def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: dat
         status="measured" if ran else "refused",
         reason=next((trial.reason for trial in ran if not trial.ok), "") if ran else f"this machine lacks {lacking}",
         model=config.model.name,
-        parameters=parameter_count(config.model),  # type: ignore[arg-type]  # the drills' model is a transformer
+        parameters=parameter_count(config.model),
         tokens_per_step=config.train.global_batch * config.data.sequence_length,
         config=_told(config, asked),
         hardware=Hardware(
@@ -72,14 +73,12 @@ def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: dat
             ranks=asked.nodes * NPROC,
             threads=max(1, usable_cores() // (asked.nodes * NPROC)),
             cores=usable_cores(),
-            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            memory_bytes=host_memory_bytes(),
         ),
-        provenance=Provenance(
-            measured=began,
-            commit=commit_of_sources(),
-            versions={"convoy": __version__, "python": sys.version.split()[0], "torch": torch.__version__},
-            environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-            command=group.command,
+        provenance=provenance(
+            group,
+            began,
+            {"convoy": __version__, "python": sys.version.split()[0], "torch": torch.__version__},
         ),
         samples=samples_of(ran),
         values=values_of(ran) if ran else {},

@@ -1,7 +1,7 @@
 """On which cores the threads of this process run."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,3 +25,10 @@ def keep_to(cores: Collection[int]) -> None:
 def threads() -> set[int]:
     """Ids of all threads of this process."""
     return {int(task.name) for task in _TASKS.iterdir()}
+
+
+def share(cores: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
+    """The cores of one of a host's ranks: neighbours, as many for each, at least one."""
+    each = max(1, len(cores) // ranks)
+    first = rank * each % len(cores)
+    return cores[first : first + each]

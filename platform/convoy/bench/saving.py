@@ -117,13 +117,7 @@ class Saving(Ours):
         self._store, self._checkpoints = self._opened("at-rest", None, None)
         state = self._filled_up(least_bytes)
         for number in range(1 + SAVES_AT_REST):
-            saved, commit = self._timed(lambda: self._checkpoints.save(number + 1, state).wait())  # noqa: B023
-            self.measured.values[REST_BYTES] = float(commit.bytes)
-            passed()
-            self._drop_caches()
-            restored, _ = self._timed(lambda: self._checkpoints.restore(state))
-            passed()
-            self._forget(commit)
+            saved, restored = self._save_and_restore(number + 1, state, passed)
             if number == 0:
                 self.measured.values[FIRST_SAVE_SECONDS] = saved
             else:
@@ -136,6 +130,17 @@ class Saving(Ours):
         if self._ranks.first:
             with contextlib.suppress(StoreUnavailable):  # what was measured counts
                 _remove(self._place, self._config.checkpoint.store)
+
+    def _save_and_restore(self, step: int, state: dict[str, Any], passed: Callable[[], None]) -> tuple[float, float]:
+        """Seconds of the one and of the other."""
+        saved, commit = self._timed(lambda: self._checkpoints.save(step, state).wait())
+        self.measured.values[REST_BYTES] = float(commit.bytes)
+        passed()
+        self._drop_caches()
+        restored, _ = self._timed(lambda: self._checkpoints.restore(state))
+        passed()
+        self._forget(commit)
+        return saved, restored
 
     def _opened(
         self, name: str, optimizer: torch.optim.Optimizer | None, pace: float | None

@@ -24,6 +24,7 @@ from convoy.checkpoint.format import (
     part_name,
     removing_name,
 )
+from convoy.checkpoint.retention import GRACE_SECONDS
 from convoy.checkpoint.verify import Stop, StoppedError
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
@@ -175,8 +176,20 @@ def _check_not_removed(target: Store, ref: CommitRef) -> None:
     What prunes looks for leases before it removes files, and not between them: what came later must not build on these.
     """
     name = removing_name(ref)
-    if name in target.sizes(name):
-        raise NotCopiedError(f"{target.uri}: {ref.name} is being pruned there; try again, if need be in an hour")
+    mark = target.listing(name).get(name)
+    if mark is None:
+        return
+    age = target.now() - mark.modified
+    told = f"{name} is {age / 60:.0f} minutes old"
+    if age <= GRACE_SECONDS:
+        raise NotCopiedError(
+            f"{target.uri}: {ref.name} is being pruned there: {told}; try again when that is gone, "
+            "or, should it stay, in an hour"
+        )
+    raise NotCopiedError(
+        f"{target.uri}: {ref.name} is half pruned there, by what has died at it: {told}; the next pruning there ends "
+        f"that: a job that runs prunes after its next commit, else run convoy checkpoints prune {target.uri}"
+    )
 
 
 def _check_same(source: Store, target: Store, generations: Sequence[str]) -> None:

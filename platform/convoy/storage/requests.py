@@ -28,17 +28,17 @@ _HOST = re.compile(r"^https?://[^/]*\bs3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws
 
 
 class Requests(BaseModel):
-    """To one bucket."""
+    """To one bucket. The event log tells them with these names."""
 
     model_config = ConfigDict(frozen=True)
 
     bucket: str
     region: str | None = None
-    """Of the bucket; None: no reply told."""
+    """Of the bucket; None: not known, as no reply told."""
     puts: int = 0
     """PUT, COPY, POST and LIST; each try counts."""
     gets: int = 0
-    """All others that are not free."""
+    """All others but DELETE, and an upload that is given up, which are free."""
     sent_bytes: int = 0
     received_bytes: int = 0
 
