@@ -22,6 +22,8 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.launch.support import World, check_ranks
 from convoy.results.case import Block
+from convoy.results.figures import sync_share
+from tests.results.cases import a_case
 
 
 def planned(config: BenchConfig, ranks: int) -> list[str]:
@@ -293,22 +295,25 @@ def test_a_corpus_of_another_kind_replaces_the_first_one() -> None:
 
 
 def test_communication_is_what_training_together_costs_more_than_training_beside_each_other() -> None:
-    def blocks(seconds: float, sent: float | None) -> list[Block]:
-        return [Block(number=i, steps=1, seconds=seconds, cpu_seconds=1, network_bytes=sent) for i in range(6)]
+    def blocks(seconds: float, sent: float | None, update: float) -> list[Block]:
+        told: dict[str, Any] = {"cpu_seconds": 1, "network_bytes": sent, "parts": {"optimizer": update}}
+        return [Block(number=i, steps=1, seconds=seconds, **told) for i in range(6)]
 
     measured = {
-        "1 rank": blocks(0.5, 0), "2 jobs of 1 rank": blocks(0.6, 10), "2 ranks, weak": blocks(0.75, 4000),
-        "2 ranks, strong": blocks(0.4, None),
+        "1 rank": blocks(0.5, 0, 0.04), "2 jobs of 1 rank": blocks(0.6, 10, 0.04),
+        "2 ranks, weak": blocks(0.75, 4000, 0.02), "2 ranks, strong": blocks(0.4, None, 0.02),
     }  # fmt: skip
     specs = {spec.name: spec for spec in variants_of(4, Ranks(2, 1))}
     found = {name: further_values(measured, spec, tuple(specs.values()), 2) for name, spec in specs.items()}
     assert found["2 ranks, weak"] == {
         "weak": 1.0,
         "network_bytes": 2000.0,
-        "communication_seconds": pytest.approx(0.15),
+        "communication_seconds": pytest.approx(0.75 - 0.58),  # of two jobs, with half of the update
     }
     assert found["2 jobs of 1 rank"] == {"independent": 1.0, "network_bytes": 5.0}
     assert found["2 ranks, strong"] == {"weak": 0.0}
+    together, alone = (a_case(name, blocks=tuple(measured[name])) for name in ("2 ranks, weak", "2 jobs of 1 rank"))
+    assert sync_share(together, alone).estimate == pytest.approx(0.17 / 0.75)  # the sync suite tells the same
 
 
 def test_trainings_of_several_ranks_tell_nothing_of_communication() -> None:

@@ -182,6 +182,17 @@ def test_the_final_card_of_a_training_run_shows_that_runs_own_numbers(
     codes = [code.get_attribute("textContent") or "" for code in browser.find_elements(By.CSS_SELECTOR, "pre code")]
     assert codes[0].startswith("def main(")
     assert len(codes[0]) > len("def main(")
+    _check_numbers_have_rows_of_their_own(browser)
+
+
+def _check_numbers_have_rows_of_their_own(browser: webdriver.Chrome) -> None:
+    """Nine numbers are three rows of three, and no chart beside one stretches it."""
+    boxes = browser.find_elements(By.CSS_SELECTOR, ".value-box:not(.callout)")
+    rows = sorted({box.location["y"] for box in boxes})
+    assert [sum(box.location["y"] == y for box in boxes) for y in rows] == [3, 3, 3]
+    assert max(box.size["height"] for box in boxes) < 1.5 * min(box.size["height"] for box in boxes)
+    chart = browser.find_element(By.CSS_SELECTOR, ".vega-embed")
+    assert chart.location["y"] >= max(box.location["y"] + box.size["height"] for box in boxes)
 
 
 def test_headline_numbers_stand_side_by_side_and_charts_in_pairs(cards: Cards, browser: webdriver.Chrome) -> None:

@@ -1,13 +1,14 @@
 """The share of synchronisation, what follows from it, and verdicts on claims, beside cases whose truth is known."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from convoy.report.bench_page import benchmark_page
 from convoy.report.bench_sync import environments, levels, parts, significant, sync
-from convoy.report.page import Callout, Heading, Page, Table
-from convoy.results.case import Case
+from convoy.report.page import Callout, Heading, Page, Table, Text
+from convoy.results.case import Case, Status
 from convoy.results.collectives import as_values
 from convoy.results.values import INDEPENDENT, RDMA_CLAIMED
 from convoy.stats.interval import Interval
@@ -80,10 +81,12 @@ def test_parts_make_up_the_step_together() -> None:
     assert found.parts == pytest.approx(
         {
             "data": 0,
-            "forward": 0.21,
-            "sync in forward": 0.11,
+            "forward": 0.2,
+            "sync in forward": 0.1,
             "backward": 0.27,
             "sync in backward": 0.20,
+            "exchange": 0.01,
+            "sync in exchange": 0.01,
             "update": 0.01,
         }
     )
@@ -95,6 +98,34 @@ def test_too_few_blocks_tell_why_there_is_no_share() -> None:
     (found,) = sync(two(0.8, n=5))
     assert (found.share, found.levels) == (None, ())
     assert "5 pairs of blocks" in found.why
+
+
+@pytest.mark.parametrize("status", ["refused", "failed"])
+def test_without_the_ranks_alone_the_collectives_are_told_and_why_there_is_no_share(status: Status) -> None:
+    alone, together = two(0.8)
+    missing: dict[str, Any] = {
+        "status": status,
+        "reason": "needs at least 89.4 GiB on a rank",
+        "blocks": (),
+        "values": {},
+    }
+    told = {"measured": PROVENANCE.measured + timedelta(seconds=9)}
+    missing["provenance"] = PROVENANCE.model_copy(update=told)
+    page = benchmark_page([alone.model_copy(update=missing), together.model_copy(update={"baseline": None})])
+    tables = {block.headers[0]: block for block in page.blocks if isinstance(block, Table)}
+    assert [row[0] for row in tables["Collective"].rows] == ["all_reduce"]
+    assert "Part" not in tables
+    (why,) = (
+        block.text for block in page.blocks if isinstance(block, Text) and "share of synchronisation" in block.text
+    )
+    assert why.startswith("The share of synchronisation is not known: ")
+    assert why.endswith(f"{status}: needs at least 89.4 GiB on a rank.")
+
+
+def test_results_without_the_ranks_alone_say_so() -> None:
+    (found,) = sync(two(0.8)[1:])
+    assert (found.share, found.parts, found.why) == (None, {}, "the ranks alone are not among the results")
+    assert len(found.collectives) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,19 @@ from datetime import timedelta
 
 import pytest
 
+from convoy.results.case import Block, Case
 from convoy.results.figures import (
     NotComparableError,
     cpu_ratio,
     cpu_seconds,
+    exposed_seconds,
     losses_agree,
     mfu,
     model_tflops,
     share_of_matmul,
     speedup,
     step_seconds,
+    sync_share,
     tokens_per_second,
 )
 from tests.results.cases import HARDWARE, PROVENANCE, a_case
@@ -105,3 +108,57 @@ def test_blocks_of_two_gangs_are_no_pairs_though_these_have_one_name() -> None:
     later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=1)})
     with pytest.raises(NotComparableError, match="measured in different gangs"):
         speedup(a_case(), a_case("baseline", provenance=later))
+
+
+def in_pairs(together: list[tuple[float, float]], alone: list[tuple[float, float]]) -> tuple[Case, Case]:
+    """Training together, and the same ranks alone at once. Blocks: seconds of a step, and of its update."""
+
+    def blocks(told: list[tuple[float, float]]) -> tuple[Block, ...]:
+        return tuple(
+            Block(number=i, steps=5, seconds=seconds, cpu_seconds=seconds, parts={"optimizer": update})
+            for i, (seconds, update) in enumerate(told)
+        )
+
+    return (
+        a_case("together", baseline="alone", blocks=blocks(together)),
+        a_case("alone", baseline=None, blocks=blocks(alone)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("together", "alone", "exposed", "share"),
+    [
+        # Each updates all weights, as ddp does: 0.8 - 0.5.
+        ((0.8, 0.04), (0.5, 0.04), 0.3, 0.375),
+        # Four ranks share the update: alone it would be 0.47 s with a fourth of it.
+        ((0.8, 0.01), (0.5, 0.04), 0.33, 0.4125),
+        # What sharding saves is no gain of synchronisation: as long together as alone, and still 0.03 s of waiting.
+        ((0.5, 0.01), (0.5, 0.04), 0.03, 0.06),
+        ((0.47, 0.01), (0.5, 0.04), 0.0, 0.0),
+        ((0.4, 0.04), (0.5, 0.04), -0.1, -0.25),
+    ],
+)
+def test_what_is_exposed_is_beside_the_same_work_with_nobody_to_wait_for(
+    together: tuple[float, float], alone: tuple[float, float], exposed: float, share: float
+) -> None:
+    own, reference = in_pairs([together] * 6, [alone] * 6)
+    found = sync_share(own, reference)
+    assert (found.low, found.estimate, found.high) == pytest.approx((share, share, share))
+    assert exposed_seconds(list(zip(own.blocks, reference.blocks, strict=True))) == pytest.approx(exposed)
+
+
+def test_the_share_is_the_exposed_time_of_the_median_step() -> None:
+    """Steps of 0.6 to 1.1 s, medians 0.85; alone 0.4 to 0.5, and with the other's update 0.38 to 0.48: median 0.43."""
+    own, reference = in_pairs(
+        [(seconds, 0.01) for seconds in (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)],
+        [(seconds, 0.03) for seconds in (0.5, 0.4, 0.42, 0.48, 0.44, 0.46)],
+    )
+    exposed = exposed_seconds(list(zip(own.blocks, reference.blocks, strict=True)))
+    assert exposed == pytest.approx(0.85 - 0.43)
+    assert sync_share(own, reference).estimate == pytest.approx(exposed / 0.85)
+
+
+def test_what_was_refused_is_told_before_which_gang_it_was_not_in() -> None:
+    later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=1)})
+    with pytest.raises(NotComparableError, match="refused: needs 80 GB"):
+        speedup(a_case(), a_case("baseline", status="refused", reason="needs 80 GB", blocks=(), provenance=later))

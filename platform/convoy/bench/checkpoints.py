@@ -6,12 +6,18 @@ Two trainings of the same model take turns, and one of them begins a save in eac
 from collections.abc import Iterator
 
 from convoy.bench.groups import Group, Ranks, VariantSpec
-from convoy.config.bench import BenchConfig
+from convoy.checkpoint.pace import PACED_SECONDS
+from convoy.config.bench import BenchConfig, MeasureConfig
 from convoy.config.bench_recovery import PredictConfig
+from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
 from convoy.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND
 
 WITHOUT, WITH = "without saves", "a save in each block"
+
+SAVED_BYTES = 12
+"""Per parameter that trains: the fp32 weight and the two moments of AdamW."""
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
@@ -26,9 +32,20 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
                 VariantSpec(name=WITH, kind="saving", values=predicted(config.predict, ranks.all)),
             ),
             run=run,
-            measure=config.measure,
+            measure=with_room_for_a_save(config.measure, run, ranks.all),
             predict=config.predict,
         )
+
+
+def with_room_for_a_save(asked: MeasureConfig, run: RunConfig, writers: int) -> MeasureConfig:
+    """Blocks at least as long as a save at its pace, so that it ends in the block that began it, unless the storage is
+    slower. What a custom model saves is not known before it is built."""
+    pace = run.checkpoint.write_mb_per_second
+    if pace is None or isinstance(run.model, CustomModelConfig):
+        return asked
+    part = SAVED_BYTES * parameter_count(run.model) / writers
+    save = min(PACED_SECONDS, part / (1e6 * pace))
+    return asked.model_copy(update={"block_seconds": max(asked.block_seconds, save)})
 
 
 def predicted(asked: PredictConfig, writers: int) -> dict[str, float]:

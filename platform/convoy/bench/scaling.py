@@ -16,6 +16,7 @@ from convoy.bench.states import state_bytes
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.results.case import Block
+from convoy.results.figures import exposed_seconds
 from convoy.results.values import COMMUNICATION_SECONDS, INDEPENDENT, NETWORK_BYTES, WEAK
 
 
@@ -112,9 +113,9 @@ def further_values(
 ) -> dict[str, float]:
     """What the blocks of a group tell of one of its cases beside their times. ranks: of the gang.
 
-    How much longer a step of all ranks in weak scaling takes than one of as many independent trainings of the same size
-    at once is what communication costs: nothing else differs, but that each rank updates its share of the weights only.
-    Trainings of several ranks communicate themselves, and tell nothing of it.
+    What communication takes of a step of all ranks in weak scaling is told beside as many independent trainings of one
+    rank at once, by the arithmetic of `sync_share` (`results/figures.py`). Trainings of several ranks communicate
+    themselves, and tell nothing of it.
     """
     found = dict(spec.values)
     own = blocks[spec.name]
@@ -124,7 +125,7 @@ def further_values(
         found[NETWORK_BYTES] = statistics.median(sent) / taking_part
     beside = [other.name for other in variants if other.at_once and other.ranks == 1]
     if spec.name == weak(ranks) and beside:
-        others = {block.number: block.seconds for block in blocks[beside[0]]}
-        lost = [block.seconds - others[block.number] for block in own if block.number in others]
-        found[COMMUNICATION_SECONDS] = max(0.0, statistics.median(lost))
+        others = {block.number: block for block in blocks[beside[0]]}
+        pairs = [(block, others[block.number]) for block in own if block.number in others]
+        found[COMMUNICATION_SECONDS] = max(0.0, exposed_seconds(pairs))
     return found

@@ -3,8 +3,8 @@
 The reference is as many independent trainings of one rank as the gang has ranks, all at once and of the same size: they
 have no network to wait for, and share the host's memory bandwidth, caches and clock rate alike. To switch only the
 reduction of gradients off would leave the gathers of sharded weights in, which wait for the same links. What a sharded
-training saves because each rank updates its share of the weights alone is no gain of synchronisation: `sync_share` of
-`results/figures.py` gives the reference the update of the other.
+training saves because each rank updates its share of the weights alone is no gain of synchronisation: the share
+(`sync_share` of `results/figures.py`) gives the reference the update of the other, in which nobody waits.
 """
 
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ the step that it names."""
 _PARTS: dict[str, SharedPart] = {
     "forward": "forward", "backward": "backward", "optimizer": "optimizer", "data": "data",
 }  # fmt: skip
-"""Of the marks; the exchange of decisions is communication where it waits for one, and else none of them."""
+"""Of the marks; what ranks tell each other in an exchange is communication where it waits for one, and else none."""
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCH = ("cuda_runtime", "cuda_driver")

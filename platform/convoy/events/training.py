@@ -49,9 +49,9 @@ class StepDone(Event):
     forward_seconds: float = 0.0
     backward_seconds: float = 0.0
     optimizer_seconds: float = 0.0
-    """Clipping and update."""
+    """Of its own: the norm of its part of the gradients, clipping and update."""
     exchange_seconds: float = 0.0
-    """Waiting for the per-step exchange of decisions."""
+    """Waiting for what all ranks tell each other in a step: tokens and decisions, the gradient norm, the loss."""
     skipped: bool = False
     """Loss or gradient was not finite; the update was not applied."""
 

@@ -14,7 +14,8 @@ _HOW = (
     "Efficiency is throughput over as many times that of one rank, or per rank over that of the fewest that have room "
     "for the model. Weak: the work grows with the ranks. Strong: all ranks share the work of the fewest. Independent "
     "jobs of these, at the same time, lose only what cores share: memory bandwidth, caches, clock rate; what is lost "
-    "beside them is communication and waiting."
+    "beside them is communication and waiting, less what a rank saves that updates its share of the weights only. "
+    "Communication of the step counts that saving for neither side: it is the share of synchronisation of these blocks."
 )
 _APART = (
     "Where the fewest ranks were not measured in turns with the others, in one gang, the interval is that of two "

@@ -25,22 +25,21 @@ def levels(share: Interval) -> tuple[SyncLevel, ...]:
 
 
 def sync(cases: Sequence[Case]) -> tuple[SyncFigures, ...]:
-    """Of each group with independent trainings, the case that is compared with them."""
-    measured = {(c.group, c.name): c for c in cases if c.suite == SUITE and c.status == "measured"}
-    found = []
-    for case in measured.values():
-        alone = measured.get((case.group, case.baseline or ""))
-        if alone is not None and alone.values.get(INDEPENDENT):
-            found.append(_sync(case, alone))
-    return tuple(found)
+    """Of each group but those of environments, the training of all ranks together; beside the independent trainings,
+    where these were measured."""
+    own = [case for case in cases if case.suite == SUITE and not case.varied]
+    references = {case.group: case for case in own if case.status != "measured" or case.values.get(INDEPENDENT)}
+    together = [case for case in own if case.status == "measured" and not case.values.get(INDEPENDENT)]
+    return tuple(_sync(case, references.get(case.group)) for case in together)
 
 
-def _sync(together: Case, alone: Case) -> SyncFigures:
-    share, why = None, ""
-    try:
-        share = sync_share(together, alone)
-    except (NotComparableError, ValueError) as error:  # an update longer than its block is no figure
-        why = str(error)
+def _sync(together: Case, alone: Case | None) -> SyncFigures:
+    share, why = None, "" if alone else "the ranks alone are not among the results"
+    if alone is not None:
+        try:
+            share = sync_share(together, alone)
+        except (NotComparableError, ValueError) as error:  # a time that is not finite is no figure
+            why = str(error)
     ranks = together.hardware.ranks
     return SyncFigures(
         group=together.group,
@@ -48,7 +47,7 @@ def _sync(together: Case, alone: Case) -> SyncFigures:
         ranks=ranks,
         share=share,
         levels=() if share is None else levels(share),
-        parts=parts(medians(together), medians(alone)),
+        parts=parts(medians(together), medians(alone) if alone else {}),
         collectives=from_values(together.values, ranks),
         why=why,
     )
@@ -61,25 +60,19 @@ def medians(case: Case) -> dict[str, float]:
 
 
 def parts(together: Mapping[str, float], alone: Mapping[str, float]) -> dict[str, float]:
-    """A step of training together: what computes, as it does alone, and what the same phases take beyond that.
+    """A step of training together: what each phase takes alone, and what it takes beyond that.
 
-    Forward waits for weights that are gathered, backward for these and for gradients that are reduced; the few bytes of
-    the exchange between the two go with forward. Empty where one of the two does not know its parts.
+    Forward waits for weights that are gathered, backward for these and for gradients that are reduced, and the exchange
+    for the few bytes of the norm, the loss and decisions. The update waits for nobody. Empty where one of the two does
+    not know its parts.
     """
     if not {"forward", "backward", "optimizer"} <= together.keys() & alone.keys():
         return {}
-
-    def forward(of: Mapping[str, float]) -> float:
-        return of["forward"] + of.get("exchange", 0.0)
-
-    return {
-        "data": together.get("data", 0.0),
-        "forward": forward(alone),
-        "sync in forward": forward(together) - forward(alone),
-        "backward": alone["backward"],
-        "sync in backward": together["backward"] - alone["backward"],
-        "update": together["optimizer"],
-    }
+    found = {"data": together.get("data", 0.0)}
+    for name in ("forward", "backward", "exchange"):
+        found[name] = alone.get(name, 0.0)
+        found[f"sync in {name}"] = together.get(name, 0.0) - alone.get(name, 0.0)
+    return {**found, "update": together["optimizer"]}
 
 
 def environments(cases: Sequence[Case]) -> tuple[EnvironmentFigures, ...]:

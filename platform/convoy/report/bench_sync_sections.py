@@ -18,7 +18,8 @@ ENVIRONMENTS = "Environments beside each other"
 _HOW = (
     "The same ranks train together, and each alone at the same time; the share is what a step takes longer together, "
     "with the update of training together given to both. It holds all that is waited for: gathers of weights, sums of "
-    "gradients, and ranks that are behind. What computation hides is not in it."
+    "gradients, the exchange of gradient norm, loss and decisions, and ranks that are behind. What computation hides "
+    "is not in it."
 )
 _BANDWIDTH = (
     "The collectives by themselves, whole tensors, the slowest rank's time. algbw is bytes over time; busbw, by the "

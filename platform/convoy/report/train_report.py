@@ -67,7 +67,8 @@ class StepTime(Fact):
 
     total: Spread
     parts: dict[str, Spread]
-    """data, forward, backward, optimizer (with clipping), exchange, other."""
+    """data, forward, backward, optimizer (with clipping), exchange (waiting for decisions, norm and loss of all ranks),
+    other."""
 
 
 class RankRow(Fact):

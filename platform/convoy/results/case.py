@@ -27,7 +27,8 @@ class Block(Fact):
     cpu_seconds: float = Field(ge=0)
     """CPU time of a step: of all threads of all ranks together."""
     parts: dict[str, float] = {}
-    """Seconds of a step by part, such as forward: rank 0's, of the block's last step."""
+    """Seconds of a step by part, such as forward: rank 0's, of the block's last step. `optimizer` of ours has no
+    waiting in it."""
     network_bytes: float | None = None
     """What the gang's hosts sent for a step, over all their interfaces; None: not measured, as where GPUs talk."""
 

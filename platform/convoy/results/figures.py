@@ -1,5 +1,6 @@
 """From the blocks of cases to figures with their intervals. Pure."""
 
+import statistics
 from collections.abc import Callable, Sequence
 
 from convoy.results.case import Block, Case
@@ -67,17 +68,29 @@ def cpu_ratio(case: Case, base: Case) -> Interval:
     return ratio(costs, of="mean")
 
 
+def exposed_seconds(pairs: Sequence[tuple[Block, Block]]) -> float:
+    """What a step of training together takes longer than the same work does with nobody to wait for; below zero where
+    nothing was seen. pairs: of blocks of training together, and of the same ranks alone at once. Raises
+    StatisticsError for none.
+
+    It is what of synchronisation no computation hides: gathers, sums, and waiting for ranks that are behind. That ranks
+    share a host's memory bandwidth, caches and clock rate is in both.
+    """
+    together = statistics.median(own.seconds for own, _ in pairs)
+    return together - statistics.median(_unsynchronised(own, alone) for own, alone in pairs)
+
+
 def sync_share(together: Case, alone: Case) -> Interval:
-    """Share of a step of training together that is not there when the same ranks train alone at once, with the update
-    that training together makes: sharded, each rank updates its share of the weights. Over pairs of blocks; below zero
-    where nothing was seen. Raises NotComparableError."""
-    steps = [(other.seconds - _update(other) + _update(own), own.seconds) for own, other in _pairs(together, alone)]
-    rest = ratio(steps)
+    """`exposed_seconds` over the step of training together. Raises NotComparableError, and ValueError for what is not
+    finite."""
+    rest = ratio([(_unsynchronised(own, other), own.seconds) for own, other in _pairs(together, alone)])
     return Interval(estimate=1 - rest.estimate, low=1 - rest.high, high=1 - rest.low, n=rest.n)
 
 
-def _update(block: Block) -> float:
-    return block.parts.get("optimizer", 0.0)
+def _unsynchronised(own: Block, alone: Block) -> float:
+    """Seconds of a step of the work of `own` with nobody to wait for: that of `alone`, with the other's update, since
+    each rank of a sharded training updates its share of the weights. No part `optimizer` has any waiting in it."""
+    return alone.seconds - alone.parts.get("optimizer", 0.0) + own.parts.get("optimizer", 0.0)
 
 
 def losses_agree(case: Case, base: Case, tolerance: float) -> bool:
@@ -92,14 +105,14 @@ def losses_agree(case: Case, base: Case, tolerance: float) -> bool:
 
 
 def _pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
-    gangs = [(each.suite, each.group, each.provenance.measured) for each in (case, base)]
-    if gangs[0] != gangs[1]:
-        raise NotComparableError(f"{case.key} and {base.key}: measured in different gangs")
     for each in (case, base):
         if each.status != "measured":
             raise NotComparableError(f"{each.key}: {each.status}: {each.reason}")
         if not each.tokens_per_step:
             raise NotComparableError(f"{each.key}: it has no tokens")
+    gangs = [(each.suite, each.group, each.provenance.measured) for each in (case, base)]
+    if gangs[0] != gangs[1]:
+        raise NotComparableError(f"{case.key} and {base.key}: measured in different gangs")
     if case.varied or base.varied:
         for line in undeclared(case, base):
             raise NotComparableError(f"{case.key} and {base.key}: {line}, which was not to differ")

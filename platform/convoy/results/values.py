@@ -12,7 +12,8 @@ another:
 what they lose beside one alone is memory bandwidth, caches and clock rate, and not communication."""
 
 COMMUNICATION_SECONDS = "communication_seconds"
-"""Suite scaling. Part of a step in which a rank only waits for communication: what computation does not hide."""
+"""Suite scaling. Of a step of all ranks: what it takes longer than the same work with nobody to wait for
+(`results/figures.py`, `exposed_seconds`)."""
 
 NETWORK_BYTES = "network_bytes"
 """Suite scaling. Sent by one rank in a step."""

@@ -97,6 +97,7 @@ class Stepper:
         norm = self._grad_norm()
         reduction.wait()
         loss = float(loss_sum) / max(1, agreed.tokens)
+        self._clock.mark("exchange")
         skipped = not (math.isfinite(loss) and math.isfinite(norm))
         if not skipped:
             self._update(lr, norm)
@@ -147,21 +148,20 @@ class Stepper:
         self._model.set_is_last_backward(last)
 
     def _grad_norm(self) -> float:
-        """L2 norm over all parameters of all ranks; both loss and norm are all-reduced, so all ranks judge alike."""
-        if self._shared_by > 1:
-            return self._norm_of_parts()
-        norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None], foreach=True)
-        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        """L2 norm over all parameters of all ranks; both loss and norm are all-reduced, so all ranks judge alike. One
+        all-reduce over all of them gives all the same bits, which one after the other along each dimension of a mesh
+        need not.
 
-    def _norm_of_parts(self) -> float:
-        """As `_grad_norm` where ranks share the model's parts: one all-reduce over all of them gives all the same bits,
-        which one after the other along each dimension of a mesh need not."""
+        The rank's own part of it counts as optimizer; what follows waits for the others, and is the caller's to mark.
+        """
         grads: dict[int, list[torch.Tensor]] = {}
         for parameter in self._parameters:
             if parameter.grad is not None:
                 grads.setdefault(_holders(parameter), []).append(_own(parameter.grad))
-        norms = [get_total_norm(some, foreach=True).double() ** 2 / count for count, some in grads.items()]
-        total = torch.stack(norms).sum()
+        total = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
+        for count, some in grads.items():
+            total += get_total_norm(some, foreach=True).double() ** 2 / count
+        self._clock.mark("optimizer")
         dist.all_reduce(total, group=self._everyone)
         return float(total.sqrt())
 

@@ -1,0 +1,30 @@
+"""The checkpoint suite's groups."""
+
+import pytest
+
+from convoy.bench.groups import Group, Ranks
+from convoy.bench.plan import plan, run_of
+from convoy.config.bench import BenchConfig, with_presets
+
+
+def planned(model: str, ranks: int, pace: float | None) -> Group:
+    asked = {"suites": ["checkpoint"], "models": [model], "run": {"checkpoint": {"write_mb_per_second": pace}}}
+    config = BenchConfig.model_validate(with_presets(asked))
+    (group,) = plan(config, {model: run_of(config, model)}, Ranks(ranks, 1))
+    return group
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "pace", "seconds"),
+    [
+        ("tiny", 2, 100.0, 0.5),  # as configured: 15.7 MB of a rank take 0.16 s
+        ("gpt2-124m", 2, 100.0, 12 * 124_439_808 / 2 / 100e6),
+        ("gpt2-124m", 8, 50.0, 12 * 124_439_808 / 8 / 50e6),
+        ("gpt2-124m", 2, None, 0.5),
+        ("gpt2-124m", 1, 10.0, 30.0),  # 1.5 GB: no part is held back for longer
+    ],
+)
+def test_a_block_is_at_least_as_long_as_a_save_at_its_pace(
+    model: str, ranks: int, pace: float | None, seconds: float
+) -> None:
+    assert planned(model, ranks, pace).measure.block_seconds == pytest.approx(seconds)
