@@ -179,7 +179,7 @@ def _check_not_removed(target: Store, ref: CommitRef) -> None:
     mark = target.listing(name).get(name)
     if mark is None:
         return
-    age = target.now() - mark.modified
+    age = max(0.0, target.now() - mark.modified)  # clocks of a store tell whole seconds
     told = f"{name} is {age / 60:.0f} minutes old"
     if age <= GRACE_SECONDS:
         raise NotCopiedError(
@@ -187,8 +187,9 @@ def _check_not_removed(target: Store, ref: CommitRef) -> None:
             "or, should it stay, in an hour"
         )
     raise NotCopiedError(
-        f"{target.uri}: {ref.name} is half pruned there, by what has died at it: {told}; the next pruning there ends "
-        f"that: a job that runs prunes after its next commit, else run convoy checkpoints prune {target.uri}"
+        f"{target.uri}: {ref.name} is half pruned there, probably by what died at it: {told}; the next pruning there "
+        "ends that: by the job, after its next commit, if this is a tier of its own, or by convoy checkpoints prune "
+        f"{target.uri} --keep-last N, with --root FIRST_TIER if it is a further one; --dry-run shows what else would go"
     )
 
 
