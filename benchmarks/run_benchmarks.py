@@ -75,7 +75,7 @@ def given(
         run["data"] = {"sequence_length": sequence_length}
     if iterations is not None:
         rounds = min(ENOUGH_ROUNDS, iterations)
-        # So many steps, however long they take.
+        # So many steps, however long they take; only the checkpoint suite has blocks in which a save ends.
         tree["measure"] = {"rounds": rounds, "block_steps": math.ceil(iterations / rounds), "block_seconds": 1e-9}
     return {**tree, **({"run": run} if run else {})}
 

@@ -17,14 +17,12 @@ def planned(model: str, ranks: int, pace: float | None) -> Group:
 @pytest.mark.parametrize(
     ("model", "ranks", "pace", "seconds"),
     [
-        ("tiny", 2, 100.0, 0.5),  # as configured: 15.7 MB of a rank take 0.16 s
-        ("gpt2-124m", 2, 100.0, 12 * 124_439_808 / 2 / 100e6),
-        ("gpt2-124m", 8, 50.0, 12 * 124_439_808 / 8 / 50e6),
+        ("tiny", 2, 100.0, 1.1 * 12 * 2_615_424 / 2 / 100e6 + 0.5),
+        ("gpt2-124m", 2, 100.0, 1.1 * 12 * 124_439_808 / 2 / 100e6 + 0.5),
+        ("gpt2-124m", 8, 50.0, 1.1 * 12 * 124_439_808 / 8 / 50e6 + 0.5),
         ("gpt2-124m", 2, None, 0.5),
-        ("gpt2-124m", 1, 10.0, 30.0),  # 1.5 GB: no part is held back for longer
+        ("gpt2-124m", 1, 10.0, 33.5),  # 1.5 GB: no part is held back for longer
     ],
 )
-def test_a_block_is_at_least_as_long_as_a_save_at_its_pace(
-    model: str, ranks: int, pace: float | None, seconds: float
-) -> None:
+def test_a_block_is_longer_than_a_save_at_its_pace(model: str, ranks: int, pace: float | None, seconds: float) -> None:
     assert planned(model, ranks, pace).measure.block_seconds == pytest.approx(seconds)

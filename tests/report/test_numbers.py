@@ -73,7 +73,9 @@ def test_quartiles_leave_out_what_is_not_finite() -> None:
 
 def test_percentages_and_plurals() -> None:
     assert numbers.percent(0.4567) == "45.7 %"
-    assert [numbers.percent(share) for share in (0, 9.9e-6, 1e-5)] == ["0.00 %", "< 0.001 %", "0.00100 %"]
+    assert [numbers.percent(share) for share in (0, 9.9e-6, -1e-6, 1e-5)] == [
+        "0.00 %", "< 0.001 %", "< 0.001 %", "0.00100 %"
+    ]  # fmt: skip
     assert (numbers.plural(1, "rank"), numbers.plural(2000, "rank")) == ("1 rank", "2,000 ranks")
 
 

@@ -47,6 +47,13 @@ def test_a_folder_is_read_in_order(tmp_path: Path) -> None:
     assert [case.name for case in read_cases(tmp_path)] == ["baseline", "bf16", "ours"]
 
 
+def test_two_files_of_one_case_are_told(tmp_path: Path) -> None:
+    path = write_case(tmp_path, a_case())
+    (tmp_path / "as-it-was-called.json").write_bytes(path.read_bytes())
+    with pytest.raises(ResultUnreadableError, match=r"ours\.json: the same case is in as-it-was-called\.json"):
+        read_cases(tmp_path)
+
+
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(ResultUnreadableError, match="no results"):
         read_cases(tmp_path)

@@ -45,6 +45,15 @@ def test_history_is_of_the_same_fingerprint_and_before(store: Store) -> None:
     assert earlier(store, newest) == [on(1), on(3)]
 
 
+def test_history_reaches_back_to_files_that_were_called_otherwise(store: Store) -> None:
+    keep(store, "run-0", on(0))
+    (name,) = store.sizes("benchmarks/")
+    store.write(name.replace("throughput-a1", "throughput-throughput-a1"), store.read(name))
+    store.delete(name)
+    keep(store, "run-0", on(0, name="another"))
+    assert earlier(store, on(1)) == [on(0)]
+
+
 def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     keep(store, "run-0", on(0))

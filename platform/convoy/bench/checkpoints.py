@@ -16,6 +16,12 @@ from convoy.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND
 
 WITHOUT, WITH = "without saves", "a save in each block"
 
+UNEVEN = 1.1
+"""The largest part of a save over the mean one, at most."""
+
+AROUND_SECONDS = 0.5
+"""Of a save, for the copy before its bytes are written, and the commit after."""
+
 SAVED_BYTES = 12
 """Per parameter that trains: the fp32 weight and the two moments of AdamW."""
 
@@ -38,13 +44,13 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 
 
 def with_room_for_a_save(asked: MeasureConfig, run: RunConfig, writers: int) -> MeasureConfig:
-    """Blocks at least as long as a save at its pace, so that it ends in the block that began it, unless the storage is
+    """Blocks longer than a save at its pace takes, so that it ends in the block that began it, unless the storage is
     slower. What a custom model saves is not known before it is built."""
     pace = run.checkpoint.write_mb_per_second
     if pace is None or isinstance(run.model, CustomModelConfig):
         return asked
     part = SAVED_BYTES * parameter_count(run.model) / writers
-    save = min(PACED_SECONDS, part / (1e6 * pace))
+    save = UNEVEN * min(PACED_SECONDS, part / (1e6 * pace)) + AROUND_SECONDS
     return asked.model_copy(update={"block_seconds": max(asked.block_seconds, save)})
 
 

@@ -8,11 +8,11 @@ from convoy.results.samples import Sample
 from convoy.stats.interval import Interval
 
 _HOW = (
-    "A save begins in each block of one training, and none in the blocks of the same training beside it; a block is at "
-    "least as long as a save at its pace. The stall is what training waits for; what a save costs in all, with what "
-    "its writing takes from the steps beside it, is over pairs of blocks. Beside steps a save is written at a pace "
-    "that spares them; at rest, with nothing else going on, as fast as the storage takes it, all ranks at once, and "
-    "restores are read past the host's cache. Commits are not read back here."
+    "A save begins in each block of one training, and none in the blocks of the same training beside it; a block is "
+    "meant to be longer than a save at its pace. The stall is what training waits for; what a save costs in all, with "
+    "what its writing takes from the steps beside it, is over pairs of blocks. Beside steps a save is written at a "
+    "pace that spares them; at rest, with nothing else going on, as fast as the storage takes it, all ranks at once, "
+    "and restores are read past the host's cache. Commits are not read back here."
 )
 
 

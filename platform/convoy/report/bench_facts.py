@@ -94,8 +94,11 @@ def _alike(found: Sequence[Provenance]) -> list[list[Provenance]]:
 
 
 def _agree(one: Provenance, other: Provenance) -> bool:
-    a, b = one.versions | one.environment, other.versions | other.environment
-    return one.commit == other.commit and all(a[name] == b[name] for name in a.keys() & b.keys())
+    """A version that only one tells is of a package that the other did not use; a variable that only one tells was not
+    set for the other."""
+    shared = one.versions.keys() & other.versions.keys()
+    alike = all(one.versions[name] == other.versions[name] for name in shared)
+    return alike and (one.commit, one.environment) == (other.commit, other.environment)
 
 
 def _when(origins: Sequence[Provenance]) -> str:

@@ -76,7 +76,7 @@ def size(n_bytes: float) -> str:
 
 def percent(share: float) -> str:
     """0.4567 as `45.7 %`, and what is left of nearly nothing as `< 0.001 %`."""
-    return "< 0.001 %" if 0 < share < 1e-5 else f"{significant(100 * share)} %"
+    return "< 0.001 %" if 0 < abs(share) < 1e-5 else f"{significant(100 * share)} %"
 
 
 def plural(n: int, noun: str) -> str:

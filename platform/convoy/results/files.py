@@ -39,11 +39,17 @@ def read_case(path: Path) -> Case:
 
 
 def read_cases(folder: Path) -> list[Case]:
-    """All of a folder, in the order of their keys. Raises ResultUnreadableError, also for a folder without any."""
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
+    """All of a folder, in the order of their keys. Raises ResultUnreadableError, also for a folder without any, and for
+    two files of one case."""
+    found: dict[str, tuple[Path, Case]] = {}
+    for path in sorted(folder.glob("*.json")):
+        case = read_case(path)
+        if case.key in found:
+            raise ResultUnreadableError(f"{path}: the same case is in {found[case.key][0].name}; remove one of them")
+        found[case.key] = path, case
+    if not found:
         raise ResultUnreadableError(f"{folder}: no results (*.json)")
-    return sorted((read_case(path) for path in paths), key=lambda case: case.key)
+    return [found[key][1] for key in sorted(found)]
 
 
 def file_name(key: str) -> str:

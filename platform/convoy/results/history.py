@@ -29,9 +29,9 @@ def kept(store: Store, run: str) -> list[Case]:
 
 def earlier(store: Store, case: Case) -> list[Case]:
     """What was measured before `case` and may be compared with it, oldest first."""
-    own = f"/{file_name(case.key)}.{fingerprint(case)}.json"
+    own = f".{fingerprint(case)}.json"  # after the key, which earlier versions wrote otherwise
     names = [name for name in store.sizes(PREFIX) if name.endswith(own)]
-    found = [each for each in _read(store, names) if each.status == "measured"]
+    found = [each for each in _read(store, names) if each.status == "measured" and each.key == case.key]
     before = [each for each in found if each.provenance.measured < case.provenance.measured]
     return sorted(before, key=lambda each: each.provenance.measured)
 
