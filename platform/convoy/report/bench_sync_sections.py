@@ -79,8 +79,8 @@ def _share(found: SyncFigures) -> Block:
     if len(found.levels) == 1:
         return Callout(f"{found.model}: {told}, {_TITLES[level]}", _ACTIONS[level], _TONES[level])
     border = " and ".join(f"“{_TITLES[each]}”" for each in found.levels)
-    text = f"The interval reaches over a limit, and each may hold: {border}. More rounds would tell. {_ACTIONS[level]}"
-    return Callout(f"{found.model}: {told}", text, "warning")
+    unsure = f"The interval reaches over a limit, and each may hold: {border}. More rounds (measure.rounds) would tell."
+    return Callout(f"{found.model}: {told}", f"{unsure} By the estimate alone: {_ACTIONS[level]}", "warning")
 
 
 def _between(share: Interval) -> str:
