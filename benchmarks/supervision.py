@@ -62,6 +62,9 @@ class Unwatched(Marker):
     def passed(self) -> None:
         """Nobody looks."""
 
+    def goes_on(self) -> None:
+        """Nobody looks."""
+
     def stepped(self, step: int, seconds: float, own_seconds: float) -> None:
         """Nobody looks."""
 

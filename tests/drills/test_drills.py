@@ -28,7 +28,7 @@ WITH_THREE = ("none", "slow-node", "double-fault")
 SLACK = 20.0
 """How much longer than its target a trial may take, on a machine that may do something else too."""
 
-RANDOM_SECONDS = {"sample": 60, "full": 1200}
+RANDOM_SECONDS = {"sample": 40, "full": 1200}
 """How long faults come at random times."""
 
 Campaigns = Callable[[int], Campaign]
