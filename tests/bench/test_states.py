@@ -69,6 +69,25 @@ def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
     assert taken(run, Ranks(1, 1), changes=kept) == taken(run, Ranks(1, 1))
 
 
+def test_between_passes_gradients_that_are_reduced_once_are_whole_on_each_rank() -> None:
+    """Half of the states of two ranks are 8 bytes for a parameter: three quarters of them, and whole gradients, 10."""
+    run, ranks = a_run(train={"global_batch": 8, "micro_batch": 2}), Ranks(2, 2)
+    w = weights(run) // 4
+    once, at_once = {"reduce_every_pass": False}, {"micro_batch": 4}
+    assert taken(run, ranks).states == 8 * w
+    assert taken(run, ranks, changes={"parallel": once}).states == 10 * w
+    assert taken(run, ranks, changes={"parallel": once, "train": at_once}).states == 8 * w, "there is one pass"
+    assert taken(run, ranks, changes={"parallel": once, "train": {"reduce_dtype": "bf16"}}).states == 8 * w
+    gathered = {**once, "reshard_after_forward": False}
+    assert taken(run, ranks, changes={"parallel": gathered}).states == 12 * w
+    assert taken(run, ranks, kind="accelerate FSDP2").states == 10 * w
+    assert taken(run, ranks, kind="accelerate FSDP2", changes={"train": at_once}).states == 8 * w
+    host = a_run(parallel={**once, "cpu_offload": True}, train={"micro_batch": 1})
+    offloaded = memories(FSDP, host, Ranks(2, 2, 1, 1))
+    assert offloaded is not None
+    assert (offloaded.device.states, offloaded.host.states) == (4 * w, 8 * w)
+
+
 def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> None:
     run, ranks = a_run(parallel={"cpu_offload": True}), Ranks(8, 8, 80 * GIB, 100 * GIB)
     found = memories(FSDP, run, ranks)
@@ -94,7 +113,7 @@ def test_the_fullest_rank_of_a_model_that_is_cut_has_what_its_modules_say() -> N
     blocks = [sum(counted(built.blocks[i]) for i in stage_blocks(5, 2, stage)) for stage in (0, 1)]
     fullest = max(blocks[0] + counted(built.embed), blocks[1] + counted(built.head))
     cut = {"parallel": {"pipeline": 2}, "train": {"global_batch": 8, "micro_batch": 2}}
-    assert taken(run, Ranks(4, 4), changes=cut).states == 16 * fullest // 2
+    assert taken(run, Ranks(4, 4), changes=cut).states == 12 * fullest // 2 + (2 + 4) * fullest
     norms = sum(p.numel() for name, p in built.blocks.named_parameters() if "norm" in name)
     on_each = (counted(built.blocks) - norms) // 2 + norms + counted(built.embed) + counted(built.head)
     shared = taken(run, Ranks(2, 2), changes={"parallel": {"tensor": 2}}).states

@@ -4,6 +4,7 @@ Arithmetic over a model's size: at least so much is taken. Activations, buffers,
 Imports no torch.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from convoy.bench.needs import GPU
 from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
+from convoy.config.train import TrainConfig
 from convoy.model.counts import embedding_parameter_count, parameter_count
 
 STATE_BYTES = 16
@@ -21,8 +23,8 @@ STATE_BYTES = 16
 WEIGHT_BYTES = 4
 """Of these."""
 
-COMPUTED_BYTES = {"bf16": 2, "fp32": 4}
-"""Per weight, in the type in which a step computes."""
+TYPE_BYTES = {"bf16": 2, "fp32": 4}
+"""Per weight, in the type in which a step computes; per gradient, in the type in which gradients are reduced."""
 
 MOST_LAYERS = 10**6
 """Nobody has memory for more."""
@@ -32,7 +34,8 @@ class Taken(NamedTuple):
     """Bytes of one memory that a case takes on the rank that has most of it, at least."""
 
     states: int = 0
-    """While it trains: weights, gradients and moments, and what a step must hold of gathered weights beside them."""
+    """While it trains: weights, gradients and moments, and what a step must hold of gathered weights, and of gradients
+    that are not reduced yet, beside them."""
     weights: int = 0
     """Once it is built and before its first step."""
     built: int = 0
@@ -63,10 +66,9 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
         return NOTHING  # it is left out there
     n = spec.ranks or ranks.all
     sharing = config.parallel.sharing(n, min(n, ranks.per_node))
-    width = COMPUTED_BYTES[config.train.param_dtype]
     match spec.kind:
         case "ours" | "saving":
-            return _ours(model, config.parallel, sharing, width, on_gpus=ranks.on_gpus)
+            return _ours(model, config, n, sharing, on_gpus=ranks.on_gpus)
         case "baseline":
             whole = parameter_count(model)
             weights = WEIGHT_BYTES * whole
@@ -74,7 +76,8 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
             on_host = Taken(built=weights) if ranks.on_gpus else Taken()
             return Memories(Taken(STATE_BYTES * whole, weights, weights), on_host)
         case kind:
-            return Memories(_peer(kind, parameter_count(model), sharing, width), Taken())
+            several = passes(config, n) > 1
+            return Memories(_peer(kind, parameter_count(model), sharing, config.train, several=several), Taken())
 
 
 def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
@@ -113,16 +116,30 @@ def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Transforme
     return layered(counts[fitting - 1]) if fitting else f"a model of {counts[0]} of its layers has no room"
 
 
-def _ours(model: TransformerConfig, parallel: ParallelConfig, sharing: int, width: int, *, on_gpus: bool) -> Memories:
+def passes(config: RunConfig, ranks: int) -> int:
+    """Of a step, by a rank that has most of its sequences. ranks: that train together."""
+    most = math.ceil(config.train.global_batch / max(1, ranks // config.parallel.shared_by))
+    return math.ceil(most / config.train.micro_batch)
+
+
+def _ours(model: TransformerConfig, config: RunConfig, ranks: int, sharing: int, *, on_gpus: bool) -> Memories:
     """What FSDP2 keeps. Where blocks stay gathered from forward to backward, the weights of all are there in the type
-    that computes, when no gradient is yet."""
-    fullest = _fullest(model, parallel)
+    that computes, when no gradient of the pass is yet; those of the passes before it are there, reduced or not.
+
+    A pipeline reduces after its last micro batch, and until then keeps what it has gathered (`PipelineStage` of torch
+    turns off both after each backward)."""
+    parallel, fullest = config.parallel, _fullest(model, config.parallel)
     shards = max(1, sharing // parallel.shared_by)
     kept, weights = -(-STATE_BYTES * fullest // shards), -(-WEIGHT_BYTES * fullest // shards)
-    gathered = 0 if parallel.reshard_after_forward or shards == 1 else width * fullest
+    staged, several = parallel.pipeline > 1, passes(config, ranks) > 1
+    stays = staged or (not parallel.reshard_after_forward and shards > 1)
+    gathered = TYPE_BYTES[config.train.param_dtype] * fullest if stays else 0
+    late = staged or (several and not parallel.reduce_every_pass)
+    gradients = TYPE_BYTES[config.train.reduce_dtype] * fullest if several else 0
     if parallel.cpu_offload and on_gpus:
-        return Memories(Taken(states=gathered), Taken(kept, weights, weights))
-    return Memories(Taken(max(kept, kept - weights + gathered), weights, weights), Taken())
+        return Memories(Taken(states=gathered + (gradients if late else 0)), Taken(kept, weights, weights))
+    gradients = gradients if late else -(-gradients // shards)
+    return Memories(Taken(max(kept, kept - weights + gathered + gradients), weights, weights), Taken())
 
 
 def _fullest(model: TransformerConfig, parallel: ParallelConfig) -> int:
@@ -142,19 +159,22 @@ def _fullest(model: TransformerConfig, parallel: ParallelConfig) -> int:
     return max(first, each * layer // parallel.tensor + head)
 
 
-def _peer(kind: PeerKind, whole: int, sharing: int, width: int) -> Taken:
+def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, *, several: bool) -> Taken:
     """What another library keeps, whose ranks each build the whole model in fp32 before it is spread. DeepSpeed has
-    weights and gradients in the type that computes, and each rank's part of fp32 masters beside them.
+    weights and gradients in the type that computes, and each rank's part of fp32 masters beside them. Under accelerate
+    gradients are reduced after the last pass (`no_sync`).
 
-    whole: parameters. sharing: ranks that share what the library shards.
+    whole: parameters. sharing: ranks that share what the library shards. several: passes of a step.
     """
-    shard = -(-whole // sharing)
+    shard, width = -(-whole // sharing), TYPE_BYTES[train.param_dtype]
     building = WEIGHT_BYTES * whole
     match kind:
         case "torch DDP":
             return Taken(STATE_BYTES * whole, building, building)
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
-            return Taken(STATE_BYTES * shard, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard)
+            gradients = TYPE_BYTES[train.reduce_dtype] * whole if several else 0
+            states = max(STATE_BYTES * shard, (STATE_BYTES - WEIGHT_BYTES) * shard + gradients)
+            return Taken(states, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard)
         case "DeepSpeed ZeRO-1":
             kept, states = width * whole, 2 * width * whole + 12 * shard
         case "DeepSpeed ZeRO-2":
