@@ -69,6 +69,14 @@ def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
     assert taken(run, Ranks(1, 1), changes=kept) == taken(run, Ranks(1, 1))
 
 
+def test_buckets_of_gradients_are_there_from_the_start_and_where_gradients_are_no_views_beside_them() -> None:
+    run = a_run()
+    w = weights(run) // 4
+    assert taken(run, Ranks(1, 1), kind="baseline") == Taken(states=16 * w, weights=4 * w, built=4 * w)
+    assert taken(run, Ranks(2, 2), kind="baseline") == Taken(states=20 * w, weights=8 * w, built=8 * w)
+    assert taken(run, Ranks(2, 2), kind="torch DDP") == Taken(states=16 * w, weights=8 * w, built=8 * w)
+
+
 def test_between_passes_gradients_that_are_reduced_once_are_whole_on_each_rank() -> None:
     """Half of the states of two ranks are 8 bytes for a parameter: three quarters of them, and whole gradients, 10."""
     run, ranks = a_run(train={"global_batch": 8, "micro_batch": 2}), Ranks(2, 2)
@@ -93,8 +101,8 @@ def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> No
     found = memories(FSDP, run, ranks)
     assert found is not None
     assert (found.device.states, found.host.states) == (0, 4 * weights(run) // 8)
-    for kind in ("baseline", "torch DDP"):
-        assert taken(run, ranks, kind=kind).states == 4 * weights(run)
+    for kind, copies in (("baseline", 5), ("torch DDP", 4)):
+        assert taken(run, ranks, kind=kind).states == copies * weights(run)
     on_cpu = memories(FSDP, run, Ranks(8, 8, 80 * GIB))
     assert on_cpu is not None
     assert on_cpu.device.states == 4 * weights(run) // 8, "there the host's memory is what computes"

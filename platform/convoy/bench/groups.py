@@ -61,7 +61,7 @@ class VariantSpec(Frozen):
     Only in the utilisation suite do ranks move between turns."""
 
     def config(self, base: RunConfig) -> RunConfig:
-        """Of this variant. base: what the user gave below `run`. Raises ConfigError where that allows no such variant."""
+        """Of this variant. base: of its group. Raises ConfigError where what that is given allows no such variant."""
         tree: Tree = merged(base.model_dump(mode="json"), self.changes)
         try:
             return RunConfig.model_validate(tree)

@@ -70,11 +70,10 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
         case "ours" | "saving":
             return _ours(model, config, n, sharing, on_gpus=ranks.on_gpus)
         case "baseline":
-            whole = parameter_count(model)
-            weights = WEIGHT_BYTES * whole
+            weights = WEIGHT_BYTES * parameter_count(model)
             # It draws the weights that ours begins with in a model of ours on the host, and copies them.
             on_host = Taken(built=weights) if ranks.on_gpus else Taken()
-            return Memories(Taken(STATE_BYTES * whole, weights, weights), on_host)
+            return Memories(_baseline(parameter_count(model), ranks=n), on_host)
         case kind:
             several = passes(config, n) > 1
             return Memories(_peer(kind, parameter_count(model), sharing, config.train, several=several), Taken())
@@ -159,6 +158,13 @@ def _fullest(model: TransformerConfig, parallel: ParallelConfig) -> int:
     return max(first, each * layer // parallel.tensor + head)
 
 
+def _baseline(whole: int, *, ranks: int) -> Taken:
+    """Several ranks have the buckets of DistributedDataParallel from the start, as copies beside the gradients."""
+    buckets = WEIGHT_BYTES * whole if ranks > 1 else 0
+    built = WEIGHT_BYTES * whole + buckets
+    return Taken(STATE_BYTES * whole + buckets, built, built)
+
+
 def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, *, several: bool) -> Taken:
     """What another library keeps, whose ranks each build the whole model in fp32 before it is spread. DeepSpeed has
     weights and gradients in the type that computes, and each rank's part of fp32 masters beside them. Under accelerate
@@ -169,8 +175,8 @@ def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, *, sever
     shard, width = -(-whole // sharing), TYPE_BYTES[train.param_dtype]
     building = WEIGHT_BYTES * whole
     match kind:
-        case "torch DDP":
-            return Taken(STATE_BYTES * whole, building, building)
+        case "torch DDP":  # gradients are views of its buckets, which it has from the start
+            return Taken(STATE_BYTES * whole, 2 * building, 2 * building)
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
             gradients = TYPE_BYTES[train.reduce_dtype] * whole if several else 0
             states = max(STATE_BYTES * shard, (STATE_BYTES - WEIGHT_BYTES) * shard + gradients)
