@@ -194,31 +194,48 @@ def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
     assert kept.refused[0].reason.startswith("needs, with ddp and other beside it, at least ")
 
 
-def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> None:
+def found_largest(ranks: Ranks, *specs: VariantSpec) -> dict[str, TransformerConfig]:
     config = BenchConfig(suites=("strategies",), models=("gpt2-124m",))
-    run = run_of(config, "gpt2-124m")
+    found = {spec.name: largest_model(spec, run_of(config, "gpt2-124m"), ranks) for spec in specs}
+    return {name: most for name, most in found.items() if isinstance(most, TransformerConfig)}
+
+
+def refused(spec: VariantSpec, model: TransformerConfig, ranks: Ranks) -> bool:
+    run = run_of(BenchConfig(models=("gpt2-124m",)), "gpt2-124m").model_copy(update={"model": model})
+    alone = spec.model_copy(update={"baseline": None})
+    group = strategies(ranks).model_copy(update={"run": run, "baseline": spec.name, "variants": (alone,)})
+    try:
+        fitted(group, ranks)
+    except ConfigError:
+        return True
+    return False
+
+
+def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> None:
     ranks = Ranks(8, 8, 24 * GIB, 60 * GIB)
     offloaded = VariantSpec(name="offloaded", changes={"parallel": {"cpu_offload": True}})
     once = VariantSpec(name="once", changes={"parallel": {"reshard_after_forward": False}})
-    found = {}
-    for spec in (DDP, FSDP, once, offloaded, *peers(("torch", "accelerate", "deepspeed"))):
-        most = largest_model(spec, run, ranks)
-        assert isinstance(most, TransformerConfig)
-        found[spec.name] = most.n_layers
-        alone = strategies(ranks).model_copy(
-            update={"baseline": spec.name, "variants": (spec.model_copy(update={"baseline": None}),)}
-        )
-        fitted(alone.model_copy(update={"run": run.model_copy(update={"model": most})}), ranks)
+    specs = (DDP, FSDP, once, offloaded, *peers(("torch",)))
+    found = found_largest(ranks, *specs)
+    for spec in specs:
+        most = found[spec.name]
         more = most.model_copy(update={"n_layers": most.n_layers + 1})
-        try:
-            fitted(alone.model_copy(update={"run": run.model_copy(update={"model": more})}), ranks)
-        except ConfigError:
-            continue
-        raise AssertionError(f"{spec.name}: a layer more has room")
-    assert found["torch DDP"] == found["ddp"] < found["DeepSpeed ZeRO-1"] < found["DeepSpeed ZeRO-2"]
-    assert found["accelerate FSDP2"] < found["fsdp"] < found["offloaded"], "while it is built it has no more room"
-    assert found["DeepSpeed ZeRO-3"] < found["fsdp"]
-    assert found["once"] < found["fsdp"]
+        assert [refused(spec, model, ranks) for model in (most, more)] == [False, True], spec.name
+    layers = {name: most.n_layers for name, most in found.items()}
+    assert layers["torch DDP"] == layers["ddp"] < layers["once"] < layers["fsdp"] < layers["offloaded"]
+
+
+def test_building_the_whole_model_on_each_rank_is_no_limit_of_another_librarys_largest_model() -> None:
+    """It is how it is measured here."""
+    few, many = Ranks(8, 8, 24 * GIB, 60 * GIB), Ranks(32, 8, 24 * GIB, 60 * GIB)
+    specs = (DDP, FSDP, *peers(("accelerate", "deepspeed")))
+    found = found_largest(few, *specs)
+    layers = {name: most.n_layers for name, most in found.items()}
+    assert layers["ddp"] < layers["DeepSpeed ZeRO-1"] < layers["DeepSpeed ZeRO-2"] < layers["DeepSpeed ZeRO-3"]
+    assert layers["accelerate FSDP2"] == layers["fsdp"]
+    assert refused(specs[2], found["accelerate FSDP2"], few)
+    for name, most in found_largest(many, *specs[1:3]).items():
+        assert most.n_layers > 3.9 * layers[name]
 
 
 def test_each_strategy_tells_its_largest_model_with_the_memory_it_is_reckoned_for() -> None:

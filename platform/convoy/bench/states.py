@@ -94,8 +94,9 @@ def together(cases: Iterable[Taken]) -> int:
 
 
 def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> TransformerConfig | str:
-    """The model of the case with as many layers as have room on its ranks, all else as it is, were it there by itself;
-    or why none is told."""
+    """The model of the case with as many layers as have room on its ranks while it trains, all else as it is, were it
+    there by itself; or why none is told. Other libraries can begin with less than the whole model on each rank, as it
+    is built here: what that takes limits what is measured, and not what they can train."""
     config = spec.config(run)
     shape, device, host = config.model, ranks.memory_bytes, ranks.host_bytes
     if isinstance(shape, CustomModelConfig):
@@ -108,7 +109,7 @@ def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Transforme
 
     def lacking(n: int) -> bool:
         found = _memories(spec, config, layered(n), ranks)
-        return together([found.device]) > device or (host is not None and together([found.host]) > host)
+        return found.device.states > device or (host is not None and found.host.states > host)
 
     counts = range(config.parallel.pipeline, MOST_LAYERS)  # a stage has a layer at least
     fitting = bisect_right(counts, False, key=lacking)
