@@ -46,8 +46,10 @@ def test_other_libraries_build_the_whole_model_before_they_spread_it() -> None:
     accelerate = taken(run, ranks, kind="accelerate FSDP2")
     assert accelerate.built == weights(run) * 9 // 8
     assert accelerate.states == 4 * weights(run) // 8
-    for stage in (1, 2, 3):
-        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").built == weights(run)
+    full = {"train": {"param_dtype": "fp32"}}
+    for stage, copies in ((1, 2), (2, 2), (3, 1)):
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").built == weights(run), "two copies in bf16"
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}", changes=full).built == copies * weights(run)
     assert taken(run, ranks).built == weights(run) // 8
 
 
@@ -60,6 +62,24 @@ def test_deepspeed_halves_weights_and_gradients_in_bf16_beside_fp32_masters() ->
     assert taken(run, ranks, kind="DeepSpeed ZeRO-1", changes=full).states == 8 * w + 12 * w // 8
     assert taken(run, ranks, kind="DeepSpeed ZeRO-2", changes=half).states == 2 * w + 14 * w // 8
     assert taken(run, ranks, kind="DeepSpeed ZeRO-2", changes=full).states == 4 * w + 16 * w // 8
+
+
+def test_on_gpus_deepspeed_has_buckets_and_flattens_weights_where_there_is_room() -> None:
+    run, small, large = a_run(train={"param_dtype": "fp32"}), Ranks(8, 8, 10**6, 10**9), Ranks(8, 8, 10**11, 10**9)
+    kinds = {stage: VariantSpec(name="zero", kind=f"DeepSpeed ZeRO-{stage}") for stage in (1, 2, 3)}
+    for stage, bucket_bytes in ((1, 4 * 10**9), (2, 4 * 10**9), (3, 2 * 10**9)):
+        on_cpus, on_gpus = memories(kinds[stage], run, Ranks(8, 8)), memories(kinds[stage], run, large)
+        assert on_cpus is not None
+        assert on_gpus is not None
+        assert on_gpus.device.states == on_cpus.device.states + bucket_bytes
+        assert on_gpus.host == Taken()
+    assert taken(run, large, kind="DeepSpeed ZeRO-3").weights == weights(run) // 8 + 2 * 10**9
+    for stage in (1, 2):
+        assert taken(run, large, kind=f"DeepSpeed ZeRO-{stage}").built == 2 * weights(run)
+        without_room = memories(kinds[stage], run, small)
+        assert without_room is not None
+        assert without_room.device.built == weights(run)
+        assert without_room.host == Taken(built=2 * weights(run))
 
 
 def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:

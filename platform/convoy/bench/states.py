@@ -7,7 +7,7 @@ Imports no torch.
 import math
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from convoy.bench.groups import PeerKind, Ranks, VariantSpec
 from convoy.bench.needs import GPU
@@ -25,6 +25,10 @@ WEIGHT_BYTES = 4
 
 TYPE_BYTES = {"bf16": 2, "fp32": 4}
 """Per weight, in the type in which a step computes; per gradient, in the type in which gradients are reduced."""
+
+BUCKET_ELEMENTS = 5 * 10**8
+"""Gradients that DeepSpeed by default has room for in a bucket (`reduce_bucket_size`), however small the model. It
+counts on GPUs: a host gives only the pages that are written to."""
 
 MOST_LAYERS = 10**6
 """Nobody has memory for more."""
@@ -75,8 +79,7 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
             on_host = Taken(built=weights) if ranks.on_gpus else Taken()
             return Memories(_baseline(parameter_count(model), ranks=n), on_host)
         case kind:
-            several = passes(config, n) > 1
-            return Memories(_peer(kind, parameter_count(model), sharing, config.train, several=several), Taken())
+            return _peer(kind, parameter_count(model), sharing, config.train, ranks, several=passes(config, n) > 1)
 
 
 def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
@@ -166,26 +169,46 @@ def _baseline(whole: int, *, ranks: int) -> Taken:
     return Taken(STATE_BYTES * whole + buckets, built, built)
 
 
-def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, *, several: bool) -> Taken:
-    """What another library keeps, whose ranks each build the whole model in fp32 before it is spread. DeepSpeed has
-    weights and gradients in the type that computes, and each rank's part of fp32 masters beside them. Under accelerate
-    gradients are reduced after the last pass (`no_sync`).
+def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, ranks: Ranks, *, several: bool) -> Memories:
+    """What another library keeps, whose ranks each build the whole model in fp32 before it is spread.
 
-    whole: parameters. sharing: ranks that share what the library shards. several: passes of a step.
+    whole: parameters. sharing: ranks that share what the library shards. several: passes of a step, of which accelerate
+    reduces gradients after the last (`no_sync`).
     """
-    shard, width = -(-whole // sharing), TYPE_BYTES[train.param_dtype]
-    building = WEIGHT_BYTES * whole
+    shard, building = -(-whole // sharing), WEIGHT_BYTES * whole
     match kind:
         case "torch DDP":  # gradients are views of its buckets, which it has from the start
-            return Taken(STATE_BYTES * whole, 2 * building, 2 * building)
+            return Memories(Taken(STATE_BYTES * whole, 2 * building, 2 * building), Taken())
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
             gradients = TYPE_BYTES[train.reduce_dtype] * whole if several else 0
             states = max(STATE_BYTES * shard, (STATE_BYTES - WEIGHT_BYTES) * shard + gradients)
-            return Taken(states, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard)
-        case "DeepSpeed ZeRO-1":
-            kept, states = width * whole, 2 * width * whole + 12 * shard
-        case "DeepSpeed ZeRO-2":
-            kept, states = width * whole, width * whole + (12 + width) * shard
-        case "DeepSpeed ZeRO-3":  # fp32 weights are their own masters
-            kept, states = width * shard, STATE_BYTES * shard
-    return Taken(states, kept, max(building, kept))
+            return Memories(Taken(states, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Taken())
+        case "DeepSpeed ZeRO-3":
+            return Memories(_zero_3(whole, shard, train, ranks), Taken())
+        case kind:
+            return _flattened(kind, whole, shard, train, ranks)
+
+
+def _flattened(
+    kind: Literal["DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2"], whole: int, shard: int, train: TrainConfig, ranks: Ranks
+) -> Memories:
+    """Of DeepSpeed's `stage_1_and_2.py`: weights and gradients in the type that computes, and each rank's part of fp32
+    masters beside them. It copies all weights into one buffer: on a GPU that has room for that, else on its host. Each
+    step has two buckets."""
+    width = TYPE_BYTES[train.param_dtype]
+    kept, building, both = width * whole, WEIGHT_BYTES * whole, 2 * width * whole
+    gradients = kept if kind == "DeepSpeed ZeRO-1" else width * shard
+    states = kept + gradients + (STATE_BYTES - WEIGHT_BYTES) * shard
+    if not ranks.on_gpus:
+        return Memories(Taken(states, kept, max(building, both)), Taken())
+    on_gpu = ranks.memory_bytes is None or both <= ranks.memory_bytes
+    buckets = 2 * width * BUCKET_ELEMENTS
+    device = Taken(states + buckets, kept, max(building, both if on_gpu else 0))
+    return Memories(device, Taken() if on_gpu else Taken(built=both))
+
+
+def _zero_3(whole: int, shard: int, train: TrainConfig, ranks: Ranks) -> Taken:
+    """Of DeepSpeed's `stage3.py`: fp32 weights are their own masters. It keeps a bucket between steps."""
+    bucket = TYPE_BYTES[train.reduce_dtype] * BUCKET_ELEMENTS if ranks.on_gpus else 0
+    kept = TYPE_BYTES[train.param_dtype] * shard + bucket
+    return Taken(STATE_BYTES * shard + bucket, kept, max(WEIGHT_BYTES * whole, kept))
