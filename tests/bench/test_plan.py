@@ -12,7 +12,6 @@ from convoy.bench.model_parallel import variants_of as model_parallel_variants
 from convoy.bench.needs import Need, lacking
 from convoy.bench.plan import ENDLESS, plan, run_of
 from convoy.bench.scaling import further_values, sizes, variants_of
-from convoy.bench.states import state_bytes
 from convoy.bench.throughput import techniques
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError
@@ -23,6 +22,7 @@ from convoy.config.run import RunConfig
 from convoy.launch.support import World, check_ranks
 from convoy.results.case import Block
 from convoy.results.figures import sync_share
+from tests.bench.benches import state_bytes
 from tests.results.cases import a_case
 
 

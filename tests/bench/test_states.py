@@ -6,7 +6,7 @@ from convoy.bench.fit import fitted
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.peers import variants_of as peers
 from convoy.bench.plan import plan, run_of
-from convoy.bench.states import Taken, largest_model, memories, state_bytes, together
+from convoy.bench.states import Taken, largest_model, memories, together
 from convoy.config.bench import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
@@ -20,6 +20,7 @@ from convoy.results.values import (
     RANK_HOST_BYTES,
     RANK_MEMORY_BYTES,
 )
+from tests.bench.benches import state_bytes
 
 GIB = 2**30
 FSDP = VariantSpec(name="fsdp")

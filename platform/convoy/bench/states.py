@@ -82,12 +82,6 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
             return _peer(kind, parameter_count(model), sharing, config.train, ranks, several=passes(config, n) > 1)
 
 
-def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
-    """What it takes on the device that computes while it trains; None: a custom model's size is not known."""
-    found = memories(spec, run, ranks)
-    return None if found is None else found.device.states
-
-
 def together(cases: Iterable[Taken]) -> int:
     """What cases take that are built one after the other, and then take turns: when they train, or already when the one
     is built that takes most for that."""
