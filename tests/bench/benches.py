@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from convoy.bench.groups import Group, VariantSpec
+from convoy.bench.groups import Group, Ranks, VariantSpec
+from convoy.bench.states import memories
 from convoy.config.bench import MeasureConfig
+from convoy.config.run import RunConfig
 from tests.training.job import tiny
 
 QUICK = MeasureConfig(rounds=6, block_steps=1, block_seconds=0.001, warm_up_most=16)
@@ -21,3 +23,10 @@ def a_group(root: str, *variants: VariantSpec, nodes: int = 1, suite: str = "thr
         run=run.model_copy(update={"train": train}),
         measure=QUICK,
     )
+
+
+def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int:
+    """That a case takes on the device that computes while it trains."""
+    found = memories(spec, run, ranks)
+    assert found is not None
+    return found.device.states

@@ -6,13 +6,14 @@ from convoy.bench.fit import SHARE_OF_STATES, fitted
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.plan import plan, run_of
 from convoy.bench.scaling import fewest_ranks
-from convoy.bench.states import state_bytes
+from convoy.bench.states import memories
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
+from tests.bench.benches import state_bytes
 
 GIB = 2**30
 
@@ -40,7 +41,8 @@ def test_the_state_of_a_case_is_what_a_rank_holds_of_it() -> None:
     assert held(changes={"parallel": {"strategy": "hsdp"}}) == once(run) // 4
     assert held(changes={"parallel": {"strategy": "hsdp"}}, ranks=2) == once(run) // 2
     assert held(changes={"parallel": {"strategy": "ddp"}}) == once(run)
-    assert held(kind="baseline") == once(run)
+    assert held(kind="baseline") == once(run) * 5 // 4
+    assert held(kind="baseline", ranks=1) == once(run)
     zero = {f"ZeRO-{stage}": held(kind=f"DeepSpeed ZeRO-{stage}") for stage in (1, 2, 3)}
     bf16 = {"ZeRO-1": once(run) * 11 // 32, "ZeRO-2": once(run) * 15 // 64, "ZeRO-3": once(run) // 8}
     assert zero == bf16
@@ -117,7 +119,7 @@ def test_the_ready_benchmark_of_one_gpu_has_room_on_it() -> None:
     assert {gang.suite for gang in found} == {"throughput", "memory", "utilisation", "checkpoint"}
     assert not any(gang.refused for gang in found)
     for gang in found:
-        held = sum(state_bytes(spec, gang.run, ranks) or 0 for spec in gang.variants)
+        held = sum(state_bytes(spec, gang.run, ranks) for spec in gang.variants)
         assert held <= memory * SHARE_OF_STATES
 
 
@@ -128,10 +130,23 @@ def test_scaling_begins_with_as_few_ranks_as_have_room(memory_gib: int | None, f
     assert fewest_ranks(run_of(config, "gpt-7b"), Ranks(32, 8, memory)) == fewest
 
 
+def test_what_is_offloaded_has_its_share_of_host_memory() -> None:
+    offloaded = {"parallel": {"cpu_offload": True}}
+    run = run_of(BenchConfig(models=("gpt-7b",), run=offloaded), "gpt-7b")
+    assert fewest_ranks(run, Ranks(32, 8, 800 * GIB, 800 * GIB)) == 1
+    assert fewest_ranks(run, Ranks(32, 8, 800 * GIB, 80 * GIB)) == 8
+    (small,) = gangs("strategies", Ranks(4, 4), **offloaded)
+    cut = fitted(small, Ranks(4, 4, 10**15, 3 * once(small.run)))
+    assert [len(gang.variants) for gang in cut] != [len(small.variants)]
+    for gang in cut:
+        states = [memories(spec, gang.run, Ranks(4, 4, 10**15, 10**15)) for spec in gang.variants]
+        assert sum(each.host.states for each in states if each) <= 1.5 * once(small.run)
+
+
 def test_scaling_stays_in_one_gang_and_is_left_out_where_only_the_whole_gang_has_room() -> None:
     (gang,) = gangs("scaling", Ranks(32, 8, 40 * GIB), "gpt-7b", train={"global_batch": 64})
     assert gang.baseline == "16 ranks"
     assert [spec.name for spec in gang.variants][:2] == ["16 ranks", "2 jobs of 16 ranks"]
-    held = sum(state_bytes(spec, gang.run, Ranks(32, 8)) or 0 for spec in gang.variants)
+    held = sum(state_bytes(spec, gang.run, Ranks(32, 8)) for spec in gang.variants)
     assert held <= 40 * GIB * SHARE_OF_STATES
     assert gangs("scaling", Ranks(32, 8, 10 * GIB), "gpt-7b", train={"global_batch": 64}) == []

@@ -10,14 +10,13 @@ from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.largest import with_largest_models
 from convoy.bench.model_parallel import group as model_parallel
 from convoy.bench.scaling import variants_of
-from convoy.bench.states import state_bytes
 from convoy.bench.strategies import variants_of as strategies
 from convoy.bench.throughput import PLAIN
 from convoy.launch.bench_run import Ran, gang_here, run_groups, unmeasured_case
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup, tokens_per_second
 from convoy.results.values import LARGEST_MODEL_PARAMETERS, RANK_MEMORY_BYTES
-from tests.bench.benches import QUICK, a_group
+from tests.bench.benches import QUICK, a_group, state_bytes
 
 SEQUENCE = 16
 
@@ -146,7 +145,7 @@ def test_strategies_compute_the_same(tmp_path: Path) -> None:
         assert len(case.losses) == 10
     for spec in group.variants:
         case = cases[spec.name]
-        assert (case.memory_peak_bytes or 0) >= (state_bytes(spec, group.run, ranks) or 0) > 0
+        assert (case.memory_peak_bytes or 0) >= state_bytes(spec, group.run, ranks) > 0
         assert case.values[RANK_MEMORY_BYTES] == 2**30
         assert case.values[LARGEST_MODEL_PARAMETERS] == spec.values[LARGEST_MODEL_PARAMETERS]
 
@@ -178,7 +177,7 @@ def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
         assert case.parameters == cases["fsdp 2"].parameters
     for spec in found.variants:
         case = cases[spec.name]
-        assert (case.memory_peak_bytes or 0) >= (state_bytes(spec, found.run, Ranks(2, 1)) or 0) > 0
+        assert (case.memory_peak_bytes or 0) >= state_bytes(spec, found.run, Ranks(2, 1)) > 0
         assert case.not_measured["largest model"] == "the memory of a rank is not known"
 
 

@@ -12,7 +12,6 @@ from convoy.bench.model_parallel import variants_of as model_parallel_variants
 from convoy.bench.needs import Need, lacking
 from convoy.bench.plan import ENDLESS, plan, run_of
 from convoy.bench.scaling import further_values, sizes, variants_of
-from convoy.bench.states import state_bytes
 from convoy.bench.throughput import techniques
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError
@@ -23,6 +22,7 @@ from convoy.config.run import RunConfig
 from convoy.launch.support import World, check_ranks
 from convoy.results.case import Block
 from convoy.results.figures import sync_share
+from tests.bench.benches import state_bytes
 from tests.results.cases import a_case
 
 
@@ -100,6 +100,26 @@ def test_what_cuts_the_model_is_compared_with_fsdp(ranks: int, names: list[str])
         for spec in group.variants:
             check_ranks(spec.config(group.run), World(ranks, 1))
             assert not spec.config(group.run).train.compile
+
+
+def test_what_a_run_cuts_or_offloads_is_not_done_where_it_cannot_be() -> None:
+    whole = {"tensor": 1, "pipeline": 1, "cpu_offload": False}
+    for parallel in ({"cpu_offload": True}, {"tensor": 2}):
+        run = {"parallel": parallel, "model": {"n_heads": 4}, "train": {"compile": False}}
+        config = BenchConfig(suites=("strategies",), peers=("torch", "accelerate", "deepspeed"), run=run)
+        compared, cut = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
+        for spec in compared.variants:
+            if spec.kind != "ours":
+                assert whole.items() <= spec.config(compared.run).parallel.model_dump().items(), spec.name
+        assert {spec.config(cut.run).parallel.cpu_offload for spec in cut.variants} == {False}
+
+
+def test_a_case_that_the_run_does_not_allow_is_told_in_one_line() -> None:
+    run = {"parallel": {"tensor": 2}, "model": {"n_heads": 4}, "train": {"compile": False}}
+    config = BenchConfig(suites=("memory",), run=run)
+    with pytest.raises(ConfigError) as refused:
+        plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1, 2**30))
+    assert str(refused.value) == "run.parallel.tensor = 2: not with cpu_offload (the case CPU offload)"
 
 
 def test_a_model_is_changed_no_more_than_cutting_it_needs() -> None:

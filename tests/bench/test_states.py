@@ -6,7 +6,7 @@ from convoy.bench.fit import fitted
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.peers import variants_of as peers
 from convoy.bench.plan import plan, run_of
-from convoy.bench.states import Taken, largest_model, memories, state_bytes, together
+from convoy.bench.states import Taken, largest_model, memories, together
 from convoy.config.bench import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
@@ -20,6 +20,7 @@ from convoy.results.values import (
     RANK_HOST_BYTES,
     RANK_MEMORY_BYTES,
 )
+from tests.bench.benches import state_bytes
 
 GIB = 2**30
 FSDP = VariantSpec(name="fsdp")
@@ -46,8 +47,10 @@ def test_other_libraries_build_the_whole_model_before_they_spread_it() -> None:
     accelerate = taken(run, ranks, kind="accelerate FSDP2")
     assert accelerate.built == weights(run) * 9 // 8
     assert accelerate.states == 4 * weights(run) // 8
-    for stage in (1, 2, 3):
-        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").built == weights(run)
+    full = {"train": {"param_dtype": "fp32"}}
+    for stage, copies in ((1, 2), (2, 2), (3, 1)):
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").built == weights(run), "two copies in bf16"
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}", changes=full).built == copies * weights(run)
     assert taken(run, ranks).built == weights(run) // 8
 
 
@@ -62,6 +65,24 @@ def test_deepspeed_halves_weights_and_gradients_in_bf16_beside_fp32_masters() ->
     assert taken(run, ranks, kind="DeepSpeed ZeRO-2", changes=full).states == 4 * w + 16 * w // 8
 
 
+def test_on_gpus_deepspeed_has_buckets_and_flattens_weights_where_there_is_room() -> None:
+    run, small, large = a_run(train={"param_dtype": "fp32"}), Ranks(8, 8, 10**6, 10**9), Ranks(8, 8, 10**11, 10**9)
+    kinds = {stage: VariantSpec(name="zero", kind=f"DeepSpeed ZeRO-{stage}") for stage in (1, 2, 3)}
+    for stage, bucket_bytes in ((1, 4 * 10**9), (2, 4 * 10**9), (3, 2 * 10**9)):
+        on_cpus, on_gpus = memories(kinds[stage], run, Ranks(8, 8)), memories(kinds[stage], run, large)
+        assert on_cpus is not None
+        assert on_gpus is not None
+        assert on_gpus.device.states == on_cpus.device.states + bucket_bytes
+        assert on_gpus.host == Taken()
+    assert taken(run, large, kind="DeepSpeed ZeRO-3").weights == weights(run) // 8 + 2 * 10**9
+    for stage in (1, 2):
+        assert taken(run, large, kind=f"DeepSpeed ZeRO-{stage}").built == 2 * weights(run)
+        without_room = memories(kinds[stage], run, small)
+        assert without_room is not None
+        assert without_room.device.built == weights(run)
+        assert without_room.host == Taken(built=2 * weights(run))
+
+
 def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
     run, ranks = a_run(train={"param_dtype": "fp32"}), Ranks(8, 8)
     kept = {"parallel": {"reshard_after_forward": False}}
@@ -69,13 +90,40 @@ def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
     assert taken(run, Ranks(1, 1), changes=kept) == taken(run, Ranks(1, 1))
 
 
+def test_buckets_of_gradients_are_there_from_the_start_and_where_gradients_are_no_views_beside_them() -> None:
+    run = a_run()
+    w = weights(run) // 4
+    assert taken(run, Ranks(1, 1), kind="baseline") == Taken(states=16 * w, weights=4 * w, built=4 * w)
+    assert taken(run, Ranks(2, 2), kind="baseline") == Taken(states=20 * w, weights=8 * w, built=8 * w)
+    assert taken(run, Ranks(2, 2), kind="torch DDP") == Taken(states=16 * w, weights=8 * w, built=8 * w)
+
+
+def test_between_passes_gradients_that_are_reduced_once_are_whole_on_each_rank() -> None:
+    """Half of the states of two ranks are 8 bytes for a parameter: three quarters of them, and whole gradients, 10."""
+    run, ranks = a_run(train={"global_batch": 8, "micro_batch": 2}), Ranks(2, 2)
+    w = weights(run) // 4
+    once, at_once = {"reduce_every_pass": False}, {"micro_batch": 4}
+    assert taken(run, ranks).states == 8 * w
+    assert taken(run, ranks, changes={"parallel": once}).states == 10 * w
+    assert taken(run, ranks, changes={"parallel": once, "train": at_once}).states == 8 * w, "there is one pass"
+    assert taken(run, ranks, changes={"parallel": once, "train": {"reduce_dtype": "bf16"}}).states == 8 * w
+    gathered = {**once, "reshard_after_forward": False}
+    assert taken(run, ranks, changes={"parallel": gathered}).states == 12 * w
+    assert taken(run, ranks, kind="accelerate FSDP2").states == 10 * w
+    assert taken(run, ranks, kind="accelerate FSDP2", changes={"train": at_once}).states == 8 * w
+    host = a_run(parallel={**once, "cpu_offload": True}, train={"micro_batch": 1})
+    offloaded = memories(FSDP, host, Ranks(2, 2, 1, 1))
+    assert offloaded is not None
+    assert (offloaded.device.states, offloaded.host.states) == (4 * w, 8 * w)
+
+
 def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> None:
     run, ranks = a_run(parallel={"cpu_offload": True}), Ranks(8, 8, 80 * GIB, 100 * GIB)
     found = memories(FSDP, run, ranks)
     assert found is not None
     assert (found.device.states, found.host.states) == (0, 4 * weights(run) // 8)
-    for kind in ("baseline", "torch DDP"):
-        assert taken(run, ranks, kind=kind).states == 4 * weights(run)
+    for kind, copies in (("baseline", 5), ("torch DDP", 4)):
+        assert taken(run, ranks, kind=kind).states == copies * weights(run)
     on_cpu = memories(FSDP, run, Ranks(8, 8, 80 * GIB))
     assert on_cpu is not None
     assert on_cpu.device.states == 4 * weights(run) // 8, "there the host's memory is what computes"
@@ -94,7 +142,7 @@ def test_the_fullest_rank_of_a_model_that_is_cut_has_what_its_modules_say() -> N
     blocks = [sum(counted(built.blocks[i]) for i in stage_blocks(5, 2, stage)) for stage in (0, 1)]
     fullest = max(blocks[0] + counted(built.embed), blocks[1] + counted(built.head))
     cut = {"parallel": {"pipeline": 2}, "train": {"global_batch": 8, "micro_batch": 2}}
-    assert taken(run, Ranks(4, 4), changes=cut).states == 16 * fullest // 2
+    assert taken(run, Ranks(4, 4), changes=cut).states == 12 * fullest // 2 + (2 + 4) * fullest
     norms = sum(p.numel() for name, p in built.blocks.named_parameters() if "norm" in name)
     on_each = (counted(built.blocks) - norms) // 2 + norms + counted(built.embed) + counted(built.head)
     shared = taken(run, Ranks(2, 2), changes={"parallel": {"tensor": 2}}).states
@@ -167,31 +215,48 @@ def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
     assert kept.refused[0].reason.startswith("needs, with ddp and other beside it, at least ")
 
 
-def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> None:
+def found_largest(ranks: Ranks, *specs: VariantSpec) -> dict[str, TransformerConfig]:
     config = BenchConfig(suites=("strategies",), models=("gpt2-124m",))
-    run = run_of(config, "gpt2-124m")
+    found = {spec.name: largest_model(spec, run_of(config, "gpt2-124m"), ranks) for spec in specs}
+    return {name: most for name, most in found.items() if isinstance(most, TransformerConfig)}
+
+
+def refused(spec: VariantSpec, model: TransformerConfig, ranks: Ranks) -> bool:
+    run = run_of(BenchConfig(models=("gpt2-124m",)), "gpt2-124m").model_copy(update={"model": model})
+    alone = spec.model_copy(update={"baseline": None})
+    group = strategies(ranks).model_copy(update={"run": run, "baseline": spec.name, "variants": (alone,)})
+    try:
+        fitted(group, ranks)
+    except ConfigError:
+        return True
+    return False
+
+
+def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> None:
     ranks = Ranks(8, 8, 24 * GIB, 60 * GIB)
     offloaded = VariantSpec(name="offloaded", changes={"parallel": {"cpu_offload": True}})
     once = VariantSpec(name="once", changes={"parallel": {"reshard_after_forward": False}})
-    found = {}
-    for spec in (DDP, FSDP, once, offloaded, *peers(("torch", "accelerate", "deepspeed"))):
-        most = largest_model(spec, run, ranks)
-        assert isinstance(most, TransformerConfig)
-        found[spec.name] = most.n_layers
-        alone = strategies(ranks).model_copy(
-            update={"baseline": spec.name, "variants": (spec.model_copy(update={"baseline": None}),)}
-        )
-        fitted(alone.model_copy(update={"run": run.model_copy(update={"model": most})}), ranks)
+    specs = (DDP, FSDP, once, offloaded, *peers(("torch",)))
+    found = found_largest(ranks, *specs)
+    for spec in specs:
+        most = found[spec.name]
         more = most.model_copy(update={"n_layers": most.n_layers + 1})
-        try:
-            fitted(alone.model_copy(update={"run": run.model_copy(update={"model": more})}), ranks)
-        except ConfigError:
-            continue
-        raise AssertionError(f"{spec.name}: a layer more has room")
-    assert found["torch DDP"] == found["ddp"] < found["DeepSpeed ZeRO-1"] < found["DeepSpeed ZeRO-2"]
-    assert found["accelerate FSDP2"] < found["fsdp"] < found["offloaded"], "while it is built it has no more room"
-    assert found["DeepSpeed ZeRO-3"] < found["fsdp"]
-    assert found["once"] < found["fsdp"]
+        assert [refused(spec, model, ranks) for model in (most, more)] == [False, True], spec.name
+    layers = {name: most.n_layers for name, most in found.items()}
+    assert layers["torch DDP"] == layers["ddp"] < layers["once"] < layers["fsdp"] < layers["offloaded"]
+
+
+def test_building_the_whole_model_on_each_rank_is_no_limit_of_another_librarys_largest_model() -> None:
+    """It is how it is measured here."""
+    few, many = Ranks(8, 8, 24 * GIB, 60 * GIB), Ranks(32, 8, 24 * GIB, 60 * GIB)
+    specs = (DDP, FSDP, *peers(("accelerate", "deepspeed")))
+    found = found_largest(few, *specs)
+    layers = {name: most.n_layers for name, most in found.items()}
+    assert layers["ddp"] < layers["DeepSpeed ZeRO-1"] < layers["DeepSpeed ZeRO-2"] < layers["DeepSpeed ZeRO-3"]
+    assert layers["accelerate FSDP2"] == layers["fsdp"]
+    assert refused(specs[2], found["accelerate FSDP2"], few)
+    for name, most in found_largest(many, *specs[1:3]).items():
+        assert most.n_layers > 3.9 * layers[name]
 
 
 def test_each_strategy_tells_its_largest_model_with_the_memory_it_is_reckoned_for() -> None:

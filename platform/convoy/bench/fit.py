@@ -12,7 +12,7 @@ from convoy.bench.states import NOTHING, Memories, memories, together
 from convoy.config.errors import ConfigError
 
 SHARE_OF_STATES = 0.5
-"""Of a rank's memory, for the states of all cases of a gang: activations, and copies of weights, have the rest."""
+"""Of each memory of a rank, for the states of a gang's cases: activations, and copies of weights, have the rest."""
 
 GIB = 2**30
 
@@ -86,10 +86,18 @@ def _gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:
 
 def _roomy(names: Iterable[str], sizes: Sizes, ranks: Ranks) -> bool:
     """Whether the cases of a gang leave room for the rest of their steps."""
-    taken = [sizes.get(name, NOTHING) for name in names]
-    states = sum(each.device.states for each in taken)
-    assert ranks.memory_bytes is not None
-    return states <= ranks.memory_bytes * SHARE_OF_STATES and _lack([*names], sizes, ranks) is None
+    beside = [*names]
+    return states_fit((sizes.get(name, NOTHING) for name in beside), ranks) and _lack(beside, sizes, ranks) is None
+
+
+def states_fit(cases: Iterable[Memories], ranks: Ranks) -> bool:
+    """Whether those of cases that take turns keep to their share of the device's memory, and of the host's, where they
+    are offloaded."""
+    taken = list(cases)
+    return all(
+        room is None or sum(each[memory].states for each in taken) <= room * SHARE_OF_STATES
+        for memory, room in enumerate((ranks.memory_bytes, ranks.host_bytes))
+    )
 
 
 def _lack(names: Sequence[str], sizes: Sizes, ranks: Ranks) -> Lack | None:

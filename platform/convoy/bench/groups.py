@@ -2,12 +2,13 @@
 
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from convoy.bench.needs import Need
 from convoy.config.base import Frozen
 from convoy.config.bench import MeasureConfig
 from convoy.config.bench_recovery import PredictConfig, RecoveryConfig
+from convoy.config.errors import ConfigError, one_line
 from convoy.config.load import Tree, merged
 from convoy.config.run import RunConfig
 from convoy.config.sync import EnvironmentConfig, SyncConfig
@@ -60,9 +61,12 @@ class VariantSpec(Frozen):
     Only in the utilisation suite do ranks move between turns."""
 
     def config(self, base: RunConfig) -> RunConfig:
-        """Of this variant."""
+        """Of this variant. base: of its group. Raises ConfigError where what that is given allows no such variant."""
         tree: Tree = merged(base.model_dump(mode="json"), self.changes)
-        return RunConfig.model_validate(tree)
+        try:
+            return RunConfig.model_validate(tree)
+        except ValidationError as error:
+            raise ConfigError(f"run.{one_line(error, RunConfig)} (the case {self.name})") from None
 
     def pinned(self, measure: MeasureConfig) -> bool:
         """Whether each rank keeps to its own cores in this variant's turns."""

@@ -61,10 +61,11 @@ def variants_of(run: RunConfig, ranks: int, *, in_node: bool = True) -> Iterator
         most = math.ceil(run.train.global_batch / (ranks // (tensor * pipeline)))
         if most < pipeline or (tensor > 1 and not in_node):
             continue
+        spread = {"strategy": "fsdp", "shard_size": None, "cpu_offload": False}  # with which nothing is cut
         yield VariantSpec(
             name=name_of(ranks // (tensor * pipeline), tensor, pipeline),
             changes={
-                "parallel": {"strategy": "fsdp", "shard_size": None, "tensor": tensor, "pipeline": pipeline},
+                "parallel": {**spread, "tensor": tensor, "pipeline": pipeline},
                 "train": {"micro_batch": min(run.train.micro_batch, most // pipeline)},
             },
         )

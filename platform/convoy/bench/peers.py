@@ -41,11 +41,12 @@ _EXTRA = "'metaflow-convoy[peers]'"
 
 
 def variants_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
-    """One case for each way of each library."""
+    """One case for each way of each library, which neither cuts the model nor offloads it, whatever ours does."""
     for kind, peer in PEERS.items():
         if peer.library in libraries:
             keys = {"strategy": peer.strategy, "reshard_after_forward": peer.reshards, "wrap": "block"}
-            changes = {"parallel": {**keys, "shard_size": None}}
+            neither = {"shard_size": None, "tensor": 1, "pipeline": 1, "cpu_offload": False}
+            changes = {"parallel": {**keys, **neither}}
             yield VariantSpec(name=kind, kind=kind, baseline=peer.ours, changes=changes)
 
 

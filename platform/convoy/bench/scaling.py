@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from convoy.bench.fit import SHARE_OF_STATES
+from convoy.bench.fit import states_fit
 from convoy.bench.groups import Group, Ranks, VariantSpec
-from convoy.bench.states import state_bytes
+from convoy.bench.states import NOTHING, memories
 from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.results.case import Block
@@ -41,10 +41,9 @@ def fewest_ranks(run: RunConfig, ranks: Ranks) -> int:
     """With which all cases together have room: rank 0 has a part in each of them."""
     if ranks.memory_bytes is None:
         return 1
-    room = ranks.memory_bytes * SHARE_OF_STATES
     for n in [1, *sizes(ranks)]:
         specs = variants_of(run.train.global_batch, ranks, run.parallel.shard_size, n)
-        if sum(state_bytes(spec, run, ranks) or 0 for spec in specs) <= room:
+        if states_fit((memories(spec, run, ranks) or NOTHING for spec in specs), ranks):
             return n
     return ranks.all
 

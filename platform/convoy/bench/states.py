@@ -4,15 +4,17 @@ Arithmetic over a model's size: at least so much is taken. Activations, buffers,
 Imports no torch.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from convoy.bench.groups import PeerKind, Ranks, VariantSpec
 from convoy.bench.needs import GPU
 from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
+from convoy.config.train import TrainConfig
 from convoy.model.counts import embedding_parameter_count, parameter_count
 
 STATE_BYTES = 16
@@ -21,8 +23,12 @@ STATE_BYTES = 16
 WEIGHT_BYTES = 4
 """Of these."""
 
-COMPUTED_BYTES = {"bf16": 2, "fp32": 4}
-"""Per weight, in the type in which a step computes."""
+TYPE_BYTES = {"bf16": 2, "fp32": 4}
+"""Per weight, in the type in which a step computes; per gradient, in the type in which gradients are reduced."""
+
+BUCKET_ELEMENTS = 5 * 10**8
+"""Gradients that DeepSpeed by default has room for in a bucket (`reduce_bucket_size`), however small the model. It
+counts on GPUs: a host gives only the pages that are written to."""
 
 MOST_LAYERS = 10**6
 """Nobody has memory for more."""
@@ -32,7 +38,8 @@ class Taken(NamedTuple):
     """Bytes of one memory that a case takes on the rank that has most of it, at least."""
 
     states: int = 0
-    """While it trains: weights, gradients and moments, and what a step must hold of gathered weights beside them."""
+    """While it trains: weights, gradients and moments, and what a step must hold of gathered weights, and of gradients
+    that are not reduced yet, beside them."""
     weights: int = 0
     """Once it is built and before its first step."""
     built: int = 0
@@ -63,24 +70,16 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
         return NOTHING  # it is left out there
     n = spec.ranks or ranks.all
     sharing = config.parallel.sharing(n, min(n, ranks.per_node))
-    width = COMPUTED_BYTES[config.train.param_dtype]
     match spec.kind:
         case "ours" | "saving":
-            return _ours(model, config.parallel, sharing, width, on_gpus=ranks.on_gpus)
+            return _ours(model, config, n, sharing, on_gpus=ranks.on_gpus)
         case "baseline":
-            whole = parameter_count(model)
-            weights = WEIGHT_BYTES * whole
+            weights = WEIGHT_BYTES * parameter_count(model)
             # It draws the weights that ours begins with in a model of ours on the host, and copies them.
             on_host = Taken(built=weights) if ranks.on_gpus else Taken()
-            return Memories(Taken(STATE_BYTES * whole, weights, weights), on_host)
+            return Memories(_baseline(parameter_count(model), ranks=n), on_host)
         case kind:
-            return Memories(_peer(kind, parameter_count(model), sharing, width), Taken())
-
-
-def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int | None:
-    """What it takes on the device that computes while it trains; None: a custom model's size is not known."""
-    found = memories(spec, run, ranks)
-    return None if found is None else found.device.states
+            return _peer(kind, parameter_count(model), sharing, config.train, ranks, several=passes(config, n) > 1)
 
 
 def together(cases: Iterable[Taken]) -> int:
@@ -92,8 +91,9 @@ def together(cases: Iterable[Taken]) -> int:
 
 
 def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> TransformerConfig | str:
-    """The model of the case with as many layers as have room on its ranks, all else as it is, were it there by itself;
-    or why none is told."""
+    """The model of the case with as many layers as have room on its ranks while it trains, all else as it is, were it
+    there by itself; or why none is told. Other libraries can begin with less than the whole model on each rank, as it
+    is built here: what that takes limits what is measured, and not what they can train."""
     config = spec.config(run)
     shape, device, host = config.model, ranks.memory_bytes, ranks.host_bytes
     if isinstance(shape, CustomModelConfig):
@@ -106,23 +106,37 @@ def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Transforme
 
     def lacking(n: int) -> bool:
         found = _memories(spec, config, layered(n), ranks)
-        return together([found.device]) > device or (host is not None and together([found.host]) > host)
+        return found.device.states > device or (host is not None and found.host.states > host)
 
     counts = range(config.parallel.pipeline, MOST_LAYERS)  # a stage has a layer at least
     fitting = bisect_right(counts, False, key=lacking)
     return layered(counts[fitting - 1]) if fitting else f"a model of {counts[0]} of its layers has no room"
 
 
-def _ours(model: TransformerConfig, parallel: ParallelConfig, sharing: int, width: int, *, on_gpus: bool) -> Memories:
+def passes(config: RunConfig, ranks: int) -> int:
+    """Of a step, by a rank that has most of its sequences. ranks: that train together."""
+    most = math.ceil(config.train.global_batch / max(1, ranks // config.parallel.shared_by))
+    return math.ceil(most / config.train.micro_batch)
+
+
+def _ours(model: TransformerConfig, config: RunConfig, ranks: int, sharing: int, *, on_gpus: bool) -> Memories:
     """What FSDP2 keeps. Where blocks stay gathered from forward to backward, the weights of all are there in the type
-    that computes, when no gradient is yet."""
-    fullest = _fullest(model, parallel)
+    that computes, when no gradient of the pass is yet; those of the passes before it are there, reduced or not.
+
+    A pipeline reduces after its last micro batch, and until then keeps what it has gathered (`PipelineStage` of torch
+    turns off both after each backward)."""
+    parallel, fullest = config.parallel, _fullest(model, config.parallel)
     shards = max(1, sharing // parallel.shared_by)
     kept, weights = -(-STATE_BYTES * fullest // shards), -(-WEIGHT_BYTES * fullest // shards)
-    gathered = 0 if parallel.reshard_after_forward or shards == 1 else width * fullest
+    staged, several = parallel.pipeline > 1, passes(config, ranks) > 1
+    stays = staged or (not parallel.reshard_after_forward and shards > 1)
+    gathered = TYPE_BYTES[config.train.param_dtype] * fullest if stays else 0
+    late = staged or (several and not parallel.reduce_every_pass)
+    gradients = TYPE_BYTES[config.train.reduce_dtype] * fullest if several else 0
     if parallel.cpu_offload and on_gpus:
-        return Memories(Taken(states=gathered), Taken(kept, weights, weights))
-    return Memories(Taken(max(kept, kept - weights + gathered), weights, weights), Taken())
+        return Memories(Taken(states=gathered + (gradients if late else 0)), Taken(kept, weights, weights))
+    gradients = gradients if late else -(-gradients // shards)
+    return Memories(Taken(max(kept, kept - weights + gathered + gradients), weights, weights), Taken())
 
 
 def _fullest(model: TransformerConfig, parallel: ParallelConfig) -> int:
@@ -142,23 +156,53 @@ def _fullest(model: TransformerConfig, parallel: ParallelConfig) -> int:
     return max(first, each * layer // parallel.tensor + head)
 
 
-def _peer(kind: PeerKind, whole: int, sharing: int, width: int) -> Taken:
-    """What another library keeps, whose ranks each build the whole model in fp32 before it is spread. DeepSpeed has
-    weights and gradients in the type that computes, and each rank's part of fp32 masters beside them.
+def _baseline(whole: int, *, ranks: int) -> Taken:
+    """Several ranks have the buckets of DistributedDataParallel from the start, as copies beside the gradients."""
+    buckets = WEIGHT_BYTES * whole if ranks > 1 else 0
+    built = WEIGHT_BYTES * whole + buckets
+    return Taken(STATE_BYTES * whole + buckets, built, built)
 
-    whole: parameters. sharing: ranks that share what the library shards.
+
+def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, ranks: Ranks, *, several: bool) -> Memories:
+    """What another library keeps, whose ranks each build the whole model in fp32 before it is spread.
+
+    whole: parameters. sharing: ranks that share what the library shards. several: passes of a step, of which accelerate
+    reduces gradients after the last (`no_sync`).
     """
-    shard = -(-whole // sharing)
-    building = WEIGHT_BYTES * whole
+    shard, building = -(-whole // sharing), WEIGHT_BYTES * whole
     match kind:
-        case "torch DDP":
-            return Taken(STATE_BYTES * whole, building, building)
+        case "torch DDP":  # gradients are views of its buckets, which it has from the start
+            return Memories(Taken(STATE_BYTES * whole, 2 * building, 2 * building), Taken())
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
-            return Taken(STATE_BYTES * shard, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard)
-        case "DeepSpeed ZeRO-1":
-            kept, states = width * whole, 2 * width * whole + 12 * shard
-        case "DeepSpeed ZeRO-2":
-            kept, states = width * whole, width * whole + (12 + width) * shard
-        case "DeepSpeed ZeRO-3":  # fp32 weights are their own masters
-            kept, states = width * shard, STATE_BYTES * shard
-    return Taken(states, kept, max(building, kept))
+            gradients = TYPE_BYTES[train.reduce_dtype] * whole if several else 0
+            states = max(STATE_BYTES * shard, (STATE_BYTES - WEIGHT_BYTES) * shard + gradients)
+            return Memories(Taken(states, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Taken())
+        case "DeepSpeed ZeRO-3":
+            return Memories(_zero_3(whole, shard, train, ranks), Taken())
+        case kind:
+            return _flattened(kind, whole, shard, train, ranks)
+
+
+def _flattened(
+    kind: Literal["DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2"], whole: int, shard: int, train: TrainConfig, ranks: Ranks
+) -> Memories:
+    """Of DeepSpeed's `stage_1_and_2.py`: weights and gradients in the type that computes, and each rank's part of fp32
+    masters beside them. It copies all weights into one buffer: on a GPU that has room for that, else on its host. Each
+    step has two buckets."""
+    width = TYPE_BYTES[train.param_dtype]
+    kept, building, both = width * whole, WEIGHT_BYTES * whole, 2 * width * whole
+    gradients = kept if kind == "DeepSpeed ZeRO-1" else width * shard
+    states = kept + gradients + (STATE_BYTES - WEIGHT_BYTES) * shard
+    if not ranks.on_gpus:
+        return Memories(Taken(states, kept, max(building, both)), Taken())
+    on_gpu = ranks.memory_bytes is None or both <= ranks.memory_bytes
+    buckets = 2 * width * BUCKET_ELEMENTS
+    device = Taken(states + buckets, kept, max(building, both if on_gpu else 0))
+    return Memories(device, Taken() if on_gpu else Taken(built=both))
+
+
+def _zero_3(whole: int, shard: int, train: TrainConfig, ranks: Ranks) -> Taken:
+    """Of DeepSpeed's `stage3.py`: fp32 weights are their own masters. It keeps a bucket between steps."""
+    bucket = TYPE_BYTES[train.reduce_dtype] * BUCKET_ELEMENTS if ranks.on_gpus else 0
+    kept = TYPE_BYTES[train.param_dtype] * shard + bucket
+    return Taken(STATE_BYTES * shard + bucket, kept, max(WEIGHT_BYTES * whole, kept))

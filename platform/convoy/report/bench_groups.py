@@ -81,8 +81,8 @@ def largest(group: GroupFigures) -> Sequence[Text]:
     return [
         Text(
             f"Largest model: computed, not measured. {group.model} with as many layers as have room in "
-            f"{numbers.size(memory)} of memory of a rank{beside}, by weights, gradients and moments alone, as cases "
-            "are refused; activations come on top.",
+            f"{numbers.size(memory)} of memory of a rank{beside}, by weights, gradients and moments alone; activations "
+            "come on top. What a case takes while it is built, by which it may be refused, is not in it.",
             quiet=True,
         )
     ]
