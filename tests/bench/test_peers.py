@@ -106,7 +106,9 @@ def test_every_library_learns_as_we_do(shape: dict[str, Any], dtype: str, micro_
     assert all(held < first[f"DeepSpeed ZeRO-{stage}"].held < 2 * held for stage in (1, 2, 3))
     _as_reckoned(job.config, first)
     sharded, zero_3 = first["accelerate FSDP2"].taken, first["DeepSpeed ZeRO-3"].taken
-    assert (sharded.parameters, sharded.optimizer, sharded.gradients) == (memory.parameters, memory.optimizer, 0)
+    # Of the rank that took most, which with parts of unequal size may be either.
+    assert sharded.parameters == pytest.approx(memory.parameters, rel=0.01)
+    assert (sharded.optimizer, sharded.gradients) == (pytest.approx(memory.optimizer, rel=0.01), 0)
     assert first["torch DDP"].taken.gradients == first["torch DDP"].taken.parameters
     assert zero_3.gradients > zero_3.parameters + 10**9, "a bucket of 5e8 elements"
 
