@@ -35,11 +35,11 @@ def test_the_verdict_is_on_the_training_processes_cpu_alone(saving: float, verdi
 @pytest.mark.slow
 def test_a_run_that_saves_is_measured_beside_one_that_does_not(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    script = [sys.executable, str(FOLDER / "checkpointed_run.py"), "--pairs", "2", "--steps", "5"]
+    script = [sys.executable, str(FOLDER / "checkpointed_run.py"), "--pairs", "2", "--steps", "25"]
     done = subprocess.run([*script, "--set", TINY, "--out", str(out)], capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr  # 1: of so small a step a save takes much
     told = json.loads(out.read_text())
-    assert told["steps_of_each"] == 10
+    assert told["steps_of_each"] == 50
     assert told["commits"] >= 1
     assert told["cpu_seconds_per_step"]["writers"] > 0
     assert len(told["raw"]) == 2
