@@ -147,7 +147,7 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
 
 
 def _with_known_price(run: RunConfig) -> RunConfig:
-    """As `priced`; where the root does not answer, as for somebody who has no account yet, the catalog's price counts."""
+    """As `priced`; where the root does not answer, as before there is an account, the catalog's price counts."""
     try:
         with keys_under_run():
             return priced(run)
