@@ -93,8 +93,10 @@ def test_cpu_time_holds_that_of_processes_that_were_started(tmp_path: Path) -> N
         while True:
             pass
     try:
-        time.sleep(0.3)
-        assert cpu_seconds() - before > 0.1
+        given_up = time.monotonic() + 20.0  # a core may have others to serve
+        while cpu_seconds() - before < 0.1:
+            assert time.monotonic() < given_up
+            time.sleep(0.01)
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
