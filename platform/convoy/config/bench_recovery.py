@@ -13,7 +13,7 @@ class PredictConfig(Frozen):
     storage_gb_per_second: float | None = Field(None, gt=0)
     """What the storage gives all of them together, in 10^9 bytes, such as the throughput that was bought with FSx for
     Lustre (its TiB × its MB/s per TiB); null: not known, and no limit."""
-    least_mb_per_writer: int = Field(256, ge=0)
+    least_mb_per_writer: int = Field(128, ge=0)
     """A state of which each rank writes less, in 10^6 bytes, is filled up to that where rates are measured: in a small
     one they are those of its few requests, and tell nothing of a large one."""
 
@@ -47,8 +47,8 @@ class RecoveryConfig(Frozen):
 
     drills: tuple[str, ...] = Field(("node-kill", "spot-notice"), min_length=1)
     """As `convoy drill` lists them."""
-    trials: int = Field(3, ge=1)
-    """Of each drill."""
-    nodes: int = Field(3, ge=1)
+    trials: int = Field(1, ge=1)
+    """Of each drill; more tell more."""
+    nodes: int = Field(2, ge=1)
     """Of a drill's gang, one process each."""
     campaign: CampaignConfig = CampaignConfig()
