@@ -21,7 +21,10 @@ STATE_BYTES = 16
 """Per parameter that trains: fp32 weight, gradient, and the two moments of AdamW."""
 
 WEIGHT_BYTES = 4
-"""Of these."""
+"""Of these; a gradient has as many."""
+
+REST_BYTES = STATE_BYTES - WEIGHT_BYTES
+"""Of these between steps, when there is no gradient."""
 
 TYPE_BYTES = {"bf16": 2, "fp32": 4}
 """Per weight, in the type in which a step computes; per gradient, in the type in which gradients are reduced."""
@@ -38,8 +41,10 @@ class Taken(NamedTuple):
     """Bytes of one memory that a case takes on the rank that has most of it, at least."""
 
     states: int = 0
-    """While it trains: weights, gradients and moments, and what a step must hold of gathered weights, and of gradients
-    that are not reduced yet, beside them."""
+    """While it makes a step: weights, gradients and moments, and what a step must hold of gathered or copied weights,
+    and of gradients that are not reduced yet, beside them."""
+    rest: int = 0
+    """Of these, between its steps: weights and moments, and buffers for gradients that stay."""
     weights: int = 0
     """Once it is built and before its first step."""
     built: int = 0
@@ -82,12 +87,19 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
             return _peer(kind, parameter_count(model), sharing, config.train, ranks, several=passes(config, n) > 1)
 
 
+def taking_turns(cases: Iterable[Taken]) -> int:
+    """What cases take while one of them makes its step, the one that takes most for that, and all others are between
+    theirs."""
+    taken = list(cases)
+    return sum(each.rest for each in taken) + max((each.states - each.rest for each in taken), default=0)
+
+
 def together(cases: Iterable[Taken]) -> int:
-    """What cases take that are built one after the other, and then take turns: when they train, or already when the one
-    is built that takes most for that."""
+    """What cases take that are built one after the other, and then take turns: when they do, or already when the one is
+    built that takes most for that."""
     taken = list(cases)
     building = max((each.built - each.weights for each in taken), default=0)
-    return max(sum(each.states for each in taken), sum(each.weights for each in taken) + building)
+    return max(taking_turns(taken), sum(each.weights for each in taken) + building)
 
 
 def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> TransformerConfig | str:
@@ -127,16 +139,16 @@ def _ours(model: TransformerConfig, config: RunConfig, ranks: int, sharing: int,
     turns off both after each backward)."""
     parallel, fullest = config.parallel, _fullest(model, config.parallel)
     shards = max(1, sharing // parallel.shared_by)
-    kept, weights = -(-STATE_BYTES * fullest // shards), -(-WEIGHT_BYTES * fullest // shards)
+    kept, rest, weights = (-(-of_each * fullest // shards) for of_each in (STATE_BYTES, REST_BYTES, WEIGHT_BYTES))
     staged, several = parallel.pipeline > 1, passes(config, ranks) > 1
     stays = staged or (not parallel.reshard_after_forward and shards > 1)
     gathered = TYPE_BYTES[config.train.param_dtype] * fullest if stays else 0
     late = staged or (several and not parallel.reduce_every_pass)
     gradients = TYPE_BYTES[config.train.reduce_dtype] * fullest if several else 0
     if parallel.cpu_offload and on_gpus:
-        return Memories(Taken(states=gathered + (gradients if late else 0)), Taken(kept, weights, weights))
+        return Memories(Taken(states=gathered + (gradients if late else 0)), Taken(kept, rest, weights, weights))
     gradients = gradients if late else -(-gradients // shards)
-    return Memories(Taken(max(kept, kept - weights + gathered + gradients), weights, weights), Taken())
+    return Memories(Taken(max(kept, rest + gathered + gradients), rest, weights, weights), Taken())
 
 
 def _fullest(model: TransformerConfig, parallel: ParallelConfig) -> int:
@@ -160,7 +172,7 @@ def _baseline(whole: int, *, ranks: int) -> Taken:
     """Several ranks have the buckets of DistributedDataParallel from the start, as copies beside the gradients."""
     buckets = WEIGHT_BYTES * whole if ranks > 1 else 0
     built = WEIGHT_BYTES * whole + buckets
-    return Taken(STATE_BYTES * whole + buckets, built, built)
+    return Taken(STATE_BYTES * whole + buckets, REST_BYTES * whole + buckets, built, built)
 
 
 def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, ranks: Ranks, *, several: bool) -> Memories:
@@ -172,11 +184,11 @@ def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, ranks: R
     shard, building = -(-whole // sharing), WEIGHT_BYTES * whole
     match kind:
         case "torch DDP":  # gradients are views of its buckets, which it has from the start
-            return Memories(Taken(STATE_BYTES * whole, 2 * building, 2 * building), Taken())
+            return Memories(Taken(STATE_BYTES * whole, STATE_BYTES * whole, 2 * building, 2 * building), Taken())
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
-            gradients = TYPE_BYTES[train.reduce_dtype] * whole if several else 0
-            states = max(STATE_BYTES * shard, (STATE_BYTES - WEIGHT_BYTES) * shard + gradients)
-            return Memories(Taken(states, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Taken())
+            rest, gradients = REST_BYTES * shard, TYPE_BYTES[train.reduce_dtype] * whole if several else 0
+            states = max(STATE_BYTES * shard, rest + gradients)
+            return Memories(Taken(states, rest, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Taken())
         case "DeepSpeed ZeRO-3":
             return Memories(_zero_3(whole, shard, train, ranks), Taken())
         case kind:
@@ -188,21 +200,23 @@ def _flattened(
 ) -> Memories:
     """Of DeepSpeed's `stage_1_and_2.py`: weights and gradients in the type that computes, and each rank's part of fp32
     masters beside them. It copies all weights into one buffer: on a GPU that has room for that, else on its host. Each
-    step has two buckets."""
+    backward makes two buckets and frees them; the update frees the gradients."""
     width = TYPE_BYTES[train.param_dtype]
     kept, building, both = width * whole, WEIGHT_BYTES * whole, 2 * width * whole
     gradients = kept if kind == "DeepSpeed ZeRO-1" else width * shard
-    states = kept + gradients + (STATE_BYTES - WEIGHT_BYTES) * shard
+    rest = kept + REST_BYTES * shard
     if not ranks.on_gpus:
-        return Memories(Taken(states, kept, max(building, both)), Taken())
+        return Memories(Taken(rest + gradients, rest, kept, max(building, both)), Taken())
     on_gpu = ranks.memory_bytes is None or both <= ranks.memory_bytes
-    buckets = 2 * width * BUCKET_ELEMENTS
-    device = Taken(states + buckets, kept, max(building, both if on_gpu else 0))
+    states = rest + gradients + 2 * width * BUCKET_ELEMENTS
+    device = Taken(states, rest, kept, max(building, both if on_gpu else 0))
     return Memories(device, Taken() if on_gpu else Taken(built=both))
 
 
 def _zero_3(whole: int, shard: int, train: TrainConfig, ranks: Ranks) -> Taken:
-    """Of DeepSpeed's `stage3.py`: fp32 weights are their own masters. It keeps a bucket between steps."""
+    """Of DeepSpeed's `stage3.py`: fp32 weights are their own masters. Between steps it keeps a bucket, and the buffer
+    that its part of the gradients is in."""
     bucket = TYPE_BYTES[train.reduce_dtype] * BUCKET_ELEMENTS if ranks.on_gpus else 0
     kept = TYPE_BYTES[train.param_dtype] * shard + bucket
-    return Taken(STATE_BYTES * shard + bucket, kept, max(WEIGHT_BYTES * whole, kept))
+    states = STATE_BYTES * shard + bucket
+    return Taken(states, states, kept, max(WEIGHT_BYTES * whole, kept))
