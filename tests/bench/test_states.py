@@ -90,6 +90,30 @@ def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
     assert taken(run, Ranks(1, 1), changes=kept) == taken(run, Ranks(1, 1))
 
 
+def test_a_rank_that_shares_with_no_other_copies_the_weights_that_stay_gathered() -> None:
+    run = a_run(train={"micro_batch": 2}, parallel={"reshard_after_forward": False})
+    w = weights(run) // 4
+    for dtype, width in (("bf16", 2), ("fp32", 4)):
+        train = {"train": {"param_dtype": dtype}}
+        assert taken(run, Ranks(1, 1), changes=train).states == (12 + width + 4) * w
+        assert taken(run, Ranks(2, 2), changes={**DDP.changes, **train}).states == (12 + width + 4) * w
+
+
+def test_gradients_that_are_reduced_are_added_up_in_fp32_and_others_in_the_type_in_which_they_are_reduced() -> None:
+    train = {"global_batch": 16, "micro_batch": 2, "reduce_dtype": "bf16"}
+    run = a_run(train=train, parallel={"reshard_after_forward": False})
+    w = weights(run) // 4
+    gathered = 2 * w
+
+    def states(**parallel: object) -> int:
+        return taken(run, Ranks(4, 4), changes={"parallel": parallel}).states
+
+    assert states() == 12 * w // 4 + gathered + 4 * w // 4
+    assert states(reduce_every_pass=False) == 12 * w // 4 + gathered + 2 * w
+    assert states(strategy="hsdp", shard_size=2) == 12 * w // 2 + gathered + 2 * w // 2
+    assert states(strategy="ddp") == 12 * w + gathered + 2 * w
+
+
 def test_buckets_of_gradients_are_there_from_the_start_and_where_gradients_are_no_views_beside_them() -> None:
     run = a_run()
     w = weights(run) // 4

@@ -133,18 +133,20 @@ def passes(config: RunConfig, ranks: int) -> int:
 
 def _ours(model: TransformerConfig, config: RunConfig, ranks: int, sharing: int, *, on_gpus: bool) -> Memories:
     """What FSDP2 keeps. Where blocks stay gathered from forward to backward, the weights of all are there in the type
-    that computes, when no gradient of the pass is yet; those of the passes before it are there, reduced or not.
+    that computes, when no gradient of the pass is yet; those of the passes before it are there, reduced or not. A rank
+    that shares with no other gathers too: it copies. Gradients that are reduced are added up in fp32; those that are
+    not, or not yet between replicas, in the type in which they will be.
 
     A pipeline reduces after its last micro batch, and until then keeps what it has gathered (`PipelineStage` of torch
     turns off both after each backward)."""
-    parallel, fullest = config.parallel, _fullest(model, config.parallel)
+    parallel, train, fullest = config.parallel, config.train, _fullest(model, config.parallel)
     shards = max(1, sharing // parallel.shared_by)
     kept, rest, weights = (-(-of_each * fullest // shards) for of_each in (STATE_BYTES, REST_BYTES, WEIGHT_BYTES))
     staged, several = parallel.pipeline > 1, passes(config, ranks) > 1
-    stays = staged or (not parallel.reshard_after_forward and shards > 1)
-    gathered = TYPE_BYTES[config.train.param_dtype] * fullest if stays else 0
+    gathered = TYPE_BYTES[train.param_dtype] * fullest if staged or not parallel.reshard_after_forward else 0
     late = staged or (several and not parallel.reduce_every_pass)
-    gradients = TYPE_BYTES[config.train.reduce_dtype] * fullest if several else 0
+    width = TYPE_BYTES[train.reduce_dtype] if late or parallel.strategy != "fsdp" else WEIGHT_BYTES
+    gradients = width * fullest if several else 0
     if parallel.cpu_offload and on_gpus:
         return Memories(Taken(states=gathered + (gradients if late else 0)), Taken(kept, rest, weights, weights))
     gradients = gradients if late else -(-gradients // shards)
