@@ -84,7 +84,7 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
             on_host = Taken(built=weights) if ranks.on_gpus else Taken()
             return Memories(_baseline(parameter_count(model), ranks=n), on_host)
         case kind:
-            return _peer(kind, parameter_count(model), sharing, config.train, ranks, several=passes(config, n) > 1)
+            return _peer(kind, model, sharing, config.train, ranks, several=passes(config, n) > 1)
 
 
 def taking_turns(cases: Iterable[Taken]) -> int:
@@ -177,16 +177,19 @@ def _baseline(whole: int, *, ranks: int) -> Taken:
     return Taken(STATE_BYTES * whole + buckets, REST_BYTES * whole + buckets, built, built)
 
 
-def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, ranks: Ranks, *, several: bool) -> Memories:
+def _peer(
+    kind: PeerKind, model: TransformerConfig, sharing: int, train: TrainConfig, ranks: Ranks, *, several: bool
+) -> Memories:
     """What another library keeps, whose ranks each build the whole model in fp32 before it is spread.
 
-    whole: parameters. sharing: ranks that share what the library shards. several: passes of a step, of which accelerate
-    reduces gradients after the last (`no_sync`).
+    sharing: ranks that share what the library shards. several: passes of a step, of which torch's DDP and accelerate
+    reduce gradients after the last (`no_sync`).
     """
+    whole = parameter_count(model)
     shard, building = -(-whole // sharing), WEIGHT_BYTES * whole
     match kind:
-        case "torch DDP":  # gradients are views of its buckets, which it has from the start
-            return Memories(Taken(STATE_BYTES * whole, STATE_BYTES * whole, 2 * building, 2 * building), Taken())
+        case "torch DDP":
+            return Memories(_torch_ddp(model, train, several=several), Taken())
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
             rest, gradients = REST_BYTES * shard, TYPE_BYTES[train.reduce_dtype] * whole if several else 0
             states = max(STATE_BYTES * shard, rest + gradients)
@@ -195,6 +198,22 @@ def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, ranks: R
             return Memories(_zero_3(whole, shard, train, ranks), Taken())
         case kind:
             return _flattened(kind, whole, shard, train, ranks)
+
+
+def _torch_ddp(model: TransformerConfig, train: TrainConfig, *, several: bool) -> Taken:
+    """It has the buckets of gradients from the start. Gradients become views of them as the last pass reduces them;
+    those of the passes before it are beside them.
+
+    For bf16, autocast copies the weights of linear layers, and keeps all copies until forward ends; compiled blocks
+    make their own. Norms are not copied, nor is the head for longer than its loss; but the head's whole fp32 gradient
+    is there from then on (`model/loss.py`), which is more.
+    """
+    whole = parameter_count(model)
+    copied = whole - embedding_parameter_count(model) if train.param_dtype == "bf16" and not train.compile else 0
+    earlier = whole if several else 0
+    states = STATE_BYTES * whole + WEIGHT_BYTES * earlier + TYPE_BYTES["bf16"] * copied
+    built = 2 * WEIGHT_BYTES * whole
+    return Taken(states, STATE_BYTES * whole, built, built)
 
 
 def _flattened(
