@@ -110,7 +110,7 @@ def test_a_bad_day_stands_beside_the_band() -> None:
     assert lost.mean_overhead > 10 * found.courses[-1].mean_overhead
     page = to_markdown(benchmark_page(cases))
     assert "| All announced | None announced | Bad day, all announced | Bad day, none announced |" in page
-    assert "| The same on a bad day | 3 h 00 m | recovery.campaign.bad\\_day\\_hours |" in page
+    assert "| The same on a bad day | 3 h 00 m | assumed: recovery.campaign.bad\\_day\\_hours |" in page
 
 
 def test_it_agrees_with_young_and_daly() -> None:

@@ -114,13 +114,13 @@ def _inputs(found: CampaignFigures) -> list[tuple[str, str, str]]:
     rows = [
         ("Taken away within a month, of each machine", _percent(found.taken_per_month), found.taken_source),
         ("Mean time between interruptions of the gang", _time(found.mtbf_seconds), "the row above, for all machines"),
-        ("The same on a bad day", _hours(setting.bad_day_hours), "recovery.campaign.bad_day_hours"),
+        ("The same on a bad day", _hours(setting.bad_day_hours), "assumed: recovery.campaign.bad_day_hours"),
         *((what, _time(getattr(found, name)), f"measured: {found.measured.get(name)}") for name, what in _MEASURED),
         ("Notice until the machine is gone", _time(setting.notice_seconds), "recovery.campaign.notice_seconds"),
         (
             "Another machine is there, added to both restarts after",
             numbers.duration(setting.replacement_seconds),
-            "recovery.campaign.replacement_seconds",
+            "assumed: recovery.campaign.replacement_seconds",
         ),
         *(("Price", price.partition(", ")[0], price.partition(", ")[2]) for price in found.prices),
     ]
