@@ -1,6 +1,7 @@
 """The page says what was measured, in plain words, and what was not."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from convoy.report.bench_page import benchmark_page
 from convoy.report.markdown import to_markdown
 from convoy.report.page import Callout, Chart, Heading, Page, Table, Text, Value, Values
 from convoy.results.case import Case
-from tests.report.bench_cases import SECTIONS, runs_of, scaling, strategies, throughput, whole
+from tests.report.bench_cases import GPU_CONFIG, GPUS, SECTIONS, runs_of, scaling, strategies, throughput, whole
+from tests.report.bench_survival import faults, saves
 from tests.results.cases import HARDWARE, a_case
 
 
@@ -45,7 +47,7 @@ def test_a_whole_benchmark_has_every_section_in_order() -> None:
 
 def test_sections_with_nothing_to_tell_do_not_appear() -> None:
     page = benchmark_page([a_case(baseline=None)])
-    assert _headings(page) == ["Benchmark", "Throughput", "Cost and time to train", "Provenance"]
+    assert _headings(page) == ["Benchmark", "Throughput", "Cost and time to train (computed)", "Provenance"]
     assert not _of(page, Chart)
 
 
@@ -61,7 +63,8 @@ def test_the_headline_is_of_ours_with_its_interval() -> None:
     assert _value(page, "Of matmul rate").value.startswith("4")
     assert _value(page, "Memory peak").value == "800 MB"
     assert _value(page, "Scaling efficiency").subtitle.endswith("weak, 2 ranks")
-    assert _value(page, "Cost").subtitle == "per million tokens, gpt-1b; 4 × p4d.24xlarge, spot, price of 2026-07-09"
+    where = "4 × p4d.24xlarge, on-demand, price of 2026-11-09"
+    assert _value(page, "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
     assert _value(page, "Cases measured") == Value("Cases measured", "11", "1 refused, 1 failed", "bad")
 
 
@@ -69,13 +72,36 @@ def test_a_machine_without_a_price_has_no_cost_and_the_page_says_why() -> None:
     page = benchmark_page(throughput())
     assert _value(page, "Cost").value == "—"
     assert _value(page, "Cost").subtitle.startswith("not known: AMD EPYC 7R13 was not told to be")
-    (table,) = _below(page, "Cost and time to train", Table)
+    assert not _below(page, "Cost and time to train (computed)", Table)
+    why = _value(page, "Cost").subtitle.removeprefix("not known: ")
+    (told,) = _below(page, "Cost and time to train (computed)", Text)
+    assert told == Text(f"No cost of tiny on AMD EPYC 7R13: {why}.")
+
+
+def test_models_without_a_price_share_a_sentence() -> None:
+    page = benchmark_page([a_case(), a_case(group="b2", model="gpt-1b")])
+    (told,) = _below(page, "Cost and time to train (computed)", Text)
+    assert told.text.startswith("No cost of tiny, gpt-1b on AMD EPYC 7R13: ")
+
+
+def test_of_gpus_without_a_price_the_time_is_told() -> None:
+    nowhere = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
+    page = benchmark_page([case.model_copy(update={"config": nowhere}) for case in strategies()])
+    (table,) = _below(page, "Cost and time to train (computed)", Table)
     assert table.headers == ("Model", "Machines", "Case", "Tokens", "Time")
     assert [row[3] for row in table.rows] == ["100 B", "500 B", "1.00 T"]
-    assert all(row[4].endswith((" days", " years")) for row in table.rows)
-    assert Text(
-        "No cost of tiny on AMD EPYC 7R13: " + _value(page, "Cost").subtitle.removeprefix("not known: ") + "."
-    ) in (page.blocks)
+    assert all(row[4].endswith(("h", " days")) for row in table.rows)
+
+
+def test_on_spot_the_headline_is_the_price_of_spot_and_says_what_is_not_in_it() -> None:
+    cluster = {"region": "us-east-1", "market": "spot"}
+    config = {**GPU_CONFIG, "cluster": cluster}
+    cases = [case.model_copy(update={"config": config}) for case in strategies()]
+    where = "4 × p4d.24xlarge, spot, price of 2026-07-09; interruptions not counted"
+    assert _value(benchmark_page(cases), "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
+    saved = [*saves(hardware=GPUS, config=config, model="gpt-1b"), *faults()]
+    told = _value(benchmark_page([*cases, *saved]), "Cost").subtitle
+    assert re.search(rf"{re.escape(where)}, 0\.01\d+ USD with those that were simulated$", told)
 
 
 def test_a_table_has_a_row_for_each_case_and_says_where_no_difference_was_seen() -> None:
@@ -245,7 +271,7 @@ def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
 
 
 def test_prices_stand_with_their_day_and_source() -> None:
-    offers, training = _below(benchmark_page(strategies()), "Cost and time to train", Table)
+    offers, training = _below(benchmark_page(strategies()), "Cost and time to train (computed)", Table)
     demand, spot = offers.rows
     assert demand[:4] == ("gpt-1b", "4 × p4d.24xlarge, us-east-1", "on-demand", "87.83")
     assert spot[3] == "39.60 (26.12 to 55.96 by zone)"

@@ -14,6 +14,8 @@ from convoy.results.case import Case
 from tests.report.bench_cases import GPU_CONFIG, GPUS, strategies, whole
 from tests.results.cases import a_case
 
+COST = "Cost and time to train (computed)"
+
 P5 = GPUS.model_copy(update={"device": "NVIDIA H100 80GB HBM3", "instance_type": "p5.48xlarge", "peak_tflops": 989.0})
 
 
@@ -44,8 +46,8 @@ def blocks_below(page: Page, heading: str) -> list[Any]:
 
 def test_time_and_cost_on_all_machines_are_in_one_table() -> None:
     page = page_of_several(reports({"p4d": strategies(), "p5": on_p5()}))
-    assert [b.text for b in page.blocks if isinstance(b, Heading) and "Cost" in b.text] == ["Cost and time to train"]
-    offers, training = (b for b in blocks_below(page, "Cost and time to train") if isinstance(b, Table))
+    assert [b.text for b in page.blocks if isinstance(b, Heading) and "Cost" in b.text] == [COST]
+    offers, training = (b for b in blocks_below(page, COST) if isinstance(b, Table))
     machines = {row[1] for row in offers.rows}
     assert machines == {"4 × p4d.24xlarge (p4d), us-east-1", "4 × p5.48xlarge (p5), us-east-1"}
     hours = {row[1]: row[4] for row in training.rows if row[3] == "100 B"}
@@ -74,7 +76,7 @@ def test_cases_of_one_key_keep_to_their_own_folder() -> None:
         headings = [b.text for b in alone.blocks if isinstance(b, Heading) and b.level == 2]
         assert f"{name}: Provenance" in [b.text for b in page.blocks if isinstance(b, Heading)]
         for heading in headings:
-            if heading != "Cost and time to train":
+            if heading != COST:
                 assert blocks_below(page, f"{name}: {heading}") == blocks_below(alone, heading)
         (values,) = [b for b in alone.blocks if isinstance(b, Values)]
         assert blocks_below(page, name) == [values]

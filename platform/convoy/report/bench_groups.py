@@ -13,6 +13,7 @@ from convoy.report.bench_sync import SUITE as SYNC
 from convoy.report.bench_utilisation_sections import utilisation
 from convoy.report.charts import BLUE, GREY
 from convoy.report.page import Block, Chart, Heading, Table, Text
+from convoy.results.case import CHANGED
 from convoy.results.values import (
     LARGEST_MODEL_LAYERS,
     LARGEST_MODEL_PARAMETERS,
@@ -78,7 +79,7 @@ def title(group: GroupFigures, shown: Sequence[GroupFigures]) -> str:
 
 def _preset(group: GroupFigures) -> str:
     """The model's name, also of one that stands for it where it is cut."""
-    return group.model.removesuffix(", cut")
+    return group.model.removesuffix(CHANGED)
 
 
 def _frozen(group: GroupFigures) -> list[str]:

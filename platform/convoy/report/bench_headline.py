@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from datetime import UTC
 
 from convoy.report import numbers
-from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Offer, trains_one_model, verdict
+from convoy.report.bench_report import (
+    BenchReport,
+    CaseFigures,
+    CostFigures,
+    GroupFigures,
+    Offer,
+    trains_one_model,
+    verdict,
+)
 from convoy.report.page import Block, Callout, Tone, Value, Values
 from convoy.stats.interval import Interval
 
@@ -135,14 +143,29 @@ def _scaling(report: BenchReport) -> Value | None:
 
 
 def _cost(report: BenchReport) -> Value:
-    priced = [(offer, cost) for cost in report.costs for offer in cost.offers]
+    priced = [(_told_offer(cost), cost) for cost in report.costs if cost.offers]
     if not priced:
         why = report.costs[0].why if report.costs else "no rate was measured"
         return Value("Cost", "—", f"not known: {why}")
     offer, cost = min(priced, key=lambda each: each[0].usd_per_million_tokens.estimate)
     usd = f"{numbers.significant(offer.usd_per_million_tokens.estimate)} USD"
     where = f"{cost.machines}, {market(offer)}, price of {offer.price_date}"
-    return Value("Cost", usd, f"per million tokens, {cost.model}; {where}")
+    return Value("Cost", usd, f"per million tokens, {cost.model}; {where}{_interrupted(offer)}")
+
+
+def _told_offer(cost: CostFigures) -> Offer:
+    """As the machines were bought, else on demand, else what there is."""
+    by_market = {offer.market: offer for offer in cost.offers}
+    return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
+
+
+def _interrupted(offer: Offer) -> str:
+    """What the price of spot machines leaves out."""
+    if offer.market != "spot":
+        return ""
+    more = offer.simulated_usd_per_million_tokens
+    simulated = "" if more is None else f", {numbers.significant(more.estimate)} USD with those that were simulated"
+    return f"; interruptions not counted{simulated}"
 
 
 def market(offer: Offer) -> str:
