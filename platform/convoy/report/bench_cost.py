@@ -86,6 +86,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
         case=key_of(group.suite, group.name, case.name),
         model=group.model,
         machines=hardware.machines,
+        on_gpus=hardware.peak_tflops is not None,
         region=group.region,
         tokens_per_second=rate,
         offers=tuple(offers),

@@ -7,7 +7,6 @@ from convoy.report.bench_cost import TRAINED_TOKENS, seconds_to_train
 from convoy.report.bench_headline import market
 from convoy.report.bench_report import BenchReport, CostFigures, Offer
 from convoy.report.page import Block, Heading, Table, Text
-from convoy.results.case import key_of
 
 _ASSUMED = (
     "Computed from measured rates and dated prices: at the rate of the fastest case, around the clock, without "
@@ -21,7 +20,7 @@ def costs(report: BenchReport) -> tuple[Block, ...]:
     if not report.costs:
         return ()
     priced = [cost for cost in report.costs if cost.offers]
-    timed = [cost for cost in report.costs if cost.offers or _on_gpus(cost, report)]
+    timed = [cost for cost in report.costs if cost.offers or cost.on_gpus]  # years on a CPU tell nobody anything
     blocks: list[Block] = [Heading("Cost and time to train (computed)")]
     if timed:
         blocks.append(Text(_ASSUMED, quiet=True))
@@ -40,16 +39,6 @@ def _unpriced(report: BenchReport) -> list[Text]:
         if cost.why:
             models.setdefault((cost.machines, cost.why), []).append(cost.model)
     return [Text(f"No cost of {', '.join(told)} on {name}: {why}.") for (name, why), told in models.items()]
-
-
-def _on_gpus(cost: CostFigures, report: BenchReport) -> bool:
-    """Whether its machines are such as models of a size are trained on: years on a CPU tell nobody anything."""
-    return any(
-        group.hardware.peak_tflops is not None
-        for group in report.groups
-        for case in group.cases
-        if key_of(group.suite, group.name, case.name) == cost.case
-    )
 
 
 def _offers(cost: CostFigures, offer: Offer) -> Iterator[tuple[str, ...]]:

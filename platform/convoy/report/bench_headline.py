@@ -45,9 +45,11 @@ def warnings(report: BenchReport) -> tuple[Block, ...]:
             text = f"Its losses are {by} on the same data. It does not compute the same, so its speed means nothing."
             title = f"{case.name} ({group.suite}, {group.name}): losses differ from those of {case.baseline}"
             blocks.append(Callout(title, text, "bad"))
-    drifting = [f"{case.name} ({group.suite})" for group, case in _cases(report) if not case.steady]
+    drifting = [(group, case) for group, case in _cases(report) if not case.steady]
     if drifting:
-        text = f"{', '.join(drifting)}: warm-up ended because it had gone on for long enough."
+        names = ", ".join(f"{case.name} ({group.suite})" for group, case in drifting)
+        steps = numbers.plural(max(case.warm_up_steps for _, case in drifting), "step")
+        text = f"{names}: warm-up ended after {steps} all the same. Raise measure.warm_up_most."
         blocks.append(Callout("Step times were still drifting", text, "warning"))
     return tuple(blocks)
 
@@ -84,16 +86,26 @@ def _speed(group: GroupFigures, case: CaseFigures) -> Value:
 
 
 def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
-    """Of ours over the frozen baseline, or of the case over what it is compared with."""
+    """Of ours over the frozen baseline, or of the case over what it is compared with, in whole words: charts show the
+    others over ours."""
     frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
-    found, over = (_inverse(frozen[0].speedup), FROZEN) if frozen else (case.speedup, case.baseline)
+    found, over = case.speedup, case.baseline
+    if frozen:
+        found, over = _inverse(frozen[0].speedup), f"{baseline_of(group)} (the {FROZEN})"
     if found is None:
         return None
     told = verdict(found)
     tone: Tone = "good" if told == "more" else "warning" if told == "less" else "plain"
     value, _, between = numbers.ratio(found).partition(" ")
-    words = "no difference seen" if told == "no difference" else f"{case.name} over {over}"
-    return Value("Speedup", value, f"{words} {between}, n = {found.n}", tone)
+    words = f"{case.name} is {value} as fast as {over}"
+    if told == "no difference":
+        words = f"no difference seen between {case.name} and {over}"
+    return Value("Speedup", value, f"{words}; {between[1:-1]}, n = {found.n}", tone)
+
+
+def baseline_of(group: GroupFigures) -> str:
+    """What the frozen baseline is, in words."""
+    return f"transformers in fp32{' with DDP' if group.hardware.ranks > 1 else ''}"
 
 
 def _inverse(ratio: Interval | None) -> Interval | None:

@@ -227,6 +227,8 @@ class CostFigures(Fact):
     region: str | None
     tokens_per_second: Interval
     offers: tuple[Offer, ...]
+    on_gpus: bool = False
+    """Its devices are GPUs whose peak is known, such as models of a size are trained on."""
     market: str | None = None
     """In which the machines were bought, by the configuration; None: the results do not tell."""
     why: str = ""
