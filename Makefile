@@ -27,11 +27,8 @@ train: $(VENV)/.runtime
 bench: $(VENV)/.bench
 	$(RUN) python flows/benchmark_flow.py $(CONFIG) run $(ARGS)
 
-# A test that waits, for a time limit or for another process, leaves its core to others.
-WORKERS := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
-
 test: $(VENV)/.dev
-	$(RUN) python -m pytest -n $(WORKERS) --durations 15 $(ARGS)
+	$(RUN) python -m pytest -n auto --durations 15 $(ARGS)
 
 # Faults are told by time: these tests have the machine to themselves.
 DRILLED := tests/drills tests/gang tests/bench/test_recovery.py

@@ -1,18 +1,21 @@
-"""A report over a folder of benchmark results.
+"""A report over a folder of benchmark results, or over several that stand side by side.
 
-    python benchmarks/generate_report.py FOLDER --format html|md|json [--output FILE] [--earlier FOLDER …]
+    python benchmarks/generate_report.py FOLDER … --format html|md|json [--output FILE] [--earlier FOLDER …]
 
-FOLDER holds a JSON file for each case (docs/benchmarks.md). HTML is one file that opens offline, in light and dark, and
-prints; JSON has the figures under the names of `convoy.report.bench_report`. The same results give the same bytes.
-Without --output the report is written to standard output. --earlier, which may be given several times, names folders
-of earlier results: those of the same fingerprint are the history in which changes are looked for. --prices names the
-`prices.json` that `convoy prices refresh` wrote below a root, beside the catalog's prices.
+FOLDER holds a JSON file for each case (docs/benchmarks.md). Of several each is a benchmark by itself, such as one for
+each kind of machine; time and cost on all of them are in one table. HTML is one file that opens offline, in light and
+dark, and prints; JSON has the figures under the names of `convoy.report.bench_report`, those of several folders by
+folder. The same results give the same bytes. Without --output the report is written to standard output. --earlier,
+which may be given several times, names folders of earlier results: those of the same fingerprint are the history in
+which changes are looked for. --prices names the `prices.json` that `convoy prices refresh` wrote below a root, beside
+the catalog's prices.
 
 HTML needs `pip install 'metaflow-convoy[report]'`.
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from convoy.catalog.observed import PriceList, price_list
@@ -20,29 +23,46 @@ from convoy.config.errors import ConfigError
 from convoy.report.bench_fold import fold_cases
 from convoy.report.bench_history import earlier_runs
 from convoy.report.bench_page import page_of
+from convoy.report.bench_report import BenchReport
+from convoy.report.bench_several import BenchReports, page_of_several
 from convoy.report.html import to_html
 from convoy.report.markdown import to_markdown
+from convoy.report.page import Page
 from convoy.report.svg import NoDrawerError, draw
 from convoy.results.files import ResultUnreadableError, read_cases
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Raises what stands in the way, as one line."""
-    cases = read_cases(arguments.folder)
-    before = earlier_runs(case for folder in arguments.earlier for case in read_cases(folder))
-    report = fold_cases(cases, before if arguments.earlier else None, _prices(arguments.prices))
+    past = earlier_runs(case for folder in arguments.earlier for case in read_cases(folder))
+    before, prices = past if arguments.earlier else None, _prices(arguments.prices)
+    told = {name: fold_cases(read_cases(folder), before, prices) for name, folder in named(arguments.folders).items()}
+    report = BenchReports(folders=told) if len(told) > 1 else next(iter(told.values()))
     match arguments.format:
         case "json":
             text = report.model_dump_json(indent=1) + "\n"
         case "md":
-            text = to_markdown(page_of(report, arguments.title))
+            text = to_markdown(_page(report, arguments.title))
         case _:
-            text = to_html(page_of(report, arguments.title), draw)
+            text = to_html(_page(report, arguments.title), draw)
     if arguments.output is None:
         sys.stdout.buffer.write(text.encode())
     else:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_bytes(text.encode())
+
+
+def named(folders: Sequence[Path]) -> dict[str, Path]:
+    """By their last names, or where two have the same, as they were given. Raises ConfigError for one given twice."""
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise ConfigError(f"{folder}: is given twice")
+    last = [folder.name for folder in folders]
+    return {folder.name if last.count(folder.name) == 1 else str(folder): folder for folder in folders}
+
+
+def _page(report: BenchReport | BenchReports, title: str) -> Page:
+    return page_of_several(report, title) if isinstance(report, BenchReports) else page_of(report, title)
 
 
 def _prices(path: Path | None) -> PriceList | None:
@@ -57,7 +77,7 @@ def _prices(path: Path | None) -> PriceList | None:
 def parser() -> argparse.ArgumentParser:
     """Of the command's arguments."""
     found = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    found.add_argument("folder", type=Path, help="of results")
+    found.add_argument("folders", metavar="FOLDER", type=Path, nargs="+", help="of results; several stand side by side")
     found.add_argument("--format", choices=("html", "md", "json"), default="html")
     found.add_argument("--output", type=Path, help="default: standard output")
     found.add_argument("--earlier", type=Path, action="append", default=[], help="folder of earlier results")

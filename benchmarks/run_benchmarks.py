@@ -1,11 +1,12 @@
 """Run suites of benchmarks on this host, without Metaflow: a JSON file for each case.
 
     python benchmarks/run_benchmarks.py --output-dir results/
-    python benchmarks/run_benchmarks.py --model gpt-7b --nodes 4 --batch-size 64 --sequence-length 2048 \\
-        --iterations 1000 --output-dir results/
+    python benchmarks/run_benchmarks.py --model gpt2-124m --nodes 2 --batch-size 8 --sequence-length 512 \\
+        --iterations 100 --output-dir results/
 
-What is not given is as in `configs/bench/default.yaml`, or in the file of `--config`. Cases of a group take turns in
-one gang; `generate_report.py` makes a report of the folder. docs/benchmarks.md says how to read it.
+A model without room on this host, such as `--model gpt-7b` on most, is refused with the memory that it needs. What is
+not given is as in `configs/bench/default.yaml`, or in the file of `--config`. Cases of a group take turns in one gang;
+`generate_report.py` makes a report of the folder. docs/benchmarks.md says how to read it.
 """
 
 import math

@@ -26,8 +26,18 @@ class _ByFile(LoadScopeScheduling):
         return "flows" if file.startswith("tests/flows/") or file == "tests/test_cli.py" else file
 
 
+LONG = ("tests/flows/", "tests/bench/", "tests/checkpoint/test_crash.py", "tests/training/", "tests/gang/")
+"""Where files take minutes: they come first, so that no process is left with one when the others have done all else."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In the same order in each process."""
+    items.sort(key=lambda item: next((i for i, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Where there are several processes."""
+    config.option.loadscopereorder = False  # by how many tests a file has, which tells little of its time
     return _ByFile(config, log)
 
 

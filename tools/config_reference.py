@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the reference of every configuration key into docs/configuration.md, from the classes themselves.
+"""Write the references of every configuration key into docs/configuration.md, from the classes themselves.
 
 tools/config_reference.py           write it
 tools/config_reference.py --check   exit 1 if what is there is out of date
@@ -11,18 +11,19 @@ import types
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from convoy.config.bench import BenchConfig
 from convoy.config.run import RunConfig
-from convoy.config.schema import Keys, classes_at
+from convoy.config.schema import Classes, Keys, classes_at
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
-BEGIN = "<!-- reference: written by tools/config_reference.py, not by hand -->"
-END = "<!-- end of reference -->"
+REFERENCES: dict[str, type[BaseModel]] = {"reference": RunConfig, "benchmark reference": BenchConfig}
+"""By what the marks around each are called."""
 
 TYPES = {
     int: "integer", float: "number", bool: "true or false", str: "text", date: "day", Any: "any value",
@@ -33,21 +34,33 @@ SIGNS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
 
 def reference(model: type[BaseModel]) -> str:
     """Markdown: one table for each class of the tree."""
-    return "\n".join(line for keys, tag, cls in classes(model) for line in section(model, keys, tag, cls))
+    return "\n".join(line for keys, tag, cls in classes({"": model}) for line in section(keys, tag, cls))
 
 
-def classes(model: type[BaseModel], above: Keys = ()) -> Iterator[tuple[Keys, str, type[BaseModel]]]:
-    """Every class of the tree with its keys, and with its tag where it is one of several."""
-    found = classes_at(model, above)
+def classes(found: Classes, keys: Keys = ()) -> Iterator[tuple[Keys, str, type[BaseModel]]]:
+    """Every class from those at `keys` downwards with its keys, and with its tag where it is one of several."""
+    below: dict[str, Classes] = {}
     for tag, cls in found.items():
-        yield above, tag if len(found) > 1 else "", cls
-    names = dict.fromkeys(name for cls in found.values() for name in cls.model_fields)
-    for name in names:
-        yield from classes(model, (*above, name))
+        yield keys, tag if len(found) > 1 else "", cls
+        for name, field in cls.model_fields.items():
+            below.setdefault(name, {}).update(classes_at(cls, (name,)))
+            below[f"{name}[]"] = member_of(field)
+    for name, inner in below.items():
+        yield from classes(inner, (*keys, name))
 
 
-def section(model: type[BaseModel], keys: Keys, tag: str, cls: type[BaseModel]) -> Iterator[str]:
-    plain = {name: field for name, field in cls.model_fields.items() if not classes_at(model, (*keys, name))}
+def member_of(field: FieldInfo) -> Classes:
+    """The class of each member of a list; none for plain values."""
+    inner = get_args(field.annotation) if get_origin(field.annotation) is tuple else ()
+    return {"": inner[0]} if inner and is_class(inner[0]) else {}
+
+
+def is_class(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def section(keys: Keys, tag: str, cls: type[BaseModel]) -> Iterator[str]:
+    plain = {name: field for name, field in cls.model_fields.items() if not classes_at(cls, (name,))}
     title = f"`{'.'.join(keys)}`" if keys else "Top level"
     yield f"### {title}{f': {tag}' if tag else ''}"
     yield ""
@@ -79,6 +92,10 @@ def type_of(field: FieldInfo) -> str:
 
 def described(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return described(inner[0])
+    if is_class(annotation):
+        return "mapping"
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in inner)
     if origin in (Union, types.UnionType):
@@ -99,10 +116,14 @@ def number(value: float) -> str:
 
 
 def rewritten(document: str) -> str:
-    """The document with the reference between its two marks brought up to date."""
-    before, _, rest = document.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{reference(RunConfig)}\n{END}{after}"
+    """The document with the references between their marks brought up to date."""
+    for name, model in REFERENCES.items():
+        begin = f"<!-- {name}: written by tools/config_reference.py, not by hand -->"
+        end = f"<!-- end of {name} -->"
+        before, _, rest = document.partition(begin)
+        _, _, after = rest.partition(end)
+        document = f"{before}{begin}\n\n{reference(model)}\n{end}{after}"
+    return document
 
 
 def main(arguments: list[str]) -> int:
@@ -110,7 +131,7 @@ def main(arguments: list[str]) -> int:
     new = rewritten(old)
     if arguments == ["--check"]:
         if new != old:
-            print(f"{DOCUMENT.name}: the reference is out of date; run tools/config_reference.py", file=sys.stderr)
+            print(f"{DOCUMENT.name}: a reference is out of date; run tools/config_reference.py", file=sys.stderr)
         return int(new != old)
     DOCUMENT.write_text(new)
     return 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convoy.bench.groups import Ranks
+from convoy.bench.groups import Ranks, VariantSpec
 from convoy.bench.memory import variants_of as savers
 from convoy.bench.model_parallel import shape_of
 from convoy.bench.model_parallel import variants_of as model_parallel_variants
@@ -115,11 +115,10 @@ def test_what_a_run_cuts_or_offloads_is_not_done_where_it_cannot_be() -> None:
 
 
 def test_a_case_that_the_run_does_not_allow_is_told_in_one_line() -> None:
-    run = {"parallel": {"tensor": 2}, "model": {"n_heads": 4}, "train": {"compile": False}}
-    config = BenchConfig(suites=("memory",), run=run)
+    run = RunConfig.model_validate({"parallel": {"tensor": 2}, "model": {"n_heads": 4}, "train": {"compile": False}})
     with pytest.raises(ConfigError) as refused:
-        plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1, 2**30))
-    assert str(refused.value) == "run.parallel.tensor = 2: not with cpu_offload (the case CPU offload)"
+        VariantSpec(name="offloaded", changes={"parallel": {"cpu_offload": True}}).config(run)
+    assert str(refused.value) == "run.parallel.tensor = 2: not with cpu_offload (the case offloaded)"
 
 
 def test_a_model_is_changed_no_more_than_cutting_it_needs() -> None:
@@ -221,6 +220,15 @@ def test_savers_that_cannot_be_together_are_not(keys: dict[str, Any], left_out: 
     specs = list(savers(run))
     assert left_out not in [spec.name for spec in specs]
     assert all(spec.config(run) for spec in specs)
+
+
+@pytest.mark.parametrize("cut", ["tensor", "pipeline"])
+def test_the_memory_suite_offloads_nothing_of_a_model_that_is_cut(cut: str) -> None:
+    keys = {"model": {"n_heads": 4, "tied_embeddings": False}, "evaluation": {"sample_tokens": 0}}
+    config = BenchConfig(suites=("memory",), run={**keys, "parallel": {cut: 2}, "train": {"micro_batch": 2}})
+    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 2, 2**40))
+    names = {spec.name for spec in group.variants}
+    assert {spec.name for spec in savers(RunConfig())} - names == {"CPU offload", "all savers and CPU offload"}
 
 
 def test_the_memory_suite_takes_half_as_many_rounds() -> None:

@@ -76,7 +76,7 @@ def test_a_case_has_every_trial(tmp_path: Path) -> None:
     }  # fmt: skip
     assert (case.hardware.nodes, case.hardware.ranks) == (1, 2)
     assert case.config["cluster"]["nodes"] == 2
-    assert case.config["campaign"]["instance_type"] == "p4d.24xlarge"
+    assert case.config["campaign"]["replacement_seconds"] == 600
     assert "root" not in case.config
 
 

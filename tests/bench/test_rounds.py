@@ -75,7 +75,7 @@ def test_a_block_tells_of_the_slowest_rank_and_is_long_enough(
     for name, least in (("a", 0.002), ("b", 0.008)):
         for block in found[name].blocks:
             assert block.seconds >= least
-            assert block.steps * least >= 0.02
+            assert block.steps * 2.5 * least >= 0.02  # as many as fill it, had each taken so much longer in warm-up
             assert block.steps >= 3
     assert found["a"].blocks[0].parts == {"asleep": 0.002}
 
@@ -93,8 +93,10 @@ def test_cpu_time_holds_that_of_processes_that_were_started(tmp_path: Path) -> N
         while True:
             pass
     try:
-        time.sleep(0.3)
-        assert cpu_seconds() - before > 0.1
+        given_up = time.monotonic() + 20.0  # a core may have others to serve
+        while cpu_seconds() - before < 0.1:
+            assert time.monotonic() < given_up
+            time.sleep(0.01)
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)

@@ -6,12 +6,12 @@ from convoy.bench.fit import fitted
 from convoy.bench.groups import Group, Ranks, VariantSpec
 from convoy.bench.peers import variants_of as peers
 from convoy.bench.plan import plan, run_of
-from convoy.bench.states import Taken, largest_model, memories, together
+from convoy.bench.states import Taken, largest_model, memories, taking_turns, together
 from convoy.config.bench import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.model.counts import parameter_count
+from convoy.model.counts import embedding_parameter_count, parameter_count
 from convoy.model.transformer import Transformer
 from convoy.parallel.pipeline import stage_blocks
 from convoy.results.values import (
@@ -90,12 +90,51 @@ def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
     assert taken(run, Ranks(1, 1), changes=kept) == taken(run, Ranks(1, 1))
 
 
-def test_buckets_of_gradients_are_there_from_the_start_and_where_gradients_are_no_views_beside_them() -> None:
+def test_a_rank_that_shares_with_no_other_copies_the_weights_that_stay_gathered() -> None:
+    run = a_run(train={"micro_batch": 2}, parallel={"reshard_after_forward": False})
+    w = weights(run) // 4
+    for dtype, width in (("bf16", 2), ("fp32", 4)):
+        train = {"train": {"param_dtype": dtype}}
+        assert taken(run, Ranks(1, 1), changes=train).states == (12 + width + 4) * w
+        assert taken(run, Ranks(2, 2), changes={**DDP.changes, **train}).states == (12 + width + 4) * w
+
+
+def test_gradients_that_are_reduced_are_added_up_in_fp32_and_others_in_the_type_in_which_they_are_reduced() -> None:
+    train = {"global_batch": 16, "micro_batch": 2, "reduce_dtype": "bf16"}
+    run = a_run(train=train, parallel={"reshard_after_forward": False})
+    w = weights(run) // 4
+    gathered = 2 * w
+
+    def states(**parallel: object) -> int:
+        return taken(run, Ranks(4, 4), changes={"parallel": parallel}).states
+
+    assert states() == 12 * w // 4 + gathered + 4 * w // 4
+    assert states(reduce_every_pass=False) == 12 * w // 4 + gathered + 2 * w
+    assert states(strategy="hsdp", shard_size=2) == 12 * w // 2 + gathered + 2 * w // 2
+    assert states(strategy="ddp") == 12 * w + gathered + 2 * w
+
+
+def test_buckets_are_there_from_the_start_and_where_gradients_are_no_views_of_them_beside_these() -> None:
     run = a_run()
     w = weights(run) // 4
-    assert taken(run, Ranks(1, 1), kind="baseline") == Taken(states=16 * w, weights=4 * w, built=4 * w)
-    assert taken(run, Ranks(2, 2), kind="baseline") == Taken(states=20 * w, weights=8 * w, built=8 * w)
-    assert taken(run, Ranks(2, 2), kind="torch DDP") == Taken(states=16 * w, weights=8 * w, built=8 * w)
+    assert taken(run, Ranks(1, 1), kind="baseline") == Taken(states=16 * w, rest=12 * w, weights=4 * w, built=4 * w)
+    assert taken(run, Ranks(2, 2), kind="baseline") == Taken(states=20 * w, rest=16 * w, weights=8 * w, built=8 * w)
+
+
+def test_ddps_gradients_of_all_passes_but_the_last_and_the_copies_of_autocast_are_beside_its_buckets() -> None:
+    run, ranks = a_run(), Ranks(2, 2)
+    assert isinstance(run.model, TransformerConfig)
+    w = weights(run) // 4
+    copies = 2 * (w - embedding_parameter_count(run.model))
+
+    def found(**train: object) -> Taken:
+        return taken(run, ranks, kind="torch DDP", changes={"train": train})
+
+    assert found(param_dtype="fp32") == Taken(states=16 * w, rest=16 * w, weights=8 * w, built=8 * w)
+    assert found(param_dtype="fp32", micro_batch=2) == found(param_dtype="fp32")._replace(states=20 * w)
+    assert found() == found(param_dtype="fp32")._replace(states=16 * w + copies)
+    assert found(micro_batch=2).states == 20 * w + copies
+    assert found(compile=True).states == 16 * w, "compiled blocks make their own"
 
 
 def test_between_passes_gradients_that_are_reduced_once_are_whole_on_each_rank() -> None:
@@ -118,7 +157,8 @@ def test_between_passes_gradients_that_are_reduced_once_are_whole_on_each_rank()
 
 
 def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> None:
-    run, ranks = a_run(parallel={"cpu_offload": True}), Ranks(8, 8, 80 * GIB, 100 * GIB)
+    run = a_run(parallel={"cpu_offload": True}, train={"param_dtype": "fp32"})
+    ranks = Ranks(8, 8, 80 * GIB, 100 * GIB)
     found = memories(FSDP, run, ranks)
     assert found is not None
     assert (found.device.states, found.host.states) == (0, 4 * weights(run) // 8)
@@ -149,11 +189,42 @@ def test_the_fullest_rank_of_a_model_that_is_cut_has_what_its_modules_say() -> N
     assert 0.99 * 16 * on_each <= shared <= 16 * on_each
 
 
+def test_of_cases_that_take_turns_one_makes_its_step_and_the_others_have_no_gradients() -> None:
+    """On two ranks 12 bytes for each parameter stay of ours, and with the buckets 16 of those of `transformers`."""
+    run, ranks = a_run(), Ranks(2, 2)
+    w = weights(run) // 4
+    theirs = VariantSpec(name="transformers", kind="baseline")
+    assert taking_turns([taken(run, ranks, kind="baseline"), taken(run, ranks, changes=DDP.changes)]) == (16 + 16) * w
+    assert taking_turns([taken(run, ranks, kind="baseline")] * 2) == (16 + 20) * w
+    group = strategies(ranks).model_copy(update={"run": run, "baseline": theirs.name, "variants": (theirs, DDP)})
+    (kept,) = fitted(group, Ranks(2, 2, 32 * w))
+    assert (kept.variants, kept.refused) == (group.variants, ())
+    (alone,) = fitted(group, Ranks(2, 2, 32 * w - 1))
+    assert [each.spec.name for each in alone.refused] == ["ddp"]
+
+
+def test_between_steps_nothing_is_gathered_and_of_gradients_only_what_ddp_and_zero_3_keep_is_there() -> None:
+    run, ranks = a_run(train={"param_dtype": "fp32", "micro_batch": 2}), Ranks(2, 2, 10**11, 10**11)
+    w = weights(run) // 4
+    late = {"reduce_every_pass": False, "reshard_after_forward": False}
+    for parallel in ({}, late):
+        assert taken(run, ranks, changes={"parallel": parallel}).rest == 6 * w
+    offloaded = memories(VariantSpec(name="case", changes={"parallel": {"cpu_offload": True}}), run, ranks)
+    assert offloaded is not None
+    assert (offloaded.device.rest, offloaded.host.rest) == (0, 6 * w)
+    others = {name: taken(run, ranks, kind=name) for name in ("torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-3")}
+    assert {name: found.rest for name, found in others.items()} == {
+        "torch DDP": 16 * w, "accelerate FSDP2": 6 * w, "DeepSpeed ZeRO-3": 8 * w + 2 * 10**9,
+    }  # fmt: skip
+    for stage in (1, 2):
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").rest == (4 + 6) * w, "its buckets are of a backward"
+
+
 def test_cases_are_built_one_after_the_other_beside_the_weights_of_the_others() -> None:
-    ours, peer = Taken(states=16, weights=4, built=4), Taken(states=16, weights=4, built=30)
-    assert together([ours, ours]) == 32
+    ours, peer = Taken(16, rest=12, weights=4, built=4), Taken(16, rest=12, weights=4, built=30)
+    assert together([ours, ours]) == 28
     assert together([ours, peer]) == 34
-    assert together([ours, peer, peer]) == 48
+    assert together([ours, peer, peer]) == 40
     assert together([]) == 0
 
 
@@ -204,12 +275,12 @@ def test_host_memory_without_room_for_what_is_offloaded_refuses_the_case_with_wh
 
 
 def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
-    """Its own reference and the group's: three times the states of ddp."""
+    """Its own reference and the group's: three times the weights and moments of ddp, and gradients, are 40 bytes."""
     run = RunConfig()
     whole = strategies(Ranks(2, 1))
     third = DDP.model_copy(update={"name": "third", "baseline": "other"})
     group = whole.model_copy(update={"run": run, "variants": (DDP, DDP.model_copy(update={"name": "other"}), third)})
-    room = int(2.5 * 4 * weights(run))
+    room = 10 * weights(run) - 1
     (kept,) = fitted(group, Ranks(2, 1, room))
     assert [spec.name for spec in kept.variants] == ["ddp", "other"]
     assert kept.refused[0].reason.startswith("needs, with ddp and other beside it, at least ")
@@ -243,7 +314,7 @@ def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> No
         more = most.model_copy(update={"n_layers": most.n_layers + 1})
         assert [refused(spec, model, ranks) for model in (most, more)] == [False, True], spec.name
     layers = {name: most.n_layers for name, most in found.items()}
-    assert layers["torch DDP"] == layers["ddp"] < layers["once"] < layers["fsdp"] < layers["offloaded"]
+    assert layers["torch DDP"] < layers["ddp"] < layers["once"] < layers["fsdp"] < layers["offloaded"]
 
 
 def test_building_the_whole_model_on_each_rank_is_no_limit_of_another_librarys_largest_model() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy.report.bench_report import BenchReport
+from convoy.report.bench_several import BenchReports
 from convoy.results.case import Case
 from convoy.results.files import write_case
 from tests.benchmarks import FOLDER
@@ -63,6 +64,30 @@ def test_earlier_results_are_the_history(tmp_path: Path) -> None:
     (history,) = BenchReport.model_validate_json(done.stdout).history or ()
     assert [round(run.tokens_per_second) for run in history.runs][:2] == [4000, 4100]
     assert len(history.runs) == 3
+
+
+@pytest.mark.parametrize("form", ["html", "md", "json"])
+def test_several_folders_stand_side_by_side_under_their_names(form: str, tmp_path: Path) -> None:
+    folders = [folder(tmp_path / name, throughput()) for name in ("p4d", "p5")]
+    done = generate(*folders, "--format", form)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.decode()
+    if form == "json":
+        report = BenchReports.model_validate_json(told)
+        assert list(report.folders) == ["p4d", "p5"]
+        assert report.folders["p5"].groups == report.folders["p4d"].groups != ()
+    else:
+        for words in ("p4d: Throughput", "p5: Throughput", "Cost and time to train"):
+            assert words in told
+
+
+def test_folders_of_one_name_are_called_by_their_paths_and_one_given_twice_is_refused(tmp_path: Path) -> None:
+    folders = [folder(tmp_path / name / "results", throughput()[:1]) for name in ("a", "b")]
+    done = generate(*folders, "--format", "json")
+    assert list(BenchReports.model_validate_json(done.stdout).folders) == [str(each) for each in folders]
+    again = generate(folders[0], folders[0])
+    assert (again.returncode, again.stdout) == (2, b"")
+    assert again.stderr.decode() == f"generate_report: {folders[0]}: is given twice\n"
 
 
 def test_what_stands_in_the_way_is_one_line(tmp_path: Path) -> None:

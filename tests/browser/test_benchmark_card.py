@@ -84,15 +84,16 @@ def test_the_card_has_every_section_and_the_run_s_own_numbers(
     WebDriverWait(browser, 30).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, ".vega-embed svg")) >= 4)
     text = _text(browser)
     for part in (
-        "Throughput", "Scaling", "Strategies", "Memory", "Utilisation", "Gradient synchronisation", "Step time",
-        "Saves", "Recovery", "campaign", "Cost", "History", "Provenance",
+        "Throughput", "Scaling", "Strategies", "Memory", "Utilisation", "Gradient synchronisation", "Cost",
+        "Step time", "Saves", "Recovery", "campaign", "History", "Provenance",
     ):  # fmt: skip
         assert part.casefold() in text.casefold(), part
     measured = tokens_per_second(benchmark.cases["throughput/ours"])
     assert measured is not None
     assert rate(measured.estimate) in text
     assert "differ from those" not in text
-    assert "not known" not in text.partition("Efficiency is throughput")[2].partition("Step time")[0]
+    assert "not known" not in text.partition("Efficiency is throughput")[2].partition("Cost")[0]
+    assert "side by side: tensor and pipeline parallel" in text.casefold()
     for name in ("baseline", "compiled", "2 jobs of 1 rank", "fsdp by linear", "tensor 2", "pipeline 2"):
         assert name in text
     assert _screenshot(browser, tmp_path, "benchmark-light").stat().st_size > 30_000

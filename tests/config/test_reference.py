@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from convoy.config.bench import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.load import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.config.schema import leaves
+from convoy.config.sync import EnvironmentConfig
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "configuration.md").read_text()
@@ -23,9 +26,16 @@ def test_the_committed_reference_is_up_to_date() -> None:
     assert (check.returncode, check.stderr) == (0, "")
 
 
-def test_every_key_is_in_the_reference_once_for_each_class_that_has_it() -> None:
-    rows = re.findall(r"^\| `([\w.]+)` \|", TEXT[TEXT.index("## Reference") :], re.MULTILINE)
-    assert sorted(rows) == sorted(".".join(keys) for keys in leaves(RunConfig))
+@pytest.mark.parametrize(("name", "model"), [("reference", RunConfig), ("benchmark reference", BenchConfig)])
+def test_every_key_is_in_the_reference_once_for_each_class_that_has_it(name: str, model: type[BaseModel]) -> None:
+    part = TEXT[TEXT.index(f"<!-- {name}: ") : TEXT.index(f"<!-- end of {name} ")]
+    rows = re.findall(r"^\| `([\w.]+)` \|", part, re.MULTILINE)
+    assert sorted(rows) == sorted(".".join(keys) for keys in leaves(model))
+
+
+def test_the_keys_of_a_lists_members_are_in_the_reference() -> None:
+    rows = re.findall(r"^\| `sync\.environments\[\]\.(\w+)` \|", TEXT, re.MULTILINE)
+    assert rows == list(EnvironmentConfig.model_fields)
 
 
 def test_every_key_is_explained() -> None:

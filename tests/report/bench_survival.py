@@ -63,7 +63,7 @@ def a_drill(name: str, detected: tuple[float, ...], recovered: tuple[float, ...]
         "hardware": HARDWARE.model_copy(update={"ranks": 3}),
         "samples": {DETECTED: detected, RECOVERED: recovered, BEYOND: tuple(s + 1 for s in recovered)},
         "values": told,
-        "config": {"campaign": CampaignConfig().model_dump(mode="json")},
+        "config": {"campaign": CampaignConfig(bad_day_hours=None).model_dump(mode="json")},  # which would take longest
     }
     return a_case(name, **(facts | changed))
 
@@ -74,6 +74,12 @@ def faults() -> list[Case]:
         a_drill("node-kill", (0.2, 0.3, 0.25), (5.0, 4.8, 5.4)),
         a_drill("spot-notice", (0.4,), (6.0,), values={values.STEPS_RECOMPUTED: 0.0}),
     ]
+
+
+def with_campaign(cases: list[Case], **setting: Any) -> list[Case]:
+    """With that setting of the campaign; without bad days, which take longest, unless they are asked for."""
+    told = {"campaign": CampaignConfig(**({"bad_day_hours": None} | setting)).model_dump(mode="json")}
+    return [case.model_copy(update={"config": told}) if case.suite == "recovery" else case for case in cases]
 
 
 def survival() -> list[Case]:

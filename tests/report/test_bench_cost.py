@@ -7,10 +7,13 @@ import pytest
 from convoy.catalog.observed import Observed, PriceList
 from convoy.report.bench_cost import seconds_to_train
 from convoy.report.bench_fold import fold_cases
+from convoy.report.bench_page import benchmark_page
 from convoy.report.bench_report import CostFigures
+from convoy.report.markdown import to_markdown
 from convoy.results.case import Case
 from convoy.stats.interval import Interval
 from tests.report.bench_cases import GPU_CONFIG, GPUS, scaling, strategies, throughput
+from tests.report.bench_survival import faults, saves, with_campaign
 from tests.results.cases import a_case
 
 
@@ -37,6 +40,60 @@ def test_a_case_that_computes_something_else_is_not_what_is_costed() -> None:
     wrong = a_case("fast", 0.1, losses=(1.0,), baseline="ours", seed=9)
     (cost,) = _costs([throughput()[0], wrong])
     assert cost.case == "throughput-a1-ours"
+
+
+def test_a_model_that_was_changed_so_that_it_can_be_cut_is_not_costed() -> None:
+    cut = strategies()[1].model_copy(update={"group": "gpt-1b-model-parallel", "model": "gpt-1b, cut"})
+    (cost,) = _costs([*strategies(), cut])
+    assert cost.model == "gpt-1b"
+
+
+def on_spot(cases: list[Case]) -> list[Case]:
+    cluster = {"region": "us-east-1", "market": "spot"}
+    return [case.model_copy(update={"config": {**GPU_CONFIG, "cluster": cluster}}) for case in cases]
+
+
+def test_the_configured_market_is_told() -> None:
+    assert [cost.market for cost in _costs(on_spot(strategies()))] == ["spot"]
+    assert [cost.market for cost in _costs(strategies())] == [None]
+
+
+def test_where_a_campaign_is_of_the_same_machines_spot_is_also_told_with_its_overhead() -> None:
+    saved = saves(hardware=GPUS, config=GPU_CONFIG, model="gpt-1b")
+    cases = with_campaign([*strategies(), *saved, *faults()], bad_day_hours=3.0)
+    report = fold_cases(cases)
+    assert report.campaign is not None
+    course, bad = report.campaign.courses[0], report.campaign.bad_day[0]
+    demand, spot = next(cost for cost in report.costs if cost.model == "gpt-1b").offers
+    assert demand.simulated_usd_per_million_tokens is None
+    usd, told, dear = (
+        spot.usd_per_million_tokens, spot.simulated_usd_per_million_tokens, spot.bad_day_usd_per_million_tokens
+    )  # fmt: skip
+    assert told is not None
+    assert told.estimate == pytest.approx(usd.estimate * (1 + course.mean_overhead))
+    assert told.low == pytest.approx(usd.low * (1 + course.overhead.low))
+    assert told.high == pytest.approx(usd.high * (1 + course.overhead.high))
+    assert dear is not None
+    assert dear.estimate == pytest.approx(usd.estimate * (1 + bad.mean_overhead))
+    assert dear.low > told.high > usd.high
+    page = to_markdown(benchmark_page(cases))
+    assert "| spot with the simulated overhead | 39.60 (26.12 to 55.96 by zone) |" in page
+    assert "| spot with that of bad days | 39.60 (26.12 to 55.96 by zone) |" in page
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        saves(model="gpt-1b"),
+        saves(hardware=GPUS, config=GPU_CONFIG, model="gpt-7b"),
+        saves(hardware=GPUS.model_copy(update={"nodes": 2}), config=GPU_CONFIG, model="gpt-1b"),
+        saves(hardware=GPUS, config={"cluster": {"region": "us-west-2"}}, model="gpt-1b"),
+    ],
+)
+def test_the_overhead_of_another_campaign_is_not_theirs(saved: list[Case]) -> None:
+    found = {(cost.model, cost.machines, cost.region): cost for cost in _costs([*strategies(), *saved, *faults()])}
+    cost = found["gpt-1b", "4 × p4d.24xlarge", "us-east-1"]
+    assert [offer.simulated_usd_per_million_tokens for offer in cost.offers] == [None, None]
 
 
 def test_independent_jobs_are_no_training_of_one_model() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from convoy.catalog.observed import Observed, PriceList, SpotHours
 from convoy.catalog.prices import Market
 from convoy.report.bench_fold import fold_cases
-from convoy.report.bench_levers import Known, bought, exact, inverse, off_peak, times
+from convoy.report.bench_levers import exact, inverse, times
+from convoy.report.bench_purchases import Known, bought, off_peak
 from convoy.report.bench_report import Lever
 from convoy.results.case import Case
 from convoy.stats.interval import Interval
@@ -78,7 +79,7 @@ def ratio(lever: Lever) -> float:
 
 def test_ways_and_places_to_buy_cost_by_their_prices() -> None:
     told = found(measured())
-    assert ratio(named(told, "on demand in us-east-1, as now")) == 1
+    assert ratio(named(told, "on demand in us-east-1 (what the rows below are compared with)")) == 1
     assert ratio(named(told, "spot in us-east-1")) == pytest.approx(9.9 / 21.9576)
     assert ratio(named(told, "spot in the cheapest zone of us-east-1")) == pytest.approx(6.53 / 21.9576)
     assert ratio(named(told, "on demand in another region")) == pytest.approx(1.0)
@@ -86,6 +87,25 @@ def test_ways_and_places_to_buy_cost_by_their_prices() -> None:
     assert ratio(named(told, "reserved for a year in us-east-1")) == pytest.approx(13.9211 / 21.9576)
     assert "until they take 55% of the time; price of 2026-07-09" in named(told, "spot in us-east-1").assumes
     assert "used for 63% of it or more" in named(told, "reserved for a year").assumes
+
+
+def bought_as(market: str, **more: Any) -> list[Case]:
+    config = {**GPU_CONFIG, "cluster": {"region": EAST, "market": market, **more}}
+    return [case.model_copy(update={"config": config}) for case in measured()]
+
+
+def test_the_row_of_the_configured_market_is_marked() -> None:
+    spot = [lever.name for lever in found(bought_as("spot"))]
+    assert [name for name in spot if "configured" in name] == ["spot in us-east-1 (as configured)"]
+    assert spot[0] == "on demand in us-east-1 (what the rows below are compared with)"
+    demand = [lever.name for lever in found(bought_as("on_demand"))]
+    assert demand[0] == "on demand in us-east-1 (as configured; what the rows below are compared with)"
+    assert not any("configured" in name for name in demand[1:])
+
+
+def test_a_price_of_ones_own_is_not_that_of_the_row() -> None:
+    own = {"usd_per_hour": 7.5, "date": "2026-01-01", "source": "our contract"}
+    assert not any("configured" in lever.name for lever in found(bought_as("spot", price=own)))
 
 
 def test_what_is_not_known_says_why() -> None:

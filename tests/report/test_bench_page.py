@@ -1,6 +1,7 @@
 """The page says what was measured, in plain words, and what was not."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from convoy.report.bench_page import benchmark_page
 from convoy.report.markdown import to_markdown
 from convoy.report.page import Callout, Chart, Heading, Page, Table, Text, Value, Values
 from convoy.results.case import Case
-from tests.report.bench_cases import SECTIONS, runs_of, scaling, strategies, throughput, whole
+from tests.report.bench_cases import GPU_CONFIG, GPUS, SECTIONS, runs_of, scaling, strategies, throughput, whole
+from tests.report.bench_survival import faults, saves
 from tests.results.cases import HARDWARE, a_case
 
 
@@ -45,7 +47,7 @@ def test_a_whole_benchmark_has_every_section_in_order() -> None:
 
 def test_sections_with_nothing_to_tell_do_not_appear() -> None:
     page = benchmark_page([a_case(baseline=None)])
-    assert _headings(page) == ["Benchmark", "Throughput", "Cost and time to train", "Provenance"]
+    assert _headings(page) == ["Benchmark", "Throughput", "Cost and time to train (computed)", "Provenance"]
     assert not _of(page, Chart)
 
 
@@ -54,13 +56,15 @@ def test_the_headline_is_of_ours_with_its_interval() -> None:
     speed = _value(page, "Throughput")
     assert speed.value.endswith("k tok/s")
     assert speed.subtitle.endswith("n = 20; ours, tiny")
-    assert float(_value(page, "Speedup").value.removesuffix("×")) == pytest.approx(2.0, rel=0.02)
-    assert _value(page, "Speedup").subtitle.startswith("ours over baseline (1.9")
+    speedup, transformers = _value(page, "Speedup").value, "transformers in fp32 with DDP (the baseline)"
+    assert float(speedup.removesuffix("×")) == pytest.approx(2.0, rel=0.02)
+    assert _value(page, "Speedup").subtitle.startswith(f"ours is {speedup} as fast as {transformers}; 1.9")
     assert _value(page, "Speedup").tone == "good"
     assert _value(page, "Of matmul rate").value.startswith("4")
     assert _value(page, "Memory peak").value == "800 MB"
     assert _value(page, "Scaling efficiency").subtitle.endswith("weak, 2 ranks")
-    assert _value(page, "Cost").subtitle == "per million tokens, gpt-1b; 4 × p4d.24xlarge, spot, price of 2026-07-09"
+    where = "4 × p4d.24xlarge, on-demand, price of 2026-11-09"
+    assert _value(page, "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
     assert _value(page, "Cases measured") == Value("Cases measured", "11", "1 refused, 1 failed", "bad")
 
 
@@ -68,13 +72,36 @@ def test_a_machine_without_a_price_has_no_cost_and_the_page_says_why() -> None:
     page = benchmark_page(throughput())
     assert _value(page, "Cost").value == "—"
     assert _value(page, "Cost").subtitle.startswith("not known: AMD EPYC 7R13 was not told to be")
-    (table,) = _below(page, "Cost and time to train", Table)
+    assert not _below(page, "Cost and time to train (computed)", Table)
+    why = _value(page, "Cost").subtitle.removeprefix("not known: ")
+    (told,) = _below(page, "Cost and time to train (computed)", Text)
+    assert told == Text(f"No cost of tiny on AMD EPYC 7R13: {why}.")
+
+
+def test_models_without_a_price_share_a_sentence() -> None:
+    page = benchmark_page([a_case(), a_case(group="b2", model="gpt-1b")])
+    (told,) = _below(page, "Cost and time to train (computed)", Text)
+    assert told.text.startswith("No cost of tiny, gpt-1b on AMD EPYC 7R13: ")
+
+
+def test_of_gpus_without_a_price_the_time_is_told() -> None:
+    nowhere = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
+    page = benchmark_page([case.model_copy(update={"config": nowhere}) for case in strategies()])
+    (table,) = _below(page, "Cost and time to train (computed)", Table)
     assert table.headers == ("Model", "Machines", "Case", "Tokens", "Time")
     assert [row[3] for row in table.rows] == ["100 B", "500 B", "1.00 T"]
-    assert all(row[4].endswith((" days", " years")) for row in table.rows)
-    assert Text(
-        "No cost of tiny on AMD EPYC 7R13: " + _value(page, "Cost").subtitle.removeprefix("not known: ") + "."
-    ) in (page.blocks)
+    assert all(row[4].endswith(("h", " days")) for row in table.rows)
+
+
+def test_on_spot_the_headline_is_the_price_of_spot_and_says_what_is_not_in_it() -> None:
+    cluster = {"region": "us-east-1", "market": "spot"}
+    config = {**GPU_CONFIG, "cluster": cluster}
+    cases = [case.model_copy(update={"config": config}) for case in strategies()]
+    where = "4 × p4d.24xlarge, spot, price of 2026-07-09; interruptions not counted"
+    assert _value(benchmark_page(cases), "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
+    saved = [*saves(hardware=GPUS, config=config, model="gpt-1b"), *faults()]
+    told = _value(benchmark_page([*cases, *saved]), "Cost").subtitle
+    assert re.search(rf"{re.escape(where)}, 0\.01\d+ USD with those that were simulated$", told)
 
 
 def test_a_table_has_a_row_for_each_case_and_says_where_no_difference_was_seen() -> None:
@@ -153,7 +180,8 @@ def test_drifting_step_times_are_told() -> None:
     page = benchmark_page([a_case(baseline=None, steady=False)])
     (callout,) = _of(page, Callout)
     assert callout.tone == "warning"
-    assert "ours (throughput)" in callout.text
+    assert callout.text.startswith("ours (throughput): warm-up ended after 16 steps")
+    assert "measure.warm_up_most" in callout.text
     (table,) = _below(page, "Throughput", Table)
     assert table.rows[0][-1] == "16 steps, still drifting"
 
@@ -173,6 +201,7 @@ def test_charts_have_every_case_with_its_interval_and_a_line_at_one() -> None:
 def test_parts_of_a_step_have_their_time_and_their_share() -> None:
     page = benchmark_page(throughput())
     (chart,) = _below(page, "Step time", Chart)
+    assert chart.title == "Step time, throughput"
     assert list(chart.series) == ["ours"]
     (table,) = _below(page, "Step time", Table)
     assert table.headers == ("Case", "data", "forward", "backward", "optimizer", "exchange")
@@ -242,7 +271,7 @@ def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
 
 
 def test_prices_stand_with_their_day_and_source() -> None:
-    offers, training = _below(benchmark_page(strategies()), "Cost and time to train", Table)
+    offers, training = _below(benchmark_page(strategies()), "Cost and time to train (computed)", Table)
     demand, spot = offers.rows
     assert demand[:4] == ("gpt-1b", "4 × p4d.24xlarge, us-east-1", "on-demand", "87.83")
     assert spot[3] == "39.60 (26.12 to 55.96 by zone)"
@@ -301,9 +330,45 @@ def test_figures_of_a_suite_that_the_page_does_not_know_are_shown() -> None:
     assert table.rows == (("throughput", "ours", "joules_per_token", "0.0123"),)
 
 
-def test_two_groups_of_a_suite_are_told_apart() -> None:
-    cases: list[Case] = [a_case(baseline=None), a_case(baseline=None, group="b2", model="gpt-1b")]
-    assert _headings(benchmark_page(cases))[1:3] == ["Throughput: a1", "Throughput: b2"]
+@pytest.mark.parametrize(
+    ("groups", "headings"),
+    [
+        ({"a1": "tiny", "b2": "gpt-1b"}, ["Throughput: a1", "Throughput: b2"]),
+        ({"throughput-gpt-1b": "gpt-1b", "throughput-tiny": "tiny"}, ["Throughput: gpt-1b", "Throughput: tiny"]),
+        ({"throughput-a": "a", "throughput-a-model-parallel": "a, cut"},
+         ["Throughput", "Throughput: tensor and pipeline parallel"]),
+        ({"throughput-a-2-1": "a-2", "throughput-a-2-2": "a-2"}, ["Throughput: gang 1", "Throughput: gang 2"]),
+        ({"throughput-a": "a", "throughput-b-model-parallel-2": "b, cut"},
+         ["Throughput: a", "Throughput: b, tensor and pipeline parallel, gang 2"]),
+    ],
+)  # fmt: skip
+def test_groups_of_a_suite_are_told_apart_in_words(groups: dict[str, str], headings: list[str]) -> None:
+    cases: list[Case] = [a_case(baseline=None, group=group, model=model) for group, model in groups.items()]
+    assert _headings(benchmark_page(cases))[1:3] == headings
+
+
+def test_the_baseline_is_told_who_it_is_and_charts_tell_over_what_they_are() -> None:
+    page = benchmark_page(throughput())
+    about, *_ = _below(page, "Throughput", Text)
+    assert "baseline: transformers in fp32 with DDP, eager, a model of the same shape." in about.text
+    _, speedups = _below(page, "Throughput", Chart)
+    assert "times as fast as ours" in json.dumps(speedups.spec)
+    level = [a_case("ours", seed=1, baseline=None), a_case("baseline", seed=2, baseline="ours")]
+    words = "no difference seen between ours and transformers in fp32 with DDP (the baseline); "
+    assert _value(benchmark_page(level), "Speedup").subtitle.startswith(words)
+    one = HARDWARE.model_copy(update={"ranks": 1})
+    alone = [case.model_copy(update={"hardware": one}) for case in throughput()]
+    assert " as fast as transformers in fp32 (the baseline); " in _value(benchmark_page(alone), "Speedup").subtitle
+
+
+def test_wide_intervals_are_told_once_with_how_they_become_narrower() -> None:
+    few = [a_case("ours", n=8, baseline=None), a_case("other", n=8, baseline="ours")]
+    again = [case.model_copy(update={"suite": "strategies"}) for case in few]
+    told = [text.text for text in _of(benchmark_page([*few, *again]), Text) if "intervals are wide" in text.text]
+    assert len(told) == 1
+    assert told[0].startswith("8 blocks of each case: intervals are wide.")
+    assert "measure.rounds=32" in told[0]
+    assert not [text for text in _of(benchmark_page(throughput()), Text) if "intervals are wide" in text.text]
 
 
 def test_provenance_tells_commit_versions_environment_and_hardware() -> None:

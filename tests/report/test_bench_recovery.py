@@ -7,19 +7,15 @@ import pytest
 
 from convoy.catalog.interruptions import mtbf_seconds
 from convoy.catalog.observed import Observed, PriceList
-from convoy.config.bench_recovery import CampaignConfig
 from convoy.report.bench_fold import fold_cases
 from convoy.report.bench_page import benchmark_page
 from convoy.report.markdown import to_markdown
+from convoy.report.page import Callout
 from convoy.results import values
 from convoy.results.case import Case
 from convoy.stats.proportion import proportion
-from tests.report.bench_survival import a_drill, faults, saves, survival
-
-
-def with_campaign(cases: list[Case], **setting: Any) -> list[Case]:
-    told = {"campaign": CampaignConfig(**setting).model_dump(mode="json")}
-    return [case.model_copy(update={"config": told}) if case.suite == "recovery" else case for case in cases]
+from tests.report.bench_cases import GPUS
+from tests.report.bench_survival import a_drill, faults, saves, survival, with_campaign
 
 
 def test_a_share_of_trials_has_wilson_s_interval() -> None:
@@ -65,6 +61,58 @@ def test_the_campaign_is_fed_with_what_was_measured() -> None:
     assert [course.announced_share for course in found.courses] == [1.0, 0.0]
 
 
+def on_p4d(region: str = "us-west-2") -> list[Case]:
+    """Saves of four machines that have a name."""
+    return [*saves(hardware=GPUS, config={"cluster": {"region": region}}), *faults()]
+
+
+def test_machines_that_are_left_open_are_those_on_which_saves_were_measured() -> None:
+    two = GPUS.model_copy(update={"nodes": 2, "instance_type": "p5.48xlarge"})
+    found = fold_cases([*saves(hardware=two, config={"cluster": {"region": "us-west-2"}}), *faults()]).campaign
+    assert found is not None
+    setting = found.setting
+    assert (setting.nodes, setting.instance_type, setting.region) == (2, "p5.48xlarge", "us-west-2")
+    assert (found.example, found.saved_on) == (False, "2 × p5.48xlarge")
+    assert found.mtbf_seconds == mtbf_seconds(0.20, 2)
+    assert "An example" not in to_markdown(benchmark_page(on_p4d()))
+
+
+@pytest.mark.parametrize(
+    ("cases", "where", "setting", "machines"),
+    [
+        (survival(), "AMD EPYC 7R13", {}, "4 × p4d.24xlarge"),
+        (survival(), "AMD EPYC 7R13", {"instance_type": "p5.48xlarge", "nodes": 8}, "8 × p5.48xlarge"),
+        (on_p4d(), "4 × p4d.24xlarge", {"instance_type": "p5.48xlarge"}, "4 × p5.48xlarge"),
+        (on_p4d(), "4 × p4d.24xlarge", {"nodes": 16}, "16 × p4d.24xlarge"),
+    ],
+)
+def test_what_was_measured_elsewhere_is_an_example_and_no_forecast(
+    cases: list[Case], where: str, setting: dict[str, Any], machines: str
+) -> None:
+    page = benchmark_page(with_campaign(cases, **setting))
+    (told,) = [block for block in page.blocks if isinstance(block, Callout)]
+    assert told.title == "An example, not a forecast"
+    assert told.text.startswith(
+        f"No save was measured on {machines}: stalls and saves are those of tiny (1.20 GB) on {where}, restarts those "
+        "of a gang of 3 on one host."
+    )
+
+
+def test_a_bad_day_stands_beside_the_band() -> None:
+    cases = with_campaign(survival(), bad_day_hours=3.0)
+    found = fold_cases(cases).campaign
+    assert found is not None
+    announced, lost = found.bad_day
+    assert (announced.announced_share, lost.announced_share) == (1.0, 0.0)
+    assert lost.mtbf_seconds == pytest.approx(3 * 3600, rel=0.02)
+    assert lost.expected_overhead is not None
+    assert lost.mean_overhead == pytest.approx(lost.expected_overhead, rel=0.03)
+    assert lost.mean_overhead > 10 * found.courses[-1].mean_overhead
+    page = to_markdown(benchmark_page(cases))
+    assert "| All announced | None announced | Bad day, all announced | Bad day, none announced |" in page
+    assert "| The same on a bad day | 3 h 00 m | assumed: recovery.campaign.bad\\_day\\_hours |" in page
+
+
 def test_it_agrees_with_young_and_daly() -> None:
     cases = with_campaign(survival(), days=20, taken_per_month=0.9, nodes=64, replacement_seconds=300.0)
     found = fold_cases(cases).campaign
@@ -105,6 +153,19 @@ def test_savings_are_the_price_with_the_overhead_beside_the_price_on_demand() ->
     assert "spot 5.00 USD an hour, 2026-11-23, a test" in found.prices
 
 
+def test_savings_reach_from_the_dearest_zone_to_the_cheapest() -> None:
+    """Four zones of us-east-1, from 6.53 to 13.99 USD an hour beside 21.9576 on demand."""
+    found = fold_cases(survival()).campaign
+    assert found is not None
+    course = found.courses[0]
+    assert course.savings_by_zone == pytest.approx(
+        (1 - 13.99 / 21.9576 * (1 + course.overhead.high), 1 - 6.53 / 21.9576 * (1 + course.overhead.low))
+    )
+    assert "spot 9.90 USD an hour, 6.53 to 13.99 by zone, 2026-07-09" in found.prices[0]
+    (row,) = [line for line in to_markdown(benchmark_page(survival())).splitlines() if "Cheaper than" in line]
+    assert "% to 70.3 % by zone)" in row
+
+
 @pytest.mark.parametrize(
     ("cases", "setting", "why"),
     [
@@ -131,8 +192,9 @@ def test_a_machine_without_a_price_has_no_savings() -> None:
 
 def test_the_page_says_that_it_is_simulated() -> None:
     page = to_markdown(benchmark_page(survival()))
-    assert "## Simulated campaign: 4 × p4d.24xlarge, spot, us-east-1, 30 days" in page
+    assert "## Campaign on spot machines (simulated): 4 × p4d.24xlarge, us-east-1, 30 days" in page
     assert "Young and Daly expect an overhead of" in page
+    assert "Wilson's over interruptions that were simulated" in page
 
 
 def test_without_the_suite_there_is_neither() -> None:

@@ -2,13 +2,16 @@
 
 import json
 import math
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from convoy.results.case import SCHEMA, key_of
 from convoy.results.files import ResultUnreadableError, read_case, read_cases, write_case
-from tests.results.cases import a_case
+from convoy.results.history import keep
+from convoy.storage import open_store
+from tests.results.cases import HARDWARE, a_case
 
 
 def test_a_case_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -52,6 +55,24 @@ def test_two_files_of_one_case_are_told(tmp_path: Path) -> None:
     (tmp_path / "as-it-was-called.json").write_bytes(path.read_bytes())
     with pytest.raises(ResultUnreadableError, match=r"ours\.json: the same case is in as-it-was-called\.json"):
         read_cases(tmp_path)
+
+
+def test_a_flow_s_folder_is_read_with_fingerprints_in_its_names_and_failed_attempts_beside(tmp_path: Path) -> None:
+    """As the root keeps it; an attempt that failed knew no device, so its case has another fingerprint."""
+    store = open_store(str(tmp_path))
+    measured, unknown = a_case(), HARDWARE.model_copy(update={"device": ""})
+    for i, status in enumerate(("failed", "refused")):
+        later = measured.provenance.measured + timedelta(hours=1 + i)
+        origin = measured.provenance.model_copy(update={"measured": later})
+        lost = a_case(status=status, blocks=(), hardware=unknown, provenance=origin, config={"attempt": i})
+        keep(store, "BenchmarkFlow-7", lost)
+        keep(store, "BenchmarkFlow-7", lost.model_copy(update={"name": "other"}))
+    keep(store, "BenchmarkFlow-7", measured)
+    folder = tmp_path / "benchmarks" / "BenchmarkFlow-7"
+    assert len(list(folder.glob("*.json"))) == 5
+    other, ours = read_cases(folder)
+    assert ours == measured
+    assert (other.name, other.status) == ("other", "refused")
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:

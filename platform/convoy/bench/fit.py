@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from convoy.bench.groups import Group, Ranks, Refused
-from convoy.bench.states import NOTHING, Memories, memories, together
+from convoy.bench.states import NOTHING, Memories, memories, taking_turns, together
 from convoy.config.errors import ConfigError
 
 SHARE_OF_STATES = 0.5
@@ -95,7 +95,7 @@ def states_fit(cases: Iterable[Memories], ranks: Ranks) -> bool:
     are offloaded."""
     taken = list(cases)
     return all(
-        room is None or sum(each[memory].states for each in taken) <= room * SHARE_OF_STATES
+        room is None or taking_turns(each[memory] for each in taken) <= room * SHARE_OF_STATES
         for memory, room in enumerate((ranks.memory_bytes, ranks.host_bytes))
     )
 
@@ -108,7 +108,7 @@ def _lack(names: Sequence[str], sizes: Sizes, ranks: Ranks) -> Lack | None:
         taken = [sizes.get(name, NOTHING)[memory] for name in names]
         needed = together(taken)
         if room is not None and needed > room:
-            training = needed == sum(each.states for each in taken)
+            training = needed == taking_turns(taken)
             when = "for weights, gradients and moments" if training else "while it is built"
             least = f"needs{beside} at least {needed / GIB:,.1f} GiB{of} on a rank"
             return Lack(needed, f"{least} {when}, which has {room / GIB:,.1f} GiB")

@@ -39,7 +39,8 @@ def _shorter(measure: MeasureConfig) -> MeasureConfig:
 
 
 def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
-    """What is configured; each saver by itself, or without it where it is configured; and all of them."""
+    """What is configured; each saver that works with it by itself, or without it where it is configured; and all of
+    them."""
     train, parallel = run.train, run.parallel
     yield VariantSpec(name=REFERENCE)
     for mode, name in _RECOMPUTED.items():
@@ -56,10 +57,13 @@ def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
         name="loss in chunks" if whole else "loss at once",
         changes={"train": {"loss_chunk_tokens": LOSS_CHUNK_TOKENS if whole else 0}},
     )
-    yield VariantSpec(name="CPU offload", changes={"parallel": _OFFLOADED}, needs=GPU)
+    offloads = parallel.shared_by == 1  # the configuration has no offload of a model that is cut
+    if offloads:
+        yield VariantSpec(name="CPU offload", changes={"parallel": _OFFLOADED}, needs=GPU)
     yield VariantSpec(name="all savers", changes=all_savers(run))
-    together = {**all_savers(run), "parallel": {"wrap": "linear", **_OFFLOADED}}
-    yield VariantSpec(name="all savers and CPU offload", changes=together, needs=GPU)
+    if offloads:
+        together = {**all_savers(run), "parallel": {"wrap": "linear", **_OFFLOADED}}
+        yield VariantSpec(name="all savers and CPU offload", changes=together, needs=GPU)
 
 
 def all_savers(run: RunConfig) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from convoy.config.bench import MeasureConfig
 from convoy.config.load import Tree, merged
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
+from convoy.results.case import CHANGED
 
 CUT = 2
 """Ranks that share a product, and stages."""
@@ -25,7 +26,7 @@ def group(model: str, run: RunConfig, ranks: Ranks, measure: MeasureConfig) -> G
     if shape is None or ranks.all % CUT:
         return None
     # Blocks that are cut are not compiled.
-    named = {**shape, "name": f"{run.model.name}, cut"}  # nothing of it is told of the preset
+    named = {**shape, "name": f"{run.model.name}{CHANGED}"}  # nothing of it is told of the preset
     changes: Tree = {"model": named, "train": {"compile": False}, "evaluation": {"sample_tokens": 0}}
     cuttable = RunConfig.model_validate(merged(run.model_dump(mode="json"), changes))
     in_node = run.cluster.backend == "local" or ranks.per_node % CUT == 0

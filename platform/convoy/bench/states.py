@@ -21,7 +21,10 @@ STATE_BYTES = 16
 """Per parameter that trains: fp32 weight, gradient, and the two moments of AdamW."""
 
 WEIGHT_BYTES = 4
-"""Of these."""
+"""Of these; a gradient has as many."""
+
+REST_BYTES = STATE_BYTES - WEIGHT_BYTES
+"""Of these between steps, when there is no gradient."""
 
 TYPE_BYTES = {"bf16": 2, "fp32": 4}
 """Per weight, in the type in which a step computes; per gradient, in the type in which gradients are reduced."""
@@ -38,8 +41,10 @@ class Taken(NamedTuple):
     """Bytes of one memory that a case takes on the rank that has most of it, at least."""
 
     states: int = 0
-    """While it trains: weights, gradients and moments, and what a step must hold of gathered weights, and of gradients
-    that are not reduced yet, beside them."""
+    """While it makes a step: weights, gradients and moments, and what a step must hold of gathered or copied weights,
+    and of gradients that are not reduced yet, beside them."""
+    rest: int = 0
+    """Of these, between its steps: weights and moments, and buffers for gradients that stay."""
     weights: int = 0
     """Once it is built and before its first step."""
     built: int = 0
@@ -79,15 +84,22 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
             on_host = Taken(built=weights) if ranks.on_gpus else Taken()
             return Memories(_baseline(parameter_count(model), ranks=n), on_host)
         case kind:
-            return _peer(kind, parameter_count(model), sharing, config.train, ranks, several=passes(config, n) > 1)
+            return _peer(kind, model, sharing, config.train, ranks, several=passes(config, n) > 1)
+
+
+def taking_turns(cases: Iterable[Taken]) -> int:
+    """What cases take while one of them makes its step, the one that takes most for that, and all others are between
+    theirs."""
+    taken = list(cases)
+    return sum(each.rest for each in taken) + max((each.states - each.rest for each in taken), default=0)
 
 
 def together(cases: Iterable[Taken]) -> int:
-    """What cases take that are built one after the other, and then take turns: when they train, or already when the one
-    is built that takes most for that."""
+    """What cases take that are built one after the other, and then take turns: when they do, or already when the one is
+    built that takes most for that."""
     taken = list(cases)
     building = max((each.built - each.weights for each in taken), default=0)
-    return max(sum(each.states for each in taken), sum(each.weights for each in taken) + building)
+    return max(taking_turns(taken), sum(each.weights for each in taken) + building)
 
 
 def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> TransformerConfig | str:
@@ -121,22 +133,24 @@ def passes(config: RunConfig, ranks: int) -> int:
 
 def _ours(model: TransformerConfig, config: RunConfig, ranks: int, sharing: int, *, on_gpus: bool) -> Memories:
     """What FSDP2 keeps. Where blocks stay gathered from forward to backward, the weights of all are there in the type
-    that computes, when no gradient of the pass is yet; those of the passes before it are there, reduced or not.
+    that computes, when no gradient of the pass is yet; those of the passes before it are there, reduced or not. A rank
+    that shares with no other gathers too: it copies. Gradients that are reduced are added up in fp32; those that are
+    not, or not yet between replicas, in the type in which they will be.
 
     A pipeline reduces after its last micro batch, and until then keeps what it has gathered (`PipelineStage` of torch
     turns off both after each backward)."""
-    parallel, fullest = config.parallel, _fullest(model, config.parallel)
+    parallel, train, fullest = config.parallel, config.train, _fullest(model, config.parallel)
     shards = max(1, sharing // parallel.shared_by)
-    kept, weights = -(-STATE_BYTES * fullest // shards), -(-WEIGHT_BYTES * fullest // shards)
+    kept, rest, weights = (-(-of_each * fullest // shards) for of_each in (STATE_BYTES, REST_BYTES, WEIGHT_BYTES))
     staged, several = parallel.pipeline > 1, passes(config, ranks) > 1
-    stays = staged or (not parallel.reshard_after_forward and shards > 1)
-    gathered = TYPE_BYTES[config.train.param_dtype] * fullest if stays else 0
+    gathered = TYPE_BYTES[train.param_dtype] * fullest if staged or not parallel.reshard_after_forward else 0
     late = staged or (several and not parallel.reduce_every_pass)
-    gradients = TYPE_BYTES[config.train.reduce_dtype] * fullest if several else 0
+    width = TYPE_BYTES[train.reduce_dtype] if late or parallel.strategy != "fsdp" else WEIGHT_BYTES
+    gradients = width * fullest if several else 0
     if parallel.cpu_offload and on_gpus:
-        return Memories(Taken(states=gathered + (gradients if late else 0)), Taken(kept, weights, weights))
+        return Memories(Taken(states=gathered + (gradients if late else 0)), Taken(kept, rest, weights, weights))
     gradients = gradients if late else -(-gradients // shards)
-    return Memories(Taken(max(kept, kept - weights + gathered + gradients), weights, weights), Taken())
+    return Memories(Taken(max(kept, rest + gathered + gradients), rest, weights, weights), Taken())
 
 
 def _fullest(model: TransformerConfig, parallel: ParallelConfig) -> int:
@@ -160,27 +174,46 @@ def _baseline(whole: int, *, ranks: int) -> Taken:
     """Several ranks have the buckets of DistributedDataParallel from the start, as copies beside the gradients."""
     buckets = WEIGHT_BYTES * whole if ranks > 1 else 0
     built = WEIGHT_BYTES * whole + buckets
-    return Taken(STATE_BYTES * whole + buckets, built, built)
+    return Taken(STATE_BYTES * whole + buckets, REST_BYTES * whole + buckets, built, built)
 
 
-def _peer(kind: PeerKind, whole: int, sharing: int, train: TrainConfig, ranks: Ranks, *, several: bool) -> Memories:
+def _peer(
+    kind: PeerKind, model: TransformerConfig, sharing: int, train: TrainConfig, ranks: Ranks, *, several: bool
+) -> Memories:
     """What another library keeps, whose ranks each build the whole model in fp32 before it is spread.
 
-    whole: parameters. sharing: ranks that share what the library shards. several: passes of a step, of which accelerate
-    reduces gradients after the last (`no_sync`).
+    sharing: ranks that share what the library shards. several: passes of a step, of which torch's DDP and accelerate
+    reduce gradients after the last (`no_sync`).
     """
+    whole = parameter_count(model)
     shard, building = -(-whole // sharing), WEIGHT_BYTES * whole
     match kind:
-        case "torch DDP":  # gradients are views of its buckets, which it has from the start
-            return Memories(Taken(STATE_BYTES * whole, 2 * building, 2 * building), Taken())
+        case "torch DDP":
+            return Memories(_torch_ddp(model, train, several=several), Taken())
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
-            gradients = TYPE_BYTES[train.reduce_dtype] * whole if several else 0
-            states = max(STATE_BYTES * shard, (STATE_BYTES - WEIGHT_BYTES) * shard + gradients)
-            return Memories(Taken(states, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Taken())
+            rest, gradients = REST_BYTES * shard, TYPE_BYTES[train.reduce_dtype] * whole if several else 0
+            states = max(STATE_BYTES * shard, rest + gradients)
+            return Memories(Taken(states, rest, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Taken())
         case "DeepSpeed ZeRO-3":
             return Memories(_zero_3(whole, shard, train, ranks), Taken())
         case kind:
             return _flattened(kind, whole, shard, train, ranks)
+
+
+def _torch_ddp(model: TransformerConfig, train: TrainConfig, *, several: bool) -> Taken:
+    """It has the buckets of gradients from the start. Gradients become views of them as the last pass reduces them;
+    those of the passes before it are beside them.
+
+    For bf16, autocast copies the weights of linear layers, and keeps all copies until forward ends; compiled blocks
+    make their own. Norms are not copied, nor is the head for longer than its loss; but the head's whole fp32 gradient
+    is there from then on (`model/loss.py`), which is more.
+    """
+    whole = parameter_count(model)
+    copied = whole - embedding_parameter_count(model) if train.param_dtype == "bf16" and not train.compile else 0
+    earlier = whole if several else 0
+    states = STATE_BYTES * whole + WEIGHT_BYTES * earlier + TYPE_BYTES["bf16"] * copied
+    built = 2 * WEIGHT_BYTES * whole
+    return Taken(states, STATE_BYTES * whole, built, built)
 
 
 def _flattened(
@@ -188,21 +221,23 @@ def _flattened(
 ) -> Memories:
     """Of DeepSpeed's `stage_1_and_2.py`: weights and gradients in the type that computes, and each rank's part of fp32
     masters beside them. It copies all weights into one buffer: on a GPU that has room for that, else on its host. Each
-    step has two buckets."""
+    backward makes two buckets and frees them; the update frees the gradients."""
     width = TYPE_BYTES[train.param_dtype]
     kept, building, both = width * whole, WEIGHT_BYTES * whole, 2 * width * whole
     gradients = kept if kind == "DeepSpeed ZeRO-1" else width * shard
-    states = kept + gradients + (STATE_BYTES - WEIGHT_BYTES) * shard
+    rest = kept + REST_BYTES * shard
     if not ranks.on_gpus:
-        return Memories(Taken(states, kept, max(building, both)), Taken())
+        return Memories(Taken(rest + gradients, rest, kept, max(building, both)), Taken())
     on_gpu = ranks.memory_bytes is None or both <= ranks.memory_bytes
-    buckets = 2 * width * BUCKET_ELEMENTS
-    device = Taken(states + buckets, kept, max(building, both if on_gpu else 0))
+    states = rest + gradients + 2 * width * BUCKET_ELEMENTS
+    device = Taken(states, rest, kept, max(building, both if on_gpu else 0))
     return Memories(device, Taken() if on_gpu else Taken(built=both))
 
 
 def _zero_3(whole: int, shard: int, train: TrainConfig, ranks: Ranks) -> Taken:
-    """Of DeepSpeed's `stage3.py`: fp32 weights are their own masters. It keeps a bucket between steps."""
+    """Of DeepSpeed's `stage3.py`: fp32 weights are their own masters. Between steps it keeps a bucket, and the buffer
+    that its part of the gradients is in."""
     bucket = TYPE_BYTES[train.reduce_dtype] * BUCKET_ELEMENTS if ranks.on_gpus else 0
     kept = TYPE_BYTES[train.param_dtype] * shard + bucket
-    return Taken(STATE_BYTES * shard + bucket, kept, max(WEIGHT_BYTES * whole, kept))
+    states = STATE_BYTES * shard + bucket
+    return Taken(states, states, kept, max(WEIGHT_BYTES * whole, kept))

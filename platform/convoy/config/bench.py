@@ -1,4 +1,5 @@
-"""What a benchmark measures."""
+"""What a benchmark measures. The defaults are the default benchmark, `configs/bench/default.yaml`; only what its `run`
+sets is no default."""
 
 from typing import Any, Literal, get_args
 
@@ -18,31 +19,33 @@ SuiteName = Literal["throughput", "scaling", "strategies", "memory", "utilisatio
 class MeasureConfig(Frozen):
     """How much is measured of each case, and on which cores."""
 
-    rounds: int = Field(20, ge=6)
-    """Blocks of each case; in a round each case of a group has one."""
-    block_steps: int = Field(5, ge=1)
+    rounds: int = Field(8, ge=6)
+    """Blocks of each case; in a round each case of a group has one. Intervals shrink with the square root of the
+    rounds, and time grows with them: 20 to 40, of a second each, tell differences of a few per cent."""
+    block_steps: int = Field(2, ge=1)
     """At least so many steps are in a block."""
-    block_seconds: float = Field(0.5, gt=0)
+    block_seconds: float = Field(0.4, gt=0)
     """And as many as fill so much time."""
-    warm_up_most: int = Field(200, ge=16)
+    warm_up_most: int = Field(24, ge=16)
     """Steps after which warm-up ends though the times still drift; the result says so."""
     pin: bool = True
     """Each rank keeps to its own share of the host's cores."""
 
 
 class BenchConfig(Frozen):
-    """Everything a benchmark needs to know."""
+    """Everything a benchmark needs to know. The defaults are what `configs/bench/default.yaml` says, but for `run`."""
 
     suites: tuple[SuiteName, ...] = Field(get_args(SuiteName), min_length=1)
     """What is measured."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
     """Presets of `configs/models/`."""
     presets: dict[str, dict[str, Any]] = {}
-    """The models themselves, filled in where the configuration is read: machines of a cluster have no presets."""
+    """Not to be written: the models themselves, filled in where the configuration is read, for machines of a cluster
+    have no presets."""
     measure: MeasureConfig = MeasureConfig()
     sync: SyncConfig = SyncConfig()
     run: dict[str, Any] = {}
-    """The job that all cases share, as keys of `configs/train/`: each suite changes its own part of it."""
+    """The job that all cases share, as keys of `configs/train/`, with their defaults: each suite changes its part."""
     peers: tuple[PeerName, ...] = ()
     """Libraries that the strategies suite measures beside our own: torch's DDP, accelerate's FSDP2, DeepSpeed's ZeRO-1
     to -3."""

@@ -7,10 +7,12 @@ from pydantic import ValidationError
 from convoy.catalog.observed import PriceList, newest_price
 from convoy.catalog.prices import Market, Price, of_zones
 from convoy.config.cluster import PriceConfig
+from convoy.report.bench_campaign import CampaignFigures
+from convoy.report.bench_campaign_course import CampaignCourse
 from convoy.report.bench_levers import levers
 from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
 from convoy.report.bench_topology import topology
-from convoy.results.case import Case, key_of
+from convoy.results.case import CHANGED, Case, key_of
 from convoy.stats.interval import Interval
 
 MARKETS: tuple[Market, ...] = ("on_demand", "spot")
@@ -20,9 +22,12 @@ TRAINED_TOKENS = (100e9, 500e9, 1e12)
 
 
 def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[CostFigures, ...]:
-    """One for each model on each kind and number of machines: its fastest case that computes what it should."""
+    """One for each model on each kind and number of machines: its fastest case that computes what it should. None for
+    what a model was changed to so that it can be cut, which nobody trains."""
     fastest: dict[tuple[object, ...], tuple[GroupFigures, CaseFigures]] = {}
     for group in groups:
+        if group.model.endswith(CHANGED):
+            continue
         key = (group.model, group.hardware.device, group.hardware.instance_type, group.hardware.nodes, group.region)
         for case in group.cases:
             if trains_one_model(case) and (key not in fastest or case.rate > fastest[key][1].rate):
@@ -33,18 +38,32 @@ def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[Cos
 def with_levers(
     found: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceList | None
 ) -> tuple[CostFigures, ...]:
-    """With what would make each cheaper, and what it would take in other places."""
+    """With how its machines were bought, what would make each cheaper, and what it would take in other places."""
     of_group = {key_of(group.suite, group.name, case.name): group for group in groups for case in group.cases}
     of_case = {case.key: case for case in cases}
     told = []
     for cost in found:
         group, case = of_group[cost.case], of_case[cost.case]
+        configured = cost.model_copy(update={"market": _market(case)})
         usd_per_hour = cost.offers[0].usd_per_hour if cost.offers else None
         more = {
-            "levers": levers(cost, group, groups, prices),
+            "levers": levers(configured, group, groups, prices),
             "topology": topology(case, group.region, usd_per_hour),
         }
-        told.append(cost.model_copy(update=more))
+        told.append(configured.model_copy(update=more))
+    return tuple(told)
+
+
+def with_overhead(found: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:
+    """With what the simulated interruptions add on spot, where the campaign is of that model on the same machines."""
+    if campaign is None or campaign.example or not campaign.courses:
+        return tuple(found)
+    of = (campaign.saved_model, campaign.saved_on, campaign.setting.region)
+    told = []
+    for cost in found:
+        same = (cost.model, cost.machines, cost.region) == of
+        offers = tuple(_with(each, campaign) for each in cost.offers) if same else cost.offers
+        told.append(cost.model_copy(update={"offers": offers}))
     return tuple(told)
 
 
@@ -63,11 +82,11 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
     else:
         offers = [_offer(price, hardware.nodes, rate) for price in _prices(group, prices)]
         why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"
-    name = hardware.instance_type or hardware.device
     return CostFigures(
         case=key_of(group.suite, group.name, case.name),
         model=group.model,
-        machines=name if hardware.nodes == 1 else f"{hardware.nodes} × {name}",
+        machines=hardware.machines,
+        on_gpus=hardware.peak_tflops is not None,
         region=group.region,
         tokens_per_second=rate,
         offers=tuple(offers),
@@ -92,12 +111,36 @@ def own_price(case: Case) -> Price | None:
         return None
 
 
+def _market(case: Case) -> str | None:
+    """In which its machines were bought, by its configuration; None: it does not tell."""
+    cluster = case.config.get("cluster")
+    market = cluster.get("market") if isinstance(cluster, Mapping) else None
+    return market if isinstance(market, str) else None
+
+
 def _prices(group: GroupFigures, prices: PriceList | None) -> list[Price]:
     """Of each market, and of the one that the machines were bought in, where they have a price of their own."""
     own, name, region = group.price, str(group.hardware.instance_type), str(group.region)
     markets = dict.fromkeys([*MARKETS, *([own.market] if own else [])])
     told = [own if own and own.market == market else newest_price(prices, name, market, region) for market in markets]
     return [price for price in told if price is not None]
+
+
+def _with(offer: Offer, campaign: CampaignFigures) -> Offer:
+    """Spot machines are paid for while nothing productive is done, too."""
+    if offer.market != "spot":
+        return offer
+    told = {"simulated_usd_per_million_tokens": _dearer(offer.usd_per_million_tokens, campaign.courses[0])}
+    if campaign.bad_day:
+        told["bad_day_usd_per_million_tokens"] = _dearer(offer.usd_per_million_tokens, campaign.bad_day[0])
+    return offer.model_copy(update=told)
+
+
+def _dearer(usd: Interval, course: CampaignCourse) -> Interval:
+    """By the mean over campaigns, for in the median one nothing may have happened; bounds multiply bound by bound."""
+    mean = course.mean_overhead
+    low, high = min(mean, course.overhead.low), max(mean, course.overhead.high)
+    return Interval(estimate=usd.estimate * (1 + mean), low=usd.low * (1 + low), high=usd.high * (1 + high), n=usd.n)
 
 
 def _offer(price: Price, nodes: int, rate: Interval) -> Offer:

@@ -1,5 +1,7 @@
 """Parts of a benchmark's page on money: what tokens cost at the measured rates, and what training would take."""
 
+from collections.abc import Iterator, Sequence
+
 from convoy.report import numbers
 from convoy.report.bench_cost import TRAINED_TOKENS, seconds_to_train
 from convoy.report.bench_headline import market
@@ -7,24 +9,48 @@ from convoy.report.bench_report import BenchReport, CostFigures, Offer
 from convoy.report.page import Block, Heading, Table, Text
 
 _ASSUMED = (
-    "At the rate of the fastest case, around the clock, without interruptions, saves or evaluations: what spot "
-    "machines lose when they are taken away is not in it. The interval is that of the rate; prices are medians over "
-    "zones."
+    "Computed from measured rates and dated prices: at the rate of the fastest case, around the clock, without "
+    "interruptions, saves or evaluations. What spot machines lose when they are taken away is only in a row with the "
+    "simulated overhead. The interval is that of the rate; prices are medians over zones."
 )
 
 
 def costs(report: BenchReport) -> tuple[Block, ...]:
-    """Per million tokens and for whole trainings; without a price only the time, and why there is no cost."""
+    """Per million tokens and for whole trainings; without a price why there is no cost, and of GPUs only the time."""
     if not report.costs:
         return ()
     priced = [cost for cost in report.costs if cost.offers]
-    blocks: list[Block] = [Heading("Cost and time to train"), Text(_ASSUMED, quiet=True)]
-    blocks += [Text(f"No cost of {cost.model} on {cost.machines}: {cost.why}.") for cost in report.costs if cost.why]
+    timed = [cost for cost in report.costs if cost.offers or cost.on_gpus]  # years on a CPU tell nobody anything
+    blocks: list[Block] = [Heading("Cost and time to train (computed)")]
+    if timed:
+        blocks.append(Text(_ASSUMED, quiet=True))
+    blocks += _unpriced(report)
     if priced:
         headers = ("Model", "Machines", "Bought", "USD an hour", "USD per million tokens", "Price of")
-        rows = tuple(_offer(cost, offer) for cost in priced for offer in cost.offers)
+        rows = tuple(row for cost in priced for offer in cost.offers for row in _offers(cost, offer))
         blocks.append(Table(headers, rows))
-    return (*blocks, _training(report))
+    return (*blocks, _training(timed)) if timed else tuple(blocks)
+
+
+def _unpriced(report: BenchReport) -> list[Text]:
+    """A sentence for all models of the same machines."""
+    models: dict[tuple[str, str], list[str]] = {}
+    for cost in report.costs:
+        if cost.why:
+            models.setdefault((cost.machines, cost.why), []).append(cost.model)
+    return [Text(f"No cost of {', '.join(told)} on {name}: {why}.") for (name, why), told in models.items()]
+
+
+def _offers(cost: CostFigures, offer: Offer) -> Iterator[tuple[str, ...]]:
+    """Without interruptions, and with those that were simulated."""
+    yield _offer(cost, offer)
+    model, machines, bought, usd, _, source = _offer(cost, offer)
+    for more, name in (
+        (offer.simulated_usd_per_million_tokens, "with the simulated overhead"),
+        (offer.bad_day_usd_per_million_tokens, "with that of bad days"),
+    ):
+        if more is not None:
+            yield model, machines, f"{bought} {name}", usd, f"{numbers.estimate(more)}, simulated", source
 
 
 def _offer(cost: CostFigures, offer: Offer) -> tuple[str, ...]:
@@ -40,11 +66,11 @@ def _offer(cost: CostFigures, offer: Offer) -> tuple[str, ...]:
     )
 
 
-def _training(report: BenchReport) -> Table:
-    markets = list(dict.fromkeys(offer.market for cost in report.costs for offer in cost.offers))
+def _training(timed: Sequence[CostFigures]) -> Table:
+    markets = list(dict.fromkeys(offer.market for cost in timed for offer in cost.offers))
     headers = ("Model", "Machines", "Case", "Tokens", "Time", *(f"USD {name.replace('_', '-')}" for name in markets))
     rows = []
-    for cost in report.costs:
+    for cost in timed:
         for tokens in TRAINED_TOKENS:
             seconds = seconds_to_train(tokens, cost.tokens_per_second)
             usd = {offer.market: f"{seconds / 3600 * offer.usd_per_hour:,.0f}" for offer in cost.offers}

@@ -8,7 +8,7 @@ from datetime import datetime
 from convoy.catalog.observed import PriceList
 from convoy.report.bench_campaign import campaign
 from convoy.report.bench_checkpoints import checkpoints
-from convoy.report.bench_cost import costs, own_price, with_levers
+from convoy.report.bench_cost import costs, own_price, with_levers, with_overhead
 from convoy.report.bench_energy import energies
 from convoy.report.bench_history import history
 from convoy.report.bench_recovery import drills
@@ -53,16 +53,17 @@ def fold_cases(
     ordered = sorted(cases, key=lambda case: case.key)
     groups = _groups(ordered)
     saves, faults = checkpoints(ordered), drills(ordered)
+    simulated = campaign(ordered, saves, faults, prices)
     return BenchReport(
         groups=groups,
         scaling=scaling(ordered),
         sync=sync(ordered),
         environments=environments(ordered),
-        costs=with_levers(costs(groups, prices), groups, ordered, prices),
+        costs=with_overhead(with_levers(costs(groups, prices), groups, ordered, prices), simulated),
         energy=energies(groups),
         checkpoints=saves,
         recovery=faults,
-        campaign=campaign(ordered, saves, faults, prices),
+        campaign=simulated,
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),

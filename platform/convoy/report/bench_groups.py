@@ -1,16 +1,19 @@
 """Parts of a benchmark's page on its groups: for each a table and its charts."""
 
+import re
 from collections.abc import Sequence
 
 from convoy.report import numbers
 from convoy.report.bench_charts import COLOURS, Row, bars, ratios
-from convoy.report.bench_headline import hardware_of
+from convoy.report.bench_headline import FROZEN, baseline_of, hardware_of
+from convoy.report.bench_levers import THROUGHPUT
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, verdict
 from convoy.report.bench_scaling import SUITE as SCALING
 from convoy.report.bench_sync import SUITE as SYNC
 from convoy.report.bench_utilisation_sections import utilisation
 from convoy.report.charts import BLUE, GREY
 from convoy.report.page import Block, Chart, Heading, Table, Text
+from convoy.results.case import CHANGED
 from convoy.results.values import (
     LARGEST_MODEL_LAYERS,
     LARGEST_MODEL_PARAMETERS,
@@ -27,8 +30,14 @@ TITLES = {
     "utilisation": "Utilisation",
     "checkpoint": "Checkpoints",
     "recovery": "Recovery",
+    "scaling": "Scaling",
+    "sync": "Gradient synchronisation",
+    "network": "Environments",
 }
-"""Of suites; others have their name."""
+"""Of suites, and of the gangs of the sync suite that differ in their environment; others have their name."""
+
+WELL_MEASURED = 20
+"""Blocks of a case from which on nothing is said of wide intervals."""
 
 _HOW = (
     "The cases of a table took turns, block by block, in one gang. Rates are medians over blocks with 95 % intervals; "
@@ -40,14 +49,56 @@ def groups(report: BenchReport) -> tuple[Block, ...]:
     """All but those with a part of their own: scaling, which compares across gangs, and synchronisation."""
     apart = (SCALING, SYNC)
     shown = [group for group in report.groups if group.suite not in apart and any(c.rate for c in group.cases)]
-    suites = [group.suite for group in shown]
     blocks: list[Block] = []
     for i, group in enumerate(shown):
-        title = TITLES.get(group.suite, group.suite)
-        blocks.append(Heading(title if suites.count(group.suite) == 1 else f"{title}: {group.name}"))
-        blocks.append(Text(f"{about(group)}{f' {_HOW}' if i == 0 else ''}", quiet=True))
-        blocks += [*charts(group), table(group), *largest(group), *utilisation(group)]
+        blocks.append(Heading(title(group, shown)))
+        blocks.append(Text(" ".join([about(group), *_frozen(group), *([_HOW] if i == 0 else [])]), quiet=True))
+        blocks += [*charts(group), table(group), *(few(group) if i == 0 else ())]
+        blocks += [*largest(group), *utilisation(group)]
     return tuple(blocks)
+
+
+def title(group: GroupFigures, shown: Sequence[GroupFigures]) -> str:
+    """Of its suite, with what tells it from others of that suite among `shown`: the model, how it is cut, which of the
+    gangs of one comparison. Groups are named `SUITE-MODEL…`; what is named otherwise keeps its name."""
+    others = [other for other in shown if other.suite == group.suite]
+    kind, model, rest = group.name.partition(f"-{_preset(group)}")
+    told = re.fullmatch(r"(-model-parallel)?(?:-(\d+))?", rest)
+    if not model or told is None:
+        named = TITLES.get(group.suite, group.suite)
+        return named if len(others) == 1 else f"{named}: {group.name}"
+    cut, number = told.groups()
+    words = [
+        _preset(group) if len({_preset(other) for other in others}) > 1 else "",
+        "tensor and pipeline parallel" if cut else "",
+        f"gang {number}" if number else "",
+    ]
+    named, words = TITLES.get(kind, kind), [word for word in words if word]
+    return f"{named}: {', '.join(words)}" if words else named
+
+
+def _preset(group: GroupFigures) -> str:
+    """The model's name, also of one that stands for it where it is cut."""
+    return group.model.removesuffix(CHANGED)
+
+
+def _frozen(group: GroupFigures) -> list[str]:
+    """Who the baseline is, where it is among the cases."""
+    there = group.suite == THROUGHPUT and any(case.name == FROZEN for case in group.cases)
+    return [f"{FROZEN}: {baseline_of(group)}, eager, a model of the same shape."] if there else []
+
+
+def few(group: GroupFigures) -> Sequence[Text]:
+    """How intervals become narrower, where few blocks make them wide."""
+    n = min((case.blocks for case in group.cases if case.rate), default=WELL_MEASURED)
+    if n >= WELL_MEASURED:
+        return ()
+    return [
+        Text(
+            f"{n} blocks of each case: intervals are wide. Narrower: --config-value set measure.rounds={4 * n} "
+            "(they shrink with the square root of the rounds, and time grows with the rounds)."
+        )
+    ]
 
 
 def table(group: GroupFigures) -> Table:
@@ -126,7 +177,7 @@ def charts(group: GroupFigures) -> Sequence[Chart]:
     against = [(case, case.speedup) for case in group.cases if case.speedup is not None]
     for over in dict.fromkeys(str(case.baseline) for case, _ in against):
         beside = [_beside(case.name, found) for case, found in against if case.baseline == over]
-        charts.append(ratios(f"Speedup over {over}", beside, "times as fast"))
+        charts.append(ratios(f"Speedup over {over}", beside, f"times as fast as {over}"))
     return charts
 
 

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from datetime import UTC
 
 from convoy.report import numbers
-from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Offer, trains_one_model, verdict
+from convoy.report.bench_report import (
+    BenchReport,
+    CaseFigures,
+    CostFigures,
+    GroupFigures,
+    Offer,
+    trains_one_model,
+    verdict,
+)
 from convoy.report.page import Block, Callout, Tone, Value, Values
 from convoy.stats.interval import Interval
 
@@ -37,9 +45,11 @@ def warnings(report: BenchReport) -> tuple[Block, ...]:
             text = f"Its losses are {by} on the same data. It does not compute the same, so its speed means nothing."
             title = f"{case.name} ({group.suite}, {group.name}): losses differ from those of {case.baseline}"
             blocks.append(Callout(title, text, "bad"))
-    drifting = [f"{case.name} ({group.suite})" for group, case in _cases(report) if not case.steady]
+    drifting = [(group, case) for group, case in _cases(report) if not case.steady]
     if drifting:
-        text = f"{', '.join(drifting)}: warm-up ended because it had gone on for long enough."
+        names = ", ".join(f"{case.name} ({group.suite})" for group, case in drifting)
+        steps = numbers.plural(max(case.warm_up_steps for _, case in drifting), "step")
+        text = f"{names}: warm-up ended after {steps} all the same. Raise measure.warm_up_most."
         blocks.append(Callout("Step times were still drifting", text, "warning"))
     return tuple(blocks)
 
@@ -76,16 +86,26 @@ def _speed(group: GroupFigures, case: CaseFigures) -> Value:
 
 
 def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
-    """Of ours over the frozen baseline, or of the case over what it is compared with."""
+    """Of ours over the frozen baseline, or of the case over what it is compared with, in whole words: charts show the
+    others over ours."""
     frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
-    found, over = (_inverse(frozen[0].speedup), FROZEN) if frozen else (case.speedup, case.baseline)
+    found, over = case.speedup, case.baseline
+    if frozen:
+        found, over = _inverse(frozen[0].speedup), f"{baseline_of(group)} (the {FROZEN})"
     if found is None:
         return None
     told = verdict(found)
     tone: Tone = "good" if told == "more" else "warning" if told == "less" else "plain"
     value, _, between = numbers.ratio(found).partition(" ")
-    words = "no difference seen" if told == "no difference" else f"{case.name} over {over}"
-    return Value("Speedup", value, f"{words} {between}, n = {found.n}", tone)
+    words = f"{case.name} is {value} as fast as {over}"
+    if told == "no difference":
+        words = f"no difference seen between {case.name} and {over}"
+    return Value("Speedup", value, f"{words}; {between[1:-1]}, n = {found.n}", tone)
+
+
+def baseline_of(group: GroupFigures) -> str:
+    """What the frozen baseline is, in words."""
+    return f"transformers in fp32{' with DDP' if group.hardware.ranks > 1 else ''}"
 
 
 def _inverse(ratio: Interval | None) -> Interval | None:
@@ -123,14 +143,29 @@ def _scaling(report: BenchReport) -> Value | None:
 
 
 def _cost(report: BenchReport) -> Value:
-    priced = [(offer, cost) for cost in report.costs for offer in cost.offers]
+    priced = [(_told_offer(cost), cost) for cost in report.costs if cost.offers]
     if not priced:
         why = report.costs[0].why if report.costs else "no rate was measured"
         return Value("Cost", "—", f"not known: {why}")
     offer, cost = min(priced, key=lambda each: each[0].usd_per_million_tokens.estimate)
     usd = f"{numbers.significant(offer.usd_per_million_tokens.estimate)} USD"
     where = f"{cost.machines}, {market(offer)}, price of {offer.price_date}"
-    return Value("Cost", usd, f"per million tokens, {cost.model}; {where}")
+    return Value("Cost", usd, f"per million tokens, {cost.model}; {where}{_interrupted(offer)}")
+
+
+def _told_offer(cost: CostFigures) -> Offer:
+    """As the machines were bought, else on demand, else what there is."""
+    by_market = {offer.market: offer for offer in cost.offers}
+    return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
+
+
+def _interrupted(offer: Offer) -> str:
+    """What the price of spot machines leaves out."""
+    if offer.market != "spot":
+        return ""
+    more = offer.simulated_usd_per_million_tokens
+    simulated = "" if more is None else f", {numbers.significant(more.estimate)} USD with those that were simulated"
+    return f"; interruptions not counted{simulated}"
 
 
 def market(offer: Offer) -> str:

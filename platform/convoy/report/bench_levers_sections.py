@@ -5,8 +5,9 @@ from convoy.report.bench_report import BenchReport, CostFigures, Lever, Placemen
 from convoy.report.page import Block, Heading, Table, Text
 
 _LEVERS = (
-    "Beside on demand in the same region. Ways and places to buy are alternatives; precision and accumulation are as "
-    "measured here, and multiply with them. A ratio has the interval of what was measured; prices are of their day."
+    "Computed from measured rates and dated prices, beside on demand in the same region. Ways and places to buy are "
+    "alternatives; precision and accumulation are as measured here, and multiply with them. A ratio has the interval "
+    "of what was measured; prices are of their day."
 )
 
 _PLACES = (
@@ -31,7 +32,7 @@ def levers(report: BenchReport) -> tuple[Block, ...]:
             rows = tuple(_lever(lever) for lever in cost.levers)
             blocks.append(Text(f"{cost.model} on {cost.machines}, {cost.region}; case {cost.case}."))
             blocks.append(Table(("What", "Costs", "USD per million tokens", "1 T tokens in", "Assumes"), rows))
-    return (Heading("What would make it cheaper"), Text(_LEVERS, quiet=True), *blocks) if blocks else ()
+    return (Heading("What would make it cheaper (computed)"), Text(_LEVERS, quiet=True), *blocks) if blocks else ()
 
 
 def topology(report: BenchReport) -> tuple[Block, ...]:
@@ -40,7 +41,7 @@ def topology(report: BenchReport) -> tuple[Block, ...]:
     for cost in report.costs:
         if cost.topology is not None:
             blocks += _places(cost, cost.topology)
-    return (Heading("Where the machines are"), Text(_PLACES, quiet=True), *blocks) if blocks else ()
+    return (Heading("Where the machines are (model)"), Text(_PLACES, quiet=True), *blocks) if blocks else ()
 
 
 def _lever(lever: Lever) -> tuple[str, ...]:

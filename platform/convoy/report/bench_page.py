@@ -20,7 +20,7 @@ from convoy.report import (
 from convoy.report.bench_fold import fold_cases
 from convoy.report.bench_history import Earlier
 from convoy.report.bench_report import BenchReport
-from convoy.report.page import Callout, Heading, Page, Text
+from convoy.report.page import Block, Callout, Heading, Page, Text
 from convoy.results.case import Case
 
 
@@ -49,22 +49,32 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             Text(bench_headline.facts(report), quiet=True),
             *bench_headline.warnings(report),
             bench_headline.values(report),
-            *bench_groups.groups(report),
-            *bench_sync_sections.sync(report),
-            *bench_scaling_sections.scaling(report),
-            *bench_parts.step_parts(report),
-            *bench_parts.memory(report),
-            *bench_checkpoint_sections.checkpoints(report),
-            *bench_recovery_sections.recovery(report),
-            *bench_recovery_sections.campaign(report),
-            *bench_cost_sections.costs(report),
-            *bench_levers_sections.levers(report),
-            *bench_levers_sections.topology(report),
-            *bench_energy_sections.energy(report),
-            *bench_history_sections.history(report),
-            *bench_facts.not_run(report),
-            *bench_facts.not_measured(report),
-            *bench_facts.further(report),
-            *bench_facts.provenance(report),
+            *sections(report, bench_cost_sections.costs(report)),
         ),
+    )
+
+
+def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
+    """Below the headline, each from its heading on: what is compared and what it costs before where it comes from.
+
+    costs: the section on costs, or nothing where that is elsewhere.
+    """
+    return (
+        *bench_groups.groups(report),
+        *bench_sync_sections.sync(report),
+        *bench_scaling_sections.scaling(report),
+        *costs,
+        *bench_levers_sections.levers(report),
+        *bench_levers_sections.topology(report),
+        *bench_energy_sections.energy(report),
+        *bench_parts.step_parts(report),
+        *bench_parts.memory(report),
+        *bench_checkpoint_sections.checkpoints(report),
+        *bench_recovery_sections.recovery(report),
+        *bench_recovery_sections.campaign(report),
+        *bench_history_sections.history(report),
+        *bench_facts.not_run(report),
+        *bench_facts.not_measured(report),
+        *bench_facts.further(report),
+        *bench_facts.provenance(report),
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from convoy.report import numbers
 from convoy.report.bench_charts import Row, bars, stacked_bars
+from convoy.report.bench_groups import title
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures
 from convoy.report.page import Block, Chart, Heading, Table, Text
 from convoy.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
@@ -18,7 +19,7 @@ def step_parts(report: BenchReport) -> tuple[Block, ...]:
     blocks: list[Block] = []
     for group in report.groups:
         if cases := [case for case in group.cases if case.parts]:
-            blocks.append(stacked_bars(_title("Step time", group), {case.name: case.parts for case in cases}))
+            blocks.append(stacked_bars(_title("Step time", group, report), {case.name: case.parts for case in cases}))
             blocks.append(_parts(cases))
     note = "Rank 0's, of the last step of each block; medians over blocks."
     return (Heading("Step time"), Text(note, quiet=True), *blocks) if blocks else ()
@@ -31,7 +32,7 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
     for group in report.groups:
         peaks = [(case, case.memory_peak_bytes) for case in group.cases if case.rate and case.memory_peak_bytes]
         if len(peaks) > 1:
-            blocks.append(_peaks(group, peaks))
+            blocks.append(_peaks(_title("Memory peak", group, report), peaks))
             if group.suite == MEMORY:
                 blocks.append(_saved([case for case, _ in peaks]))
     note = (
@@ -43,14 +44,13 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
     return (Heading("Memory"), Text(note, quiet=True), *blocks) if blocks else ()
 
 
-def _peaks(group: GroupFigures, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
+def _peaks(named: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
     """By part, where all cases tell of them."""
-    title = _title("Memory peak", group)
     parts = {case.name: _memory_parts(case) for case, _ in peaks}
     if all(parts.values()):
-        return stacked_bars(title, parts, "MB", 1e-6)
+        return stacked_bars(named, parts, "MB", 1e-6)
     rows = [Row(case.name, _exact(peak / 1e9), _peak(case, peak)) for case, peak in peaks]
-    return bars(title, rows, "GB")
+    return bars(named, rows, "GB")
 
 
 def _memory_parts(case: CaseFigures) -> dict[str, float]:
@@ -99,8 +99,9 @@ def _part(case: CaseFigures, name: str) -> str:
     return f"{numbers.duration(seconds)} ({numbers.percent(seconds / total)})" if total else numbers.duration(seconds)
 
 
-def _title(what: str, group: GroupFigures) -> str:
-    return f"{what}: {group.suite}, {group.name}"
+def _title(what: str, group: GroupFigures, report: BenchReport) -> str:
+    named = title(group, report.groups)
+    return f"{what}, {named[0].lower()}{named[1:]}"
 
 
 def _exact(value: float) -> Interval:

@@ -1,7 +1,8 @@
 """Parts of a benchmark's page on faults: what drills showed, and a simulated campaign on spot machines."""
 
 from convoy.report import numbers
-from convoy.report.bench_campaign import CampaignCourse, CampaignFigures, Range
+from convoy.report.bench_campaign import HOUR, CampaignFigures
+from convoy.report.bench_campaign_course import CampaignCourse, Range
 from convoy.report.bench_checkpoint_sections import told
 from convoy.report.bench_recovery import DrillFigures
 from convoy.report.bench_report import BenchReport
@@ -18,7 +19,13 @@ _HOW = (
 _SIMULATED = (
     "Simulated, from what was measured above and what the table says: no machine was bought for it. Machines are taken "
     "away independently, at a constant rate; the gang stops when it loses one, and goes on with another. Restarts are "
-    "those of the drills, on one host: what a new machine and a larger state add is replacement_seconds."
+    "those of the drills, on one host: what a new machine and a larger state add is replacement_seconds. A bad day is "
+    "deliberately bad, and simulated as if every day were one."
+)
+
+_RECOVERED = (
+    "The interval of what recovered is Wilson's over interruptions that were simulated: it says how many there were, "
+    "and nothing of how sure a recovery is, which the drills show."
 )
 
 
@@ -41,21 +48,33 @@ def campaign(report: BenchReport) -> tuple[Block, ...]:
     if found is None:
         return ()
     setting = found.setting
-    title = (
-        f"Simulated campaign: {setting.nodes} × {setting.instance_type}, spot, {setting.region}, {setting.days:g} days"
-    )
+    machines = f"{setting.nodes} × {setting.instance_type}"
+    title = f"Campaign on spot machines (simulated): {machines}, {setting.region}, {setting.days:g} days"
     if found.why:
         return (Heading(title), Text(f"Not simulated: {found.why}."))
+    courses = (*found.courses, *found.bad_day)
+    names = (*map(_name, found.courses), *(f"Bad day, {_name(course).lower()}" for course in found.bad_day))
     return (
         Heading(title),
+        *_example(found, machines),
         Text(_SIMULATED, quiet=True),
         Table(("Input", "Value", "From"), tuple(_inputs(found))),
-        Table(
-            ("", *(_name(course) for course in found.courses)),
-            tuple(zip(_OUTCOMES, *(_outcomes(course, found) for course in found.courses), strict=True)),
-        ),
+        Table(("", *names), tuple(zip(_OUTCOMES, *map(_outcomes, courses), strict=True))),
         Text(_check(found), quiet=True),
     )
+
+
+def _example(found: CampaignFigures, machines: str) -> tuple[Block, ...]:
+    """What is read first where it is of other machines than saves were measured on."""
+    if not found.example or found.saved_state_bytes is None or found.drilled_nodes is None:
+        return ()
+    text = (
+        f"No save was measured on {machines}: stalls and saves are those of {found.saved_model} "
+        f"({numbers.size(found.saved_state_bytes)}) on {found.saved_on}, restarts those of "
+        f"a gang of {found.drilled_nodes} on one host. For your job, run the checkpoint suite with your model on its "
+        "machines, and set recovery.campaign."
+    )
+    return (Callout("An example, not a forecast", text, "warning"),)
 
 
 _HEADERS = (
@@ -95,12 +114,13 @@ def _inputs(found: CampaignFigures) -> list[tuple[str, str, str]]:
     rows = [
         ("Taken away within a month, of each machine", _percent(found.taken_per_month), found.taken_source),
         ("Mean time between interruptions of the gang", _time(found.mtbf_seconds), "the row above, for all machines"),
+        ("The same on a bad day", _hours(setting.bad_day_hours), "assumed: recovery.campaign.bad_day_hours"),
         *((what, _time(getattr(found, name)), f"measured: {found.measured.get(name)}") for name, what in _MEASURED),
         ("Notice until the machine is gone", _time(setting.notice_seconds), "recovery.campaign.notice_seconds"),
         (
             "Another machine is there, added to both restarts after",
             numbers.duration(setting.replacement_seconds),
-            "recovery.campaign.replacement_seconds",
+            "assumed: recovery.campaign.replacement_seconds",
         ),
         *(("Price", price.partition(", ")[0], price.partition(", ")[2]) for price in found.prices),
     ]
@@ -128,7 +148,7 @@ _OUTCOMES = (
 )
 
 
-def _outcomes(course: CampaignCourse, found: CampaignFigures) -> tuple[str, ...]:
+def _outcomes(course: CampaignCourse) -> tuple[str, ...]:
     return (
         numbers.duration(course.interval_seconds),
         _range(course.interruptions, numbers.significant),
@@ -138,21 +158,19 @@ def _outcomes(course: CampaignCourse, found: CampaignFigures) -> tuple[str, ...]
         numbers.percent(course.stalled),
         numbers.percent(course.recomputed),
         numbers.percent(course.restarting),
-        _range(course.savings, numbers.percent) if course.savings is not None else "a price is not known",
+        _savings(course),
     )
 
 
 def _check(found: CampaignFigures) -> str:
-    ranges = f"Medians over {found.campaigns:,} campaigns, and between what 90 of 100 of them lie."
-    checked = [course for course in found.courses if course.expected_overhead is not None]
-    if not checked:
-        return ranges
-    course = checked[-1]
-    assert course.expected_overhead is not None
-    return (
-        f"{ranges} Without notices, Young and Daly expect an overhead of {numbers.percent(course.expected_overhead)} "
-        f"for these inputs; over all campaigns {numbers.percent(course.mean_overhead)} was simulated."
+    bad = f", of bad days over {found.bad_campaigns:,}" if found.bad_day else ""
+    ranges = f"Medians over {found.campaigns:,} campaigns{bad}, and between what 90 of 100 of them lie. {_RECOVERED}"
+    told = " and, on bad days, ".join(
+        f"{numbers.percent(course.expected_overhead)} ({numbers.percent(course.mean_overhead)} was simulated)"
+        for course in (*found.courses[-1:], *found.bad_day[-1:])
+        if course.expected_overhead is not None
     )
+    return f"{ranges} Without notices, Young and Daly expect an overhead of {told}." if told else ranges
 
 
 def _name(course: CampaignCourse) -> str:
@@ -167,6 +185,13 @@ def _recovered(share: Interval | None) -> str:
     return f"{round(share.estimate * share.n):,}/{share.n:,} ({numbers.bounds(share, numbers.percent)} %)"
 
 
+def _savings(course: CampaignCourse) -> str:
+    if course.savings is None or course.savings_by_zone is None:
+        return "a price is not known"
+    low, high = map(numbers.percent, course.savings_by_zone)
+    return f"{numbers.percent(course.savings.median)} ({low} to {high} by zone)"
+
+
 def _range(found: Range, form: numbers.Form) -> str:
     return f"{form(found.median)} ({form(found.low)} to {form(found.high)})"
 
@@ -177,3 +202,7 @@ def _percent(share: float | None) -> str:
 
 def _time(seconds: float | None) -> str:
     return "" if seconds is None else numbers.long_duration(seconds)
+
+
+def _hours(hours: float | None) -> str:
+    return "" if hours is None else _time(hours * HOUR)

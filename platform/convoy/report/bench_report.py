@@ -164,6 +164,11 @@ class Offer(Fact):
     price_date: date
     source: str
     usd_per_million_tokens: Interval
+    simulated_usd_per_million_tokens: Interval | None = None
+    """With the mean overhead of the simulated campaigns, bound by bound; None: this is not spot, or no campaign is of
+    this model on the same machines."""
+    bad_day_usd_per_million_tokens: Interval | None = None
+    """The same were every day a bad one."""
 
 
 class Lever(Fact):
@@ -171,7 +176,7 @@ class Lever(Fact):
 
     name: str
     ratio: Interval | None = None
-    """What tokens cost with it, over what they cost as the machines are bought now; None: `why` tells."""
+    """What tokens cost with it, over what they cost by the first lever, which is no change; None: `why` tells."""
     usd_per_million_tokens: Interval | None = None
     seconds_per_trillion_tokens: float | None = None
     assumes: str
@@ -222,6 +227,10 @@ class CostFigures(Fact):
     region: str | None
     tokens_per_second: Interval
     offers: tuple[Offer, ...]
+    on_gpus: bool = False
+    """Its devices are GPUs whose peak is known, such as models of a size are trained on."""
+    market: str | None = None
+    """In which the machines were bought, by the configuration; None: the results do not tell."""
     why: str = ""
     """Why there is no cost."""
     levers: tuple[Lever, ...] = ()

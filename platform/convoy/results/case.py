@@ -7,6 +7,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
 
+CHANGED = ", cut"
+"""Ends the name of a model that was changed so that ranks and stages can share it: nothing of it is told of the model
+itself."""
+
 Status = Literal["measured", "refused", "failed"]
 
 
@@ -57,6 +61,12 @@ class Hardware(Fact):
     """Dense peak of one GPU in the compute dtype; None: not known, then there is no MFU."""
     matmul_tflops: float | None = None
     """Measured rate of a plain matmul, of one rank while all others do the same; None: not measured."""
+
+    @property
+    def machines(self) -> str:
+        """`4 × p4d.24xlarge`, or by the device's name where the machine has none."""
+        name = self.instance_type or self.device
+        return name if self.nodes == 1 else f"{self.nodes} × {name}"
 
 
 class Provenance(Fact):

@@ -2,6 +2,7 @@
 
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -39,17 +40,28 @@ def read_case(path: Path) -> Case:
 
 
 def read_cases(folder: Path) -> list[Case]:
-    """All of a folder, in the order of their keys. Raises ResultUnreadableError, also for a folder without any, and for
-    two files of one case."""
+    """All of a folder, in the order of their keys, whatever the files are called. A flow's folder also has what an
+    attempt could not measure: of such a case the one that another attempt measured counts, or else the newest.
+
+    Raises ResultUnreadableError, also for a folder without any, and for a case that two files have measured.
+    """
     found: dict[str, tuple[Path, Case]] = {}
     for path in sorted(folder.glob("*.json")):
         case = read_case(path)
-        if case.key in found:
-            raise ResultUnreadableError(f"{path}: the same case is in {found[case.key][0].name}; remove one of them")
-        found[case.key] = path, case
+        beside, other = found.get(case.key, (path, case))
+        if beside != path and other.status == case.status == "measured":
+            what = "remove one of them, or give each run a folder of its own"
+            raise ResultUnreadableError(f"{path}: the same case is in {beside.name}; {what}")
+        if standing(case) >= standing(other):
+            found[case.key] = path, case
     if not found:
         raise ResultUnreadableError(f"{folder}: no results (*.json)")
     return [found[key][1] for key in sorted(found)]
+
+
+def standing(case: Case) -> tuple[bool, datetime]:
+    """By which one of several of a key is kept: the highest."""
+    return case.status == "measured", case.provenance.measured
 
 
 def file_name(key: str) -> str:

@@ -1,12 +1,11 @@
 """Results as a root keeps them: what a run has measured so far, and what earlier ones of the same fingerprint have."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from pydantic import ValidationError
 
 from convoy.results.case import SCHEMA, Case
-from convoy.results.files import file_name
+from convoy.results.files import file_name, standing
 from convoy.results.fingerprint import fingerprint
 from convoy.storage import ObjectMissing, Store
 
@@ -22,7 +21,7 @@ def keep(store: Store, run: str, case: Case) -> None:
 def kept(store: Store, run: str) -> list[Case]:
     """All of a run, in the order of their keys: of each the newest that was measured, or else the newest."""
     found: dict[str, Case] = {}
-    for case in sorted(_read(store, sorted(store.sizes(f"{PREFIX}{file_name(run)}/"))), key=_standing):
+    for case in sorted(_read(store, sorted(store.sizes(f"{PREFIX}{file_name(run)}/"))), key=standing):
         found[case.key] = case
     return [found[key] for key in sorted(found)]
 
@@ -34,10 +33,6 @@ def earlier(store: Store, case: Case) -> list[Case]:
     found = [each for each in _read(store, names) if each.status == "measured" and each.key == case.key]
     before = [each for each in found if each.provenance.measured < case.provenance.measured]
     return sorted(before, key=lambda each: each.provenance.measured)
-
-
-def _standing(case: Case) -> tuple[bool, datetime]:
-    return case.status == "measured", case.provenance.measured
 
 
 def _read(store: Store, names: Sequence[str]) -> list[Case]:
