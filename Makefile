@@ -1,4 +1,7 @@
-# The two commands: `make train` and `make test`. All set up .venv themselves.
+# `make help` lists the targets. What needs .venv sets it up.
+#
+# CONFIG stands before Metaflow's `run`, where it wants --config and --config-value, and ARGS after it:
+#   make bench CONFIG='--config-value set "suites=[scaling] measure.rounds=20"' ARGS=--dry-run
 VENV := .venv
 SETUP := tools/setup_venv.sh $(VENV)
 # Metaflow's local @parallel starts `python` from PATH: it must be the environment's.
@@ -15,12 +18,14 @@ help:
 	@echo "make test-system  the tests that need Debian packages or root (chromium)"
 	@echo "make campaign     the full counts of the slow campaigns, and faults at random times for 20 minutes"
 	@echo "make lint         ruff, mypy, import-linter"
+	@echo "train, bench:     CONFIG='--config-value set \"KEY=VALUE ...\"' stands before Metaflow's run, ARGS after it"
+	@echo "the others:       ARGS are pytest's"
 
 train: $(VENV)/.runtime
-	$(RUN) python flows/train_flow.py run $(ARGS)
+	$(RUN) python flows/train_flow.py $(CONFIG) run $(ARGS)
 
 bench: $(VENV)/.bench
-	$(RUN) python flows/benchmark_flow.py run $(ARGS)
+	$(RUN) python flows/benchmark_flow.py $(CONFIG) run $(ARGS)
 
 test: $(VENV)/.dev
 	$(RUN) python -m pytest -n auto --durations 15 $(ARGS)

@@ -27,7 +27,8 @@ class BenchmarkFlow(FlowSpec):
     @step
     def start(self):
         """Settle what is to be measured, once: later steps and attempts read it from here."""
-        self.config, self.shares, self.name_of_results = bench_steps.settle(self.bench_config, self.overrides, current)
+        settled = bench_steps.settle(self.bench_config, self.overrides, current)
+        self.config, self.shares, self.name_of_results, self.command = settled
         self.next(self.prepare_data)
 
     @step
@@ -48,7 +49,7 @@ class BenchmarkFlow(FlowSpec):
     @step
     def measure(self):
         """The gangs: one task per node."""
-        self.times = bench_steps.measure(self.share, self.name_of_results, current)
+        self.times = bench_steps.measure(self.share, self.name_of_results, self.command, current)
         self.next(self.gather)
 
     @step

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,8 @@ def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 
 def test_every_case_was_measured_and_computed_the_same(benchmark: Benchmark) -> None:
     assert {case.status for case in benchmark.cases.values()} == {"measured"}
+    asked = shlex.join(["python", str(FLOW), "--config-value", "set", QUICK, "run"])
+    assert {case.provenance.command for case in benchmark.cases.values()} == {asked}
     for suite in ("throughput", "strategies"):
         own = [case for case in benchmark.cases.values() if case.suite == suite]
         assert len(own) >= 4
@@ -101,6 +104,7 @@ def test_a_dry_run_tells_the_gangs_and_starts_none(benchmark: Benchmark) -> None
     assert done.returncode == 0, done.stderr
     assert '"suites"' in done.stdout
     assert "scaling-tiny: 2 (2 nodes × 1) ranks: 1 rank, 2 jobs of 1 rank" in done.stderr
+    assert "9 groups, one after the other" in done.stderr
 
 
 def test_what_does_not_fit_is_refused_before_a_run_exists(benchmark: Benchmark) -> None:

@@ -1,6 +1,7 @@
 """Before a run exists: which job it is, whether it can go on, and whether its root can be used."""
 
 import hashlib
+import importlib.util
 import json
 import time
 from datetime import UTC, date, datetime
@@ -23,6 +24,7 @@ from convoy.launch.host import use_this_interpreter
 from convoy.launch.known_prices import NAME
 from convoy.launch.preflight import (
     Finished,
+    check_extra,
     check_job_is_free,
     named_job,
     on_this_host,
@@ -269,6 +271,16 @@ def test_a_remote_run_does_not_need_its_corpus_on_this_host(s3_uri: str) -> None
         cluster={"backend": "kubernetes", "instance_type": "p4d.24xlarge"},
     )
     assert preflight(remote, "a", "s3") is None
+
+
+def test_a_gang_that_nothing_here_can_start_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = config("s3://a-bucket/jobs", **ON_SPOT)
+    check_extra(remote)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert refusal(lambda: check_extra(remote)) == (
+        "cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'"
+    )
+    check_extra(config("s3://a-bucket/jobs"))
 
 
 def test_what_the_support_matrix_refuses_is_refused_first(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from convoy.bench.groups import Group, Ranks
 from convoy.catalog.instances import instance
 from convoy.config.bench import BenchConfig
+from convoy.config.errors import ConfigError
 from convoy.launch import shares
 from convoy.launch.sizing import MIB, memory_mib
 
@@ -52,3 +53,29 @@ def test_of_machines_of_a_cluster_the_catalog_tells(planned: list[Ranks]) -> Non
     assert machine.gpu is not None
     assert (gpus.memory_bytes, gpus.host_bytes) == (machine.gpu.memory_mib * MIB, memory_mib(machine) * MIB // 8)
     assert (cpus.memory_bytes, cpus.host_bytes) == (memory_mib(instance("c7i.8xlarge")) * MIB // 4, None)
+
+
+@pytest.mark.parametrize(("backend", "nodes", "machines"), [("batch", 4, 1), ("kubernetes", 4, 2), ("batch", 1, 1)])
+def test_drills_rent_no_more_machines_than_they_need(
+    planned: list[Ranks], backend: str, nodes: int, machines: int
+) -> None:
+    run = {
+        "root": "s3://a-bucket/jobs",
+        "cluster": {"backend": backend, "nodes": nodes, "instance_type": "p4d.24xlarge"},
+        "train": {"global_batch": 64},
+    }
+    found = shares.shares_of(BenchConfig.model_validate({"suites": ["recovery", "throughput"], "run": run}))
+    assert [(share.groups[0].suite, share.nodes) for share in found] == [("throughput", nodes), ("recovery", machines)]
+
+
+def test_on_this_host_drills_are_in_the_same_task_as_all_others(planned: list[Ranks]) -> None:
+    (found,) = shares.shares_of(BenchConfig(suites=("recovery", "utilisation"), run={"cluster": {"nodes": 2}}))
+    assert (len(found.groups), found.nodes) == (2, 2)
+
+
+def test_a_budget_that_nothing_would_heed_is_refused() -> None:
+    config = BenchConfig(suites=("utilisation",), run={"budget": {"max_cost_usd": 50}})
+    with pytest.raises(ConfigError, match=r"^run\.budget: a benchmark has none; on a cluster run\.cluster\.time_limit"):
+        shares.shares_of(config)
+    unset = BenchConfig(suites=("utilisation",), run={"budget": {"max_cost_usd": None}})
+    assert shares.shares_of(unset)

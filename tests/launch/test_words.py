@@ -1,9 +1,11 @@
-"""Where the command `run` stands among the words of a flow's command line."""
+"""Where the command `run` stands among the words of a flow's command line, and which of them are told."""
+
+import shlex
 
 import pytest
 
 from convoy.launch.metaflow_options import values_of_options
-from convoy.launch.words import around_run, job_words
+from convoy.launch.words import around_run, command_line, job_words
 
 VALUES = {"--config": 2, "--config-value": 2, "--with": 1, "--metadata": 1, "--quiet": 0}
 
@@ -47,3 +49,28 @@ def test_metaflow_says_how_many_words_follow_its_options() -> None:
 )
 def test_words_that_name_a_job_are_found(words: str, named: list[str]) -> None:
     assert job_words(words.split()) == named
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("b.py run", "python b.py run"),
+        ("b.py --config bench my.yaml run --max-workers 1", "python b.py --config bench my.yaml run"),
+        ("b.py --config=bench my.yaml run", "python b.py --config=bench my.yaml run"),
+        ("b.py --quiet --with retry --config run run run --tag --config", "python b.py --config run run run"),
+        ("b.py --metadata=a-secret --with=--config run", "python b.py run"),
+        ("b.py --with --config run", "python b.py run"),
+    ],
+)
+def test_a_command_line_is_told_with_its_configuration_and_no_other_option(words: str, line: str) -> None:
+    assert command_line(words.split(), VALUES, {"A_SECRET": "x"}) == line
+
+
+def test_a_shell_takes_the_told_command_as_it_was() -> None:
+    words = ["b.py", "--config-value", "set", "models=[tiny] 'run.data.corpus={kind: synthetic}'", "run"]
+    assert shlex.split(command_line(words, VALUES, {})) == ["python", *words]
+
+
+def test_a_configuration_in_metaflow_s_variables_is_told_too() -> None:
+    line = command_line(["b.py", "run"], VALUES, {"METAFLOW_FLOW_CONFIG_VALUE": '{"set": "models=[tiny]"}'})
+    assert shlex.split(line) == ["env", 'METAFLOW_FLOW_CONFIG_VALUE={"set": "models=[tiny]"}', "python", "b.py", "run"]

@@ -3,6 +3,7 @@
 Every task of the flow imports this module, so what only one step needs is imported when that step runs.
 """
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +16,21 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+COMMAND = "CONVOY_BENCHMARK_COMMAND"
+"""Variable by which the process that starts a run tells its first step with which words."""
 
-def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[Json], str]:
-    """The resolved configuration, the shares of the benchmark, and the name by which its results are kept: a run that
-    is resumed has the one it began with."""
+
+def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[Json], str, str]:
+    """The resolved configuration, the shares of the benchmark, the name by which its results are kept: a run that is
+    resumed has the one it began with; and the command that started it, as far as it is known here."""
     from convoy.launch.flow import bench_config as resolved
     from convoy.launch.shares import shares_of
 
     with plain_errors():
         config = resolved({"bench": bench_config, "set": overrides})
         shares = [share.model_dump(mode="json") for share in shares_of(config)]
-    return config.model_dump(mode="json"), shares, f"{current.flow_name}-{current.run_id}"
+    command = os.environ.get(COMMAND) or f"{current.flow_name} run"  # an orchestrator of a cluster has no words
+    return config.model_dump(mode="json"), shares, f"{current.flow_name}-{current.run_id}", command
 
 
 def prepare_data(shares: Sequence[Json]) -> None:
@@ -39,7 +44,7 @@ def prepare_data(shares: Sequence[Json]) -> None:
             check_vocabulary(prepare(group.run.data, store), group.run.model.vocab_size)
 
 
-def measure(share: Json, name: str, current: Any) -> list[Json]:
+def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
     """Run the share's gangs, one after the other: when each ran, as `name`, `began`, `ended`, `failure`.
 
     What an earlier attempt of this run has measured is not measured again. Fails for a preemption, and where no gang
@@ -55,9 +60,7 @@ def measure(share: Json, name: str, current: Any) -> list[Json]:
     left = [group for group in groups if not _names(group) <= there]
     times = []
     first = current.parallel.node_index == 0
-    for ran in run_groups(
-        left, _gang(current), lambda line: print(line, flush=True), f"{current.flow_name} run", first
-    ):
+    for ran in run_groups(left, _gang(current), lambda line: print(line, flush=True), command, first):
         for case in ran.cases if first else ():
             keep(store, name, case)
         times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})

@@ -1,5 +1,7 @@
 """What a configuration would start, in words, for the dry run. Pure."""
 
+from collections.abc import Mapping
+
 from convoy.catalog.instances import instance
 from convoy.catalog.prices import Price
 from convoy.config.model import CustomModelConfig
@@ -14,14 +16,19 @@ def describe(config: RunConfig, local_gpus: int = 0) -> str:
     lines = {
         "backend": _backend(config),
         "ranks": str(world(config, local_gpus)),
-        "machine": _machine(config),
-        "price": _price(config),
+        "machine": machine_in_words(config),
+        "price": price_in_words(config),
         "root": config.root or "$CONVOY_ROOT, or the nearest .convoy folder",
         "model": _model(config),
         "batch": _batch(config),
         "checkpoints": _checkpoints(config),
         "budget": _budget(config),
     }
+    return aligned(lines)
+
+
+def aligned(lines: Mapping[str, str]) -> str:
+    """As lines `key: value`, whose values stand below each other."""
     width = max(len(key) for key in lines) + 2
     return "\n".join(f"{key + ':':<{width}}{text}" for key, text in lines.items())
 
@@ -35,7 +42,8 @@ def _backend(config: RunConfig) -> str:
     }[config.cluster.backend]
 
 
-def _machine(config: RunConfig) -> str:
+def machine_in_words(config: RunConfig) -> str:
+    """Those of one gang."""
     if config.cluster.backend == "local" or config.cluster.instance_type is None:
         return "this host"
     facts = instance(config.cluster.instance_type)
@@ -45,14 +53,15 @@ def _machine(config: RunConfig) -> str:
     return f"{machines(config)} {TIMES} {facts.name}: {gpus}, {facts.vcpus} vCPU, {facts.memory_gib} GiB, {network}"
 
 
-def _price(config: RunConfig) -> str:
+def price_in_words(config: RunConfig, whose: str = "in all") -> str:
+    """Of the machines of one gang, and of each. whose: said of the former."""
     found = instance_price(config)
     if found is None:
         cluster = config.cluster
         return "unknown" if cluster.backend == "local" else f"unknown, {cluster.market} in {cluster.region}"
     total = found.usd_per_hour * machines(config)
     return (
-        f"{total:.2f} USD/h in all; {_range(found)} a machine and hour, "
+        f"{total:.2f} USD/h {whose}; {_range(found)} a machine and hour, "
         f"{found.market} in {found.region}, {found.date} ({found.source})"
     )
 

@@ -15,13 +15,25 @@ from convoy.config.bench import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
 from convoy.config.run import RunConfig
+from convoy.launch.bench_describe import describe_bench
+from convoy.launch.bench_steps import COMMAND
 from convoy.launch.cluster import step_decorators
 from convoy.launch.describe import describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
+from convoy.launch.metaflow_options import values_of_options
 from convoy.launch.parse import say_and_exit
-from convoy.launch.preflight import check_job_is_free, named_job, notice_line, on_this_host, preflight, priced
-from convoy.launch.shares import Share, described, shares_of
-from convoy.launch.support import check, check_budget, check_cluster
+from convoy.launch.preflight import (
+    check_extra,
+    check_job_is_free,
+    named_job,
+    notice_line,
+    on_this_host,
+    preflight,
+    priced,
+)
+from convoy.launch.shares import Share, shares_of
+from convoy.launch.support import check, check_cluster
+from convoy.launch.words import command_line
 
 GANG = "convoy_gang"
 """The decorator of the steps that the gang's machines are for."""
@@ -125,11 +137,23 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
         for group in share.groups:
             with keys_under_run():
                 check(group.run, _datastore(command), local_gpus())
-                check_budget(group.run)
+                check_extra(group.run)
     if command.params.get("dry_run"):
         print(json.dumps(config.model_dump(mode="json"), indent=2))
-        print(*(line for share in shares for line in described(share)), sep="\n", file=sys.stderr)
+        print(describe_bench(shares, _with_known_price(shares[0].groups[0].run)), file=sys.stderr)
         raise SystemExit(0)
+    if command.info_name == "run":  # its first step is a process of this one
+        os.environ[COMMAND] = command_line(sys.argv, values_of_options(), os.environ)
+
+
+def _with_known_price(run: RunConfig) -> RunConfig:
+    """As `priced`; where the root does not answer, as before there is an account, the catalog's price counts."""
+    try:
+        with keys_under_run():
+            return priced(run)
+    except ConfigError as error:
+        print(f"convoy: the price below is the catalog's: {error}", file=sys.stderr)
+        return run
 
 
 def _check(command: Any, config: RunConfig) -> None:

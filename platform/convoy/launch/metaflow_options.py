@@ -1,5 +1,7 @@
 """Metaflow's own options, which stand before a flow's command, as its command line declares them."""
 
+from convoy.launch.words import CONFIGS
+
 
 def values_of_options() -> dict[str, int]:
     """How many words follow each option."""
@@ -10,8 +12,5 @@ def values_of_options() -> dict[str, int]:
         flag = getattr(option, "is_flag", False) or getattr(option, "count", False)
         for name in (*option.opts, *option.secondary_opts):
             found[name] = 0 if flag else option.nargs
-    return {**found, **_CONFIGS}
-
-
-_CONFIGS = {"--config": 2, "--config-value": 2}
-"""Which it adds to a flow that has any: NAME and FILE, NAME and VALUE."""
+    # Which it adds to a flow that has any: NAME and FILE, NAME and VALUE.
+    return {**found, **dict.fromkeys(CONFIGS, 2)}

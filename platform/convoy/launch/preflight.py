@@ -71,8 +71,7 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
     config = priced(config)
     if config.cluster.backend == "local" or _sees_root(config):
         support.check_budget(config)
-    if config.cluster.backend == "kubernetes" and importlib.util.find_spec("kubernetes") is None:
-        raise ConfigError("cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'")
+    check_extra(config)
     if config.cluster.backend == "local":
         if config.parallel.cpu_offload and not local_gpus():
             raise ConfigError("parallel.cpu_offload = true: there is no GPU: everything is in host memory already")
@@ -88,6 +87,12 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
             return _check_job(config, job)
         _check_root(config)
     return None
+
+
+def check_extra(config: RunConfig) -> None:
+    """Raise ConfigError where what starts the gang is not installed."""
+    if config.cluster.backend == "kubernetes" and importlib.util.find_spec("kubernetes") is None:
+        raise ConfigError("cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'")
 
 
 def priced(config: RunConfig) -> RunConfig:

@@ -1,7 +1,7 @@
 """How a benchmark's gangs are spread: a share is what one task of the flow runs, its gangs one after the other.
 
 What is compared is in one gang, and so in one share. On this host there is one share, so that no two gangs are at work
-at once; elsewhere each gang has machines of its own.
+at once; elsewhere each gang has machines of its own, and drills no more than they need.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from convoy.bench.plan import keys_under_run, plan, run_of
 from convoy.catalog.instances import instance
 from convoy.config.base import Frozen
 from convoy.config.bench import BenchConfig
+from convoy.config.budget import BudgetConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.launch.host import gpu_memory_bytes, local_gpus
@@ -30,6 +31,8 @@ def shares_of(config: BenchConfig) -> list[Share]:
     """All of a benchmark. Raises ConfigError, also for a model that has no room on its ranks."""
     runs = {model: on_this_host(run_of(config, model), local_gpus()) for model in config.models}
     first = next(iter(runs.values()))
+    if first.budget != BudgetConfig():
+        raise ConfigError("run.budget: a benchmark has none; on a cluster run.cluster.time_limit_hours ends each gang")
     ranks = world(first, local_gpus())
     groups = plan(config, runs, _with_memory(first, ranks))
     if not groups:
@@ -43,7 +46,14 @@ def shares_of(config: BenchConfig) -> list[Share]:
             _check_sharding(spec, spec.config(group.run), ranks)
     if first.cluster.backend == "local":
         return [Share(nodes=ranks.nodes, groups=tuple(groups))]
-    return [Share(nodes=ranks.nodes, groups=(group,)) for group in groups]
+    return [Share(nodes=_machines(group, ranks), groups=(group,)) for group in groups]
+
+
+def _machines(group: Group, ranks: World) -> int:
+    """Of a share of one group. Drills need one, but Metaflow's JobSet has two at least."""
+    if group.recovery is None:
+        return ranks.nodes
+    return min(ranks.nodes, 2 if group.run.cluster.backend == "kubernetes" else 1)
 
 
 def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:

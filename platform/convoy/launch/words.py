@@ -1,8 +1,13 @@
 """The words of a flow's command line, as Metaflow takes them: its own options, `run`, and the run's options. Pure."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 RUN = "run"
+
+CONFIGS = ("--config", "--config-value")
+CONFIG_VARIABLES = ("METAFLOW_FLOW_CONFIG", "METAFLOW_FLOW_CONFIG_VALUE")
+"""What Metaflow takes instead of these options."""
 
 
 def around_run(words: Sequence[str], values: Mapping[str, int]) -> tuple[list[str], list[str]]:
@@ -10,14 +15,20 @@ def around_run(words: Sequence[str], values: Mapping[str, int]) -> tuple[list[st
 
     values: of each of Metaflow's options, how many words follow it: of `--config run FILE` it takes two.
     """
-    place = 0
-    while place < len(words):
-        word = words[place]
-        if word == RUN:
-            return list(words[:place]), list(words[place + 1 :])
-        option, equals, _ = word.partition("=")
-        place += 1 + max(values.get(option, 0) - bool(equals), 0)
-    return list(words), []
+    before = [word for option in _options(words, values) for word in option]
+    return before, list(words[len(before) + 1 :])
+
+
+def command_line(words: Sequence[str], values: Mapping[str, int], environ: Mapping[str, str]) -> str:
+    """A line for a shell that starts the same with the same configuration.
+
+    words: from the flow's file on. values: as in `around_run`. No other words are told: options such as `--metadata`
+    and `--tag` change nothing of what a flow does, and may name what is nobody else's business.
+    """
+    variables = [f"{name}={environ[name]}" for name in CONFIG_VARIABLES if name in environ]
+    file, *others = words
+    configs = [word for option in _options(others, values) if option[0].partition("=")[0] in CONFIGS for word in option]
+    return shlex.join([*(["env", *variables] if variables else []), "python", file, *configs, RUN])
 
 
 def job_words(words: Sequence[str]) -> list[str]:
@@ -25,3 +36,13 @@ def job_words(words: Sequence[str]) -> list[str]:
     named = [f"{word} {following}" for word, following in zip(words, [*words, ""][1:], strict=True) if word == "--job"]
     tags = [w for w in words if w.removeprefix("--tag=").startswith("job:")]
     return [*named, *(w for w in words if w.startswith("--job=")), *tags]
+
+
+def _options(words: Sequence[str], values: Mapping[str, int]) -> Iterator[list[str]]:
+    """Each with the words that follow it, up to the command `run`."""
+    place = 0
+    while place < len(words) and words[place] != RUN:
+        option, equals, _ = words[place].partition("=")
+        after = place + 1 + max(values.get(option, 0) - bool(equals), 0)
+        yield list(words[place:after])
+        place = after
