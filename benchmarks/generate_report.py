@@ -53,7 +53,8 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def named(folders: Sequence[Path]) -> dict[str, Path]:
-    """By their last names, or where two have the same, as they were given. Raises ConfigError for one given twice."""
+    """By their last names, or where two have the same, by their paths. Raises ConfigError for one given twice."""
+    folders = [folder.resolve() for folder in folders]
     for folder in folders:
         if folders.count(folder) > 1:
             raise ConfigError(f"{folder}: is given twice")

@@ -49,7 +49,7 @@ class BenchmarkFlow(FlowSpec):
     @step
     def measure(self):
         """The gangs: one task per node."""
-        self.times = bench_steps.measure(self.share, self.name_of_results, self.command, current)
+        self.times = bench_steps.measure(self.share, self.name_of_results, getattr(self, "command", ""), current)
         self.next(self.gather)
 
     @step

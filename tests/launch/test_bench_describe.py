@@ -45,9 +45,9 @@ def test_each_group_has_a_line_and_all_together_their_machines_and_price() -> No
     assert said["throughput-tiny"].startswith("32 (4 nodes \N{MULTIPLICATION SIGN} 8) ranks: baseline, ours")
     assert said["machine"].startswith("4 \N{MULTIPLICATION SIGN} p4d.24xlarge: 8 \N{MULTIPLICATION SIGN} A100")
     assert said["price"].startswith("87.83 USD/h for a gang; 21.96 a machine and hour, on_demand in us-east-1, 2026-")
-    # 4 + 4 machines, and one for drills
+    # 4 + 4 machines, and two for drills
     assert said["in all"] == (
-        "3 groups, 3 at the same time, each on machines of its own: 9 machines, 197.62 USD/h; "
+        "3 groups, 3 at the same time, each on machines of its own: 10 machines, 219.58 USD/h; "
         "with run --max-workers 1 one after the other: at most 4 machines, 87.83 USD/h"
     )
 
@@ -75,7 +75,7 @@ def test_blocks_that_count_take_so_long_all_together_and_in_the_longest_group() 
     # 2 cases of 20 blocks of 1.5 s, and 2 of 40
     assert lines(both, on_p4d())["time"] == (
         "about 3 m 00 s of blocks that count, 2 m 00 s in the longest group; "
-        "machines, building, warm-up and drills come on top"
+        "machines, building, warm-up, drills, and blocks whose few steps take longer come on top"
     )
 
 

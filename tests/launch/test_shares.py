@@ -55,7 +55,7 @@ def test_of_machines_of_a_cluster_the_catalog_tells(planned: list[Ranks]) -> Non
     assert (cpus.memory_bytes, cpus.host_bytes) == (memory_mib(instance("c7i.8xlarge")) * MIB // 4, None)
 
 
-@pytest.mark.parametrize(("backend", "nodes", "machines"), [("batch", 4, 1), ("kubernetes", 4, 2), ("batch", 1, 1)])
+@pytest.mark.parametrize(("backend", "nodes", "machines"), [("batch", 4, 2), ("kubernetes", 4, 2), ("batch", 1, 1)])
 def test_drills_rent_no_more_machines_than_they_need(
     planned: list[Ranks], backend: str, nodes: int, machines: int
 ) -> None:

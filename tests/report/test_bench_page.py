@@ -367,7 +367,7 @@ def test_wide_intervals_are_told_once_with_how_they_become_narrower() -> None:
     told = [text.text for text in _of(benchmark_page([*few, *again]), Text) if "intervals are wide" in text.text]
     assert len(told) == 1
     assert told[0].startswith("8 blocks of each case: intervals are wide.")
-    assert "measure.rounds=32" in told[0]
+    assert "measure.rounds of 32" in told[0]
     assert not [text for text in _of(benchmark_page(throughput()), Text) if "intervals are wide" in text.text]
 
 

@@ -163,7 +163,7 @@ def test_savings_reach_from_the_dearest_zone_to_the_cheapest() -> None:
     )
     assert "spot 9.90 USD an hour, 6.53 to 13.99 by zone, 2026-07-09" in found.prices[0]
     (row,) = [line for line in to_markdown(benchmark_page(survival())).splitlines() if "Cheaper than" in line]
-    assert "% to 70.3 % by zone)" in row
+    assert "% to 70.3 %, over zones and campaigns)" in row
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def test_a_flow_s_folder_is_read_with_fingerprints_in_its_names_and_failed_attem
     store = open_store(str(tmp_path))
     measured, unknown = a_case(), HARDWARE.model_copy(update={"device": ""})
     for i, status in enumerate(("failed", "refused")):
-        later = measured.provenance.measured + timedelta(hours=1 + i)
-        origin = measured.provenance.model_copy(update={"measured": later})
+        before = measured.provenance.measured - timedelta(hours=2 - i)
+        origin = measured.provenance.model_copy(update={"measured": before})
         lost = a_case(status=status, blocks=(), hardware=unknown, provenance=origin, config={"attempt": i})
         keep(store, "BenchmarkFlow-7", lost)
         keep(store, "BenchmarkFlow-7", lost.model_copy(update={"name": "other"}))
@@ -73,6 +73,16 @@ def test_a_flow_s_folder_is_read_with_fingerprints_in_its_names_and_failed_attem
     other, ours = read_cases(folder)
     assert ours == measured
     assert (other.name, other.status) == ("other", "refused")
+
+
+def test_what_was_measured_before_the_same_case_failed_is_not_shown_as_if_it_were_new(tmp_path: Path) -> None:
+    measured = a_case()
+    later = measured.provenance.measured + timedelta(days=1)
+    lost = a_case(status="failed", blocks=(), provenance=measured.provenance.model_copy(update={"measured": later}))
+    for name, case in (("a.json", measured), ("b.json", lost)):
+        (tmp_path / name).write_text(case.model_dump_json())
+    with pytest.raises(ResultUnreadableError, match=r"b\.json: the same case is in a\.json"):
+        read_cases(tmp_path)
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:

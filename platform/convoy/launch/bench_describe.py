@@ -12,6 +12,8 @@ from convoy.report.numbers import duration, plural
 WORKERS = 16
 """Tasks that Metaflow's `run` has at work at the same time, where `--max-workers` says nothing else."""
 
+_LONGER = ", and blocks whose few steps take longer come on top"
+
 
 def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
     """A line for each group, and then lines `key: value` of all of them.
@@ -56,5 +58,5 @@ def _time(shares: Sequence[Share], local: bool) -> str:
     each = [sum(measured_seconds(group) for group in share.groups) for share in shares]
     blocks = f"about {duration(sum(each))} of blocks that count"
     if local:
-        return f"{blocks}; building, warm-up and drills come on top"
-    return f"{blocks}, {duration(max(each))} in the longest group; machines, building, warm-up and drills come on top"
+        return f"{blocks}; building, warm-up, drills{_LONGER}"
+    return f"{blocks}, {duration(max(each))} in the longest group; machines, building, warm-up, drills{_LONGER}"

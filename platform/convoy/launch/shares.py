@@ -50,10 +50,9 @@ def shares_of(config: BenchConfig) -> list[Share]:
 
 
 def _machines(group: Group, ranks: World) -> int:
-    """Of a share of one group. Drills need one, but Metaflow's JobSet has two at least."""
-    if group.recovery is None:
-        return ranks.nodes
-    return min(ranks.nodes, 2 if group.run.cluster.backend == "kubernetes" else 1)
+    """Of a share of one group. Drills need one, but Metaflow's JobSet has two at least, and AWS Batch's multi-node jobs
+    have more than one where there are adapters (`cluster.step_decorators`)."""
+    return ranks.nodes if group.recovery is None else min(ranks.nodes, 2)
 
 
 def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:

@@ -1,6 +1,7 @@
 """What tokens cost at the rates that were measured. Pure."""
 
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -44,8 +45,8 @@ def with_levers(
     told = []
     for cost in found:
         group, case = of_group[cost.case], of_case[cost.case]
-        configured = cost.model_copy(update={"market": _market(case)})
-        usd_per_hour = cost.offers[0].usd_per_hour if cost.offers else None
+        configured = cost.model_copy(update={"market": group.market})
+        usd_per_hour = as_bought(configured).usd_per_hour if cost.offers else None
         more = {
             "levers": levers(configured, group, groups, prices),
             "topology": topology(case, group.region, usd_per_hour),
@@ -65,6 +66,12 @@ def with_overhead(found: Sequence[CostFigures], campaign: CampaignFigures | None
         offers = tuple(_with(each, campaign) for each in cost.offers) if same else cost.offers
         told.append(cost.model_copy(update={"offers": offers}))
     return tuple(told)
+
+
+def as_bought(cost: CostFigures) -> Offer:
+    """In the market that was configured, else on demand, else what there is. Raises IndexError for no offer."""
+    by_market = {offer.market: offer for offer in cost.offers}
+    return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
 
 
 def seconds_to_train(tokens: float, rate: Interval) -> float:
@@ -111,7 +118,7 @@ def own_price(case: Case) -> Price | None:
         return None
 
 
-def _market(case: Case) -> str | None:
+def configured_market(case: Case) -> str | None:
     """In which its machines were bought, by its configuration; None: it does not tell."""
     cluster = case.config.get("cluster")
     market = cluster.get("market") if isinstance(cluster, Mapping) else None
@@ -119,20 +126,22 @@ def _market(case: Case) -> str | None:
 
 
 def _prices(group: GroupFigures, prices: PriceList | None) -> list[Price]:
-    """Of each market, and of the one that the machines were bought in, where they have a price of their own."""
+    """Of each market, and of the one that the machines were bought in."""
     own, name, region = group.price, str(group.hardware.instance_type), str(group.region)
-    markets = dict.fromkeys([*MARKETS, *([own.market] if own else [])])
+    known = (market for market in get_args(Market) if market == group.market)
+    markets: dict[Market, None] = dict.fromkeys([*MARKETS, *known])
     told = [own if own and own.market == market else newest_price(prices, name, market, region) for market in markets]
     return [price for price in told if price is not None]
 
 
 def _with(offer: Offer, campaign: CampaignFigures) -> Offer:
-    """Spot machines are paid for while nothing productive is done, too."""
+    """Spot machines are paid for while nothing productive is done, too. As if no interruption were announced: a notice
+    is given as far as it can be."""
     if offer.market != "spot":
         return offer
-    told = {"simulated_usd_per_million_tokens": _dearer(offer.usd_per_million_tokens, campaign.courses[0])}
+    told = {"simulated_usd_per_million_tokens": _dearer(offer.usd_per_million_tokens, campaign.courses[-1])}
     if campaign.bad_day:
-        told["bad_day_usd_per_million_tokens"] = _dearer(offer.usd_per_million_tokens, campaign.bad_day[0])
+        told["bad_day_usd_per_million_tokens"] = _dearer(offer.usd_per_million_tokens, campaign.bad_day[-1])
     return offer.model_copy(update=told)
 
 

@@ -46,8 +46,8 @@ def _offers(cost: CostFigures, offer: Offer) -> Iterator[tuple[str, ...]]:
     yield _offer(cost, offer)
     model, machines, bought, usd, _, source = _offer(cost, offer)
     for more, name in (
-        (offer.simulated_usd_per_million_tokens, "with the simulated overhead"),
-        (offer.bad_day_usd_per_million_tokens, "with that of bad days"),
+        (offer.simulated_usd_per_million_tokens, "with the simulated overhead, none announced"),
+        (offer.bad_day_usd_per_million_tokens, "with that of bad days, none announced"),
     ):
         if more is not None:
             yield model, machines, f"{bought} {name}", usd, f"{numbers.estimate(more)}, simulated", source

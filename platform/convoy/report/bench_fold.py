@@ -8,7 +8,7 @@ from datetime import datetime
 from convoy.catalog.observed import PriceList
 from convoy.report.bench_campaign import campaign
 from convoy.report.bench_checkpoints import checkpoints
-from convoy.report.bench_cost import costs, own_price, with_levers, with_overhead
+from convoy.report.bench_cost import configured_market, costs, own_price, with_levers, with_overhead
 from convoy.report.bench_energy import energies
 from convoy.report.bench_history import history
 from convoy.report.bench_recovery import drills
@@ -93,6 +93,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
         matmul_tflops=_matmul_tflops(cases),
         region=region if isinstance(region, str) else None,
+        market=configured_market(first),
         price=own_price(first),
         cases=tuple(sorted(figures, key=_place)),
     )

@@ -95,7 +95,7 @@ def few(group: GroupFigures) -> Sequence[Text]:
         return ()
     return [
         Text(
-            f"{n} blocks of each case: intervals are wide. Narrower: --config-value set measure.rounds={4 * n} "
+            f"{n} blocks of each case: intervals are wide. Narrower: measure.rounds of {4 * n} "
             "(they shrink with the square root of the rounds, and time grows with the rounds)."
         )
     ]

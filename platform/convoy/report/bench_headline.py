@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from datetime import UTC
 
 from convoy.report import numbers
+from convoy.report.bench_cost import as_bought
 from convoy.report.bench_report import (
     BenchReport,
     CaseFigures,
-    CostFigures,
     GroupFigures,
     Offer,
     trains_one_model,
@@ -143,7 +143,7 @@ def _scaling(report: BenchReport) -> Value | None:
 
 
 def _cost(report: BenchReport) -> Value:
-    priced = [(_told_offer(cost), cost) for cost in report.costs if cost.offers]
+    priced = [(as_bought(cost), cost) for cost in report.costs if cost.offers]
     if not priced:
         why = report.costs[0].why if report.costs else "no rate was measured"
         return Value("Cost", "—", f"not known: {why}")
@@ -151,12 +151,6 @@ def _cost(report: BenchReport) -> Value:
     usd = f"{numbers.significant(offer.usd_per_million_tokens.estimate)} USD"
     where = f"{cost.machines}, {market(offer)}, price of {offer.price_date}"
     return Value("Cost", usd, f"per million tokens, {cost.model}; {where}{_interrupted(offer)}")
-
-
-def _told_offer(cost: CostFigures) -> Offer:
-    """As the machines were bought, else on demand, else what there is."""
-    by_market = {offer.market: offer for offer in cost.offers}
-    return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
 
 
 def _interrupted(offer: Offer) -> str:

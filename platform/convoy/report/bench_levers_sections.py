@@ -1,6 +1,8 @@
 """Parts of a benchmark's page on what would make it cheaper, and on where its machines are."""
 
 from convoy.report import numbers
+from convoy.report.bench_cost import as_bought
+from convoy.report.bench_headline import market
 from convoy.report.bench_report import BenchReport, CostFigures, Lever, Placement, Topology
 from convoy.report.page import Block, Heading, Table, Text
 
@@ -53,6 +55,13 @@ def _lever(lever: Lever) -> tuple[str, ...]:
     return (lever.name, ratio, usd, numbers.long_duration(lever.seconds_per_trillion_tokens), lever.assumes)
 
 
+def _priced(cost: CostFigures) -> str:
+    if not cost.offers:
+        return ""
+    offer = as_bought(cost)
+    return f" Machines cost what they do {market(offer)}, as of {offer.price_date}."
+
+
 def _places(cost: CostFigures, model: Topology) -> list[Block]:
     about = f"{cost.model} on {cost.machines}; case {model.case}, {numbers.plural(model.ranks, 'rank')}."
     if model.why:
@@ -60,6 +69,7 @@ def _places(cost: CostFigures, model: Topology) -> list[Block]:
     inputs = (
         f"{about} {numbers.duration(model.compute_seconds)} of computation ({model.compute_told}); over each link "
         f"{numbers.size(model.edge_bytes)} in a step ({model.edge_told}), in {model.collectives:,} collectives."
+        f"{_priced(cost)}"
     )
     headers = (
         "Machines in",

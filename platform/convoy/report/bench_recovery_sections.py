@@ -189,7 +189,7 @@ def _savings(course: CampaignCourse) -> str:
     if course.savings is None or course.savings_by_zone is None:
         return "a price is not known"
     low, high = map(numbers.percent, course.savings_by_zone)
-    return f"{numbers.percent(course.savings.median)} ({low} to {high} by zone)"
+    return f"{numbers.percent(course.savings.median)} ({low} to {high}, over zones and campaigns)"
 
 
 def _range(found: Range, form: numbers.Form) -> str:

@@ -90,6 +90,8 @@ class GroupFigures(Fact):
     """That a plain matmul reached on a rank, by type of number."""
     region: str | None
     """Of its prices."""
+    market: str | None = None
+    """In which its machines were bought, by the configuration; None: it does not tell."""
     price: Price | None = Field(None, exclude=True)
     """Of one machine, as it was configured; None: it was not. Its figures are those of an offer."""
     cases: tuple[CaseFigures, ...]

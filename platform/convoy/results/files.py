@@ -41,15 +41,17 @@ def read_case(path: Path) -> Case:
 
 def read_cases(folder: Path) -> list[Case]:
     """All of a folder, in the order of their keys, whatever the files are called. A flow's folder also has what an
-    attempt could not measure: of such a case the one that another attempt measured counts, or else the newest.
+    attempt could not measure: of such a case the one that a later attempt measured counts, or else the newest.
 
-    Raises ResultUnreadableError, also for a folder without any, and for a case that two files have measured.
+    Raises ResultUnreadableError, also for a folder without any, and for a case that was measured before another file's,
+    as no attempt of one run does: its figure would be one of old.
     """
     found: dict[str, tuple[Path, Case]] = {}
     for path in sorted(folder.glob("*.json")):
         case = read_case(path)
         beside, other = found.get(case.key, (path, case))
-        if beside != path and other.status == case.status == "measured":
+        earlier = min(case, other, key=lambda each: each.provenance.measured)
+        if beside != path and earlier.status == "measured":
             what = "remove one of them, or give each run a folder of its own"
             raise ResultUnreadableError(f"{path}: the same case is in {beside.name}; {what}")
         if standing(case) >= standing(other):
