@@ -1,0 +1,1 @@
+"""What a run will need, take and cost, before it starts. Imports neither torch nor metaflow."""

@@ -1,0 +1,55 @@
+"""How a job is divided over ranks."""
+
+from typing import Any
+
+import pytest
+
+from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.train import TrainConfig
+from convoy.planner.workload import Machine, Workload
+
+P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)
+
+
+def workload(nodes: int, parallel: dict[str, Any], **train: Any) -> Workload:
+    return Workload(TransformerConfig(), 256, TrainConfig(**train), ParallelConfig.model_validate(parallel), P4D, nodes)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "sharing", "shards", "replicas", "data_ranks"),
+    [
+        ({}, 32, 32, 1, 32),
+        ({"strategy": "hsdp"}, 8, 8, 4, 32),
+        ({"strategy": "hsdp", "shard_size": 16}, 16, 16, 2, 32),
+        ({"strategy": "ddp"}, 1, 1, 32, 32),
+        ({"tensor": 4}, 32, 8, 1, 8),
+        ({"tensor": 2, "pipeline": 4}, 32, 4, 1, 4),
+    ],
+)
+def test_ranks_are_divided_as_training_divides_them(
+    parallel: dict[str, Any], sharing: int, shards: int, replicas: int, data_ranks: int
+) -> None:
+    job = workload(4, parallel)
+
+    assert (job.ranks, job.sharing, job.shards, job.replicas, job.data_ranks) == (
+        32,
+        sharing,
+        shards,
+        replicas,
+        data_ranks,
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "micro", "passes", "each"), [(32, 8, 1, 1), (96, 2, 2, 2), (160, 3, 2, 3), (33, 8, 1, 2)]
+)
+def test_passes_are_evened_out(batch: int, micro: int, passes: int, each: int) -> None:
+    job = workload(4, {}, global_batch=batch, micro_batch=micro)
+
+    assert (job.passes, job.sequences_per_pass, job.tokens_per_pass) == (passes, each, each * 256)
+
+
+def test_ranks_that_cannot_be_divided_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"8 ranks: must be a multiple of the sharding group, 3"):
+        workload(1, {"strategy": "hsdp", "shard_size": 3})
