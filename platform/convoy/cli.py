@@ -11,6 +11,7 @@ from convoy.cli_drain import drain
 from convoy.cli_drill import drill
 from convoy.cli_logs import logs
 from convoy.cli_places import ENDPOINT, ROOT, configuration, known_job, reached, root_of
+from convoy.cli_plan import plan
 from convoy.cli_prices import prices
 from convoy.cli_run import run
 
@@ -61,6 +62,7 @@ main.add_command(compare)
 main.add_command(drain)
 main.add_command(drill)
 main.add_command(logs)
+main.add_command(plan)
 main.add_command(prices)
 main.add_command(run)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.catalog.gpus import GpuPeak, gpu_peak, peak_tflops
+from convoy.catalog.gpus import GpuPeak, gpu_peak, peak_tflops, rented_gpu
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.table import table
 
@@ -101,3 +101,17 @@ def test_each_chip_of_the_instance_table_has_an_entry() -> None:
 
 def test_each_entry_names_its_source() -> None:
     assert all(entry.source.startswith("NVIDIA") for entry in entries())
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "gb_per_second"), [("A100", 40, 1555), ("A100", 80, 2039), ("H100", 80, 3350), ("H200", 141, 4800)]
+)
+def test_memory_bandwidth_is_that_of_the_variant(name: str, gib: int, gb_per_second: float) -> None:
+    gpu = rented_gpu(name)
+    assert gpu is not None
+    assert gpu.memory_bytes_per_second(gib * 2**30) == gb_per_second * 1e9
+
+
+def test_of_several_form_factors_the_rented_one_is_the_sxm_module() -> None:
+    assert [gpu.chip for name in ("H100", "H200", "L4") if (gpu := rented_gpu(name))] == ["H100 SXM", "H200 SXM", "L4"]
+    assert rented_gpu("H800") is None

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from convoy.catalog.instances import Instance, instance, instance_names
+from convoy.catalog.instances import Instance, instance, instance_names, usual_instance
 from convoy.config.errors import ConfigError
 
 Description = dict[str, Any]
@@ -118,3 +118,22 @@ def test_names_are_sorted_and_each_can_be_read() -> None:
     names = instance_names()
     assert names == sorted(names)
     assert all(isinstance(instance(name), Instance) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gib", "name"),
+    [
+        ("A100", 40, "p4d.24xlarge"),
+        ("A100", 80, "p4de.24xlarge"),
+        ("H100", 80, "p5.48xlarge"),
+        ("L4", 24, "g6.48xlarge"),
+    ],
+)
+def test_the_usual_machine_of_a_gpu_has_most_of_it(gpu: str, gib: int, name: str) -> None:
+    machine = usual_instance(gpu, gib * 2**30)
+    assert machine is not None
+    assert machine.name == name
+
+
+def test_a_gpu_that_is_not_rented_has_no_usual_machine() -> None:
+    assert usual_instance("MI300", 192 * 2**30) is None

@@ -18,8 +18,15 @@ class GpuPeak(Frozen):
     """Names CUDA reports for it, without the leading `NVIDIA`."""
     tflops: dict[Dtype, float]
     """Dense peak in TFLOP/s, for the types whose peak is known."""
+    memory_gb_per_second: dict[int, float]
+    """Bandwidth of its memory in GB/s (1e9 bytes), by how many GB of it there are, as the data sheet names them."""
     source: str
     """Document of the figures."""
+
+    def memory_bytes_per_second(self, memory_bytes: float) -> float:
+        """Of the variant whose memory is nearest to this."""
+        nearest = min(self.memory_gb_per_second, key=lambda size: abs(size * 1e9 - memory_bytes))
+        return self.memory_gb_per_second[nearest] * 1e9
 
 
 def gpu_peak(device_name: str) -> GpuPeak | None:
@@ -43,3 +50,12 @@ def peak_tflops(device_name: str, dtype: str) -> float | None:
     """
     peak = gpu_peak(device_name)
     return None if peak is None else {str(known): tflops for known, tflops in peak.tflops.items()}.get(dtype)
+
+
+def rented_gpu(name: str) -> GpuPeak | None:
+    """The entry of AWS's short name, e.g. `H100`, or None where the catalog has none. Of several form factors it is the
+    SXM module, as AWS has no other of these, and clouds that publish measurements rarely do."""
+    for entry in table("gpus")["gpus"]:
+        if entry["chip"] in (name, f"{name} SXM"):
+            return GpuPeak(**entry)
+    return None

@@ -53,6 +53,17 @@ def instance_names() -> list[str]:
     return sorted(table("instances")["instances"])
 
 
+def usual_instance(gpu: str, memory_bytes: float) -> Instance | None:
+    """The machine with most of this GPU, whose memory is nearest to so many bytes; None: no type of the catalog has it.
+    gpu: AWS's short name."""
+    known = [machine for machine in map(instance, instance_names()) if machine.gpu and machine.gpu.name == gpu]
+    return min(known, key=lambda machine: (abs(_gpu_bytes(machine) - memory_bytes), -machine.gpus), default=None)
+
+
+def _gpu_bytes(machine: Instance) -> float:
+    return machine.gpu.memory_mib * 2**20 if machine.gpu else 0.0
+
+
 def instance(name: str) -> Instance:
     """The facts of one type. Raises ConfigError if the catalog does not have it."""
     facts = table("instances")["instances"].get(name)

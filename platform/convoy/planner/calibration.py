@@ -1,0 +1,100 @@
+"""Constants of the step-time model: what hardware and software reach of what a data sheet promises.
+
+Each has a physical meaning and a prior (docs/planner.md#constants). A calibration is a dated file that names the
+measurements it was fitted to.
+"""
+
+import datetime
+import functools
+from importlib import resources
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from convoy.config.base import Frozen
+from convoy.config.errors import ConfigError
+
+
+class Constants(Frozen):
+    """Shares are of the data sheet's figure; factors multiply a count of `work` or `traffic`."""
+
+    matmul_efficiency: dict[str, float]
+    """Share of the peak that a large matrix product reaches under sustained load, by chip."""
+    attention_efficiency: dict[str, float]
+    """The same of PyTorch's fused attention, forward and backward together, by chip."""
+    triton_attention_efficiency: dict[str, float]
+    """The same of MPT's Triton kernel."""
+    narrow_head: float = Field(gt=0)
+    """Attention takes 1 + narrow_head / (width of a head) times as long: work for each score, whatever the width."""
+    fp8_speedup: float = Field(gt=0)
+    """Of linear layers whose operands are fp8, over bf16, scaling and casting included."""
+    memory_efficiency: float = Field(gt=0)
+    """Share of the GPU's memory bandwidth that a streaming kernel reaches."""
+    matmul_traffic: float = Field(gt=0)
+    """Times the operands and results of a product are moved without its arithmetic hiding it."""
+    elementwise_traffic: float = Field(gt=0)
+    """Times the counted bytes that kernels between products really move."""
+    logit_bytes: float = Field(gt=0)
+    """Moved by the loss for each logit, forward and backward."""
+    kernel_seconds: float = Field(gt=0)
+    """For which the GPU stands still between two kernels."""
+    host_seconds: float = Field(gt=0)
+    """Of the CPU to start a kernel, autograd and the wrapper's hooks included; a floor under the time of a pass."""
+    inside_efficiency: float = Field(gt=0)
+    """Share of NVLink's bandwidth, or of PCIe's where there is none, that a collective reaches."""
+    between_efficiency: float = Field(gt=0)
+    """Share of the network's bandwidth that a collective reaches."""
+    hop_factor: float = Field(gt=0)
+    """Times the catalog's latency that each hop of a ring takes."""
+    contention: float = Field(gt=0)
+    """Share of a hidden collective by which the kernels above it become slower: it holds some of their processors."""
+    sharding_traffic: float = Field(gt=0)
+    """Times a collective's message is moved through the GPU's own memory: packed, cast, added up."""
+    optimizer_bytes: float = Field(gt=0)
+    """Moved for each parameter of the rank's share by clipping and AdamW."""
+    step_seconds: float = Field(gt=0)
+    """Of a step, whatever it computes: batch, learning rate, log, synchronisation."""
+    straggling: float = Field(ge=0)
+    """Share by which a step is longer for each factor e of machines that wait for the slowest of them."""
+
+
+class Fitted(Frozen):
+    """How well it tells the measurements it was fitted to: no claim about others."""
+
+    rows: int
+    median_abs_pct_error: float
+    p90_abs_pct_error: float
+
+
+class Calibration(Frozen):
+    """A dated set of constants."""
+
+    date: datetime.date
+    data: str
+    """The measurements, and where they are from."""
+    constants: Constants
+    fitted: Fitted | None = None
+    stands_for: dict[str, str] = {}
+    """Chip without measurements: the one whose efficiencies it is given."""
+
+
+@functools.cache
+def shipped() -> Calibration:
+    """Fitted to the published measurements of `tests/planner/published.csv`."""
+    return Calibration.model_validate_json((resources.files(__package__) / "published.json").read_text())
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Raises ConfigError if it is none."""
+    try:
+        return Calibration.model_validate_json(path.read_text())
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        raise ConfigError(f"{path}: no calibration: {str(error).splitlines()[0]}") from None
+
+
+def chip_of(calibration: Calibration, chip: str) -> str:
+    """Under which the constants have the efficiencies of this chip. Raises ValueError where they have none."""
+    known = calibration.stands_for.get(chip, chip)
+    if known not in calibration.constants.matmul_efficiency:
+        raise ValueError(f"{chip}: the calibration of {calibration.date} has no efficiencies of it")
+    return known

@@ -1,0 +1,42 @@
+"""What a machine can do at best: figures of data sheets, all per rank unless they say otherwise."""
+
+from dataclasses import dataclass
+
+from convoy.catalog.gpus import rented_gpu
+from convoy.planner.workload import Machine
+
+PCIE_BYTES_PER_SECOND = 16e9
+"""Between GPUs without NVLink, per direction: PCIe 4.0 x16 has 32 GB/s, and what goes by way of the host passes it
+twice."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Peaks; how near training comes to them is a matter of the calibration."""
+
+    chip: str
+    """AWS's short name of the GPU, by which the calibration has its efficiencies."""
+    flops: float
+    """Dense matrix products in the type of the parameters, operations/s."""
+    memory_bytes_per_second: float
+    """Of the GPU's own memory."""
+    inside_bytes_per_second: float
+    """To the other GPUs of the machine, per direction."""
+    between_bytes_per_second: float
+    """Of the whole machine to others, per direction."""
+
+
+def hardware(machine: Machine, dtype: str = "bf16") -> Hardware:
+    """From the catalog. dtype: of parameters and activations, `bf16` or `fp32`. Raises ValueError for a GPU that the
+    catalog does not have: a plan for it would be a guess."""
+    gpu = rented_gpu(machine.gpu)
+    peak = {str(known): tflops for known, tflops in gpu.tflops.items()}.get(dtype) if gpu else None
+    if gpu is None or peak is None:
+        raise ValueError(f"{machine.gpu}: its {dtype} peak is not in the catalog, so no time can be planned")
+    return Hardware(
+        chip=machine.gpu,
+        flops=peak * 1e12,
+        memory_bytes_per_second=gpu.memory_bytes_per_second(machine.memory_bytes),
+        inside_bytes_per_second=machine.nvlink_bytes_per_second or PCIE_BYTES_PER_SECOND,
+        between_bytes_per_second=machine.network_bytes_per_second,
+    )

@@ -1,0 +1,68 @@
+"""What a prediction is compared with: predictors that know no physics, only measurements.
+
+Both reckon with hardware FLOPs utilisation (HFU): tokens/s times the operations of a token, recomputation included,
+over the GPU's peak.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from convoy.model.counts import parameter_count
+from convoy.planner.hardware import hardware
+from convoy.planner.published import Measured
+from convoy.planner.workload import Workload
+
+
+class Gpu(NamedTuple):
+    """A kind of GPU."""
+
+    chip: str
+    memory_bytes: float
+
+
+def constant_hfu(known: Sequence[Measured], job: Workload) -> float | None:
+    """Tokens/s of a GPU, with the median HFU of all that is known of this kind of GPU; None: nothing is."""
+    alike = [row for row in known if _gpu(row.workload) == _gpu(job)]
+    return _speed(job, statistics.median(map(_hfu, alike))) if alike else None
+
+
+def nearest(known: Sequence[Measured], job: Workload) -> float | None:
+    """Tokens/s of a GPU, with the HFU of the run that is nearest in parameters, sequence length, tokens of a pass and
+    GPUs, on the same kind of GPU with the same recomputation. A run is not its own neighbour."""
+    alike = [
+        row
+        for row in known
+        if _gpu(row.workload) == _gpu(job)
+        and row.workload.train.activation_checkpointing == job.train.activation_checkpointing
+        and row.workload != job
+    ]
+    if not alike:
+        return None
+    place = _place(job)
+    return _speed(job, _hfu(min(alike, key=lambda row: math.dist(_place(row.workload), place))))
+
+
+def token_flops(job: Workload) -> float:
+    """Of forward and backward, r (6 N + 12 L d S): N all parameters, r = 4/3 where all blocks are computed again."""
+    model = job.model
+    again = 4 / 3 if job.train.activation_checkpointing == "full" else 1.0
+    return again * (6.0 * parameter_count(model) + 12.0 * model.n_layers * model.d_model * job.sequence_length)
+
+
+def _hfu(row: Measured) -> float:
+    return row.tokens_per_second * token_flops(row.workload) / hardware(row.workload.machine).flops
+
+
+def _speed(job: Workload, hfu: float) -> float:
+    return hfu * hardware(job.machine).flops / token_flops(job)
+
+
+def _gpu(job: Workload) -> Gpu:
+    return Gpu(job.machine.gpu, job.machine.memory_bytes)
+
+
+def _place(job: Workload) -> tuple[float, ...]:
+    counted = (parameter_count(job.model), job.sequence_length, job.tokens_per_pass, job.ranks)
+    return tuple(math.log2(value) for value in counted)

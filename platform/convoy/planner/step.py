@@ -1,0 +1,170 @@
+"""The time of one optimizer step, part by part, before it is taken. docs/planner.md derives each part."""
+
+import math
+from dataclasses import dataclass, fields
+
+from convoy.planner import compute
+from convoy.planner.calibration import Calibration, Constants, chip_of, shipped
+from convoy.planner.compute import Rates, Seconds, larger
+from convoy.planner.hardware import Hardware, hardware
+from convoy.planner.traffic import Message, Traffic, traffic
+from convoy.planner.work import Kernels, Work, work
+from convoy.planner.workload import Workload
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one step; the parts add up to it. What is computed again in backward is in the first four."""
+
+    matmul: float
+    """Linear layers and the head."""
+    attention: float
+    memory: float
+    """Kernels bound by memory: norms, nonlinearities, residuals, the loss."""
+    kernels: float
+    """Gaps between kernels."""
+    host: float
+    """The GPU waits for the CPU that starts its kernels."""
+    gather: float
+    """Parameters are gathered, and no computation hides it."""
+    reduce: float
+    """The same of gradients."""
+    packing: float
+    """Messages are moved through the GPU's memory."""
+    tensor: float
+    """Ranks of one product add up activations."""
+    bubble: float
+    """A stage of the pipeline waits for the others."""
+    optimizer: float
+    step: float
+    """What a step takes whatever it computes."""
+    straggling: float
+    """Machines wait for the slowest."""
+
+    @property
+    def total(self) -> float:
+        parts: list[float] = [getattr(self, part.name) for part in fields(self)]
+        return sum(parts)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """All that the formulas need of a workload; numbers, or arrays of them for many workloads."""
+
+    work: Work
+    traffic: Traffic
+    hardware: Hardware
+    passes: float
+    stages: float
+    log_nodes: float
+    """Natural logarithm of the machines."""
+    tokens: float
+    """Of one step and GPU."""
+
+
+def step_time(job: Workload, calibration: Calibration | None = None, kernels: Kernels | None = None) -> StepTime:
+    """Raises ValueError for what no time can be told of: a GPU without figures, states in host memory."""
+    calibration, kernels = calibration or shipped(), kernels or Kernels()
+    if job.parallel.cpu_offload:
+        raise ValueError("cpu_offload: its time is not planned")
+    counted = count(job, kernels)
+    return parts(counted, calibration.constants, chip_of(calibration, counted.hardware.chip), kernels)
+
+
+def tokens_per_second(job: Workload, time: StepTime) -> float:
+    """Of each GPU."""
+    return job.tokens_per_step / job.ranks / time.total
+
+
+def count(job: Workload, kernels: Kernels) -> Counted:
+    """Raises ValueError for a GPU without figures."""
+    return Counted(
+        work=work(job, kernels),
+        traffic=traffic(job),
+        hardware=hardware(job.machine, job.train.param_dtype),
+        passes=job.passes,
+        stages=job.parallel.pipeline,
+        log_nodes=math.log(job.nodes),
+        tokens=job.tokens_per_step / job.ranks,
+    )
+
+
+def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTime:
+    """chip: under which the constants have its efficiencies."""
+    done, sent, passes = counted.work, counted.traffic, counted.passes
+    rates = _rates(counted.hardware, k, chip, kernels)
+    ahead = compute.forward(done, rates, k)
+    back = compute.backward(done, ahead)
+    whole = (ahead + back).times(done.blocks) + compute.head(done, rates, k)
+    waiting = larger(0.0, compute.host(done, k) - whole.total)
+    gather, reduce = _exposed(counted, k, ahead, back)
+    tensor = done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
+    running = whole.times(passes)
+    told = {
+        "matmul": running.matmul,
+        "attention": running.attention,
+        "memory": running.memory,
+        "kernels": running.kernels,
+        "host": waiting * passes,
+        "gather": gather,
+        "reduce": reduce,
+        "packing": k.sharding_traffic * _held(counted) / rates.memory,
+        "tensor": tensor * passes,
+        "bubble": (counted.stages - 1) * (whole.total + waiting + tensor),
+        "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
+        "step": k.step_seconds,
+    }
+    return StepTime(**told, straggling=k.straggling * counted.log_nodes * sum(told.values()))
+
+
+def _rates(machine: Hardware, k: Constants, chip: str, kernels: Kernels) -> Rates:
+    head = machine.flops * k.matmul_efficiency[chip]
+    efficiency = k.attention_efficiency if kernels.attention == "sdpa" else k.triton_attention_efficiency
+    return Rates(
+        matmul=head * (k.fp8_speedup if kernels.matmul == "fp8" else 1.0),
+        head=head,
+        attention=machine.flops * efficiency[chip],
+        memory=machine.memory_bytes_per_second * k.memory_efficiency,
+    )
+
+
+def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> tuple[float, float]:
+    """Seconds of a step that gathers and reductions add to it.
+
+    A block's parameters are gathered while the block before it computes, and its gradients are reduced while the next
+    one's backward runs: all but the first gather and the last reduction of a pass have something to hide behind.
+    """
+    sent, machine, hidden = counted.traffic, counted.hardware, counted.work.blocks - 1
+    gather, reduce = _seconds(sent.gather, machine, k), _seconds(sent.reduce, machine, k)
+    copies = _seconds(sent.replicate, machine, k)
+    again = sent.gathers * gather
+    forward = _seconds(sent.gather_root, machine, k) + gather + hidden * _added(gather, ahead.total, k)
+    gathering = hidden * _added(again, back.total, k)
+    reducing = hidden * _added(again + reduce, back.total, k)
+    replicating = hidden * _added(again + reduce + copies, back.total, k)
+    last = reduce + _seconds(sent.reduce_root, machine, k)
+    once = replicating - reducing + copies + _seconds(sent.replicate_root, machine, k)
+    return counted.passes * (forward + gathering), sent.reduces * (reducing - gathering + last) + once
+
+
+def _added(message: float, above: float, k: Constants) -> float:
+    """By which a collective lengthens the computation above it: what it is longer than that, and what it takes from it
+    meanwhile."""
+    longer = larger(0.0, message - above)
+    return longer + k.contention * (message - longer)
+
+
+def _seconds(message: Message, machine: Hardware, k: Constants) -> float:
+    """Of a collective alone: its slowest link, and its hops."""
+    inside = message.inside / (machine.inside_bytes_per_second * k.inside_efficiency)
+    between = message.between / (machine.between_bytes_per_second * k.between_efficiency)
+    return larger(inside, between) + k.hop_factor * message.hops
+
+
+def _held(counted: Counted) -> float:
+    """Bytes of all messages of a step that hold parameters or gradients."""
+    sent, blocks = counted.traffic, counted.work.blocks
+    gathered = blocks * sent.gather.held * (1 + sent.gathers) + sent.gather_root.held
+    reduced = blocks * sent.reduce.held + sent.reduce_root.held
+    copied = blocks * sent.replicate.held + sent.replicate_root.held
+    return counted.passes * gathered + sent.reduces * reduced + copied

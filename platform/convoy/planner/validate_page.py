@@ -1,0 +1,56 @@
+"""Predicted and measured speeds, as a page."""
+
+from convoy.planner.calibration import Calibration
+from convoy.planner.published import Measured
+from convoy.planner.validate import Validation
+from convoy.report.page import Block, Heading, Page, Table, Text
+
+_TITLE = "Predicted and measured"
+_HEADERS = ("#", "model", "machines", "sharding", "recomputed", "predicted", "measured", "error")
+
+
+def validation_page(found: Validation, measured: list[Measured], calibration: Calibration, seen: int) -> Page:
+    """seen: rows that are among those the calibration was fitted to."""
+    blocks: list[Block] = [
+        Heading(_TITLE, level=1),
+        Text("Tokens/s of each GPU; the error is of the prediction.", quiet=True),
+        Table(_HEADERS, tuple(_line(found, row, index) for index, row in enumerate(measured))),
+        Table(
+            ("predictor", "median", "90th percentile"),
+            (
+                ("this planner", _percent(found.median_abs_pct_error), _percent(found.p90_abs_pct_error)),
+                (
+                    "constant HFU for each kind of GPU",
+                    _percent(found.baseline_median_abs_pct_error),
+                    _percent(found.baseline_p90_abs_pct_error),
+                ),
+                (
+                    "nearest neighbour",
+                    _percent(found.lookup_median_abs_pct_error),
+                    _percent(found.lookup_p90_abs_pct_error),
+                ),
+            ),
+        ),
+        Text(f"Calibration of {calibration.date}: {calibration.data}.", quiet=True),
+    ]
+    if seen:
+        blocks.append(Text(f"{seen} of the {found.rows} rows are among those that it was fitted to.", quiet=True))
+    return Page(_TITLE, tuple(blocks))
+
+
+def _line(found: Validation, row: Measured, index: int) -> tuple[str, ...]:
+    told, job = found.per_row[index], row.workload
+    return (
+        str(index),
+        row.name,
+        f"{job.nodes} × {job.machine.ranks} {job.machine.gpu}",
+        job.parallel.strategy,
+        job.train.activation_checkpointing,
+        f"{told.predicted_tokens_per_s_per_gpu:,.0f}",
+        f"{told.measured:,.0f}",
+        f"{told.pct_error:+.1f} %",
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} %"
