@@ -74,6 +74,13 @@ def test_a_file_is_sent_in_as_many_requests_as_are_counted(s3_uri: str) -> None:
     assert puts == found.puts + 2
 
 
+def test_a_file_system_is_paid_by_what_is_provisioned() -> None:
+    """1,200 GB for a tenth of a month at 0.145 a GB-month."""
+    found = money(a_campaign(productive=73.0), 4, priced(1.0), replace(KEPT, root="/fsx/jobs", provisioned_gb=1200.0))
+    assert [(each.what, each.usd) for each in found.services] == [("file system", Decimal("17.40"))]
+    assert found.not_counted == ()
+
+
 def test_what_has_no_price_is_told() -> None:
     found = money(a_campaign(), 4, priced(1.0), replace(KEPT, region="af-south-1"))
     assert found.services == ()

@@ -25,6 +25,9 @@ class Kept:
     """That are there at a time."""
     verified: bool = True
     """Each is read back once."""
+    provisioned_gb: float | None = None
+    """Size of the FSx for Lustre file system (125 MB/s per TiB) that is there for this training alone, in 2**30 bytes;
+    None: there is none, or others pay for it too."""
 
     @property
     def chunks(self) -> int:
@@ -48,23 +51,30 @@ def requests_of_a_save(kept: Kept) -> tuple[int, int]:
 
 
 def services(campaign: Campaign, kept: Kept) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
-    """In whole cents, and what is not counted. Each restart reads a checkpoint."""
-    if not kept.root.startswith("s3://"):
-        return (), ("file systems, which are paid for by what is provisioned",)
-    puts, gets = requests_of_a_save(kept)
-    stored = kept.checkpoints * kept.state_bytes * campaign.seconds
-    asked = campaign.saves * gets + campaign.interruptions * kept.chunks
-    used: list[tuple[str, Service, Fraction]] = [
-        ("checkpoints", "s3_storage", Fraction(stored) / GB / (HOURS_PER_MONTH * 3600)),
-        ("requests: PUT, COPY, POST, LIST", "s3_puts", Fraction(campaign.saves * puts) / REQUESTS),
-        ("requests: GET and others", "s3_gets", Fraction(asked) / REQUESTS),
-    ]
+    """In whole cents, and what is not counted."""
+    used, not_counted = _used(campaign, kept)
     prices = {name: service_price(name, kept.region) for _, name, _ in used}
     known = [(what, quantity, price) for what, name, quantity in used if (price := prices[name]) is not None]
     usd = cents([quantity * Fraction(str(price.usd)) for _, quantity, price in known])
     found = tuple(_cost(what, quantity, price, cost) for (what, quantity, price), cost in zip(known, usd, strict=True))
     lacking = [f"{what}: the catalog has no price of it in {kept.region}" for what, name, _ in used if not prices[name]]
-    return found, (*lacking, "lists, tries that are repeated, and what else is in the bucket")
+    return found, (*lacking, *not_counted)
+
+
+def _used(campaign: Campaign, kept: Kept) -> tuple[list[tuple[str, Service, Fraction]], tuple[str, ...]]:
+    """How much of what. Each restart reads a checkpoint."""
+    months = Fraction(campaign.seconds) / 3600 / HOURS_PER_MONTH
+    if not kept.root.startswith("s3://"):
+        if kept.provisioned_gb is None:
+            return [], ("file systems, which are paid for by what is provisioned",)
+        return [("file system", "fsx_lustre_ssd_125", Fraction(kept.provisioned_gb) * months)], ()
+    puts, gets = requests_of_a_save(kept)
+    asked = campaign.saves * gets + campaign.interruptions * kept.chunks
+    return [
+        ("checkpoints", "s3_storage", kept.checkpoints * Fraction(kept.state_bytes) / GB * months),
+        ("requests: PUT, COPY, POST, LIST", "s3_puts", Fraction(campaign.saves * puts) / REQUESTS),
+        ("requests: GET and others", "s3_gets", Fraction(asked) / REQUESTS),
+    ], ("lists, tries that are repeated, and what else is in the bucket",)
 
 
 def _cost(what: str, quantity: Fraction, price: ServicePrice, usd: Decimal) -> ServiceCost:
