@@ -103,9 +103,27 @@ def test_the_row_of_the_configured_market_is_marked() -> None:
     assert not any("configured" in name for name in demand[1:])
 
 
-def test_a_price_of_ones_own_is_not_that_of_the_row() -> None:
+def test_a_price_of_ones_own_is_that_of_its_market() -> None:
     own = {"usd_per_hour": 7.5, "date": "2026-01-01", "source": "our contract"}
-    assert not any("configured" in lever.name for lever in found(bought_as("spot", price=own)))
+    told = found(bought_as("spot", price=own), refreshed(hours=(1.0,) * 24))
+    spot = named(told, "spot in us-east-1 (as configured)")
+    assert ratio(spot) == pytest.approx(7.5 / 21.9576)
+    assert spot.assumes.endswith("price of 2026-01-01, our contract")
+    assert not any(lever.name.startswith("spot in the cheapest zone") for lever in told)
+    assert "does not tell how it moves with the hour" in named(told, "spot off-peak").why
+    block = named(found(bought_as("capacity_block", price=own)), "capacity block in us-east-1 (as configured)")
+    assert ratio(block) == pytest.approx(7.5 / 21.9576)
+
+
+def test_levers_are_beside_a_price_of_ones_own_on_demand() -> None:
+    own = {
+        "usd_per_hour": 7.5, "date": "2026-01-01", "usd_per_hour_on_demand": 15.0, "on_demand_date": "2026-01-01",
+    }  # fmt: skip
+    told = found(bought_as("spot", price=own))
+    assert ratio(named(told, "spot in us-east-1 (as configured)")) == pytest.approx(0.5)
+    undated = {key: value for key, value in own.items() if key != "on_demand_date"}  # as older results have it
+    told = found(bought_as("spot", price=undated))
+    assert ratio(named(told, "spot in us-east-1 (as configured)")) == pytest.approx(7.5 / 21.9576)
 
 
 def test_what_is_not_known_says_why() -> None:

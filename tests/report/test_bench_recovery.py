@@ -166,6 +166,37 @@ def test_savings_reach_from_the_dearest_zone_to_the_cheapest() -> None:
     assert "% to 70.3 %, over zones and campaigns)" in row
 
 
+OWN = {
+    "usd_per_hour": 7.5, "date": "2026-01-01", "source": "our contract",
+    "usd_per_hour_on_demand": 15.0, "on_demand_date": "2026-01-01", "on_demand_source": "our contract",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("market", "setting", "share"),
+    [
+        ("spot", {}, 7.5 / 15.0),
+        ("on_demand", {}, 9.9 / 7.5),
+        ("capacity_block", {}, 9.9 / 15.0),
+        ("spot", {"region": "us-west-2"}, (11.93 + 14.55) / 2 / 21.9576),
+        ("spot", {"instance_type": "p5.48xlarge"}, None),
+    ],
+)
+def test_savings_are_of_a_price_of_ones_own_where_it_is_of_these_machines(
+    market: str, setting: dict[str, Any], share: float | None
+) -> None:
+    config = {"cluster": {"region": "us-east-1", "market": market, "price": OWN}}
+    cases = [*saves(hardware=GPUS, config=config), *faults()]
+    found = fold_cases(with_campaign(cases, **setting)).campaign
+    assert found is not None
+    course = found.courses[0]
+    assert course.savings is not None
+    if share is not None:
+        assert course.savings.median == pytest.approx(1 - share * (1 + course.overhead.median))
+    told = any("our contract" in price for price in found.prices)
+    assert told == (not setting)
+
+
 @pytest.mark.parametrize(
     ("cases", "setting", "why"),
     [

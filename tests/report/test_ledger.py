@@ -24,7 +24,6 @@ from convoy.events.types import (
 )
 from convoy.report.cost import Cost
 from convoy.report.fold import fold
-from convoy.report.ledger import cents
 from convoy.report.page import Heading, Page, Table, Text, Value, Values
 from convoy.report.train_page import final_page
 from tests.campaign import examples
@@ -287,15 +286,6 @@ def test_whatever_was_asked_the_parts_are_the_total(asked: list[StoreRequests]) 
     assert found.total == found.split.total + services
     exact = sum(Fraction(service.quantity) * Fraction(str(service.usd_per_unit)) for service in found.services)
     assert abs(Fraction(services) - exact) <= Fraction(501, 100_000)
-
-
-@given(st.lists(st.fractions(0, 10**6, max_denominator=10**6), min_size=1, max_size=12))
-@examples(300)
-def test_parts_in_whole_cents_are_the_whole_in_cents(parts: list[Fraction]) -> None:
-    found = cents(parts)
-    exact = sum(parts, start=Fraction(0)) * 100
-    assert abs(Fraction(sum(found)) * 100 - exact) <= Fraction(1, 2)
-    assert all(abs(Fraction(cent) - part) < Fraction(1, 100) for cent, part in zip(found, parts, strict=True))
 
 
 @given(HAPPENINGS, st.lists(st.sampled_from([SPOT, ON_DEMAND, UNKNOWN]), min_size=1, max_size=4))

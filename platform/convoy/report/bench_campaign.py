@@ -101,7 +101,7 @@ def campaign(
         saved_on=saved.hardware.machines if saved is not None else "",
         **_measured(setting, saving, lost, next((d for d in drills if d.drill == ANNOUNCED), None)),
     )
-    return _simulated(told, price_ratio(setting, prices))
+    return _simulated(told, price_ratio(setting, saved, prices))
 
 
 def _case_of(saving: CheckpointFigures | None, cases: Sequence[Case]) -> Case | None:

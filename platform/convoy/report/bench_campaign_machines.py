@@ -6,8 +6,10 @@ from typing import NamedTuple
 from pydantic import Field, ValidationError
 
 from convoy.catalog.interruptions import interruptions
-from convoy.catalog.observed import PriceList, newest_price
+from convoy.catalog.observed import PriceList
+from convoy.catalog.own_prices import price_of
 from convoy.config.bench_recovery import CampaignConfig
+from convoy.report.bench_prices import configured_prices
 from convoy.report.bench_recovery import SUITE
 from convoy.results.case import Case
 
@@ -74,10 +76,12 @@ def taken(setting: Setting) -> tuple[float | None, str]:
     return found.high, f"upper end of {band} a month, {found.date}, {found.source}"
 
 
-def price_ratio(setting: Setting, prices: PriceList | None) -> PriceRatio | None:
-    """None where either price is not known."""
-    spot = newest_price(prices, setting.instance_type, "spot", setting.region)
-    dear = newest_price(prices, setting.instance_type, "on_demand", setting.region)
+def price_ratio(setting: Setting, saved: Case | None, prices: PriceList | None) -> PriceRatio | None:
+    """None where either price is not known. saved: whose saves were measured; a price of its own counts, where it is of
+    these machines."""
+    own = configured_prices(saved) if saved is not None else ()
+    spot = price_of(own, prices, setting.instance_type, "spot", setting.region)
+    dear = price_of(own, prices, setting.instance_type, "on_demand", setting.region)
     if spot is None or dear is None:
         return None
     zones = ""

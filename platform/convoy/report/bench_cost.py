@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
-from pydantic import ValidationError
-
-from convoy.catalog.observed import PriceList, newest_price
-from convoy.catalog.prices import Market, Price, of_zones
-from convoy.config.cluster import PriceConfig
+from convoy.catalog.observed import PriceList
+from convoy.catalog.own_prices import price_of
+from convoy.catalog.prices import Market, Price
 from convoy.report.bench_campaign import CampaignFigures
 from convoy.report.bench_campaign_course import CampaignCourse
 from convoy.report.bench_levers import levers
@@ -101,23 +99,6 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
     )
 
 
-def own_price(case: Case) -> Price | None:
-    """Of one machine, by the case's own configuration (`cluster.price`); None: it has none."""
-    cluster = case.config.get("cluster")
-    if case.hardware.instance_type is None or not isinstance(cluster, Mapping) or not cluster.get("price"):
-        return None
-    try:
-        # What it costs on demand is not asked for here, and older results do not date it.
-        own = {key: value for key, value in cluster["price"].items() if "on_demand" not in key}
-        told = PriceConfig.model_validate(own)
-        return of_zones(
-            case.hardware.instance_type, cluster["market"], cluster["region"], [told.usd_per_hour], told.date,
-            told.source,
-        )  # fmt: skip
-    except (AttributeError, KeyError, ValidationError):  # of another version, or by hand
-        return None
-
-
 def configured_market(case: Case) -> str | None:
     """In which its machines were bought, by its configuration; None: it does not tell."""
     cluster = case.config.get("cluster")
@@ -127,10 +108,10 @@ def configured_market(case: Case) -> str | None:
 
 def _prices(group: GroupFigures, prices: PriceList | None) -> list[Price]:
     """Of each market, and of the one that the machines were bought in."""
-    own, name, region = group.price, str(group.hardware.instance_type), str(group.region)
+    name, region = str(group.hardware.instance_type), str(group.region)
     known = (market for market in get_args(Market) if market == group.market)
     markets: dict[Market, None] = dict.fromkeys([*MARKETS, *known])
-    told = [own if own and own.market == market else newest_price(prices, name, market, region) for market in markets]
+    told = [price_of(group.prices, prices, name, market, region) for market in markets]
     return [price for price in told if price is not None]
 
 

@@ -8,9 +8,10 @@ from datetime import datetime
 from convoy.catalog.observed import PriceList
 from convoy.report.bench_campaign import campaign
 from convoy.report.bench_checkpoints import checkpoints
-from convoy.report.bench_cost import configured_market, costs, own_price, with_levers, with_overhead
+from convoy.report.bench_cost import configured_market, costs, with_levers, with_overhead
 from convoy.report.bench_energy import energies
 from convoy.report.bench_history import history
+from convoy.report.bench_prices import configured_prices
 from convoy.report.bench_recovery import drills
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.report.bench_scaling import scaling
@@ -94,7 +95,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         matmul_tflops=_matmul_tflops(cases),
         region=region if isinstance(region, str) else None,
         market=configured_market(first),
-        price=own_price(first),
+        prices=configured_prices(first),
         cases=tuple(sorted(figures, key=_place)),
     )
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from convoy.catalog.observed import PriceList
 from convoy.catalog.prices import Market
 from convoy.report.bench_purchases import Known, bought, in_words
-from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Lever, Offer
+from convoy.report.bench_report import CaseFigures, CostFigures, GroupFigures, Lever
 from convoy.stats.interval import Interval
 
 THROUGHPUT, OURS = "throughput", "ours"
@@ -56,11 +56,11 @@ def levers(
     base = next((offer for offer in cost.offers if offer.market == BASE), cost.offers[0])
     now = Now(base.usd_per_million_tokens, cost.tokens_per_second.estimate)
     first = f"{in_words(base.market)} in {region}"
-    told = list(bought(name, region, base.usd_per_hour / group.hardware.nodes, prices))
+    told = list(bought(name, region, base.usd_per_hour / group.hardware.nodes, prices, group.prices))
     known = [each for each in told if isinstance(each, Known)]
     unknown = [each for each in told if isinstance(each, Lever)]
     speeds = list(_speeds(cost.case, group, others, now))
-    configured = _configured(cost, group, base)
+    configured = "" if cost.market is None else f"{in_words(cost.market)} in {region}"
     return (
         now.lever(_marked(first, configured, "what the rows below are compared with"), "", 1.0),
         *(now.lever(_marked(each.name, configured), each.assumes, each.ratio, days=each.days) for each in known),
@@ -91,14 +91,6 @@ def inverse(ratio: Interval) -> Interval | None:
     if ratio.low <= 0:
         return None
     return Interval(estimate=1 / ratio.estimate, low=1 / ratio.high, high=1 / ratio.low, n=ratio.n)
-
-
-def _configured(cost: CostFigures, group: GroupFigures, base: Offer) -> str:
-    """The way to buy that was configured, as levers name it; none where that has a price of its own, which is not
-    theirs."""
-    if cost.market is None or (group.price is not None and cost.market != base.market):
-        return ""
-    return f"{in_words(cost.market)} in {cost.region}"
 
 
 def _marked(name: str, configured: str, *notes: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from convoy.catalog.observed import PriceList, SpotHours, newest_price, regions_of
+from convoy.catalog.own_prices import price_of
 from convoy.catalog.prices import Market, Price
 from convoy.report.bench_report import Lever
 
@@ -31,9 +32,11 @@ class Known(NamedTuple):
     """It takes so many times as many days."""
 
 
-def bought(instance: str, region: str, now: float, prices: PriceList | None) -> Iterator[Known | Lever]:
-    """Each other way and place to buy, or why it has no price. now: USD for a machine and hour."""
-    yield from _spot(instance, region, now, prices)
+def bought(
+    instance: str, region: str, now: float, prices: PriceList | None, own: Sequence[Price] = ()
+) -> Iterator[Known | Lever]:
+    """Each other way and place to buy, or why it has no price. now: USD for a machine and hour. own: as configured."""
+    yield from _spot(instance, region, now, prices, own)
     for market in _MOVABLE:
         elsewhere = _cheapest_elsewhere(instance, market, region, prices)
         words = f"{in_words(market)} in another region"
@@ -45,7 +48,7 @@ def bought(instance: str, region: str, now: float, prices: PriceList | None) -> 
             assumes = f"{assumes}; {_breaks_even(elsewhere.usd_per_hour, now)}"
         yield _known(elsewhere, elsewhere.usd_per_hour, now, f"{words}: {elsewhere.region}", assumes)
     for market, assumes in COMMITTED.items():
-        price = newest_price(prices, instance, market, region)
+        price = price_of(own, prices, instance, market, region)
         words = f"{in_words(market)} in {region}"
         if price is None:
             yield _unknown(words, instance, market, region)
@@ -54,9 +57,11 @@ def bought(instance: str, region: str, now: float, prices: PriceList | None) -> 
             yield _known(price, price.usd_per_hour, now, words, f"{assumes}; {least}")
 
 
-def _spot(instance: str, region: str, now: float, prices: PriceList | None) -> Iterator[Known | Lever]:
+def _spot(
+    instance: str, region: str, now: float, prices: PriceList | None, own: Sequence[Price]
+) -> Iterator[Known | Lever]:
     """In the region where the machines are: around the clock, in one zone, and only when it is cheapest."""
-    spot, hours = newest_price(prices, instance, "spot", region), _hours(instance, region, prices)
+    spot, hours = price_of(own, prices, instance, "spot", region), _hours(instance, region, prices)
     if spot is None:
         yield _unknown(f"spot in {region}", instance, "spot", region)
         return
@@ -65,6 +70,10 @@ def _spot(instance: str, region: str, now: float, prices: PriceList | None) -> I
     if least < usd:
         assumes = f"all machines are to be had in one zone; {_breaks_even(least, now)}"
         yield _known(spot, least, now, f"spot in the cheapest zone of {region}", assumes)
+    if spot in own:
+        why = "spot has a price of its own (cluster.price), which does not tell how it moves with the hour"
+        yield Lever(name=f"spot off-peak in {region}", assumes="", why=why)
+        return
     if hours is None:
         why = "no history of spot prices by the hour of the day (convoy prices refresh keeps one)"
         yield Lever(name=f"spot off-peak in {region}", assumes="", why=why)

@@ -92,8 +92,8 @@ class GroupFigures(Fact):
     """Of its prices."""
     market: str | None = None
     """In which its machines were bought, by the configuration; None: it does not tell."""
-    price: Price | None = Field(None, exclude=True)
-    """Of one machine, as it was configured; None: it was not. Its figures are those of an offer."""
+    prices: tuple[Price, ...] = Field((), exclude=True)
+    """Of one machine, as they were configured. Their figures are those of offers."""
     cases: tuple[CaseFigures, ...]
 
 

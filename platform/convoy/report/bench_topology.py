@@ -15,15 +15,13 @@ from pydantic import ValidationError
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.links import Link, inside, links
+from convoy.catalog.money import GB
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.report.bench_report import Placement, Topology
 from convoy.results import values
 from convoy.results.case import Case
 from convoy.results.figures import step_seconds
-
-GB = 2**30
-"""Bytes of what is paid for transfer."""
 
 BORDER = 2
 """Links of a ring that lead from one of two places to the other, and back."""

@@ -3,9 +3,9 @@
 from datetime import date
 from decimal import Decimal
 
+from convoy.catalog.money import GB
 from convoy.report import numbers
 from convoy.report.cost import Cost, MachineCost, OnDemandPrice, ServiceCost
-from convoy.report.ledger import GB
 from convoy.report.page import Block, Heading, Table, Text, Tone, Value
 from convoy.report.train_report import TrainReport
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
+from convoy.catalog.money import GB, HOURS_PER_MONTH, REQUESTS, cents
 from convoy.catalog.services import Service, ServicePrice, service_price, transfer_price
 from convoy.events.types import (
     AnyEvent,
@@ -25,20 +26,10 @@ from convoy.report.cost import Cost, MachineCost, OnDemandPrice, ServiceCost, Sp
 from convoy.report.goodput import GenerationTime, times
 from convoy.report.train_report import Generation
 
-HOURS_PER_MONTH = 730
-"""In a GB-month, on the average of a year."""
-
-GB = 2**30
-"""Bytes of what S3 calls one (its FAQ, "How will I be charged")."""
-
-REQUESTS = 1000
-"""Of which S3's prices are."""
-
 NOT_TOLD = "not told"
 
 _S3 = "s3://"
 
-_CENT = Decimal("0.01")
 _KINDS = ("productive", "recomputed", "stalled", "idle")
 
 
@@ -77,17 +68,6 @@ def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -
         on_demand_prices=() if instead is None else _on_demand_prices(rents.values()),
         saved=None if total is None or not instead else 1 - float(total / instead),
     )
-
-
-def cents(parts: Sequence[Fraction]) -> list[Decimal]:
-    """Each part in whole cents, so that together they are the rounded sum: what is left over goes to the parts that
-    lost most by rounding down."""
-    total = round(sum(parts, start=Fraction(0)) * 100)
-    whole = [int(part * 100) for part in parts]
-    by_rest = sorted(range(len(parts)), key=lambda i: (whole[i] - parts[i] * 100, i))
-    for i in by_rest[: total - sum(whole)]:
-        whole[i] += 1
-    return [n * _CENT for n in whole]
 
 
 def _rents(events: Iterable[AnyEvent]) -> dict[tuple[int, int], Rent]:
