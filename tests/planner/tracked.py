@@ -1,0 +1,162 @@
+"""The real training code on tensors without data, in a process group that only pretends: a truth that is not ours.
+
+Nothing is computed and nothing is sent, so that a model of any size and any number of ranks take a few seconds. torch's
+`FSDPMemTracker` weighs every tensor of a step as it comes and goes; and each collective is noted as it is called.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from convoy.checkpoint.queue import Standing
+from convoy.config.optimizer import OptimizerConfig
+from convoy.model.build import build_model
+from convoy.parallel.fsdp import DTYPES, parallelize
+from convoy.parallel.mesh import build_mesh
+from convoy.parallel.pipeline import Pipeline
+from convoy.planner.workload import Workload
+from convoy.training.exchange import Agreed
+from convoy.training.optimizer import build_optimizer
+from convoy.training.step import Batch, Stepper
+
+PREFIX = "_allgather_base_"
+
+
+class Call(NamedTuple):
+    """One kind of collective."""
+
+    kind: str
+    ranks: int
+    bytes: int
+    """Of the whole tensor: what a gather gives, what a reduction takes."""
+
+
+def tracked(workload: Workload, optimizer: OptimizerConfig | None = None, rank: int = 0) -> dict[str, int]:
+    """Bytes of each kind at the peak of a step, by the tracker's names, and their `Total`."""
+    with stepping(workload, optimizer or OptimizerConfig(), rank) as (step, model, adamw):
+        step(lambda: None)  # what DTensor works out once, and the moments, would else be billed to the step
+        tracker = FSDPMemTracker(model, adamw)
+        with tracker:
+            step(tracker.reset_mod_stats)
+        peak: dict[Any, dict[Any, int]] = tracker.get_tracker_snapshot("peak")
+    (on_device,) = [snapshot for device, snapshot in peak.items() if device.type == "cpu"]
+    return {getattr(kind, "value", str(kind)): size for kind, size in on_device.items()}
+
+
+def counted(workload: Workload, rank: int = 0) -> Counter[Call]:
+    """How often a step calls each collective among more than one rank."""
+    with stepping(workload, OptimizerConfig(), rank) as (step, _, _):
+        step(lambda: None)
+        with _Noting() as noting:
+            step(lambda: None)
+    return noting.calls
+
+
+@contextmanager
+def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Iterator[tuple[Any, nn.Module, Any]]:
+    """A function that makes a step, calling what it is given after each pass; the model; and its optimizer."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.ranks)
+    try:
+        mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
+        with FakeTensorMode(), _Scalars():
+            yield _built(workload, optimizer, mesh)
+    finally:
+        dist.destroy_process_group()
+
+
+def _built(workload: Workload, config: OptimizerConfig, mesh: Any) -> tuple[Any, nn.Module, Any]:
+    train, parallel = workload.train.model_copy(update={"compile": False}), workload.parallel
+    model: nn.Module = build_model(
+        workload.model, train.loss_chunk_tokens, "cpu", fused_attention=train.attention == "fused"
+    )
+    fsdp = parallelize(model, mesh, parallel, train)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):  # on GPUs NCCL reduces, as FSDP2 has it by default
+            module.set_custom_reduce_scatter(cast(Any, DefaultReduceScatter()))
+    optimizer = build_optimizer(model, config)
+    pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
+    clock = _Clock()
+    stepper = Stepper(
+        fsdp,
+        optimizer,
+        cast(Any, _Alone()),
+        cast(Any, clock),
+        clip_norm=train.clip_norm,
+        seed=0,
+        reduce_every_pass=parallel.reduce_every_pass,
+        shared_by=parallel.shared_by,
+        pipeline=pipeline,
+    )
+
+    def step(passed: Callable[[], None]) -> None:
+        clock.passed = passed
+        shape = workload.sequences_per_pass, workload.sequence_length
+        batches = [_batch(i, shape) for i in range(workload.passes)]
+        stepper(batches, 0, 1e-4, None, Standing())
+
+    return step, model, optimizer
+
+
+def _batch(index: int, shape: tuple[int, int]) -> Batch:
+    tokens = torch.zeros(shape, dtype=torch.int64)
+    return Batch(index, tokens, torch.zeros_like(tokens), None, tokens.numel())
+
+
+class _Alone:
+    """Where ranks would exchange what they know."""
+
+    def begin(self, *_: Any) -> None:
+        """Nobody listens."""
+
+    def finish(self) -> Agreed:
+        return Agreed(1, None, Standing())
+
+
+class _Clock:
+    """Tells when a pass is over: the tracker wants to see each pass as the first one."""
+
+    passed: Callable[[], None] = staticmethod(lambda: None)
+
+    def mark(self, phase: str) -> None:
+        if phase == "backward":
+            self.passed()
+
+
+class _Scalars(TorchDispatchMode):
+    """Gives a number where one is read from a tensor without data: a loss that is finite, a norm that is clipped."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(t is DTensor for t in types):
+            return NotImplemented
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return 2.0 if args[0].is_floating_point() else 2
+        return func(*args, **(kwargs or {}))
+
+
+class _Noting(TorchDispatchMode):
+    """Notes collectives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[Call] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(t is DTensor for t in types):
+            return NotImplemented
+        print(func, [getattr(a, "shape", a) for a in args])
+        return func(*args, **(kwargs or {}))
+
+
+__all__ = ["Call", "counted", "nullcontext", "tracked"]
