@@ -6,13 +6,14 @@ Nothing is computed and nothing is sent, so that a model of any size and any num
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
@@ -30,9 +31,6 @@ from convoy.planner.workload import Workload
 from convoy.training.exchange import Agreed
 from convoy.training.optimizer import build_optimizer
 from convoy.training.step import Batch, Stepper
-
-PREFIX = "_allgather_base_"
-
 
 class Call(NamedTuple):
     """One kind of collective."""
@@ -70,21 +68,59 @@ def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Itera
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.ranks)
     try:
         mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
+        model, fsdp = _spread(workload, mesh)
         with FakeTensorMode(), _Scalars():
-            yield _built(workload, optimizer, mesh)
+            yield _with_optimizer(model, fsdp, workload, optimizer, mesh)
     finally:
         dist.destroy_process_group()
 
 
-def _built(workload: Workload, config: OptimizerConfig, mesh: Any) -> tuple[Any, nn.Module, Any]:
-    train, parallel = workload.train.model_copy(update={"compile": False}), workload.parallel
-    model: nn.Module = build_model(
-        workload.model, train.loss_chunk_tokens, "cpu", fused_attention=train.attention == "fused"
-    )
-    fsdp = parallelize(model, mesh, parallel, train)
+def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
+    """The model on the meta device, not compiled, as ranks on GPUs have it."""
+    train = workload.train.model_copy(update={"compile": False})
+    model = build_model(workload.model, train.loss_chunk_tokens, fused_attention=train.attention == "fused")
+    fsdp = parallelize(model, mesh, workload.parallel, train)
     for module in model.modules():
-        if isinstance(module, FSDPModule):  # on GPUs NCCL reduces, as FSDP2 has it by default
+        if isinstance(module, FSDPModule):  # NCCL reduces, as FSDP2 has it by default
             module.set_custom_reduce_scatter(cast(Any, DefaultReduceScatter()))
+        if isinstance(module, nn.RMSNorm):
+            module.forward = partial(_rms_norm, module)  # type: ignore[method-assign]
+    return model, fsdp
+
+
+def _rms_norm(module: nn.RMSNorm, x: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = _RmsNorm.apply(x, module.weight)
+    return result
+
+
+class _RmsNorm(torch.autograd.Function):
+    """On GPUs it is one kernel, that keeps its input and a number for each token. On CPUs it is many operators, that
+    keep copies in fp32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight, torch.empty(x.shape[:-1]))
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight, _ = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight)
+
+
+def _without_data(parameter: torch.Tensor) -> torch.Tensor:
+    """As `to_empty`, which a FakeTensorMode does not allow for real tensors of the meta device."""
+    assert isinstance(parameter, DTensor)
+    local = torch.empty(parameter._local_tensor.shape)
+    mesh, placed = parameter.device_mesh, parameter.placements
+    return DTensor.from_local(local, mesh, placed, run_check=False, shape=parameter.shape, stride=parameter.stride())
+
+
+def _with_optimizer(
+    model: nn.Module, fsdp: FSDPModule, workload: Workload, config: OptimizerConfig, mesh: Any
+) -> tuple[Any, nn.Module, Any]:
+    train, parallel = workload.train, workload.parallel
+    model._apply(_without_data)
     optimizer = build_optimizer(model, config)
     pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
     clock = _Clock()
@@ -140,7 +176,7 @@ class _Scalars(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(t is DTensor for t in types):
             return NotImplemented
-        if func is torch.ops.aten._local_scalar_dense.default:
+        if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
             return 2.0 if args[0].is_floating_point() else 2
         return func(*args, **(kwargs or {}))
 
@@ -158,5 +194,3 @@ class _Noting(TorchDispatchMode):
         print(func, [getattr(a, "shape", a) for a in args])
         return func(*args, **(kwargs or {}))
 
-
-__all__ = ["Call", "counted", "nullcontext", "tracked"]

@@ -63,7 +63,7 @@ class Sizes:
             inner=width * tokens * (model.ff_width // cut),
             mask=tokens * model.d_model if model.dropout else 0,
             gated=model.mlp == "swiglu",
-            plain=scores * width if train.attention == "plain" else 0,
+            plain=scores * 4 if train.attention == "plain" else 0,
         )
 
 

@@ -138,6 +138,6 @@ class Gathering:
             tally.give("gradients", GRADIENT * unit.shard)
 
     def backward_over(self) -> None:
-        """Of the whole model."""
+        """Of the whole model, in the last pass; before it, the last buffer stays until the next reduction."""
         self._tally.give("reduced", self._reducing + self._between)
         self._reducing = self._between = 0

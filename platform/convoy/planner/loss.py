@@ -49,8 +49,11 @@ class Loss:
 
     def backward(self, tally: Tally) -> None:
         """Leaves the gradient of the weight."""
-        both = self.scaled + self.hidden if self.scaled != self.hidden else self.scaled
+        cast = self.added_up != self.weight_gradient
+        both = self.scaled + (self.hidden if cast else 0)
         tally.take("logits", both)
         tally.take("logits", self.added_up)
+        if not cast:
+            tally.give("logits", self.added_up)
         tally.take("gradients", self.weight_gradient)
-        tally.give("logits", both + self.hidden + 2 * self.added_up)
+        tally.give("logits", both + self.hidden + self.added_up * (2 if cast else 1))

@@ -80,8 +80,9 @@ class _Step:
         self._ends()
         self._tally.repeat(stage.blocks, self._block_backward)
         self._embed_backward()
-        self._tally.give("activations", (in_flight - 1) * each + hidden)
-        self._gathering.backward_over()
+        self._tally.give("activations", (in_flight - 1) * each)
+        if one.last:
+            self._gathering.backward_over()
 
     def forward(self, name: str) -> None:
         """As `Weights`: in forward a matrix is there alone, computed again all those of a block are."""
@@ -161,15 +162,15 @@ class _Step:
         stage, loss, hidden = self._stage, self._loss, self._sizes.hidden
         if not stage.last:
             self._gathering.forward_over()
-            self._tally.take("activations", hidden)
-            return
+            return  # the gradient comes in the place of the output
         if stage.head is not None:
             self._gathering.forward(stage.head, 0)
         loss.forward(self._tally)
         self._gathering.forward_over()
         self._gathering.ahead(stage.block[0], self._at - 1)
         loss.backward(self._tally)
-        self._tally.take("activations", hidden)
+        self._tally.take("activations", hidden)  # the gradient of what the norm was given
+        self._tally.give("activations", hidden)
         if stage.head is not None:
             given = self._width * stage.head.elements
             self._tally.take("gradients", given - loss.weight_gradient)
@@ -182,8 +183,9 @@ class _Step:
         if unit is not None:
             self._gathering.backward(unit, 0)
             given = self._width * unit.elements
-            there = self._loss.weight_gradient if stage.root is not None else 0
+            shared = self._loss.weight_gradient if stage.root is not None else 0
             self._tally.take("gradients", given)
-            self._tally.give("gradients", there)
+            self._tally.take("gradients", shared)  # the sum of the embedding's own and the head's
+            self._tally.give("gradients", 2 * shared)
             self._gathering.reduce(unit, 0, self._one, given)
         self._tally.give("activations", self._sizes.hidden)
