@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import _resolve_process_group
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.fsdp import FSDPModule
@@ -20,6 +21,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceS
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from convoy.checkpoint.queue import Standing
 from convoy.config.optimizer import OptimizerConfig
@@ -44,6 +46,9 @@ class Call(NamedTuple):
 def tracked(workload: Workload, optimizer: OptimizerConfig | None = None, rank: int = 0) -> dict[str, int]:
     """Bytes of each kind at the peak of a step, by the tracker's names, and their `Total`."""
     with stepping(workload, optimizer or OptimizerConfig(), rank) as (step, model, adamw):
+        for module in model.modules():
+            if isinstance(module, nn.RMSNorm):
+                module.forward = partial(_rms_norm, module)  # type: ignore[method-assign]
         step(lambda: None)  # what DTensor works out once, and the moments, would else be billed to the step
         tracker = FSDPMemTracker(model, adamw)
         with tracker:
@@ -83,8 +88,6 @@ def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
     for module in model.modules():
         if isinstance(module, FSDPModule):  # NCCL reduces, as FSDP2 has it by default
             module.set_custom_reduce_scatter(cast(Any, DefaultReduceScatter()))
-        if isinstance(module, nn.RMSNorm):
-            module.forward = partial(_rms_norm, module)  # type: ignore[method-assign]
     return model, fsdp
 
 
@@ -181,8 +184,12 @@ class _Scalars(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+KINDS = {"allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter"}
+KINDS |= {"allreduce": "all_reduce", "all_reduce": "all_reduce", "send": "send"}
+
+
 class _Noting(TorchDispatchMode):
-    """Notes collectives."""
+    """Notes collectives, by the whole tensor that they gather or reduce."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,6 +198,24 @@ class _Noting(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(t is DTensor for t in types):
             return NotImplemented
-        print(func, [getattr(a, "shape", a) for a in args])
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if func.namespace in ("c10d", "_c10d_functional"):
+            name = func._schema.name.partition("::")[2].strip("_")
+            kind = next((kind for prefix, kind in KINDS.items() if name.startswith(prefix)), None)
+            if kind is not None:
+                self._note(kind, args, result)
+        return result
 
+    def _note(self, kind: str, args: Any, result: Any) -> None:
+        ranks = _group(args).size()
+        sizes = [tensor.nbytes for tensor in tree_leaves((args, result)) if isinstance(tensor, torch.Tensor)]
+        if ranks > 1:
+            self.calls[Call(kind, ranks, max(sizes))] += 1
+
+
+def _group(args: Any) -> dist.ProcessGroup:
+    """That a collective is among: an object, or the name of one."""
+    for arg in args:
+        if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
+            return dist.ProcessGroup.unbox(arg)
+    return _resolve_process_group(next(arg for arg in reversed(args) if isinstance(arg, str)))
