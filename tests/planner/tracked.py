@@ -60,10 +60,8 @@ def tracked(workload: Workload, optimizer: OptimizerConfig | None = None, rank: 
 
 def counted(workload: Workload, rank: int = 0) -> Counter[Call]:
     """How often a step calls each collective among more than one rank."""
-    with stepping(workload, OptimizerConfig(), rank) as (step, _, _):
+    with stepping(workload, OptimizerConfig(), rank) as (step, _, _), _Noting() as noting:
         step(lambda: None)
-        with _Noting() as noting:
-            step(lambda: None)
     return noting.calls
 
 

@@ -20,7 +20,8 @@ def replay(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool 
     for one in passes if stage.first and stage.last else passes[-1:]:
         step.run(one, in_flight)
     if not fused and not offloaded:
-        tally.take("optimizer", 4 * stage.shard)
+        tally.take("optimizer", 4 * stage.shard)  # a copy of the second moments, to divide by
+        tally.give("optimizer", 4 * stage.shard)
     return tally
 
 

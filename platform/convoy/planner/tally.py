@@ -22,6 +22,11 @@ class Tally:
         self.peak: dict[Part, int] = dict(self._now)
         """What they are for."""
 
+    @property
+    def now(self) -> dict[Part, int]:
+        """What is there."""
+        return self._now.copy()
+
     def take(self, part: Part, count: int) -> None:
         """So many bytes more. What is given back before the next one is taken was still there."""
         self._now[part] += count
