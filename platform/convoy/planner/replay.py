@@ -1,0 +1,192 @@
+"""A step of one rank, from the first gather to the update, as the tally of its memory."""
+
+from convoy.planner.activations import EVERYTHING, Sizes, backward, forward, kept
+from convoy.planner.gathering import Gathering, Pass
+from convoy.planner.loss import Loss
+from convoy.planner.tally import Live, Tally
+from convoy.planner.units import WIDTH, Stage, Unit, matrices
+from convoy.planner.workload import Workload
+
+
+def replay(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True) -> Tally:
+    """in_flight: micro batches whose activations a stage of a pipeline holds. fused: the update is one kernel."""
+    tally = Tally()
+    offloaded = workload.parallel.cpu_offload and workload.machine.gpu != "cpu"
+    if not offloaded:
+        tally.take("parameters", 4 * stage.shard)
+        tally.take("optimizer", 8 * stage.shard)
+    step = _Step(workload, stage, tally, offloaded=offloaded)
+    passes = _passes(workload)
+    for one in passes if stage.first and stage.last else passes[-1:]:
+        step.run(one, in_flight)
+    if not fused and not offloaded:
+        tally.take("optimizer", 4 * stage.shard)  # a copy of the second moments, to divide by
+        tally.give("optimizer", 4 * stage.shard)
+    return tally
+
+
+def _passes(workload: Workload) -> list[Pass]:
+    """One, or the first and the last: those between hold no more than the last."""
+    parallel, several = workload.parallel, workload.passes > 1
+    if not several:
+        return [Pass(reduces=True, last=True, whole_before=False, shards_before=False)]
+    each = parallel.reduce_every_pass and parallel.pipeline == 1
+    return [
+        Pass(reduces=each, last=False, whole_before=False, shards_before=False),
+        Pass(reduces=True, last=True, whole_before=not each, shards_before=each),
+    ]
+
+
+class _Step:
+    """Forward and backward of the blocks of a rank, and of the ends that it has."""
+
+    def __init__(self, workload: Workload, stage: Stage, tally: Tally, *, offloaded: bool) -> None:
+        model, train, parallel = workload.model, workload.train, workload.parallel
+        self._stage, self._tally = stage, tally
+        self._width = WIDTH[train.param_dtype]
+        self._gathering = Gathering(
+            tally,
+            width=self._width,
+            reduced=WIDTH[train.reduce_dtype],
+            replicated=parallel.strategy != "fsdp",
+            offloaded=offloaded,
+        )
+        self._sizes = Sizes.of(workload)
+        self._loss = Loss.of(workload)
+        self._keep = kept(train.activation_checkpointing, gated=model.mlp == "swiglu")
+        self._recomputes = train.activation_checkpointing != "none"
+        self._reshards = parallel.reshard_after_forward and parallel.pipeline == 1
+        self._alone = parallel.wrap == "linear"
+        self._matrices = {
+            name: self._width * sum(rows * columns for rows, columns in shapes)
+            for name, shapes in matrices(model, parallel.tensor).items()
+        }
+        self._at = 0
+        """Number of the block at work."""
+        self._open: Unit | None = None
+        """The matrix at work in forward, that is freed when the next one is."""
+
+    def run(self, one: Pass, in_flight: int) -> None:
+        """A pass of the model; of a stage, with so many micro batches on their way back."""
+        self._one, stage, hidden = one, self._stage, self._sizes.hidden
+        for end in (stage.root, stage.embed):
+            if end is not None:
+                self._gathering.forward(end, 0)
+        if stage.embed is not None and self._reshards:
+            self._gathering.free(stage.embed, 0)
+        self._kept: dict[str, int] = {}
+        self._tally.repeat(stage.blocks, self._block_forward)
+        each = (hidden + sum(self._kept.values())) * stage.blocks
+        self._tally.take("activations", (in_flight - 1) * each + hidden)  # and the last one's output
+        self._ends()
+        self._tally.repeat(stage.blocks, self._block_backward)
+        self._embed_backward()
+        self._tally.give("activations", (in_flight - 1) * each)
+        if one.last:
+            self._gathering.backward_over()
+
+    def forward(self, name: str) -> None:
+        """As `Weights`: in forward a matrix is there alone, computed again all those of a block are."""
+        if not self._alone:
+            return
+        self._close()
+        self._open = self._unit(name)
+        self._gathering.forward(self._open, self._at)
+
+    def gradient(self, name: str) -> None:
+        """As `Weights`."""
+        if self._alone:
+            self._gathering.backward(self._unit(name), self._at)
+            self._ahead(self._stage.block.index(self._unit(name)))
+        self._tally.take("gradients", self._matrices[name])
+
+    def done(self, name: str) -> None:
+        """As `Weights`."""
+        if self._alone:
+            self._gathering.reduce(self._unit(name), self._at, self._one, self._matrices[name])
+
+    def _unit(self, name: str) -> Unit:
+        return next(unit for unit in self._stage.block if unit.name == name)
+
+    def _close(self) -> None:
+        if self._open is not None and self._reshards and not self._backward:
+            self._gathering.free(self._open, self._at)
+        self._open = None
+
+    def _ahead(self, index: int) -> None:
+        """What backward needs after the block's unit of this number."""
+        block = self._stage.block
+        if index != 1 and len(block) > 1:
+            self._gathering.ahead(block[index - 1], self._at)
+        elif self._at:
+            self._gathering.ahead(block[0], self._at - 1)
+        elif self._stage.embed is not None:
+            self._gathering.ahead(self._stage.embed, 0)
+
+    def _block_forward(self) -> None:
+        self._backward = False
+        outer = self._stage.block[0]
+        self._tally.take("activations", self._sizes.hidden)  # its input
+        self._gathering.forward(outer, self._at)
+        live = Live(self._tally, {})
+        forward(live, self._sizes, self._keep, self)
+        self._close()
+        if self._fifth:
+            live.take("fifth", self._sizes.hidden)
+        self._kept = live.keep(self._keep)
+        if self._reshards:
+            self._gathering.free(outer, self._at)
+        self._at += 1
+
+    @property
+    def _fifth(self) -> bool:
+        return "fifth" in self._keep
+
+    def _block_backward(self) -> None:
+        self._backward = True
+        self._at -= 1
+        outer = self._stage.block[0]
+        self._gathering.backward(outer, self._at)
+        self._ahead(0)
+        live = Live(self._tally, self._kept)
+        if self._recomputes:
+            forward(live, self._sizes, EVERYTHING, self)
+        self._open = None
+        backward(live, self._sizes, self)
+        norms = self._width * outer.elements - (0 if self._alone else sum(self._matrices.values()))
+        self._tally.take("gradients", norms)
+        self._tally.give("activations", self._sizes.hidden)
+        self._gathering.reduce(outer, self._at, self._one, self._width * outer.elements)
+
+    def _ends(self) -> None:
+        """The head and its loss, forward and backward, or what the next stage does meanwhile."""
+        stage, loss, hidden = self._stage, self._loss, self._sizes.hidden
+        if not stage.last:
+            self._gathering.forward_over()
+            return  # the gradient comes in the place of the output
+        if stage.head is not None:
+            self._gathering.forward(stage.head, 0)
+        loss.forward(self._tally)
+        self._gathering.forward_over()
+        self._gathering.ahead(stage.block[0], self._at - 1)
+        loss.backward(self._tally)
+        self._tally.take("activations", hidden)  # the gradient of what the norm was given
+        self._tally.give("activations", hidden)
+        if stage.head is not None:
+            given = self._width * stage.head.elements
+            self._tally.take("gradients", given - loss.weight_gradient)
+            self._gathering.reduce(stage.head, 0, self._one, given)
+
+    def _embed_backward(self) -> None:
+        """And of a head that shares the embedding's weight."""
+        stage = self._stage
+        unit = stage.root or stage.embed
+        if unit is not None:
+            self._gathering.backward(unit, 0)
+            given = self._width * unit.elements
+            shared = self._loss.weight_gradient if stage.root is not None else 0
+            self._tally.take("gradients", given)
+            self._tally.take("gradients", shared)  # the sum of the embedding's own and the head's
+            self._tally.give("gradients", 2 * shared)
+            self._gathering.reduce(unit, 0, self._one, given)
+        self._tally.give("activations", self._sizes.hidden)

@@ -1,0 +1,76 @@
+"""Bytes of a rank that come and go during a step, and what they were when they were most."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+Part = Literal["parameters", "optimizer", "gradients", "gathered", "reduced", "activations", "logits"]
+"""parameters: a rank's own shards; optimizer: their moments, and what an update needs beside them; gradients: shards of
+them, and those of a whole unit that are not reduced yet; gathered: weights of whole units, in use, ahead, and on their
+way; reduced: buffers of reductions; logits: what the head and its loss take."""
+
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+class Tally:
+    """What is there now, by what it is for, and what there was at the peak."""
+
+    def __init__(self) -> None:
+        self._now: dict[Part, int] = dict.fromkeys(PARTS, 0)
+        self._sum = 0
+        self.most = 0
+        """Bytes at the peak."""
+        self.peak: dict[Part, int] = dict(self._now)
+        """What they are for."""
+
+    @property
+    def now(self) -> dict[Part, int]:
+        """What is there."""
+        return self._now.copy()
+
+    def take(self, part: Part, count: int) -> None:
+        """So many bytes more. What is given back before the next one is taken was still there."""
+        self._now[part] += count
+        self._sum += count
+        if self._sum > self.most:
+            self.most, self.peak = self._sum, self._now.copy()
+
+    def give(self, part: Part, count: int) -> None:
+        """So many bytes less."""
+        self._now[part] -= count
+        self._sum -= count
+
+    def repeat(self, times: int, body: Callable[[], None]) -> None:
+        """`body` so many times, of which each leaves the same behind: the peak is in the first two or in the last."""
+        for _ in range(min(times, 2)):
+            before = self._now.copy()
+            body()
+        if times > 2:
+            for part in PARTS:
+                more = (times - 3) * (self._now[part] - before[part])
+                self._now[part] += more
+                self._sum += more
+            body()
+
+
+class Live:
+    """Named activations of one block, in a tally."""
+
+    def __init__(self, tally: Tally, kept: dict[str, int], part: Part = "activations") -> None:
+        """kept: what the tally has of them already."""
+        self._tally, self._part = tally, part
+        self._sizes = dict(kept)
+
+    def take(self, name: str, count: int) -> None:
+        """Unless it is there."""
+        if name not in self._sizes:
+            self._sizes[name] = count
+            self._tally.take(self._part, count)
+
+    def drop(self, *names: str) -> None:
+        for name in names:
+            self._tally.give(self._part, self._sizes.pop(name, 0))
+
+    def keep(self, names: frozenset[str]) -> dict[str, int]:
+        """Drop all others; what is left."""
+        self.drop(*(name for name in list(self._sizes) if name not in names))
+        return dict(self._sizes)

@@ -1,0 +1,129 @@
+"""What FSDP2 gathers at a time on one rank: the units that `parallel/fsdp.py` wraps, with the sizes of their weights."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from convoy.config.model import TransformerConfig
+from convoy.planner.workload import Workload
+
+WIDTH = {"bf16": 2, "fp32": 4}
+"""Bytes of an element."""
+
+Shape = tuple[int, int]
+"""Rows, of which each rank gets as many, and elements of a row."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Weights that are gathered together, and whose gradients are reduced together."""
+
+    name: str
+    shapes: tuple[Shape, ...]
+    """Of what a tensor rank has of each."""
+    shards: int
+    """Ranks that share them."""
+
+    @cached_property
+    def shard(self) -> int:
+        """Elements that a rank keeps: rows that the ranks do not divide are filled up."""
+        return sum(math.ceil(rows / self.shards) * columns for rows, columns in self.shapes)
+
+    @cached_property
+    def elements(self) -> int:
+        """Of its weights."""
+        return sum(rows * columns for rows, columns in self.shapes)
+
+    @cached_property
+    def whole(self) -> int:
+        """Elements of what is gathered, filled up."""
+        return self.shard * self.shards
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one rank has of the model: all of it, or its stage of a pipeline."""
+
+    embed: Unit | None
+    """None: the root has it, or another stage."""
+    block: tuple[Unit, ...]
+    """Of each block, in forward's order: the outermost unit first, then each matrix where those are gathered alone."""
+    blocks: int
+    head: Unit | None
+    root: Unit | None
+    """Embedding and head that share their weight; None: there are none such."""
+    first: bool
+    last: bool
+
+    def all(self) -> Iterator[tuple[Unit, int]]:
+        """Each unit, and how many there are of it."""
+        for end in (self.root, self.embed, self.head):
+            if end is not None:
+                yield end, 1
+        for unit in self.block:
+            yield unit, self.blocks
+
+    @property
+    def shard(self) -> int:
+        """Elements that a rank keeps."""
+        return sum(unit.shard * count for unit, count in self.all())
+
+
+def stages(workload: Workload) -> tuple[Stage, ...]:
+    """Of each stage of the pipeline; one where there is no pipeline."""
+    model, shards, count = workload.model, workload.shards, workload.parallel.pipeline
+    embed, head = _embed(model), _head(model)
+    block = tuple(_block_units(workload))
+    if model.tied_embeddings:  # the weight that they share is the embedding's
+        root = Unit("root", embed + head[1:], shards)
+        return (Stage(None, block, model.n_layers, None, root, first=True, last=True),)
+    each, more = divmod(model.n_layers, count)
+    return tuple(
+        Stage(
+            Unit("embed", embed, shards) if i == 0 else None,
+            block,
+            each + (i < more),
+            Unit("head", head, shards) if i == count - 1 else None,
+            None,
+            first=i == 0,
+            last=i == count - 1,
+        )
+        for i in range(count)
+    )
+
+
+def _embed(model: TransformerConfig) -> tuple[Shape, ...]:
+    tokens = (model.vocab_size, model.d_model)
+    return (tokens, (model.max_sequence_length, model.d_model)) if model.positions == "learned" else (tokens,)
+
+
+def _head(model: TransformerConfig) -> tuple[Shape, ...]:
+    return ((model.vocab_size, model.d_model), *_norm(model))
+
+
+def _norm(model: TransformerConfig) -> tuple[Shape, ...]:
+    return ((model.d_model, 1),) * (2 if model.norm == "layernorm" and model.bias else 1)
+
+
+def _block_units(workload: Workload) -> Iterator[Unit]:
+    model, shards = workload.model, workload.shards
+    cut = matrices(model, workload.parallel.tensor)
+    norms = _norm(model) * 2
+    if workload.parallel.wrap == "linear":
+        yield Unit("norms", norms, shards)
+        for name, shapes in cut.items():
+            yield Unit(name, shapes, shards)
+    else:
+        yield Unit("block", norms + sum(cut.values(), ()), shards)
+
+
+def matrices(model: TransformerConfig, tensor: int) -> dict[str, tuple[Shape, ...]]:
+    """Of a block, with their biases, in forward's order, as one of so many tensor ranks has them: the first of attention
+    and of the MLP is cut by rows, the second by columns."""
+    width, inner = model.d_model, model.ff_width // tensor
+    rows = (model.n_heads + 2 * model.kv_heads) * model.head_width // tensor
+    firsts = ("gate", "up") if model.mlp == "swiglu" else ("up",)
+    cut = {"qkv": (rows, width), "out": (width, width // tensor)}
+    cut |= {name: (inner, width) for name in firsts} | {"down": (width, inner)}
+    return {name: (shape, (shape[0], 1)) if model.bias else (shape,) for name, shape in cut.items()}

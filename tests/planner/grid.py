@@ -1,0 +1,62 @@
+"""Jobs of which about half have room on their GPUs: what the planner says of them, and what the real code takes.
+
+Models are wide and have few blocks, so that a case takes seconds: what comes with further blocks is the same again.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.train import TrainConfig
+from convoy.planner.workload import Machine, Workload
+
+GIB = 2**30
+P4D = Machine("A100", 8, 40 * GIB, 1152 * GIB, 300e9, 50e9)
+G5 = Machine("A10G", 8, 22888 * 2**20, 768 * GIB, 0, 12.5e9)
+
+GPT = {"vocab_size": 50304, "n_layers": 4, "d_model": 8192, "n_heads": 64, "max_sequence_length": 2048}
+LLAMA = {"vocab_size": 32000, "n_layers": 4, "d_model": 8192, "n_heads": 64, "d_ff": 22016, "max_sequence_length": 4096}
+LLAMA |= {"norm": "rmsnorm", "positions": "rotary", "mlp": "swiglu", "bias": False, "tied_embeddings": False}
+GROUPED = {**LLAMA, "n_kv_heads": 8, "d_ff": 28672}
+
+
+class Case(NamedTuple):
+    """One job of the grid."""
+
+    name: str
+    workload: Workload
+
+
+def workload(model: dict[str, Any], machine: Machine, nodes: int, micro_batch: int, **keys: Any) -> Workload:
+    """Of one pass a step, unless `passes` says more. keys: of `parallel`, of `train`, and `layers`."""
+    passes, layers = keys.pop("passes", 1), keys.pop("layers", model["n_layers"])
+    parallel = ParallelConfig.model_validate({k: v for k, v in keys.items() if k in ParallelConfig.model_fields})
+    train = {k: v for k, v in keys.items() if k in TrainConfig.model_fields}
+    shape = TransformerConfig(**model | {"n_layers": layers})
+    batch = nodes * machine.ranks // parallel.shared_by * micro_batch * passes
+    config = TrainConfig(global_batch=batch, micro_batch=micro_batch, **train)
+    return Workload(shape, shape.max_sequence_length, config, parallel, machine, nodes)
+
+
+def cases() -> Iterator[Case]:
+    """About as many on each side, the nearest of them within a few percent."""
+    ways: list[tuple[str, dict[str, Any], Machine, int, dict[str, Any], tuple[int, ...]]] = [
+        ("gpt, full", GPT, G5, 1, {"activation_checkpointing": "full"}, (9, 10, 12, 14)),
+        ("gpt, none", GPT, G5, 2, {}, (4, 5, 7, 8)),
+        ("gpt, selective", GPT, P4D, 1, {"activation_checkpointing": "selective"}, (14, 16, 20, 24)),
+        ("gpt, linear", GPT, G5, 1, {"wrap": "linear", "activation_checkpointing": "full"}, (12, 14, 18, 20)),
+        ("gpt, hsdp", GPT, P4D, 2, {"strategy": "hsdp", "reduce_dtype": "bf16", "passes": 2}, (9, 10, 13, 14)),
+        ("gpt, ddp", GPT, P4D, 1, {"strategy": "ddp", "layers": 2}, (4, 6, 12, 14)),
+        ("gpt, ZeRO-2", GPT, G5, 2, {"reshard_after_forward": False, "passes": 2}, (1, 2, 4, 5)),
+        ("gpt, reduced once", GPT, P4D, 4, {"reduce_every_pass": False, "passes": 2}, (6, 7, 10, 12)),
+        ("gpt, whole logits", GPT, G5, 2, {"loss_chunk_tokens": 0, "activation_checkpointing": "full"}, (12, 14, 16, 18)),
+        ("gpt, fp32", GPT, P4D, 1, {"param_dtype": "fp32"}, (4, 5, 6, 7)),
+        ("gpt, tensor", GPT, G5, 1, {"tensor": 4}, (8, 9, 12, 14)),
+        ("llama, full", LLAMA, G5, 1, {"activation_checkpointing": "full"}, (3, 4, 6, 7)),
+        ("llama, none", LLAMA, P4D, 1, {}, (4, 5, 6, 7)),
+        ("grouped, selective", GROUPED, P4D, 1, {"activation_checkpointing": "selective"}, (7, 8, 10, 11)),
+    ]
+    for name, model, machine, nodes, keys, batches in ways:
+        for micro_batch in batches:
+            yield Case(f"{name}, {micro_batch}", workload(model, machine, nodes, micro_batch, **keys))

@@ -1,0 +1,230 @@
+"""What a job takes of a GPU's memory, against torch's own tracker over the real code."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.catalog.instances import instance
+from convoy.config.checkpoint import CheckpointConfig
+from convoy.config.load import read_run, resolve
+from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.run import RunConfig
+from convoy.config.train import TrainConfig
+from convoy.model.counts import parameter_count
+from convoy.planner.memory import Memory, host_memory, memory
+from convoy.planner.replay import replay
+from convoy.planner.tally import PARTS, Tally
+from convoy.planner.units import stages
+from convoy.planner.workload import Machine, Workload
+from tests.campaign import examples, in_full
+from tests.planner.grid import GIB, GPT, LLAMA, P4D, Case, cases, workload
+from tests.planner.tracked import tracked
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "train"
+PRESETS = sorted(path.stem for path in CONFIGS.glob("*-p*.yaml"))
+
+
+def preset(name: str, *, nodes: int | None = None, **keys: Any) -> Workload:
+    """A training preset, with other keys of `parallel` and `train`, and two passes a step at most: more take no more."""
+    config = resolve(read_run((CONFIGS / f"{name}.yaml").read_text()), {})
+    assert isinstance(config.model, TransformerConfig)
+    parallel = config.parallel.model_copy(update={k: v for k, v in keys.items() if k in ParallelConfig.model_fields})
+    train = config.train.model_copy(update={k: v for k, v in keys.items() if k in TrainConfig.model_fields})
+    model = config.model.model_copy(update={k: v for k, v in keys.items() if k in TransformerConfig.model_fields})
+    job = Workload(model, config.data.sequence_length, train, parallel, machine(config), nodes or config.cluster.nodes)
+    batch = job.data_ranks * train.micro_batch * min(2, job.passes)
+    return Workload(
+        model,
+        job.sequence_length,
+        train.model_copy(update={"global_batch": batch}),
+        parallel,
+        job.machine,
+        job.nodes,
+    )
+
+
+def machine(config: RunConfig) -> Machine:
+    assert config.cluster.instance_type is not None
+    facts = instance(config.cluster.instance_type)
+    assert facts.gpu is not None
+    return Machine(
+        facts.gpu.name,
+        facts.gpus,
+        facts.gpu.memory_mib * 2**20,
+        facts.memory_gib * GIB,
+        facts.nvlink_gb_per_second * 1e9,
+        facts.network_gbps / 8 * 1e9,
+    )
+
+
+def few(name: str, count: int) -> list[Any]:
+    """Of a list: all in a campaign, else the first few."""
+    whole: list[Any] = list({"presets": PRESETS, "grid": list(cases())}[name])
+    return whole if in_full() else whole[:: max(1, len(whole) // count)][:count]
+
+
+@pytest.mark.parametrize("name", few("presets", 2))
+def test_a_preset_takes_what_the_tracker_weighs(name: str) -> None:
+    job = preset(name) if in_full() else preset(name, n_layers=4)
+
+    assert memory(job).peak == pytest.approx(tracked(job)["Total"], rel=0.05)
+
+
+@pytest.mark.parametrize("case", few("grid", 3), ids=lambda case: case.name)
+def test_what_fits_is_told_from_what_does_not(case: Case) -> None:
+    told, weighed = memory(case.workload), tracked(case.workload)["Total"]
+
+    assert told.peak == pytest.approx(weighed, rel=0.05)
+    assert told.fits == (weighed <= told.capacity) or abs(weighed / told.capacity - 1) <= 0.05
+
+
+def test_an_update_that_is_not_one_kernel_takes_more() -> None:
+    job = workload(GPT, P4D, 1, 1, layers=1, strategy="ddp")
+
+    assert memory(job, fused=False).peak > memory(job).peak
+
+
+def test_the_grid_has_as_many_cases_that_fit_as_not() -> None:
+    fit = [memory(case.workload).fits for case in cases()]
+
+    assert len(fit) >= 40 and fit.count(True) >= 20 <= fit.count(False)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "fits", "reliable"),
+    [
+        ("gpt-175b-p4d", {"wrap": "block"}, False, False),
+        ("gpt-175b-p4d", {"wrap": "linear"}, True, False),
+        ("custom-30b-p4d", {"nodes": 2, "micro_batch": 1}, True, False),
+        ("gpt-7b-p4d", {"nodes": 1, "activation_checkpointing": "full"}, True, True),
+    ],
+)
+def test_known_jobs(name: str, keys: dict[str, Any], fits: bool, reliable: bool) -> None:
+    told = memory(preset(name, **keys))
+
+    assert (told.fits, told.reliable) == (fits, reliable)
+
+
+JOBS = st.builds(
+    workload,
+    st.sampled_from([GPT, LLAMA]),
+    st.just(P4D),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    layers=st.integers(1, 12),
+    passes=st.integers(1, 3),
+    strategy=st.sampled_from(["fsdp", "hsdp", "ddp"]),
+    wrap=st.sampled_from(["block", "linear"]),
+    reshard_after_forward=st.booleans(),
+    reduce_every_pass=st.booleans(),
+    activation_checkpointing=st.sampled_from(["none", "full"]),
+    reduce_dtype=st.sampled_from(["bf16", "fp32"]),
+    loss_chunk_tokens=st.sampled_from([0, 512]),
+)
+
+
+@given(JOBS)
+@examples(50)
+def test_parts_add_up(job: Workload) -> None:
+    told = memory(job)
+
+    assert sum(told.parts.values()) == told.peak == told.total - told.fixed
+    assert all(size >= 0 for size in told.parts.values())
+    assert told.peak >= told.parts["parameters"] + told.parts["optimizer"] == 12 * stages(job)[0].shard
+    assert told.capacity - told.margin == told.peak
+
+
+@given(JOBS, st.integers(1, 200), st.integers(1, 200))
+@examples(50)
+def test_more_memory_never_fits_less(job: Workload, one: int, other: int) -> None:
+    less, more = (with_memory(job, gib * GIB) for gib in sorted((one, other)))
+
+    assert less.share >= more.share
+    assert more.fits or not less.fits
+    assert more.reliable or not less.reliable
+
+
+@given(JOBS)
+@examples(50)
+def test_more_layers_take_more(job: Workload) -> None:
+    longer = replace(job, model=job.model.model_copy(update={"n_layers": job.model.n_layers + 1}))
+
+    assert memory(longer).peak > memory(job).peak
+
+
+@given(JOBS, st.booleans())
+@examples(50)
+def test_a_step_leaves_weights_moments_and_their_gradients_behind(job: Workload, fused: bool) -> None:
+    (stage,) = stages(job)
+
+    left = replay(job, stage, fused=fused).now
+
+    assert left == {**dict.fromkeys(PARTS, 0), "parameters": 4 * stage.shard, "optimizer": 8 * stage.shard} | {
+        "gradients": 4 * stage.shard
+    }
+
+
+@given(st.integers(0, 9), st.lists(st.tuples(st.sampled_from(PARTS), st.integers(0, 9)), max_size=5))
+@examples(50)
+def test_what_is_repeated_peaks_as_if_it_were_made_each_time(
+    times: int, moves: list[tuple[Any, int]]
+) -> None:
+    def body(tally: Tally) -> None:
+        for part, count in moves:
+            tally.take(part, 2 * count)
+            tally.give(part, count)
+
+    one, other = Tally(), Tally()
+    one.repeat(times, lambda: body(one))
+    for _ in range(times):
+        body(other)
+
+    assert (one.now, one.most, one.peak) == (other.now, other.most, other.peak)
+
+
+def test_a_pipelines_fullest_stage_counts() -> None:
+    """The first holds the most micro batches, the last has the head."""
+    whole = workload(LLAMA, P4D, 1, 1, layers=8, passes=8)
+    cut = workload(LLAMA, P4D, 1, 1, layers=8, passes=8, pipeline=4)
+    first, *_, last = stages(cut)
+
+    assert memory(cut).peak == max(
+        replay(cut, stage, in_flight=held).most for stage, held in zip(stages(cut), (4, 3, 2, 1), strict=True)
+    )
+    assert first.shard > last.shard - 8192  # a norm
+    assert 4 * memory(cut).parts["parameters"] > memory(whole).parts["parameters"]
+
+
+def test_offloaded_states_are_in_host_memory() -> None:
+    here, there = (workload(GPT, P4D, 2, 1, cpu_offload=offload) for offload in (False, True))
+    config = CheckpointConfig()
+
+    assert memory(there).parts["parameters"] == memory(there).parts["optimizer"] == 0
+    assert memory(there).peak < memory(here).peak
+    of_each = 16 * parameter_count(here.model) // 2
+    assert host_memory(there, config).states == of_each
+    assert host_memory(here, config).states == 0
+
+
+def test_a_machine_stages_two_copies_of_its_part_of_the_state() -> None:
+    told = host_memory(preset("gpt-175b-p4d"), CheckpointConfig())
+
+    assert told.staged * 16 >= 2 * 12 * 174_604_259_328
+    assert told.fits and told.total == told.states + told.staged + told.processes
+
+
+def test_ranks_on_a_host_take_its_memory() -> None:
+    host = Machine("cpu", 2, 8 * GIB, 16 * GIB, 0, 1e9)
+    told = memory(workload({**GPT, "d_model": 512, "n_heads": 8}, host, 1, 1))
+
+    assert told.fixed == 0 and told.capacity == 8 * GIB
+    assert isinstance(told, Memory)
+
+
+def with_memory(job: Workload, size: int) -> Memory:
+    return memory(replace(job, machine=replace(job.machine, memory_bytes=size)))

@@ -1,0 +1,219 @@
+"""The real training code on tensors without data, in a process group that only pretends: a truth that is not ours.
+
+Nothing is computed and nothing is sent, so that a model of any size and any number of ranks take a few seconds. torch's
+`FSDPMemTracker` weighs every tensor of a step as it comes and goes; and each collective is noted as it is called.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import _resolve_process_group
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from convoy.checkpoint.queue import Standing
+from convoy.config.optimizer import OptimizerConfig
+from convoy.model.build import build_model
+from convoy.parallel.fsdp import DTYPES, parallelize
+from convoy.parallel.mesh import build_mesh
+from convoy.parallel.pipeline import Pipeline
+from convoy.planner.workload import Workload
+from convoy.training.exchange import Agreed
+from convoy.training.optimizer import build_optimizer
+from convoy.training.step import Batch, Stepper
+
+class Call(NamedTuple):
+    """One kind of collective."""
+
+    kind: str
+    ranks: int
+    bytes: int
+    """Of the whole tensor: what a gather gives, what a reduction takes."""
+
+
+def tracked(workload: Workload, optimizer: OptimizerConfig | None = None, rank: int = 0) -> dict[str, int]:
+    """Bytes of each kind at the peak of a step, by the tracker's names, and their `Total`."""
+    with stepping(workload, optimizer or OptimizerConfig(), rank) as (step, model, adamw):
+        for module in model.modules():
+            if isinstance(module, nn.RMSNorm):
+                module.forward = partial(_rms_norm, module)  # type: ignore[method-assign]
+        step(lambda: None)  # what DTensor works out once, and the moments, would else be billed to the step
+        tracker = FSDPMemTracker(model, adamw)
+        with tracker:
+            step(tracker.reset_mod_stats)
+        peak: dict[Any, dict[Any, int]] = tracker.get_tracker_snapshot("peak")
+    (on_device,) = [snapshot for device, snapshot in peak.items() if device.type == "cpu"]
+    return {getattr(kind, "value", str(kind)): size for kind, size in on_device.items()}
+
+
+def counted(workload: Workload, rank: int = 0) -> Counter[Call]:
+    """How often a step calls each collective among more than one rank."""
+    with stepping(workload, OptimizerConfig(), rank) as (step, _, _), _Noting() as noting:
+        step(lambda: None)
+    return noting.calls
+
+
+@contextmanager
+def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Iterator[tuple[Any, nn.Module, Any]]:
+    """A function that makes a step, calling what it is given after each pass; the model; and its optimizer."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.ranks)
+    try:
+        mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
+        model, fsdp = _spread(workload, mesh)
+        with FakeTensorMode(), _Scalars():
+            yield _with_optimizer(model, fsdp, workload, optimizer, mesh)
+    finally:
+        dist.destroy_process_group()
+
+
+def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
+    """The model on the meta device, not compiled, as ranks on GPUs have it."""
+    train = workload.train.model_copy(update={"compile": False})
+    model = build_model(workload.model, train.loss_chunk_tokens, fused_attention=train.attention == "fused")
+    fsdp = parallelize(model, mesh, workload.parallel, train)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):  # NCCL reduces, as FSDP2 has it by default
+            module.set_custom_reduce_scatter(cast(Any, DefaultReduceScatter()))
+    return model, fsdp
+
+
+def _rms_norm(module: nn.RMSNorm, x: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = _RmsNorm.apply(x, module.weight)
+    return result
+
+
+class _RmsNorm(torch.autograd.Function):
+    """On GPUs it is one kernel, that keeps its input and a number for each token. On CPUs it is many operators, that
+    keep copies in fp32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight, torch.empty(x.shape[:-1]))
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight, _ = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight)
+
+
+def _without_data(parameter: torch.Tensor) -> torch.Tensor:
+    """As `to_empty`, which a FakeTensorMode does not allow for real tensors of the meta device."""
+    assert isinstance(parameter, DTensor)
+    local = torch.empty(parameter._local_tensor.shape)
+    mesh, placed = parameter.device_mesh, parameter.placements
+    return DTensor.from_local(local, mesh, placed, run_check=False, shape=parameter.shape, stride=parameter.stride())
+
+
+def _with_optimizer(
+    model: nn.Module, fsdp: FSDPModule, workload: Workload, config: OptimizerConfig, mesh: Any
+) -> tuple[Any, nn.Module, Any]:
+    train, parallel = workload.train, workload.parallel
+    model._apply(_without_data)
+    optimizer = build_optimizer(model, config)
+    pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
+    clock = _Clock()
+    stepper = Stepper(
+        fsdp,
+        optimizer,
+        cast(Any, _Alone()),
+        cast(Any, clock),
+        clip_norm=train.clip_norm,
+        seed=0,
+        reduce_every_pass=parallel.reduce_every_pass,
+        shared_by=parallel.shared_by,
+        pipeline=pipeline,
+    )
+
+    def step(passed: Callable[[], None]) -> None:
+        clock.passed = passed
+        shape = workload.sequences_per_pass, workload.sequence_length
+        batches = [_batch(i, shape) for i in range(workload.passes)]
+        stepper(batches, 0, 1e-4, None, Standing())
+
+    return step, model, optimizer
+
+
+def _batch(index: int, shape: tuple[int, int]) -> Batch:
+    tokens = torch.zeros(shape, dtype=torch.int64)
+    return Batch(index, tokens, torch.zeros_like(tokens), None, tokens.numel())
+
+
+class _Alone:
+    """Where ranks would exchange what they know."""
+
+    def begin(self, *_: Any) -> None:
+        """Nobody listens."""
+
+    def finish(self) -> Agreed:
+        return Agreed(1, None, Standing())
+
+
+class _Clock:
+    """Tells when a pass is over: the tracker wants to see each pass as the first one."""
+
+    passed: Callable[[], None] = staticmethod(lambda: None)
+
+    def mark(self, phase: str) -> None:
+        if phase == "backward":
+            self.passed()
+
+
+class _Scalars(TorchDispatchMode):
+    """Gives a number where one is read from a tensor without data: a loss that is finite, a norm that is clipped."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(t is DTensor for t in types):
+            return NotImplemented
+        if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
+            return 2.0 if args[0].is_floating_point() else 2
+        return func(*args, **(kwargs or {}))
+
+
+KINDS = {"allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter"}
+KINDS |= {"allreduce": "all_reduce", "all_reduce": "all_reduce", "send": "send"}
+
+
+class _Noting(TorchDispatchMode):
+    """Notes collectives, by the whole tensor that they gather or reduce."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[Call] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(t is DTensor for t in types):
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        if func.namespace in ("c10d", "_c10d_functional"):
+            name = func._schema.name.partition("::")[2].strip("_")
+            kind = next((kind for prefix, kind in KINDS.items() if name.startswith(prefix)), None)
+            if kind is not None:
+                self._note(kind, args, result)
+        return result
+
+    def _note(self, kind: str, args: Any, result: Any) -> None:
+        ranks = _group(args).size()
+        sizes = [tensor.nbytes for tensor in tree_leaves((args, result)) if isinstance(tensor, torch.Tensor)]
+        if ranks > 1:
+            self.calls[Call(kind, ranks, max(sizes))] += 1
+
+
+def _group(args: Any) -> dist.ProcessGroup:
+    """That a collective is among: an object, or the name of one."""
+    for arg in args:
+        if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
+            return dist.ProcessGroup.unbox(arg)
+    return _resolve_process_group(next(arg for arg in reversed(args) if isinstance(arg, str)))
