@@ -28,6 +28,7 @@ PICTURE = REPOSITORY / "docs" / "images" / "planner.svg"
 OTHERS = REPOSITORY / "tests" / "planner" / "other_clusters.csv"
 FOLDS = 10
 NOTHING, WITHOUT_END = 1e-9, 1e9
+TICKS = [300, 1000, 3000, 10000, 30000, 100000]
 
 ABLATIONS: dict[str, dict[str, float]] = {
     "attention as efficient as other products": {
@@ -110,21 +111,27 @@ def picture() -> str:
         ]
     names = list(dict.fromkeys(str(point["what"]) for point in points))
     speed = {"field": "measured", "type": "quantitative", "scale": {"type": "log", "domain": [300, 200000]}}
-    ratio = {"field": "ratio", "type": "quantitative", "scale": {"domain": [0.7, 1.3], "clamp": True}}
+    ratio = {"field": "ratio", "type": "quantitative", "scale": {"domain": [0.8, 1.3], "zero": False}}
     colour = {"domain": names, "range": [BLUE, ORANGE, GREEN, VERMILION][: len(names)]}
     layers = [
         {
-            "data": {"values": [{"y": 1}]},
+            "data": {"values": [{}]},
             "mark": {"type": "rule", "color": INK},
-            "encoding": {"y": {"field": "y", "type": "quantitative"}},
+            "encoding": {"y": {"datum": 1, "type": "quantitative"}},
         },
         {
             "data": {"values": points},
             "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.8},
             "encoding": {
-                "x": {**speed, "title": "measured tokens/s of a GPU", "axis": {"labelExpr": LABEL, "tickCount": 4}},
+                "x": {**speed, "title": "measured tokens/s of a GPU", "axis": {"labelExpr": LABEL, "values": TICKS}},
                 "y": {**ratio, "title": "predicted over measured", "axis": {"tickCount": 7, "grid": True}},
-                "color": {"field": "what", "type": "nominal", "sort": names, "scale": colour},
+                "color": {
+                    "field": "what",
+                    "type": "nominal",
+                    "sort": names,
+                    "scale": colour,
+                    "legend": {"orient": "bottom", "offset": 34},
+                },
             },
         },
     ]
