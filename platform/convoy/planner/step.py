@@ -62,12 +62,18 @@ class Counted:
     """Of one step and GPU."""
 
 
-def step_time(job: Workload, calibration: Calibration | None = None, kernels: Kernels | None = None) -> StepTime:
-    """Raises ValueError for what no time can be told of: a GPU without figures, states in host memory."""
+def step_time(
+    job: Workload,
+    calibration: Calibration | None = None,
+    kernels: Kernels | None = None,
+    machine: Hardware | None = None,
+) -> StepTime:
+    """machine: measured peaks, in place of the catalog's. Raises ValueError for what no time can be told of: a GPU
+    without figures, states in host memory."""
     calibration, kernels = calibration or shipped(), kernels or Kernels()
     if job.parallel.cpu_offload:
         raise ValueError("cpu_offload: its time is not planned")
-    counted = count(job, kernels)
+    counted = count(job, kernels, machine)
     return parts(counted, calibration.constants, chip_of(calibration, counted.hardware.chip), kernels)
 
 
@@ -76,12 +82,12 @@ def tokens_per_second(job: Workload, time: StepTime) -> float:
     return job.tokens_per_step / job.ranks / time.total
 
 
-def count(job: Workload, kernels: Kernels) -> Counted:
+def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> Counted:
     """Raises ValueError for a GPU without figures."""
     return Counted(
         work=work(job, kernels),
         traffic=traffic(job),
-        hardware=hardware(job.machine, job.train.param_dtype),
+        hardware=machine or hardware(job.machine, job.train.param_dtype),
         passes=job.passes,
         stages=job.parallel.pipeline,
         log_nodes=math.log(job.nodes),
