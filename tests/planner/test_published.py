@@ -65,6 +65,15 @@ def test_how_it_was_trained_is_read(tmp_path: Path) -> None:
     assert (found.kernels.matmul, found.kernels.attention) == ("bf16", "sdpa")
 
 
+def test_cells_may_be_empty_where_there_is_a_usual_value(tmp_path: Path) -> None:
+    columns = ("n_kv_heads", "mp_mode", "compile", "activation_checkpointing")
+    (found,) = read_measured(write(tmp_path / "one.csv", **dict.fromkeys(columns, "")))
+    train = found.workload.train
+
+    assert found.workload.model.kv_heads == found.workload.model.n_heads
+    assert (train.reduce_dtype, train.compile, train.activation_checkpointing) == ("fp32", False, "none")
+
+
 @pytest.mark.parametrize(
     ("column", "value", "told"),
     [

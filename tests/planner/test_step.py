@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.planner.hardware import hardware
 from convoy.planner.step import StepTime, step_time, tokens_per_second
 from convoy.planner.work import Kernels
 from convoy.planner.workload import Workload
@@ -160,6 +161,15 @@ def test_attention_as_written_moves_its_scores() -> None:
     fused, plain = (step_time(workload(attention=how)) for how in ("fused", "plain"))
 
     assert plain.memory > 2 * fused.memory
+
+
+def test_measured_peaks_stand_in_for_the_catalog_s() -> None:
+    job = workload(1)
+    known = hardware(job.machine)
+    slow = step_time(job, machine=replace(known, flops=known.flops / 2))
+
+    assert step_time(job, machine=known) == step_time(job)
+    assert slow.attention == pytest.approx(2 * step_time(job).attention)
 
 
 def test_what_cannot_be_told_is_refused() -> None:

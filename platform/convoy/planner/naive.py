@@ -30,13 +30,11 @@ def constant_hfu(known: Sequence[Measured], job: Workload) -> float | None:
 
 def nearest(known: Sequence[Measured], job: Workload) -> float | None:
     """Tokens/s of a GPU, with the HFU of the run that is nearest in parameters, sequence length, tokens of a pass and
-    GPUs, on the same kind of GPU with the same recomputation. A run is not its own neighbour."""
+    GPUs, on the same kind of GPU, and computes all blocks again or does not. A run is not its own neighbour."""
     alike = [
         row
         for row in known
-        if _gpu(row.workload) == _gpu(job)
-        and row.workload.train.activation_checkpointing == job.train.activation_checkpointing
-        and row.workload != job
+        if _gpu(row.workload) == _gpu(job) and _again(row.workload) == _again(job) and row.workload != job
     ]
     if not alike:
         return None
@@ -47,8 +45,11 @@ def nearest(known: Sequence[Measured], job: Workload) -> float | None:
 def token_flops(job: Workload) -> float:
     """Of forward and backward, r (6 N + 12 L d S): N all parameters, r = 4/3 where all blocks are computed again."""
     model = job.model
-    again = 4 / 3 if job.train.activation_checkpointing == "full" else 1.0
-    return again * (6.0 * parameter_count(model) + 12.0 * model.n_layers * model.d_model * job.sequence_length)
+    return _again(job) * (6.0 * parameter_count(model) + 12.0 * model.n_layers * model.d_model * job.sequence_length)
+
+
+def _again(job: Workload) -> float:
+    return 4 / 3 if job.train.activation_checkpointing == "full" else 1.0
 
 
 def _hfu(row: Measured) -> float:

@@ -30,9 +30,9 @@ _SHARDING: dict[str, dict[str, Any]] = {
     "NO_SHARD": {"strategy": "ddp"},
 }
 _PRECISIONS = ("bf16", "amp_bf16", "amp_fp8")
-_REDUCTIONS = {"PURE": "bf16", "DEFAULT": "fp32"}
-_RECOMPUTED = ("none", "selective", "full")
-_BOOLEANS = {"true": True, "false": False}
+_REDUCTIONS = {"PURE": "bf16", "DEFAULT": "fp32", "": "fp32"}
+_RECOMPUTED = {"none": "none", "selective": "selective", "full": "full", "": "none"}
+_BOOLEANS = {"true": True, "false": False, "": False}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def published() -> list[Measured]:
 def read_measured(path: Path) -> list[Measured]:
     """All rows. Raises ConfigError with file, line and column for what cannot be read, and where there is no row."""
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -92,7 +92,7 @@ class _Row:
             "global_batch": micro * self.whole("grad_accum") * gpus,
             "micro_batch": micro,
             "reduce_dtype": _REDUCTIONS[self.one_of("mp_mode", _REDUCTIONS)],
-            "activation_checkpointing": self.one_of("activation_checkpointing", _RECOMPUTED),
+            "activation_checkpointing": _RECOMPUTED[self.one_of("activation_checkpointing", _RECOMPUTED)],
             "compile": self.boolean("compile"),
             "loss_chunk_tokens": 0,
         }
@@ -107,7 +107,7 @@ class _Row:
             "n_layers": self.whole("n_layers"),
             "d_model": self.whole("d_model"),
             "n_heads": self.whole("n_heads"),
-            "n_kv_heads": self.whole("n_kv_heads"),
+            "n_kv_heads": self.whole("n_kv_heads") if self.text("n_kv_heads") else None,
             "d_ff": self.whole("mlp_hidden"),
             "max_sequence_length": self.whole("seq_len"),
             "norm": "rmsnorm" if gated else "layernorm",
@@ -171,7 +171,7 @@ class _Row:
     def one_of(self, column: str, known: Any, fold: Callable[[str], str] = str) -> str:
         value = fold(self.text(column))
         if value not in known:
-            raise self.wrong(column, f"must be one of {', '.join(known)}")
+            raise self.wrong(column, f"must be one of {', '.join(filter(None, known))}")
         return value
 
     def wrong(self, column: str, what: str) -> ConfigError:

@@ -62,12 +62,18 @@ class Counted:
     """Of one step and GPU."""
 
 
-def step_time(job: Workload, calibration: Calibration | None = None, kernels: Kernels | None = None) -> StepTime:
-    """Raises ValueError for what no time can be told of: a GPU without figures, states in host memory."""
+def step_time(
+    job: Workload,
+    calibration: Calibration | None = None,
+    kernels: Kernels | None = None,
+    machine: Hardware | None = None,
+) -> StepTime:
+    """machine: measured peaks, in place of the catalog's. Raises ValueError for what no time can be told of: a GPU
+    without figures, states in host memory."""
     calibration, kernels = calibration or shipped(), kernels or Kernels()
     if job.parallel.cpu_offload:
         raise ValueError("cpu_offload: its time is not planned")
-    counted = count(job, kernels)
+    counted = count(job, kernels, machine)
     return parts(counted, calibration.constants, chip_of(calibration, counted.hardware.chip), kernels)
 
 
@@ -76,12 +82,12 @@ def tokens_per_second(job: Workload, time: StepTime) -> float:
     return job.tokens_per_step / job.ranks / time.total
 
 
-def count(job: Workload, kernels: Kernels) -> Counted:
+def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> Counted:
     """Raises ValueError for a GPU without figures."""
     return Counted(
         work=work(job, kernels),
         traffic=traffic(job),
-        hardware=hardware(job.machine, job.train.param_dtype),
+        hardware=machine or hardware(job.machine, job.train.param_dtype),
         passes=job.passes,
         stages=job.parallel.pipeline,
         log_nodes=math.log(job.nodes),
@@ -137,14 +143,14 @@ def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> t
     sent, machine, hidden = counted.traffic, counted.hardware, counted.work.blocks - 1
     gather, reduce = _seconds(sent.gather, machine, k), _seconds(sent.reduce, machine, k)
     copies = _seconds(sent.replicate, machine, k)
-    again = sent.gathers * gather
+    again = sent.again * gather
     forward = _seconds(sent.gather_root, machine, k) + gather + hidden * _added(gather, ahead.total, k)
     gathering = hidden * _added(again, back.total, k)
     reducing = hidden * _added(again + reduce, back.total, k)
     replicating = hidden * _added(again + reduce + copies, back.total, k)
     last = reduce + _seconds(sent.reduce_root, machine, k)
     once = replicating - reducing + copies + _seconds(sent.replicate_root, machine, k)
-    return counted.passes * (forward + gathering), sent.reduces * (reducing - gathering + last) + once
+    return sent.gathering * (forward + gathering), sent.reducing * (reducing - gathering + last) + once
 
 
 def _added(message: float, above: float, k: Constants) -> float:
@@ -164,7 +170,7 @@ def _seconds(message: Message, machine: Hardware, k: Constants) -> float:
 def _held(counted: Counted) -> float:
     """Bytes of all messages of a step that hold parameters or gradients."""
     sent, blocks = counted.traffic, counted.work.blocks
-    gathered = blocks * sent.gather.held * (1 + sent.gathers) + sent.gather_root.held
+    gathered = blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held
     reduced = blocks * sent.reduce.held + sent.reduce_root.held
     copied = blocks * sent.replicate.held + sent.replicate_root.held
-    return counted.passes * gathered + sent.reduces * reduced + copied
+    return sent.gathering * gathered + sent.reducing * reduced + copied

@@ -44,9 +44,11 @@ class Traffic:
     replicate: Message
     """A block's gradients, added up over replicas once a step."""
     replicate_root: Message
-    gathers: float
-    """1 if the backward pass gathers too, else 0."""
-    reduces: float
+    gathering: float
+    """Passes of a step that gather: a stage of a pipeline keeps its parameters from its first pass to its last."""
+    again: float
+    """1 if their backward pass gathers too, else 0."""
+    reducing: float
     """Passes of a step that reduce."""
     tensor: Message
     """Activations that the ranks of a product add up, once."""
@@ -105,10 +107,11 @@ def traffic(job: Workload) -> Traffic:
         reduce_root=shards.ring(reduced * root),
         replicate=replicas.ring(reduced * part / shards.ranks, messages, rounds=2.0),
         replicate_root=replicas.ring(reduced * root / shards.ranks, rounds=2.0),
-        gathers=1.0 if parallel.reshard_after_forward and shards.ranks > 1 else 0.0,
-        reduces=float(passes if parallel.reduce_every_pass and parallel.pipeline == 1 else 1),
+        gathering=1.0 if parallel.pipeline > 1 else float(passes),
+        again=1.0 if parallel.reshard_after_forward and parallel.pipeline == 1 else 0.0,
+        reducing=float(passes if parallel.reduce_every_pass and parallel.pipeline == 1 else 1),
         tensor=tensor.ring(whole, rounds=2.0),
-        tensor_sums=4.0 + (2.0 if train.activation_checkpointing != "none" else 0.0) if parallel.tensor > 1 else 0.0,
+        tensor_sums=_sums(job),
         updated=(blocks * part + root) / shards.ranks,
     )
 
@@ -123,3 +126,10 @@ def _groups(job: Workload) -> tuple[Group, Group]:
     filled = max(1, node // (on_node * tensor)) if shards * tensor < node else 1
     copies = min(job.replicas, filled)
     return sharding, Group(copies, -(-job.replicas // copies), max(1, node // copies))
+
+
+def _sums(job: Workload) -> float:
+    """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do;
+    of what is computed again, only the first half is needed."""
+    again = 0.0 if job.train.activation_checkpointing == "none" else 1.0
+    return 2.0 + again + (3.0 if job.model.mlp == "swiglu" else 2.0)

@@ -1,0 +1,48 @@
+"""The figures of docs/planner.md are those of the code.
+
+Those that take many fits are checked with CONVOY_CAMPAIGN=full.
+"""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.campaign import in_full
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "planner_tables.py"
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("planner_tables", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_are_up_to_date(tool: ModuleType) -> None:
+    document = tool.DOCUMENT.read_text()
+
+    assert tool.rewritten(document, tool.TABLES if in_full() else ["constants"]) == document
+
+
+def test_the_tables_are_there_to_be_brought_up_to_date(tool: ModuleType) -> None:
+    document = tool.DOCUMENT.read_text()
+
+    assert all(
+        f"<!-- {name}: written by tools/planner_tables.py, not by hand -->\n| " in document for name in tool.TABLES
+    )
+
+
+def test_the_picture_is_up_to_date(tool: ModuleType) -> None:
+    assert tool.picture() == tool.PICTURE.read_text()
+
+
+def test_each_part_that_is_left_out_is_one_of_the_constants(tool: ModuleType) -> None:
+    known = set(tool._names(tool.shipped().constants))
+
+    assert all(set(values) <= known for values in tool.ABLATIONS.values())

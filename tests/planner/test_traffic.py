@@ -1,0 +1,104 @@
+"""What collectives carry: the sums that anyone can do by hand."""
+
+import pytest
+
+from convoy.model.counts import parameter_count
+from convoy.planner.traffic import Group, traffic
+from convoy.planner.workload import Workload
+from tests.planner.workloads import GPT_7B, LLAMA_8B, workload
+
+
+def held(job: Workload) -> tuple[float, float]:
+    """Bytes of the messages of a step: parameters, gradients."""
+    sent, layers = traffic(job), job.model.n_layers / job.parallel.pipeline
+    parameters = sent.gathering * (layers * sent.gather.held * (1 + sent.again) + sent.gather_root.held)
+    return parameters, sent.reducing * (layers * sent.reduce.held + sent.reduce_root.held)
+
+
+@pytest.mark.parametrize("model", [GPT_7B, LLAMA_8B])
+def test_a_pass_gathers_parameters_twice_and_reduces_gradients_once(model: dict[str, object]) -> None:
+    job = workload(8, model=model, global_batch=3 * 128)
+    total = parameter_count(job.model)
+    parameters, gradients = held(job)
+
+    # What is outside of blocks stays gathered from forward to backward.
+    root = 2 * parameter_count(job.model.model_copy(update={"n_layers": 1})) / total
+    assert parameters == pytest.approx(3 * 4 * total, rel=root)
+    assert gradients == pytest.approx(3 * 4 * total)
+
+
+def test_bf16_reductions_are_half_as_large() -> None:
+    wide, narrow = (held(workload(8, reduce_dtype=dtype))[1] for dtype in ("fp32", "bf16"))
+
+    assert narrow == wide / 2
+
+
+def test_parameters_that_stay_are_gathered_once() -> None:
+    again, kept = (held(workload(8, parallel={"reshard_after_forward": told}))[0] for told in (True, False))
+
+    assert kept == pytest.approx(2 * parameter_count(workload().model))
+    assert again > 1.9 * kept
+
+
+def test_a_flat_group_crosses_each_network_once_for_all_but_its_own_share() -> None:
+    sent = traffic(workload(8)).gather
+
+    assert sent.between == pytest.approx(sent.held * 7 / 8)
+    assert sent.inside == pytest.approx(sent.held * 63 / 64)
+
+
+def test_hybrid_groups_cross_no_network_but_their_copies_do_together() -> None:
+    sent = traffic(workload(8, parallel={"strategy": "hsdp"}))
+
+    assert sent.gather.between == sent.reduce.between == 0
+    # Eight shards at once, each twice around eight machines.
+    assert sent.replicate.between == pytest.approx(2 * sent.reduce.held * 7 / 8)
+    assert sent.replicate.inside == 0
+
+
+def test_small_hybrid_groups_have_copies_on_one_machine() -> None:
+    sent = traffic(workload(1, parallel={"strategy": "hsdp", "shard_size": 4}))
+
+    assert sent.replicate.between == 0
+    assert sent.replicate.inside == pytest.approx(2 * sent.reduce.held / 4 / 2)
+
+
+def test_whole_copies_add_up_all_gradients_once_a_step() -> None:
+    sent = traffic(workload(4, parallel={"strategy": "ddp"}, global_batch=256))
+
+    assert sent.gather.held == sent.reduce.held == 0
+    assert sent.replicate.between == pytest.approx(2 * sent.replicate.held * 3 / 4)
+
+
+def test_ranks_of_one_product_share_the_network_of_their_machine() -> None:
+    whole, shared = (traffic(workload(4, parallel={"tensor": tensor})).gather for tensor in (1, 8))
+
+    assert shared.held == pytest.approx(whole.held / 8)
+    assert shared.between == pytest.approx(whole.between)
+    assert shared.inside == 0
+
+
+def test_each_optimizer_updates_its_share() -> None:
+    job = workload(8)
+
+    assert traffic(job).updated == pytest.approx(parameter_count(job.model) / 64)
+    assert traffic(workload(8, parallel={"strategy": "ddp"})).updated == parameter_count(job.model)
+
+
+def test_a_ring_has_a_hop_for_each_of_its_ranks() -> None:
+    one, many = Group(8, 1, 1).ring(1e6), Group(8, 4, 1).ring(1e6)
+
+    assert many.hops - one.hops == pytest.approx(3 * 14e-6)
+    assert Group(8, 1, 1).ring(1e6, messages=4, rounds=2).hops == pytest.approx(8 * one.hops)
+    assert Group(1, 1, 1).ring(1e6).hops == 0
+
+
+def test_linear_wraps_send_the_same_in_more_messages() -> None:
+    block, linear = (traffic(wrapped(wrap)).gather for wrap in ("block", "linear"))
+
+    assert (linear.held, linear.between) == (block.held, block.between)
+    assert linear.hops > 3 * block.hops
+
+
+def wrapped(wrap: str) -> Workload:
+    return workload(parallel={"wrap": wrap})

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Write what docs/planner.md has in figures, from the measurements themselves: constants, accuracy, ablation, picture.
+
+tools/planner_tables.py           write it
+tools/planner_tables.py --check   exit 1 if what is there is out of date
+"""
+
+import random
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from convoy.planner.batch import percent_errors
+from convoy.planner.calibration import Constants, shipped
+from convoy.planner.fit import fit
+from convoy.planner.naive import constant_hfu, nearest
+from convoy.planner.prior import Prior, prior
+from convoy.planner.published import Measured, published, read_measured
+from convoy.planner.validate import median_abs, p90_abs
+from convoy.report.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, framed
+from convoy.report.page import Chart
+from convoy.report.svg import draw
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DOCUMENT = REPOSITORY / "docs" / "planner.md"
+PICTURE = REPOSITORY / "docs" / "images" / "planner.svg"
+OTHERS = REPOSITORY / "tests" / "planner" / "other_clusters.csv"
+FOLDS = 10
+NOTHING, WITHOUT_END = 1e-9, 1e9
+TICKS = [300, 1000, 3000, 10000, 30000, 100000]
+
+ABLATIONS: dict[str, dict[str, float]] = {
+    "attention as efficient as other products": {
+        "triton_attention_efficiency.A100": 0.82,
+        "triton_attention_efficiency.H100": 0.7,
+        "attention_efficiency.A100": 0.82,
+        "attention_efficiency.H100": 0.7,
+    },
+    "no cost of narrow heads": {"narrow_head": NOTHING},
+    "products hide their own traffic": {"matmul_traffic": NOTHING},
+    "no work between products": {"elementwise_traffic": NOTHING},
+    "no traffic of the loss": {"logit_bytes": NOTHING},
+    "no gaps between kernels": {"kernel_seconds": NOTHING},
+    "no network, no NVLink": {"inside_efficiency": WITHOUT_END, "between_efficiency": WITHOUT_END},
+    "no latency": {"hop_factor": NOTHING},
+    "no contention with what is hidden": {"contention": NOTHING},
+    "no packing of messages": {"sharding_traffic": NOTHING},
+    "no optimizer": {"optimizer_bytes": NOTHING},
+    "no time of a step beside": {"step_seconds": NOTHING},
+    "no straggling": {"straggling": 0.0},
+}
+"""What is left out: the values of constants that are not fitted then."""
+
+
+def constants() -> str:
+    """Markdown table."""
+    known, found = prior(), shipped().constants
+    lines = ["| constant | prior, and its spread | fitted | from |", "| --- | --- | --- | --- |"]
+    for name in _names(found):
+        spread = known.spread.get(name)
+        fitted = f"{_value(found, name):.3g}" if spread else "not fitted"
+        before = f"{_value(known.constants, name):.3g}" + (f", ± {100 * spread:.0f} %" if spread else "")
+        lines.append(f"| `{name}` | {before} | {fitted} | {known.sources[name.partition('.')[0]]} |")
+    return "\n".join(lines)
+
+
+def accuracy() -> str:
+    """Markdown table: the planner beside predictors that know nothing, on what neither was fitted to."""
+    rows, clusters = published(), read_measured(OTHERS)
+    lines = [
+        "| left out | runs | planner: median | 90th | worst | constant HFU: median | 90th | neighbour: median | 90th |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        _line("a tenth at a time", len(rows), *_in_tenths(rows, prior())),
+    ]
+    for name in dict.fromkeys(row.name for row in rows):
+        left, seen = [row for row in rows if row.name == name], [row for row in rows if row.name != name]
+        lines.append(_line(name, len(left), percent_errors(left, fit(seen, prior())), *_naive(seen, left)))
+    for name, source in _by_source(clusters).items():
+        lines.append(_line(name, len(source), percent_errors(source, shipped()), *_naive(rows, source)))
+    lines.append(
+        _line("all other clusters", len(clusters), percent_errors(clusters, shipped()), *_naive(rows, clusters))
+    )
+    return "\n".join(lines)
+
+
+def ablation() -> str:
+    """Markdown table: each part left out, and all other constants fitted again."""
+    rows, clusters = published(), read_measured(OTHERS)
+    lines = [
+        "| model | a tenth left out: median | 90th | other clusters: median | worst |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, values in {"whole": {}, **ABLATIONS}.items():
+        without = _without(prior(), values)
+        ours, _, _ = _in_tenths(rows, without)
+        wrong = percent_errors(clusters, fit(rows, without))
+        figures = (median_abs(ours), p90_abs(ours), median_abs(wrong), max(map(abs, wrong)))
+        lines.append(f"| {name} | " + " | ".join(f"{figure:.1f} %" for figure in figures) + " |")
+    return "\n".join(lines)
+
+
+def picture() -> str:
+    """SVG: predicted over measured tokens/s, each row a point."""
+    points = []
+    for what, rows in {"fitted to": published(), **_by_source(read_measured(OTHERS))}.items():
+        wrong = percent_errors(rows, shipped())
+        points += [
+            {"what": what, "measured": row.tokens_per_second, "ratio": 1 + error / 100}
+            for row, error in zip(rows, wrong, strict=True)
+        ]
+    names = list(dict.fromkeys(str(point["what"]) for point in points))
+    speed = {"field": "measured", "type": "quantitative", "scale": {"type": "log", "domain": [300, 200000]}}
+    ratio = {"field": "ratio", "type": "quantitative", "scale": {"domain": [0.8, 1.3], "zero": False}}
+    colour = {"domain": names, "range": [BLUE, ORANGE, GREEN, VERMILION][: len(names)]}
+    layers = [
+        {
+            "data": {"values": [{}]},
+            "mark": {"type": "rule", "color": INK},
+            "encoding": {"y": {"datum": 1, "type": "quantitative"}},
+        },
+        {
+            "data": {"values": points},
+            "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.8},
+            "encoding": {
+                "x": {**speed, "title": "measured tokens/s of a GPU", "axis": {"labelExpr": LABEL, "values": TICKS}},
+                "y": {**ratio, "title": "predicted over measured", "axis": {"tickCount": 7, "grid": True}},
+                "color": {
+                    "field": "what",
+                    "type": "nominal",
+                    "sort": names,
+                    "scale": colour,
+                    "legend": {"orient": "bottom", "offset": 34},
+                },
+            },
+        },
+    ]
+    title = "Each point is a run"
+    return draw(Chart(title, framed(title, {"layer": layers}), {}), 760)
+
+
+TABLES = {"constants": constants, "accuracy": accuracy, "ablation": ablation}
+"""By what the marks around each are called."""
+
+
+def rewritten(document: str, names: Iterable[str] = TABLES) -> str:
+    """The document with the tables between their marks brought up to date."""
+    for name in names:
+        begin, end = f"<!-- {name}: written by tools/planner_tables.py, not by hand -->", f"<!-- end of {name} -->"
+        found = re.compile(f"({re.escape(begin)}\n).*?(\n{re.escape(end)})", re.DOTALL)
+        table = TABLES[name]()
+        document = found.sub(lambda marks, table=table: marks[1] + table + marks[2], document)
+    return document
+
+
+def _in_tenths(rows: Sequence[Measured], known: Prior) -> tuple[list[float], list[float], list[float]]:
+    shuffled = list(rows)
+    random.Random(0).shuffle(shuffled)
+    ours: list[float] = []
+    others: tuple[list[float], list[float]] = ([], [])
+    for fold in range(FOLDS):
+        seen, left = [row for i, row in enumerate(shuffled) if i % FOLDS != fold], shuffled[fold::FOLDS]
+        ours += percent_errors(left, fit(seen, known))
+        for errors, more in zip(others, _naive(seen, left), strict=True):
+            errors += more
+    return ours, *others
+
+
+def _naive(known: Sequence[Measured], rows: Sequence[Measured]) -> tuple[list[float], list[float]]:
+    speeds = [[predict(known, row.workload) for row in rows] for predict in (constant_hfu, nearest)]
+    constant, lookup = (
+        [100 * (speed / row.tokens_per_second - 1) for speed, row in zip(told, rows, strict=True) if speed is not None]
+        for told in speeds
+    )
+    return constant, lookup
+
+
+def _by_source(rows: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """Short names of the clusters."""
+    found: dict[str, list[Measured]] = {}
+    for row in rows:
+        repository, chip = row.source.split()[0].split("/")[1], row.workload.machine.gpu
+        found.setdefault(repository if "fms" in repository else f"{repository} {chip}", []).append(row)
+    return found
+
+
+def _line(name: str, runs: int, ours: list[float], constant: list[float], lookup: list[float]) -> str:
+    figures = [median_abs(ours), p90_abs(ours), max(map(abs, ours))]
+    figures += [figure for errors in (constant, lookup) for figure in (median_abs(errors), p90_abs(errors))]
+    return f"| {name} | {runs} | " + " | ".join(f"{figure:.1f} %" for figure in figures) + " |"
+
+
+def _without(known: Prior, values: Mapping[str, float]) -> Prior:
+    told = known.constants.model_dump()
+    for name, value in values.items():
+        field, _, chip = name.partition(".")
+        if chip:
+            told[field][chip] = value
+        else:
+            told[field] = value
+    spread = {name: width for name, width in known.spread.items() if name not in values}
+    return known.model_copy(update={"constants": Constants.model_validate(told), "spread": spread})
+
+
+def _names(constants: Constants) -> list[str]:
+    return [
+        name
+        for field, value in constants
+        for name in ([f"{field}.{chip}" for chip in value] if isinstance(value, dict) else [field])
+    ]
+
+
+def _value(constants: Constants, name: str) -> float:
+    field, _, chip = name.partition(".")
+    value = getattr(constants, field)
+    return float(value[chip] if chip else value)
+
+
+def main(arguments: list[str]) -> int:
+    old = (DOCUMENT.read_text(), PICTURE.read_text() if PICTURE.exists() else "")
+    new = (rewritten(old[0]), picture())
+    if arguments == ["--check"]:
+        if new != old:
+            print("docs/planner.md or its picture is out of date; run tools/planner_tables.py", file=sys.stderr)
+        return int(new != old)
+    DOCUMENT.write_text(new[0])
+    PICTURE.write_text(new[1])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
