@@ -12,7 +12,7 @@ from convoy.audit.facts import PAGE, Run, runs_of, stated
 from convoy.audit.findings import WRONG, Audit, Finding, Implied, Near, claim_line
 from convoy.audit.forms import Figures
 from convoy.audit.hints import hint
-from convoy.audit.solve import CATALOG, Bound, Clash, Known, Law, Solved, Value, minimal, solve
+from convoy.audit.solve import CATALOG, Bound, Clash, Known, Law, Solved, Value, compare, follow, minimal
 from convoy.audit.span import Figure
 from convoy.catalog.references import nearest
 
@@ -112,9 +112,8 @@ def _solved(parts: _Parts) -> tuple[Solved, Known]:
         given |= checkpoints.stated(told)
         laws += checkpoints.laws(told)
         bounds += checkpoints.bounds(told)
-    first = solve(given, laws, bounds, _FORM)
-    superlinear = pairs.bounds(parts.runs, first.known)
-    return (solve(given, laws, [*bounds, *superlinear], _FORM) if superlinear else first), given
+    known = follow(given, laws, _FORM)
+    return compare(known, [*bounds, *pairs.bounds(parts.runs, known)]), given
 
 
 def _texts(page: PageClaims, parts: _Parts) -> dict[str, str]:

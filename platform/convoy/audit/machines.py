@@ -48,7 +48,7 @@ def gpu_kind(text: str) -> GpuKind | None:
     if family is None or re.search(r"\bMIG\b", plain):
         return None
     of_family = [chip for chip in chips if chip.chip.split()[0] == family]
-    form = [chip for chip in of_family if " " in chip.chip and chip.chip.split()[1] in plain]
+    form = [chip for chip in of_family if " " in chip.chip and chip.chip.split()[1].upper() in plain]
     size = re.search(rf"{family}[A-Z ]*?(\d{{2,3}})\s*(?:GI?B?)?\b", plain) or re.search(r"\b(\d{2,3})\s*GI?B?\b", plain)
     return GpuKind(family, tuple(form or of_family), _memory(family, int(size[1]) if size else None))
 

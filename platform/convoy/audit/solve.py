@@ -92,14 +92,20 @@ class Writer:
         raise NotImplementedError
 
 
-def solve(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], bounds: Sequence[Bound], form: Writer) -> Solved:
-    """Everything that follows, and the smallest sets of claims that cannot all be true."""
+def follow(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], form: Writer) -> Known:
+    """With everything that follows."""
     known = {quantity: list(values) for quantity, values in stated.items()}
     for _ in range(_ROUNDS):
         found = [each for law in laws for each in _solutions(law, known, form)]
         if not any([_add(known, quantity, value) for quantity, value in found]):
             break
-    clashes, compared = [], set()
+    return known
+
+
+def compare(known: Known, bounds: Sequence[Bound]) -> Solved:
+    """What of all that is known clashes with other values, or with bounds."""
+    clashes: list[Clash] = []
+    compared: set[str] = set()
     for quantity, values in known.items():
         for first, second in itertools.combinations(values, 2):
             compared |= first.of | second.of
@@ -171,8 +177,13 @@ def _solutions(law: Law, known: Known, form: Writer) -> Iterator[tuple[str, Valu
         if quantity in law.given:
             continue
         others = [each for each in law.powers if each[0] != quantity]
-        for values in itertools.product(*(known.get(name, ())[:_MOST_WAYS] for name, _ in others)):
+        if not all(known.get(name) for name, _ in others):
+            continue
+        there = known.get(quantity, ())
+        for values in itertools.product(*(known[name][:_MOST_WAYS] for name, _ in others)):
             of = law.rests_on.union(*(value.of for value in values))
+            if any(each.of <= of for each in there):
+                continue
             factors = [(value, -exponent * power) for value, (_, exponent) in zip(values, others, strict=True)]
             try:
                 span = law.constant.power(power)
