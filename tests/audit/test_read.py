@@ -1,8 +1,11 @@
 """What is no file of claims is refused with one line that tells what would be right."""
 
+from pathlib import Path
+
 import pytest
 
 from convoy.audit.audit import audit
+from convoy.audit.claims import CheckpointClaims, Claims, CollectiveClaims, LinkClaims, RunClaims
 from convoy.audit.read import read_claims
 from convoy.config.errors import ConfigError
 
@@ -46,3 +49,20 @@ def test_an_operation_that_there_is_not_is_told_in_a_line(text: str, line: str) 
     with pytest.raises(ConfigError) as caught:
         audit(read_claims(text, "claims.yaml"))
     assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("section", [RunClaims, CollectiveClaims, LinkClaims, CheckpointClaims])
+def test_every_key_is_documented(section: type[Claims]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    for key, field in section.model_fields.items():
+        assert f"| `{key}` |" in text
+        assert field.description
+        assert field.description.replace("\n", " ") in text
+
+
+def test_the_documented_example_is_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    example = text.split("```yaml\n")[1].split("```")[0]
+    found = audit(read_claims(example, "docs"))
+    assert not found.consistent
+    assert len([each for each in found.findings if each.kind in ("contradiction", "impossible")]) == 7

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from convoy.audit import checkpoints, collectives, energy, links, memory, money, pairs, rates, survival
 from convoy.audit.checkpoints import Checkpoint
-from convoy.audit.claims import Claims, PageClaims
+from convoy.audit.claims import SETTINGS, Claims, PageClaims
 from convoy.audit.facts import PAGE, Run, runs_of, stated
 from convoy.audit.findings import WRONG, Audit, Finding, Implied, Near, claim_line
 from convoy.audit.forms import Figures
@@ -187,7 +187,14 @@ def _unchecked(
     """Figures that were compared with nothing."""
     told = {name for values in given.values() for value in values for name in _named(value.of)}
     involved = {line.split(" = ")[0] for each in found for line in each.claims}
-    rest = [name for name in texts if name in told and name not in solved.compared and name not in involved]
+    rest = [
+        name
+        for name in texts
+        if name in told
+        and name not in solved.compared
+        and name not in involved
+        and name.rpartition(".")[2] not in SETTINGS
+    ]
     line = "nothing else on the page, and nothing in the catalog, implies it"
     unchecked = [
         Finding(kind="cannot be checked", claims=(claim_line(name, texts[name]),), arithmetic=line) for name in rest

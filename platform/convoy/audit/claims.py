@@ -245,7 +245,7 @@ class CollectiveClaims(Claims):
     """id of the run whose machines it ran on; default: those of the page."""
     operation: str = "all_reduce"
     """all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or send_recv."""
-    size: Gigabytes = ()
+    size: Annotated[Figures, Reads("message", "GB")] = ()
     """As nccl-tests counts it: of an all-gather the output."""
     ranks: Whole = ()
     """GPUs that take part."""

@@ -66,5 +66,5 @@ def rounded(digits: str) -> Span:
 
 
 def is_one_digit(digits: str) -> bool:
-    """`1` and `7`, which with a multiplier is a name rather than a measurement: 7B, 1 T."""
-    return len(digits) == 1
+    """`1` and `300`, which with a multiplier were chosen rather than measured: 1 T, 300B."""
+    return len(re.sub(r"[^\d]", "", digits).rstrip("0")) == 1 and "." not in digits

@@ -81,8 +81,11 @@ _SIZES = {"gpus", "nodes"}
 def _run(scope: str, claims: RunClaims, owner: dict[str, str]) -> Run:
     told = machines.machine(claims.instance) if claims.instance else None
     kind = machines.gpu_kind(claims.gpu) if claims.gpu else None
+    if kind is not None and told is not None and told.nvlink_gb_per_second:
+        kind = kind._replace(chips=kind.chips[:1])  # of NVLink machines the GPUs are SXM modules
     if kind is None and not claims.gpu and told is not None and told.gpu is not None:
         kind = machines.gpu_kind(f"{told.gpu.name} {round(told.gpu.memory_mib / 1024)}GB")
+        kind = kind._replace(chips=kind.chips[:1]) if kind and told.nvlink_gb_per_second else kind
     return Run(scope, claims, owner, kind, told)
 
 

@@ -5,14 +5,14 @@ from convoy.audit.span import Span, exactly
 _TIMES = ((24.0, "days for hours"), (60.0, "minutes for seconds, or hours for minutes"), (3600.0, "hours for seconds"),
           (7.0, "weeks for days"), (1000.0, "seconds for milliseconds"))  # fmt: skip
 _BITS = (8.0, "bits for bytes")
-_BINARY = ((2.0**30 / 1e9, "GiB for GB"), (2.0**40 / 1e12, "TiB for TB"))
+_BINARY = (2.0**30 / 1e9, "GiB for GB")
 _THOUSANDS = ((1e3, "a factor of a thousand (k, M or B)"), (1e6, "a factor of a million (M, B or T)"))
 
 _BY_QUANTITY: dict[str, tuple[tuple[float, str], ...]] = {
     "time": _TIMES, "step_time": _TIMES, "save_time": _TIMES, "load_time": _TIMES, "mtbf": _TIMES, "interval": _TIMES,
     "recovery_time": _TIMES, "stall": _TIMES,
-    "bandwidth": (_BITS, *_BINARY, *_THOUSANDS),
-    "size": (_BITS, *_BINARY, *_THOUSANDS), "memory_per_gpu": (_BITS, *_BINARY),
+    "bandwidth": (_BITS, *_THOUSANDS),
+    "size": (_BITS, _BINARY, *_THOUSANDS), "memory_per_gpu": (_BITS, _BINARY),
     "mfu": ((4 / 3, "hardware FLOPs utilisation (with recomputation) for model FLOPs utilisation"),
             (2.0, "a peak with sparsity for the dense one")),
     "peak": ((2.0, "a peak with sparsity for the dense one"),),

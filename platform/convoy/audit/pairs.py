@@ -29,8 +29,10 @@ def laws(runs: Sequence[Run]) -> list[Law]:
             continue
         of = run.rests_on("relative_to")
         q, other = run.quantity, base.quantity
+        found.append(Law(((q("speedup"), 1), (q("throughput"), -1), (other("throughput"), 1)), rests_on=of))
+        if _gpus(run) == _gpus(base) != 0:
+            continue  # a comparison of other settings
         found += [
-            Law(((q("speedup"), 1), (q("throughput"), -1), (other("throughput"), 1)), rests_on=of),
             Law(
                 ((q("scaling_efficiency"), 1), (q("throughput_per_gpu"), -1), (other("throughput_per_gpu"), 1)),
                 rests_on=of,

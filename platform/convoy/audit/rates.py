@@ -93,7 +93,7 @@ def _operations(run: Run) -> Law:
     elif size:
         width = (size * _ASPECT / 12) ** (1 / 3)
         attention, of = context / width, run.rests_on("sequence_length")
-        most = 1.5 * attention
+        most = 1.5 * attention if lengths else attention
     else:
         attention, most, of = 0.0, 6.0, frozenset()
     shown = 6.0 + attention if lengths else 6.0

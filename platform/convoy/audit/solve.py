@@ -191,6 +191,9 @@ def _solutions(law: Law, known: Known, form: Writer) -> Iterator[tuple[str, Valu
                     span = span.times(value.span.power(exponent))
             except (ZeroDivisionError, OverflowError):
                 continue
+            if len(factors) == 1 and factors[0][1] == 1 and law.constant == exactly(1.0):
+                yield quantity, factors[0][0]._replace(of=of)  # the same figure under another name
+                continue
             text = form.write(quantity, span)
             yield quantity, Value(span, of, text, _told(factors, law, power, text))
 

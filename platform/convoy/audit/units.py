@@ -11,7 +11,7 @@ from convoy.audit.digits import NUMBER, Written, is_one_digit, written
 from convoy.audit.span import Figure, Span, exactly
 
 Dimension = Literal[
-    "exact", "count", "size", "length", "batch", "rate", "samples", "time", "bytes", "bandwidth", "money", "price",
+    "exact", "message", "count", "size", "length", "batch", "rate", "samples", "time", "bytes", "bandwidth", "money", "price",
     "unit_price", "share", "ratio", "flops", "flop", "power", "energy", "number",
 ]  # fmt: skip
 
@@ -32,7 +32,7 @@ _PREFIXES = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _DEVICE = r"(gpus?|devices?|chips?|accelerators?|[abhv]\d00)"
 _MACHINE = r"(nodes?|instances?|machines?|hosts?)"
 
-_COUNTED = 0.05
+_COUNTED = 0.03
 """At most so far, relative, is a number of tokens with one digit, such as 1 T, from what was meant."""
 
 _NAMED = 0.08
@@ -154,6 +154,18 @@ def _bytes(text: str) -> Parsed:
     return span if match[2] else Span(span.low, span.value, span.high * 1.024**power), ""
 
 
+def _message(text: str) -> Parsed:
+    """Of a collective: chosen, not measured, and often a power of two."""
+    span, _ = _bytes(text)
+    return Span(span.value, span.value, span.value * 1.024 ** _power_of(text)), ""
+
+
+def _power_of(text: str) -> int:
+    """Of 1024 over 1000, which the unit may be off by."""
+    unit = re.sub(r"[^a-z]", "", text.lower())
+    return 0 if "i" in unit.replace("bits", "") else _PREFIXES.get(unit[:1], 0) if unit != "b" else 0
+
+
 def _bandwidth(text: str) -> Parsed:
     found = written(text)
     unit = re.sub(r"\bper\b", "/", found.unit)
@@ -262,6 +274,7 @@ _PARSERS: dict[Dimension, Callable[[str], Parsed]] = {
     "samples": _rate_of(r"(?:samples?|sequences?|seqs?)?", "70.9 samples/s"),
     "time": _time,
     "bytes": _bytes,
+    "message": _message,
     "bandwidth": _bandwidth,
     "money": _money,
     "price": _price,
