@@ -1,5 +1,6 @@
 """Pages whose figures agree have no finding, and of one wrong figure all findings are about it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,14 @@ def audited(name: str) -> Audit:
 
 
 def of_tree(tree: dict[str, Any]) -> Audit:
-    import json
-
     return audit(read_claims(json.dumps(tree), "test"))
 
 
-def changed(path: str, value: str) -> Audit:
+def changed(path: str, value: str | dict[str, str]) -> Audit:
     """The consistent page with one claim changed: `runs.0.time`."""
     tree = parse_text((PAGES / "consistent.yaml").read_text())
     *above, key = path.split(".")
-    inside = tree
+    inside: Any = tree
     for part in above:
         inside = inside[int(part) if part.isdigit() else part]
     inside[key] = value
@@ -60,7 +59,7 @@ def test_a_consistent_page_has_no_finding_and_all_of_it_is_checked() -> None:
     assert (found.findings, found.not_checked) == ((), ())
 
 
-WRONG = [
+WRONG: list[tuple[str, str | dict[str, str], str, str]] = [
     ("model", "70B", "contradiction", "parameters"),
     ("gpu", "H100", "contradiction", "H100"),
     ("gpus_per_node", "4", "contradiction", "8 GPUs"),
@@ -92,8 +91,8 @@ WRONG = [
     ("runs.2.spot_price", "$22.50", "contradiction", "$22.50"),
     ("runs.2.recovery_rate", "99 %", "contradiction", "99 %"),
     ("runs.2.recovered", "41", "impossible", "than there were"),
-    ("runs.2.shares", {"compute": "91 %", "communication": "12 %"}, "contradiction", "103 %"),  # type: ignore[list-item]
-    ("runs.2.shares", {"compute": "61 %", "communication": "12 %"}, "unlikely", "nothing is said"),  # type: ignore[list-item]
+    ("runs.2.shares", {"compute": "91 %", "communication": "12 %"}, "contradiction", "103 %"),
+    ("runs.2.shares", {"compute": "61 %", "communication": "12 %"}, "unlikely", "nothing is said"),
     ("runs.2.goodput", "99.99 %", "contradiction", "recoveries alone"),
     ("links.0.bandwidth", "380 GB/s", "impossible", "7.6 times"),
     ("links.0.utilisation", "80 %", "contradiction", "40 GB/s"),
@@ -112,8 +111,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "kind", "words"), WRONG, ids=[f"{path}={value}" for path, value, *_ in WRONG])
-def test_of_one_wrong_claim_every_finding_is_about_it(path: str, value: str, kind: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "value", "kind", "words"), WRONG, ids=[f"{path}={value}" for path, value, *_ in WRONG]
+)
+def test_of_one_wrong_claim_every_finding_is_about_it(
+    path: str, value: str | dict[str, str], kind: str, words: str
+) -> None:
     found = changed(path, value)
     assert found.findings
     assert found.consistent == (kind == "unlikely")

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from convoy.audit.audit import audit
-from convoy.audit.claims import CheckpointClaims, Claims, CollectiveClaims, LinkClaims, RunClaims
+from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims, RunClaims
+from convoy.audit.kinds import Claims
 from convoy.audit.read import read_claims
 from convoy.config.errors import ConfigError
 

@@ -100,7 +100,7 @@ def test_what_is_no_such_figure_is_refused(dimension: Dimension, text: str) -> N
 )
 def test_the_digits_tell_how_exact_a_figure_is(text: str, low: float, high: float) -> None:
     span = written(text).span
-    assert (span.low, span.high) == (pytest.approx(low), pytest.approx(high))
+    assert [span.low, span.high] == pytest.approx([low, high])
 
 
 def test_a_size_with_few_digits_is_a_name() -> None:

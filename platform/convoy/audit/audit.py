@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from convoy.audit import checkpoints, collectives, energy, links, memory, money, pairs, rates, survival
 from convoy.audit.checkpoints import Checkpoint
-from convoy.audit.claims import SETTINGS, Claims, PageClaims
+from convoy.audit.claims import SETTINGS, PageClaims
 from convoy.audit.facts import PAGE, Run, runs_of, stated
 from convoy.audit.findings import WRONG, Audit, Finding, Implied, Near, claim_line
 from convoy.audit.forms import Figures
 from convoy.audit.hints import hint
+from convoy.audit.kinds import Claims
 from convoy.audit.solve import CATALOG, Bound, Clash, Known, Law, Solved, Value, compare, follow, minimal
 from convoy.audit.span import Figure
 from convoy.catalog.references import nearest
@@ -27,9 +28,12 @@ _ORDER = (
 
 _GRAVITY = ("contradiction", "impossible", "unlikely", "cannot be checked")
 
+_NO_FIGURES = frozenset({"variant", "relative_to", "offload", "directions", "operation", "scope", "to", "contents"})
+"""Keys that tell what other claims are about."""
+
 _TOLD = (
-    "throughput", "throughput_per_gpu", "mfu", "step_time", "tokens", "time", "gpu_hours", "total_price_per_hour", "cost",
-    "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "tokens_per_joule", "lost_share", "size",
+    "throughput", "throughput_per_gpu", "mfu", "step_time", "tokens", "time", "gpu_hours", "total_price_per_hour",
+    "cost", "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "tokens_per_joule", "lost_share", "size",
     "bandwidth", "overhead",
 )  # fmt: skip
 """Quantities that are told of a run where it does not tell them itself, in this order; others are steps to these."""
@@ -66,7 +70,7 @@ def audit(page: PageClaims) -> Audit:
         not_checked=tuple(_unchecked(solved, given, texts, parts, found)),
         implied=tuple(_implied(solved.known)),
         references=tuple(_references(parts.runs, solved.known)),
-        claims=len(texts),
+        claims=sum(name.rpartition(".")[2] not in _NO_FIGURES for name in texts),
     )
 
 

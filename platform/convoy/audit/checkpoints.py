@@ -1,7 +1,7 @@
 """Bytes and seconds of checkpoints. Pure.
 
-Per parameter: weights have 2 (bf16) or 4 bytes (fp32); with AdamW's two averages 12 (all fp32), 14 (a bf16 copy more), 16
-(the gradients too); 6 where all of it is bf16.
+Per parameter: weights have 2 (bf16) or 4 bytes (fp32); with AdamW's two averages 12 (all fp32), 14 (a bf16 copy more),
+16 (the gradients too); 6 where all of it is bf16.
 """
 
 from typing import NamedTuple

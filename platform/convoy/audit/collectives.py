@@ -1,23 +1,28 @@
 """Sizes, times and bandwidths of collective operations. Pure.
 
-Bandwidth of the algorithm is size over time; of the bus it is that times 2(n - 1)/n for an all-reduce and (n - 1)/n for an
-all-gather, a reduce-scatter and an all-to-all (nccl-tests, PERFORMANCE.md).
+Bandwidth of the algorithm is size over time; of the bus it is that times 2(n - 1)/n for an all-reduce and (n - 1)/n for
+an all-gather, a reduce-scatter and an all-to-all (nccl-tests, PERFORMANCE.md).
 """
 
 import re
 from typing import NamedTuple
 
 from convoy.audit import machines
-from convoy.audit.claims import CollectiveClaims, Figures
+from convoy.audit.claims import CollectiveClaims
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.forms import gigabytes_per_second as gbs
 from convoy.audit.hints import hint
+from convoy.audit.kinds import Figures
 from convoy.audit.span import Figure, Span, exactly
 from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError, nearest
 
-_DOUBLE, _SINGLE, _ONE = ("all_reduce",), ("all_gather", "reduce_scatter", "all_to_all"), ("broadcast", "reduce", "send_recv")
+_DOUBLE, _SINGLE, _ONE = (
+    ("all_reduce",),
+    ("all_gather", "reduce_scatter", "all_to_all"),
+    ("broadcast", "reduce", "send_recv"),
+)
 OPERATIONS = (*_DOUBLE, *_SINGLE, *_ONE)
 
 _KEYS = ("algorithm_bandwidth", "bus_bandwidth", "bandwidth")
@@ -146,13 +151,12 @@ def _repeated(told: Collective) -> list[Finding]:
     """A figure that is told twice in two ways."""
     found = []
     for key in ("size", "time", *_KEYS):
-        first, *others = getattr(told.claims, key) or (None,)
-        for other in others:
-            if first.span.apart(other.span):
-                lines = (told.line(key, first.text), told.line(key, other.text))
-                found.append(
-                    Finding(kind="contradiction", claims=lines, arithmetic=f"{first.text} is not {other.text}")
-                )
+        figures: Figures = getattr(told.claims, key)
+        for other in figures[1:]:
+            if figures[0].span.apart(other.span):
+                lines = (told.line(key, figures[0].text), told.line(key, other.text))
+                text = f"{figures[0].text} is not {other.text}"
+                found.append(Finding(kind="contradiction", claims=lines, arithmetic=text))
     return found
 
 
@@ -167,9 +171,9 @@ def _against_links(told: Collective) -> list[Finding]:
         algorithm = claims.size[0].span.times(claims.time[0].span.power(-1))
         if algorithm.above(limit):
             text = f"{claims.size[0].text} / {claims.time[0].text} = {gbs(algorithm.value)}"
-            lines = (told.line("size", claims.size[0].text), told.line("time", claims.time[0].text))
+            both = (told.line("size", claims.size[0].text), told.line("time", claims.time[0].text))
             line = f"{text}, where at most {gbs(limit.high)} of the algorithm are possible: {why}"
-            found.append(Finding(kind="impossible", claims=lines, arithmetic=line, given=given))
+            found.append(Finding(kind="impossible", claims=both, arithmetic=line, given=given))
     for key in _KEYS:
         factors = [reading.factor for reading in _readings(told, key)] or [1.0]
         for figure in getattr(claims, key):

@@ -109,8 +109,8 @@ def stated(run: Run) -> Known:
 
 def model_size(model: str) -> Figure | None:
     """`7B` of `Llama-2-7B`; None for a mixture such as `8x7B`, and where there is no size."""
-    found = re.search(r"(?<![\dx×.])(\d+(?:\.\d+)?)\s?([bBmMtT])(?![a-zA-Z0-9])", model)  # noqa: RUF001
-    mixture = re.search(r"\d+\s*[x×]\s*\d", model) or re.search(r"\bMoE\b", model, re.IGNORECASE)  # noqa: RUF001
+    found = re.search(r"(?<![\dx×.])(\d+(?:\.\d+)?)\s?([bBmMtT])(?![a-zA-Z0-9])", model)
+    mixture = re.search(r"\d+\s*[x×]\s*\d", model) or re.search(r"\bMoE\b", model, re.IGNORECASE)
     return parse("size", f"{found[1]}{found[2].upper()}") if found and not mixture else None
 
 

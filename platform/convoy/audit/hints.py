@@ -22,7 +22,8 @@ _BY_QUANTITY: dict[str, tuple[tuple[float, str], ...]] = {
 
 _OF_GANG = frozenset(
     {
-        "throughput", "throughput_per_gpu", "throughput_per_node", "cost", "cost_per_token", "gpu_hours", "time", "power",
+        "throughput", "throughput_per_gpu", "throughput_per_node", "cost", "cost_per_token", "gpu_hours", "time",
+        "power",
         "price_per_hour", "total_price_per_hour", "price_per_gpu_hour", "batch", "batch_tokens", "samples_per_second",
         "energy", "tokens", "tokens_per_joule", "step_time", "speedup", "scaling_efficiency",
     }
@@ -45,5 +46,9 @@ def hint(quantity: str, told: Span, implied: Span, gang: dict[str, float]) -> st
 
 
 def _gang(gang: dict[str, float]) -> list[tuple[float, str]]:
-    words = {"gpus": "one GPU for all of them", "nodes": "one machine for all of them", "gpus_per_node": "GPU for machine"}
+    words = {
+        "gpus": "one GPU for all of them",
+        "nodes": "one machine for all of them",
+        "gpus_per_node": "GPU for machine",
+    }
     return [(gang[key], f"{told}, or the other way round") for key, told in words.items() if gang.get(key, 1) > 1]

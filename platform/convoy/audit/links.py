@@ -43,7 +43,7 @@ def findings(told: Link) -> list[Finding]:
 
 def unchecked(told: Link) -> list[Finding]:
     claims = told.claims
-    if _limit(told) is not None or claims.peak and claims.utilisation:
+    if _limit(told) is not None or (claims.peak and claims.utilisation):
         return []
     text = "needs an instance with such a link that the catalog has"
     return [
@@ -84,7 +84,11 @@ def _against_machine(told: Link) -> list[Finding]:
             if not span.above(limit[0]):
                 continue
             bits = Span(*(each / 8 for each in span))
-            hint = "" if bits.above(limit[0]) else f"bits for bytes? {number_of(figure)} Gbit/s are {gbs(figure.value / 8)}"
+            hint = (
+                ""
+                if bits.above(limit[0])
+                else f"bits for bytes? {number_of(figure)} Gbit/s are {gbs(figure.value / 8)}"
+            )
             line = f"{figure.text} is {span.value / limit[0].high:.3g} times what there is: {limit[1]}"
             lines = (claim_line(f"{told.scope}.{key}", figure.text),)
             given = (f"{told.machine.name}" if told.machine else "",)
@@ -95,7 +99,9 @@ def _against_machine(told: Link) -> list[Finding]:
 def _of_machine(figure: Figure, told: Link) -> Span:
     """A GPU's share of the network is an eighth of a machine with eight."""
     gpus = told.machine.gpus if told.machine else 1
-    factor = gpus if figure.per == "gpu" and not told.inside else 1 / gpus if figure.per == "node" and told.inside else 1
+    factor = (
+        gpus if figure.per == "gpu" and not told.inside else 1 / gpus if figure.per == "node" and told.inside else 1
+    )
     return Span(*(each * factor for each in figure.span))
 
 
@@ -120,13 +126,13 @@ def _used(told: Link) -> list[Finding]:
 
 def _repeated(told: Link) -> list[Finding]:
     """A bandwidth that is told twice in two ways."""
-    first, *others = told.claims.bandwidth or (None,)
+    figures = told.claims.bandwidth
     return [
         Finding(
             kind="contradiction",
-            claims=tuple(claim_line(f"{told.scope}.bandwidth", each.text) for each in (first, other)),
-            arithmetic=f"{first.text} is not {other.text}",
+            claims=tuple(claim_line(f"{told.scope}.bandwidth", each.text) for each in (figures[0], other)),
+            arithmetic=f"{figures[0].text} is not {other.text}",
         )
-        for other in others
-        if first is not None and other is not None and first.span.apart(other.span)
+        for other in figures[1:]
+        if figures[0].span.apart(other.span)
     ]

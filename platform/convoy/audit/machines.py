@@ -18,9 +18,6 @@ _MEMORY = 0.08
 _DEARER, _CHEAPER = 1.8, 0.5
 """Prices were up to so many times those of the catalog before AWS's cuts of June 2025, and elsewhere they are lower."""
 
-_SPARSE = 2.0
-"""Peaks with 2:4 sparsity, which training does not use, over dense ones."""
-
 
 class GpuKind(NamedTuple):
     """A kind of GPU, as exactly as it was named."""
@@ -35,7 +32,7 @@ class GpuKind(NamedTuple):
     def peak(self, precision: str) -> Span | None:
         """FLOP/s of one GPU."""
         name = "bf16" if precision == "fp16" else precision
-        found = [float(chip.tflops[name]) * 1e12 for chip in self.chips if name in chip.tflops]  # type: ignore[index]
+        found = [float(chip.tflops[name]) * 1e12 for chip in self.chips if name in chip.tflops]
         return Span(min(found), found[0], max(found)) if found else None
 
 
@@ -49,7 +46,9 @@ def gpu_kind(text: str) -> GpuKind | None:
         return None
     of_family = [chip for chip in chips if chip.chip.split()[0] == family]
     form = [chip for chip in of_family if " " in chip.chip and chip.chip.split()[1].upper() in plain]
-    size = re.search(rf"{family}[A-Z ]*?(\d{{2,3}})\s*(?:GI?B?)?\b", plain) or re.search(r"\b(\d{2,3})\s*GI?B?\b", plain)
+    size = re.search(rf"{family}[A-Z ]*?(\d{{2,3}})\s*(?:GI?B?)?\b", plain) or re.search(
+        r"\b(\d{2,3})\s*GI?B?\b", plain
+    )
     return GpuKind(family, tuple(form or of_family), _memory(family, int(size[1]) if size else None))
 
 

@@ -1,7 +1,7 @@
 """What states take of a GPU's memory. Pure.
 
-AdamW in mixed precision has 16 bytes per parameter: parameters and gradients of 2 bytes, and 12 of the optimizer, or 4 of
-each of four (Rajbhandari et al. 2020, "ZeRO", section 3.1).
+AdamW in mixed precision has 16 bytes per parameter: parameters and gradients of 2 bytes, and 12 of the optimizer, or 4
+of each of four (Rajbhandari et al. 2020, "ZeRO", section 3.1).
 """
 
 from convoy.audit.facts import Run
@@ -18,7 +18,7 @@ def laws(run: Run) -> list[Law]:
     """Of one run whose number of GPUs is known."""
     claims, q = run.claims, run.quantity
     gpus = _gpus(run)
-    if claims.offload or claims.active_parameters and not claims.parameters:
+    if claims.offload or (claims.active_parameters and not claims.parameters):
         return []
     total = claims.bytes_per_parameter[0].value if claims.bytes_per_parameter else STATE_BYTES
     whole = _WHOLE.get(claims.strategy, 0.0) / STATE_BYTES * total

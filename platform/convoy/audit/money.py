@@ -33,13 +33,13 @@ def laws(run: Run) -> list[Law]:
 def bounds(run: Run) -> list[Bound]:
     q = run.quantity
     saved = "spot prices are at most 90 % below those on demand"
-    found = [
+    return [
         # 1 / (1 - savings), for a bound is from above.
         Bound(q("dearness"), exactly(1 / (1 - MOST_SAVED.value)), "unlikely", saved),
         Bound(q("spot_price"), q("on_demand_price"), "contradiction", "spot is never dearer than on demand"),
     ]
-    return found
 
 
 def savings(run: Run) -> list[Law]:
+    """What the bound on savings is told of."""
     return [Law(((run.quantity("dearness"), 1), (run.quantity("spot_share"), 1)))]

@@ -13,7 +13,8 @@ _SAME = 0.02
 """By which two rates of the same run may differ."""
 
 _MACHINES = {"model", "parameters", "gpu", "gpus", "nodes", "gpus_per_node", "instance"}
-"""Settings that a page tells once, and means for all of it; of any other, a run that does not tell it may be another."""
+"""Settings that a page tells once, and means for all of it; of any other, a run that does not tell it may be another
+one."""
 
 _OUTCOMES = ("throughput", "throughput_per_gpu", "samples_per_second", "step_time", "mfu", "memory_per_gpu")
 

@@ -97,7 +97,7 @@ def follow(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], form: Wri
     known = {quantity: list(values) for quantity, values in stated.items()}
     for _ in range(_ROUNDS):
         found = [each for law in laws for each in _solutions(law, known, form)]
-        if not any([_add(known, quantity, value) for quantity, value in found]):
+        if not sum(_add(known, quantity, value) for quantity, value in found):
             break
     return known
 

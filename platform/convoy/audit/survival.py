@@ -35,7 +35,9 @@ def stated(run: Run) -> Known:
 def bounds(run: Run) -> list[Bound]:
     q = run.quantity
     return [
-        Bound(q("lost_share"), q("not_good"), "contradiction", "recoveries alone take more of the time than goodput has"),
+        Bound(
+            q("lost_share"), q("not_good"), "contradiction", "recoveries alone take more of the time than goodput has"
+        ),
         Bound(q("recovered"), q("interruptions"), "impossible", "more were recovered than there were"),
         Bound(q("recovery_rate"), Span(1, 1, 1), "impossible", "no more are recovered than there were"),
     ]

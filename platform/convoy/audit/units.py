@@ -1,4 +1,5 @@
-"""From text with a unit to a figure in base units: tokens, seconds, bytes, bytes per second, dollars, shares, FLOP, W, J.
+"""From text with a unit to a figure in base units: tokens, seconds, bytes, bytes per second, dollars, shares, FLOP, W,
+J.
 
 Pure. A number without a unit is in the default one of its key, which docs/audit.md tells.
 """
@@ -11,7 +12,8 @@ from convoy.audit.digits import NUMBER, Written, is_one_digit, written
 from convoy.audit.span import Figure, Span, exactly
 
 Dimension = Literal[
-    "exact", "message", "count", "size", "length", "batch", "rate", "samples", "time", "bytes", "bandwidth", "money", "price",
+    "exact", "message", "count", "size", "length", "batch", "rate", "samples", "time", "bytes", "bandwidth", "money",
+    "price",
     "unit_price", "share", "ratio", "flops", "flop", "power", "energy", "number",
 ]  # fmt: skip
 
@@ -110,7 +112,9 @@ def _multiplier(unit: str, noun: str, example: str) -> float:
 
 def _rate_of(noun: str, example: str) -> Callable[[str], Parsed]:
     per_time = r"/(s|secs?|seconds?|min|minutes?|h|hrs?|hours?|d|days?)"
-    pattern = re.compile(rf"{_MULTIPLIER}{noun}(?:(?:/{_DEVICE}|/{_MACHINE})?(?:{per_time})(?:/{_DEVICE}|/{_MACHINE})?)?")
+    pattern = re.compile(
+        rf"{_MULTIPLIER}{noun}(?:(?:/{_DEVICE}|/{_MACHINE})?(?:{per_time})(?:/{_DEVICE}|/{_MACHINE})?)?"
+    )
 
     def rate(text: str) -> Parsed:
         found = written(text)
@@ -170,10 +174,13 @@ def _bandwidth(text: str) -> Parsed:
     found = written(text)
     unit = re.sub(r"\bper\b", "/", found.unit)
     unit = re.sub(r"\s+", "", unit)
+    # GPU and Node in any case, the B of bytes not.
+    unit = (
+        re.sub(r"/([^/]*)$", lambda last: "/" + last[1].lower(), unit) if unit.count("/") > 1 or "ps/" in unit else unit
+    )
     match = re.fullmatch(
-        rf"([kKmMgGtT]?)(i?)(B|b|[bB]ytes?|[bB]its?)(?:ps|/s|/sec|/second)(?:/{_DEVICE}|/{_MACHINE})?", unit,
-        re.ASCII,
-    ) or re.fullmatch(rf"([kKmMgGtT]?)(i?)(B|b|bytes?|bits?)(?:ps|/s|/sec|/second)(?:/(GPU)|/(Node))?", unit)  # fmt: skip
+        rf"([kKmMgGtT]?)(i?)(B|b|[bB]ytes?|[bB]its?)(?:ps|/s|/sec|/second)(?:/{_DEVICE}|/{_MACHINE})?", unit
+    )
     if match is None:
         raise ValueError("must be a bandwidth with its unit, e.g. 50 GB/s or 400 Gbit/s")
     power = _PREFIXES[match[1].lower()]

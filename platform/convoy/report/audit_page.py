@@ -41,8 +41,8 @@ def blocks(found: Audit) -> tuple[Block, ...]:
         parts.append(_references(found))
     if found.not_checked:
         parts.append(Heading("Not checked"))
-        rows = tuple((", ".join(each.claims), each.arithmetic) for each in found.not_checked)
-        parts.append(Table(("Claim", "Why"), rows))
+        why = tuple((", ".join(each.claims), each.arithmetic) for each in found.not_checked)
+        parts.append(Table(("Claim", "Why"), why))
     return tuple(parts)
 
 
