@@ -63,6 +63,7 @@ READ: list[tuple[Dimension, str, float, str]] = [
     ("flops", "157", 157e12, ""),
     ("flop", "6.3e22 FLOPs", 6.3e22, ""),
     ("power", "400 W/GPU", 400, "gpu"),
+    ("power", "700 W per GPU", 700, "gpu"),
     ("energy", "24 MWh", 24 * 3.6e9, ""),
 ]
 

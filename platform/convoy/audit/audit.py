@@ -33,7 +33,8 @@ _NO_FIGURES = frozenset({"variant", "relative_to", "offload", "directions", "ope
 
 _TOLD = (
     "throughput", "throughput_per_gpu", "mfu", "step_time", "tokens", "time", "gpu_hours", "total_price_per_hour",
-    "cost", "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "tokens_per_joule", "lost_share", "size",
+    "cost",
+    "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "tokens_per_joule", "lost_share", "size",
     "bandwidth", "overhead",
 )  # fmt: skip
 """Quantities that are told of a run where it does not tell them itself, in this order; others are steps to these."""

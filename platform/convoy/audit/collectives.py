@@ -64,7 +64,7 @@ def collective(scope: str, claims: CollectiveClaims, run: Run | None) -> Collect
     nodes, ranks = _first(claims.nodes), _first(claims.ranks)
     if ranks and not nodes and per_node and ranks % per_node == 0:
         nodes = ranks // per_node
-    readings = (ranks,) if ranks else tuple(dict.fromkeys(n for n in (nodes, nodes * (per_node or 8)) if n > 1))
+    readings = (ranks,) if ranks > 1 else tuple(dict.fromkeys(n for n in (nodes, nodes * (per_node or 8)) if n > 1))
     return Collective(scope, claims, named[plain], told, per_node, nodes, readings)
 
 

@@ -133,7 +133,7 @@ _NOUNS = {
     "tokens": "tokens", "steps": "steps", "gpus": "GPUs", "nodes": "nodes", "gpus_per_node": "GPUs per node",
     "parameters": "parameters", "sequence_length": "tokens a sequence", "accumulation": "passes",
     "interruptions": "interruptions", "recovered": "recovered", "gpu_hours": "GPU-hours", "savings": "savings",
-    "mfu": "MFU", "hfu": "HFU", "goodput": "goodput", "scaling_efficiency": "efficiency",
+    "tflops_per_gpu": "TFLOP/s", "mfu": "MFU", "hfu": "HFU", "goodput": "goodput", "scaling_efficiency": "efficiency",
 }  # fmt: skip
 """That a bare number is of."""
 

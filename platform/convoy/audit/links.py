@@ -98,7 +98,7 @@ def _against_machine(told: Link) -> list[Finding]:
 
 def _of_machine(figure: Figure, told: Link) -> Span:
     """A GPU's share of the network is an eighth of a machine with eight."""
-    gpus = told.machine.gpus if told.machine else 1
+    gpus = max(told.machine.gpus, 1) if told.machine else 1
     factor = (
         gpus if figure.per == "gpu" and not told.inside else 1 / gpus if figure.per == "node" and told.inside else 1
     )

@@ -31,7 +31,7 @@ def laws(run: Run) -> list[Law]:
         return [Law((state, parameters, (q("gpus_per_node"), 1)), exactly(total), f"{words} (divided in a node)", of)]
     if not whole:
         return [Law((state, parameters, (q("gpus"), 1)), exactly(total), f"{words} (divided over all GPUs)", of)]
-    if gpus is None:
+    if not gpus:
         return []
     each = whole + (total - whole) / gpus
     told = f"({whole:g} + {total - whole:g} / {gpus:g}) bytes"

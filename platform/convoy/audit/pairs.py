@@ -122,7 +122,8 @@ def _alike_but_for_size(first: Run, second: Run) -> bool:
 def _differ(first: Run, second: Run, key: str, own: Figure, other: Figure) -> Finding:
     low, high = sorted((own.value, other.value))
     size = f"{_gpus(first):g} GPUs" if _gpus(first) else "machines"
-    line = f"{own.text} and {other.text} for the same run on {size}: {100 * (high / low - 1):.3g} % apart"
+    apart = f": {100 * (high / low - 1):.3g} % apart" if low > 0 else ""
+    line = f"{own.text} and {other.text} for the same run on {size}{apart}"
     claims = (claim_line(first.claim(key), own.text), claim_line(second.claim(key), other.text))
     hint = "what differs between the two is told by `variant`, if something does"
     return Finding(kind="contradiction", claims=claims, arithmetic=line, hint=hint)

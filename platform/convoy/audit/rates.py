@@ -48,7 +48,7 @@ def laws(run: Run) -> list[Law]:
 def _batch(run: Run) -> Law:
     """Without a word on accumulation there may be some; fewer sequences than one pass of all GPUs there cannot be."""
     q, claims = run.quantity, run.claims
-    shared = claims.model_parallel[0].value if claims.model_parallel else 1.0
+    shared = max(claims.model_parallel[0].value, 1.0) if claims.model_parallel else 1.0
     powers = [(q("batch"), 1), (q("micro_batch"), -1), (q("gpus"), -1)]
     if claims.accumulation:
         powers.append((q("accumulation"), -1))
@@ -119,5 +119,6 @@ def bounds(run: Run) -> list[Bound]:
         Bound(q("hfu"), exactly(0.85), "unlikely", "HFU of more than 85 %: published ones end at 80 %"),
         Bound(q("scaling_efficiency"), exactly(1.05), "unlikely", "more GPUs are rarely faster each"),
         Bound(q("goodput"), exactly(1.0), "impossible", "a part of the time is at most all of it"),
+        Bound(q("tflops_per_gpu"), q("peak"), "impossible", "no GPU does more than its peak"),
         Bound(q("mfu"), q("hfu"), "contradiction", "HFU counts recomputation on top of MFU"),
     ]

@@ -65,7 +65,7 @@ def _parts(run: Run) -> list[Finding]:
 def _whole_numbers(run: Run) -> list[Finding]:
     """Of n interruptions a whole number was recovered."""
     claims = run.claims
-    if not claims.recovery_rate or not claims.interruptions:
+    if not claims.recovery_rate or not claims.interruptions or claims.recovered:
         return []
     rate, n = claims.recovery_rate[0], round(claims.interruptions[0].value)
     if n < 1 or any(rate.low - 1e-9 <= k / n <= rate.high + 1e-9 for k in range(n + 1)) or rate.low > 1:

@@ -257,7 +257,9 @@ def _flops(default: str, example: str) -> Callable[[str], Parsed]:
 
 def _power(text: str) -> Parsed:
     found = written(text)
-    match = re.fullmatch(rf"(k|m)?w(?:atts?)?(?:/{_DEVICE})?", re.sub(r"\s+|per\b", "", found.unit.lower()))
+    match = re.fullmatch(
+        rf"(k|m)?w(?:atts?)?(?:/{_DEVICE})?", re.sub(r"\s+", "", re.sub(r"\bper\b", "/", found.unit.lower()))
+    )
     if match is None:
         raise ValueError("must be a power, e.g. 400 W or 12.8 kW")
     return _scaled(found, _MULTIPLIERS[match[1] or ""]), "gpu" if match[2] else ""
