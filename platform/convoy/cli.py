@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from convoy.cli_audit import audit
 from convoy.cli_checkpoints import checkpoints
 from convoy.cli_compare import compare
 from convoy.cli_drain import drain
@@ -57,6 +58,7 @@ def main() -> None:
     """Look at, move and check Convoy's jobs."""
 
 
+main.add_command(audit)
 main.add_command(checkpoints)
 main.add_command(compare)
 main.add_command(drain)

@@ -37,6 +37,7 @@ SECTIONS = [
     "Memory",
     "Refused and failed",
     "Not measured here",
+    "Audit of these figures",
     "Provenance",
 ]
 """Headings of the whole benchmark's page."""

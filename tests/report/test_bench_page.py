@@ -47,7 +47,13 @@ def test_a_whole_benchmark_has_every_section_in_order() -> None:
 
 def test_sections_with_nothing_to_tell_do_not_appear() -> None:
     page = benchmark_page([a_case(baseline=None)])
-    assert _headings(page) == ["Benchmark", "Throughput", "Cost and time to train (computed)", "Provenance"]
+    assert _headings(page) == [
+        "Benchmark",
+        "Throughput",
+        "Cost and time to train (computed)",
+        "Audit of these figures",
+        "Provenance",
+    ]
     assert not _of(page, Chart)
 
 

@@ -17,8 +17,17 @@ class YamlError(ValueError):
 
 def parse_yaml(text: str) -> Any:
     """The plain value (of JSON's types) that `text` holds. Raises YamlError."""
+    return _parsed(text, _Loader)
+
+
+def parse_text(text: str) -> Any:
+    """The same with every scalar as the text it is written with: 57.0 is not 57. Raises YamlError."""
+    return _parsed(text, _TextLoader)
+
+
+def _parsed(text: str, loader: "type[_Loader | _TextLoader]") -> Any:
     try:
-        value = yaml.load(text, _Loader)
+        value = yaml.load(text, loader)
         json.dumps(value)
         return value
     except yaml.MarkedYAMLError as error:
@@ -29,14 +38,8 @@ def parse_yaml(text: str) -> Any:
         raise YamlError(" ".join(str(error).split())) from None
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader takes the last of two equal keys, and reads YAML 1.1 numbers and dates."""
-
-    # A copy: the resolvers of SafeLoader itself belong to everybody.
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+class _NoKeyTwice(yaml.constructor.BaseConstructor):
+    """PyYAML's loaders take the last of two equal keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -46,6 +49,20 @@ class _Loader(yaml.SafeLoader):
                 raise ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+class _Loader(_NoKeyTwice, yaml.SafeLoader):
+    """PyYAML's safe loader reads YAML 1.1 numbers and dates."""
+
+    # A copy: the resolvers of SafeLoader itself belong to everybody.
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+class _TextLoader(_NoKeyTwice, yaml.BaseLoader):
+    """PyYAML's base loader resolves no scalar."""
 
 
 _Loader.add_implicit_resolver(_FLOAT, re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))

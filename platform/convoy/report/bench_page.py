@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from convoy.catalog.observed import PriceList
 from convoy.report import (
+    bench_audit,
     bench_checkpoint_sections,
     bench_cost_sections,
     bench_energy_sections,
@@ -76,5 +77,6 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
         *bench_facts.not_run(report),
         *bench_facts.not_measured(report),
         *bench_facts.further(report),
+        *bench_audit.own_figures(report),
         *bench_facts.provenance(report),
     )

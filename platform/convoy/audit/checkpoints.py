@@ -1,0 +1,128 @@
+"""Bytes and seconds of checkpoints. Pure.
+
+Per parameter: weights have 2 (bf16) or 4 bytes (fp32); with AdamW's two averages 12 (all fp32), 14 (a bf16 copy more),
+16 (the gradients too); 6 where all of it is bf16.
+"""
+
+from typing import NamedTuple
+
+from convoy.audit import machines
+from convoy.audit.claims import CheckpointClaims
+from convoy.audit.facts import Run, model_size
+from convoy.audit.solve import CATALOG, Bound, Known, Law, Value
+from convoy.audit.span import Figure, Span, exactly
+
+_CONTENTS = {
+    "weights": (Span(2.0, 2.0, 4.0), "2 to 4 bytes of weights"),
+    "training_state": (Span(6.0, 12.0, 16.0), "6 to 16 bytes of weights and optimizer"),
+    "": (Span(2.0, 12.0, 16.0), "2 (weights) to 16 bytes (all states)"),
+}
+
+_DISK = 7.9e9
+"""Bytes a second of one NVMe disk at most: four lanes of PCIe 4.0."""
+
+_HOST = 64e9
+"""Bytes a second of one GPU to host memory at most: 16 lanes of PCIe 5.0."""
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint and the run that it is of."""
+
+    scope: str
+    claims: CheckpointClaims
+    run: Run | None
+
+    def quantity(self, name: str) -> str:
+        return f"{self.scope}/{name}"
+
+    def rests_on(self, *keys: str) -> frozenset[str]:
+        return frozenset(f"{self.scope}.{key}" for key in keys if getattr(self.claims, key))
+
+
+_FIGURES = ("size", "save_time", "load_time", "stall", "interval", "overhead", "parameters")
+
+
+def stated(checkpoint: Checkpoint) -> Known:
+    """What the page tells, and what the catalog tells of links and disks."""
+    claims, found = checkpoint.claims, Known()
+    for key in _FIGURES:
+        for at, figure in enumerate(getattr(claims, key)):
+            found.setdefault(checkpoint.quantity(key), []).append(_value(checkpoint, key, figure, at))
+    for at, figure in enumerate(claims.bandwidth):
+        name = "bandwidth_per_node" if figure.per == "node" else "bandwidth"
+        found.setdefault(checkpoint.quantity(name), []).append(_value(checkpoint, "bandwidth", figure, at))
+    for at, figure in enumerate(claims.nodes):
+        found.setdefault(checkpoint.quantity("nodes"), []).append(_value(checkpoint, "nodes", figure, at))
+    named = model_size(claims.model)
+    if named and not claims.parameters:
+        value = Value(named.span, checkpoint.rests_on("model"), f"{named.text} parameters")
+        found[checkpoint.quantity("parameters")] = [value]
+    limit = _limit(checkpoint)
+    if limit is not None:
+        found[checkpoint.quantity("link_per_node")] = [limit]
+    return found
+
+
+def laws(checkpoint: Checkpoint) -> list[Law]:
+    q, claims, run = checkpoint.quantity, checkpoint.claims, checkpoint.run
+    each, words = _CONTENTS[claims.contents]
+    paused = "stall" if claims.stall else "save_time"
+    found = [
+        Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")),
+        Law(((q("size"), 1), (q("bandwidth"), -1), (q("save_time"), -1))),
+        Law(((q("size"), 1), (q("load_bandwidth"), -1), (q("load_time"), -1))),
+        Law(((q("bandwidth"), 1), (q("bandwidth_per_node"), -1), (q("nodes"), -1))),
+        Law(((q("link"), 1), (q("link_per_node"), -1), (q("nodes"), -1))),
+        # Of the time between two saves, or of that and the save.
+        Law(((q("overhead"), 1), (q("interval"), 1), (q(paused), -1)), _overhead(claims, paused)),
+    ]
+    if run is not None:
+        if not claims.parameters and not model_size(claims.model):
+            found.append(Law(((q("parameters"), 1), (run.quantity("parameters"), -1))))
+        if not claims.nodes:
+            found.append(Law(((q("nodes"), 1), (run.quantity("nodes"), -1))))
+    return found
+
+
+def bounds(checkpoint: Checkpoint) -> list[Bound]:
+    q, to = checkpoint.quantity, checkpoint.claims.to
+    why = {"shared": "the network of the machines is no faster", "nvme": "their disks are no faster",
+           "memory": "the way to host memory is no faster"}[to]  # fmt: skip
+    return [
+        Bound(q("bandwidth"), q("link"), "impossible", why),
+        Bound(q("load_bandwidth"), q("link"), "impossible", why),
+        Bound(q("overhead"), exactly(1.0), "impossible", "a part of the time is at most all of it"),
+    ]
+
+
+def _overhead(claims: CheckpointClaims, paused: str) -> Span:
+    told, interval = getattr(claims, paused), claims.interval
+    if not told or not interval or told[0].high >= interval[0].low:
+        return exactly(1.0)
+    return Span(interval[0].value / (interval[0].value + told[0].value), 1.0, 1.0)
+
+
+def _limit(checkpoint: Checkpoint) -> Value | None:
+    """Bytes a second of one machine to where the checkpoint is saved."""
+    claims, run = checkpoint.claims, checkpoint.run
+    told = machines.machine(claims.instance) if claims.instance else run.machine if run else None
+    if told is None:
+        return None
+    of = checkpoint.rests_on("instance") or (run.rests_on("instance") if run else frozenset())
+    of |= checkpoint.rests_on("to") if claims.to != "shared" else frozenset()
+    if claims.to == "shared":
+        span, text = machines.network(told), f"{told.network_gbps:g} Gbit/s"
+    elif claims.to == "nvme":
+        span, text = exactly(told.nvme_count * _DISK), f"{told.nvme_count} disks of at most {_DISK / 1e9:g} GB/s"
+    else:
+        span, text = exactly(told.gpus * _HOST), f"{told.gpus} GPUs of at most {_HOST / 1e9:g} GB/s"
+    if not span.value:
+        return None
+    return Value(span, of | {f"{CATALOG}{told.name}"}, f"{span.value / 1e9:g} GB/s of a {told.name} ({text})")
+
+
+def _value(checkpoint: Checkpoint, key: str, figure: Figure, at: int) -> Value:
+    several = len(getattr(checkpoint.claims, key)) > 1
+    claim = f"{checkpoint.scope}.{key}" + (f"[{at + 1}]" if several else "")
+    nouns = {"nodes": " nodes", "parameters": " parameters", "overhead": " overhead"}
+    return Value(figure.span, frozenset({claim}), f"{figure.text}{nouns.get(key, '')}")

@@ -1,0 +1,202 @@
+"""From the claims on a run to values of quantities, and what the catalog tells of its machines. Pure.
+
+A quantity's name is `<scope>/<name>`, such as `runs.fast/throughput`; a claim's is `<scope>.<key>`.
+"""
+
+import re
+from typing import NamedTuple
+
+from convoy.audit import machines
+from convoy.audit.claims import SETTINGS, PageClaims, RunClaims
+from convoy.audit.machines import GpuKind
+from convoy.audit.solve import CATALOG, Known, Value
+from convoy.audit.span import Figure, Span, exactly, hull
+from convoy.audit.units import parse
+from convoy.catalog.instances import Instance
+
+PAGE = "page"
+"""Scope of what stands at the top of the file."""
+
+_HOUR = 3600.0
+
+_PER_GPU = {"throughput": "throughput_per_gpu", "price_per_hour": "price_per_gpu_hour", "power": "power_per_gpu"}
+_PER_NODE = {"throughput": "throughput_per_node", "total_price_per_hour": "price_per_hour"}
+_RENAMED = {
+    "cost_per_tokens": ("cost_per_token", 1.0),
+    "cost_per_million_tokens": ("cost_per_token", 1e-6),
+    "cost_per_billion_tokens": ("cost_per_token", 1e-9),
+    "peak_tflops": ("peak", 1.0),
+    "gpu_hours": ("gpu_hours", _HOUR),
+    "bytes_per_parameter": ("", 1.0),  # of memory.py
+}
+"""Quantities of keys with another name, and the factor to them."""
+
+_ENDINGS = {
+    "cost_per_million_tokens": " per 1 M tokens",
+    "cost_per_billion_tokens": " per 1 B tokens",
+    "price_per_hour": " per node",
+    "price_per_gpu_hour": " per GPU",
+}
+"""What a text does not say itself."""
+
+
+class Run(NamedTuple):
+    """A run with the settings of the page, and its machines."""
+
+    scope: str
+    claims: RunClaims
+    owner: dict[str, str]
+    """Scope in which each key stands, where that is another one."""
+    kind: GpuKind | None
+    machine: Instance | None
+
+    def claim(self, key: str) -> str:
+        return f"{self.owner.get(key, self.scope)}.{key}"
+
+    def quantity(self, name: str) -> str:
+        return f"{self.scope}/{name}"
+
+    def rests_on(self, *keys: str) -> frozenset[str]:
+        """Those of the claims that the page makes."""
+        return frozenset(self.claim(key) for key in keys if getattr(self.claims, key))
+
+
+def runs_of(page: PageClaims) -> list[Run]:
+    """What stands at the top of the file, if anything of a run does, and each run below `runs`."""
+    top = RunClaims.model_construct(**{name: getattr(page, name) for name in RunClaims.model_fields})
+    told = [name for name in RunClaims.model_fields if getattr(page, name) != RunClaims.model_fields[name].default]
+    found = [_run(PAGE, top, {})] if told else []
+    for at, run in enumerate(page.runs):
+        # A run that tells how many GPUs it has does not mean the page's number of machines.
+        own = run.model_fields_set | (_SIZES if run.model_fields_set & _SIZES else set())
+        taken = {name for name in told if name in SETTINGS and name not in own}
+        claims = run.model_copy(update={name: getattr(page, name) for name in taken})
+        found.append(_run(f"runs.{run.id}" if run.id else f"runs[{at + 1}]", claims, dict.fromkeys(taken, PAGE)))
+    return found
+
+
+_SIZES = {"gpus", "nodes"}
+
+
+def _run(scope: str, claims: RunClaims, owner: dict[str, str]) -> Run:
+    told = machines.machine(claims.instance) if claims.instance else None
+    kind = machines.gpu_kind(claims.gpu) if claims.gpu else None
+    if kind is not None and told is not None and told.nvlink_gb_per_second:
+        kind = kind._replace(chips=kind.chips[:1])  # of NVLink machines the GPUs are SXM modules
+    if kind is None and not claims.gpu and told is not None and told.gpu is not None:
+        kind = machines.gpu_kind(f"{told.gpu.name} {round(told.gpu.memory_mib / 1024)}GB")
+        kind = kind._replace(chips=kind.chips[:1]) if kind and told.nvlink_gb_per_second else kind
+    return Run(scope, claims, owner, kind, told)
+
+
+def stated(run: Run) -> Known:
+    """What the page tells, and the catalog of its machines."""
+    found: Known = {}
+    for key in RunClaims.model_fields:
+        figures = getattr(run.claims, key)
+        for at, figure in enumerate(figures if isinstance(figures, tuple) else ()):
+            name, value = _value(run, key, figure, at if len(figures) > 1 else None)
+            if name:
+                found.setdefault(run.quantity(name), []).append(value)
+    model = model_size(run.claims.model)
+    if model is not None:
+        value = Value(model.span, run.rests_on("model"), f"{model.text} parameters")
+        found.setdefault(run.quantity("parameters"), []).append(value)
+    for name, value in [*_of_catalog(run), *_prices(run)]:
+        found.setdefault(run.quantity(name), []).append(value)
+    return found
+
+
+def model_size(model: str) -> Figure | None:
+    """`7B` of `Llama-2-7B`; None for a mixture such as `8x7B`, and where there is no size."""
+    found = re.search(r"(?<![\dx×.])(\d+(?:\.\d+)?)\s?([bBmMtT])(?![a-zA-Z0-9])", model)
+    mixture = re.search(r"\d+\s*[x×]\s*\d", model) or re.search(r"\bMoE\b", model, re.IGNORECASE)
+    return parse("size", f"{found[1]}{found[2].upper()}") if found and not mixture else None
+
+
+def _value(run: Run, key: str, figure: Figure, at: int | None) -> tuple[str, Value]:
+    name, factor = _RENAMED.get(key, (key, 1.0))
+    if figure.per == "gpu":
+        name = _PER_GPU.get(key, name)
+    elif figure.per == "node":
+        name = _PER_NODE.get(key, name)
+    elif key == "global_batch":
+        name = "batch_tokens" if figure.per == "tokens" else "batch"
+    span = Span(*(each * factor for each in figure.span))
+    if key == "savings":
+        name, span = "spot_share", Span(max(1 - span.high, 0), max(1 - span.value, 0), max(1 - span.low, 0))
+    claim = run.claim(key) + (f"[{at + 1}]" if at is not None else "")
+    return name, Value(span, frozenset({claim}), _text(key, figure))
+
+
+_NOUNS = {
+    "tokens": "tokens", "steps": "steps", "gpus": "GPUs", "nodes": "nodes", "gpus_per_node": "GPUs per node",
+    "parameters": "parameters", "sequence_length": "tokens a sequence", "accumulation": "passes",
+    "interruptions": "interruptions", "recovered": "recovered", "gpu_hours": "GPU-hours", "savings": "savings",
+    "tflops_per_gpu": "TFLOP/s", "mfu": "MFU", "hfu": "HFU", "goodput": "goodput", "scaling_efficiency": "efficiency",
+}  # fmt: skip
+"""That a bare number is of."""
+
+
+def _text(key: str, figure: Figure) -> str:
+    noun = _NOUNS.get(key, "")
+    ending = f" {noun}" if noun and noun.split()[0].lower()[:5] not in figure.text.lower() else ""
+    if key in ("price_per_hour", "price_per_gpu_hour") and (figure.per or "gpu" in figure.text.lower()):
+        return figure.text
+    return f"{figure.text}{ending or _ENDINGS.get(key, '')}"
+
+
+def _of_catalog(run: Run) -> list[tuple[str, Value]]:
+    """GPUs of a machine, their memory and peak, and the network."""
+    found: list[tuple[str, Value]] = []
+    kind, told = run.kind, run.machine
+    if told is not None:
+        of = run.rests_on("instance") | {f"{CATALOG}{told.name}"}
+        if told.gpus:
+            found.append(("gpus_per_node", Value(exactly(told.gpus), of, f"{told.gpus} GPUs in a {told.name}")))
+        network = machines.network(told)
+        text = f"{told.network_gbps:g} Gbit/s = {network.value / 1e9:g} GB/s of a {told.name}"
+        found.append(("network", Value(network, of, text)))
+    if kind is not None:
+        of = run.rests_on("gpu" if run.claims.gpu else "instance") | {f"{CATALOG}{kind.name}"}
+        peak = kind.peak(run.claims.precision)
+        if peak is not None and not run.claims.peak_tflops:
+            text = f"{peak.value / 1e12:g} TFLOP/s ({kind.name}, {run.claims.precision}, dense)"
+            found.append(("peak", Value(peak, of, text)))
+        if kind.memory is not None:
+            high = kind.memory.high / 2**30
+            text = f"the {high:.0f} GiB of {kind.name}"
+            found.append(("gpu_memory", Value(kind.memory, of, text)))
+    return found
+
+
+_PRICES = ("price_per_hour", "price_per_gpu_hour", "total_price_per_hour")
+
+
+def _prices(run: Run) -> list[tuple[str, Value]]:
+    """Of the machine, or of any with such GPUs; the page's own price stands for the catalog's where it has one."""
+    claims = run.claims
+    if any(getattr(claims, key) for key in _PRICES):
+        return []
+    told, elsewhere = ([run.machine], False) if run.machine else ([], True)
+    if not told and not claims.instance and run.kind is not None:
+        told = machines.machines_with(run.kind)
+    rows = [(each, machines.prices_of(each, claims.market, claims.region)) for each in told]
+    priced = [(each, found) for each, found in rows if found and each.gpus]
+    if not priced:
+        return []
+    spans = [_times(machines.price_span(found, claims.market, elsewhere), 1 / each.gpus) for each, found in priced]
+    names = ", ".join(each.name for each, _ in priced)
+    days, span = machines.dated([row for _, found in priced for row in found]), hull(*spans)
+    whole = span if elsewhere else _times(span, priced[0][0].gpus)
+    market = claims.market.replace("_", " ") or "any market"
+    given = f"{CATALOG}${whole.low:.2f} to ${whole.high:.2f} an hour, {market}, now and in the past"
+    given += f", by prices of {days}, {'for a GPU of' if elsewhere else 'for a'} {names}"
+    of = run.rests_on("gpu" if elsewhere else "instance", "market", "region") | {given}
+    if elsewhere:
+        return [("price_per_gpu_hour", Value(span, of, f"${span.value:.2f}/h per GPU (as in {names}, {days[-10:]})"))]
+    return [("price_per_hour", Value(whole, of, f"${whole.value:.2f}/h per {names} ({days[-10:]})"))]
+
+
+def _times(span: Span, factor: float) -> Span:
+    return Span(*(each * factor for each in span))

@@ -1,0 +1,54 @@
+"""What would explain that a figure is off by a factor: units and totals that are often taken for each other. Pure."""
+
+from convoy.audit.span import Span, exactly
+
+_TIMES = ((24.0, "days for hours"), (60.0, "minutes for seconds, or hours for minutes"), (3600.0, "hours for seconds"),
+          (7.0, "weeks for days"), (1000.0, "seconds for milliseconds"))  # fmt: skip
+_BITS = (8.0, "bits for bytes")
+_BINARY = (2.0**30 / 1e9, "GiB for GB")
+_THOUSANDS = ((1e3, "a factor of a thousand (k, M or B)"), (1e6, "a factor of a million (M, B or T)"))
+
+_BY_QUANTITY: dict[str, tuple[tuple[float, str], ...]] = {
+    "time": _TIMES, "step_time": _TIMES, "save_time": _TIMES, "load_time": _TIMES, "mtbf": _TIMES, "interval": _TIMES,
+    "recovery_time": _TIMES, "stall": _TIMES,
+    "bandwidth": (_BITS, *_THOUSANDS),
+    "size": (_BITS, _BINARY, *_THOUSANDS), "memory_per_gpu": (_BITS, _BINARY),
+    "mfu": ((4 / 3, "hardware FLOPs utilisation (with recomputation) for model FLOPs utilisation"),
+            (2.0, "a peak with sparsity for the dense one")),
+    "peak": ((2.0, "a peak with sparsity for the dense one"),),
+    "cost_per_token": _THOUSANDS, "tokens": _THOUSANDS, "cost": _THOUSANDS, "parameters": _THOUSANDS,
+    "tflops_per_gpu": ((2.0, "a peak with sparsity for the dense one"),),
+}  # fmt: skip
+
+_OF_GANG = frozenset(
+    {
+        "throughput", "throughput_per_gpu", "throughput_per_node", "cost", "cost_per_token", "gpu_hours", "time",
+        "power",
+        "price_per_hour", "total_price_per_hour", "price_per_gpu_hour", "batch", "batch_tokens", "samples_per_second",
+        "energy", "tokens", "tokens_per_joule", "step_time", "speedup", "scaling_efficiency",
+    }
+)  # fmt: skip
+"""Of one GPU, one machine, or all."""
+
+_NEAR = 0.015
+
+
+def hint(quantity: str, told: Span, implied: Span, gang: dict[str, float]) -> str:
+    """The usual confusion by whose factor the two miss each other, or nothing. gang: GPUs, nodes, and GPUs per node."""
+    name = quantity.rpartition("/")[2]
+    known = [*_BY_QUANTITY.get(name, ()), *(_gang(gang) if name in _OF_GANG else ())]
+    for factor, words in known:
+        for direction in (factor, 1 / factor):
+            # By the value alone: wide bounds would explain anything.
+            if not told.apart(exactly(implied.value * direction), _NEAR) and abs(direction - 1) > 0.05:
+                return f"a factor of {factor:.4g}: {words}?"
+    return ""
+
+
+def _gang(gang: dict[str, float]) -> list[tuple[float, str]]:
+    words = {
+        "gpus": "one GPU for all of them",
+        "nodes": "one machine for all of them",
+        "gpus_per_node": "GPU for machine",
+    }
+    return [(gang[key], f"{told}, or the other way round") for key, told in words.items() if gang.get(key, 1) > 1]

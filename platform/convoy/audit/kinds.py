@@ -1,0 +1,94 @@
+"""Kinds of figures in a file of claims, and how their text is read."""
+
+import re
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import model_validator
+
+from convoy.audit.span import Figure
+from convoy.audit.units import Dimension, parse
+from convoy.config.base import Frozen
+from convoy.config.errors import shown
+
+Figures = tuple[Figure, ...]
+
+
+class Reads(NamedTuple):
+    """How the text of a field is read. default: unit of a number alone."""
+
+    dimension: Dimension
+    default: str = ""
+
+
+Whole = Annotated[Figures, Reads("exact")]
+Count = Annotated[Figures, Reads("count")]
+Size = Annotated[Figures, Reads("size")]
+Hours = Annotated[Figures, Reads("time", "h")]
+Seconds = Annotated[Figures, Reads("time", "s")]
+Microseconds = Annotated[Figures, Reads("time", "us")]
+Gigabytes = Annotated[Figures, Reads("bytes", "GB")]
+Bandwidth = Annotated[Figures, Reads("bandwidth", "GB/s")]
+Money = Annotated[Figures, Reads("money")]
+Price = Annotated[Figures, Reads("price")]
+UnitPrice = Annotated[Figures, Reads("unit_price")]
+Share = Annotated[Figures, Reads("share")]
+Ratio = Annotated[Figures, Reads("ratio")]
+Tflops = Annotated[Figures, Reads("flops")]
+
+_ALIASES = {"hours": ("time", "h"), "days": ("time", "d"), "instance_type": ("instance", ""), "name": ("id", "")}
+"""Other words for a key, and the unit that such a word tells."""
+
+_GPUS = re.compile(r"^\s*([\d,]+)\s*[x×*]?\s*(?!gpus?\b)([A-Za-z].*)$", re.IGNORECASE)
+
+
+class Claims(Frozen):
+    """What the sections have in common: how the text of a figure becomes one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, told: Any) -> Any:
+        if not isinstance(told, dict):
+            return told
+        told, read = _split(_without_aliases(told, cls.model_fields)), {}
+        for name, value in told.items():
+            field = cls.model_fields.get(name)
+            how = next((each for each in field.metadata if isinstance(each, Reads)), None) if field else None
+            read[name] = value if how is None else figures(name, value, how)
+        return read
+
+
+def _without_aliases(told: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in told.items():
+        key, unit = _ALIASES.get(name, (name, "")) if name not in fields else (name, "")
+        if key in found:
+            raise ValueError(f"{name} = {shown(value)}: {key} is given, too; one key may have a list")
+        bare = unit and isinstance(value, str) and re.fullmatch(r"[\d.,]+", value.strip())
+        found[key] = f"{value} {unit}" if bare else value
+    return found
+
+
+def _split(told: dict[str, Any]) -> dict[str, Any]:
+    """`gpus: 32 × A100-40` as a number and a kind."""
+    both = _GPUS.match(told["gpus"]) if isinstance(told.get("gpus"), str) else None
+    return {"gpu": both[2], **told, "gpus": both[1]} if both else told
+
+
+def figures(name: str, value: Any, how: Reads) -> Figures:
+    """Of one key. Raises ValueError, which names it."""
+    told = value if isinstance(value, list | tuple) else [value]
+    return tuple(_figure(name, each, how) for each in told)
+
+
+def _figure(name: str, value: Any, how: Reads) -> Figure:
+    if isinstance(value, Figure):
+        return value
+    if not isinstance(value, str | int | float) or isinstance(value, bool) or not str(value).strip():
+        raise ValueError(f"{name} = {shown(value)}: must be a figure, e.g. 57 h")
+    text = str(value).strip()
+    bare = how.default and re.fullmatch(r"[\d.,_eE+-]+", text)
+    try:
+        found = parse(how.dimension, f"{text} {how.default}" if bare else text)
+    except ValueError as error:
+        raise ValueError(f"{name} = {shown(value)}: {error}") from None
+    return found

@@ -1,0 +1,141 @@
+"""What two runs of a page imply of each other. Pure."""
+
+import itertools
+from collections.abc import Sequence
+
+from convoy.audit.claims import IDENTITY
+from convoy.audit.facts import Run
+from convoy.audit.findings import Finding, claim_line
+from convoy.audit.solve import Bound, Known, Law
+from convoy.audit.span import Figure, exactly
+
+_SAME = 0.02
+"""By which two rates of the same run may differ."""
+
+_MACHINES = {"model", "parameters", "gpu", "gpus", "nodes", "gpus_per_node", "instance"}
+"""Settings that a page tells once, and means for all of it; of any other, a run that does not tell it may be another
+one."""
+
+_OUTCOMES = ("throughput", "throughput_per_gpu", "samples_per_second", "step_time", "mfu", "memory_per_gpu")
+
+_FASTER_EACH = 1.05
+
+
+def laws(runs: Sequence[Run]) -> list[Law]:
+    """Speedup and scaling efficiency, over the run that they are relative to."""
+    found = []
+    for run in runs:
+        base = base_of(run, runs)
+        if base is None:
+            continue
+        of = run.rests_on("relative_to")
+        q, other = run.quantity, base.quantity
+        found.append(Law(((q("speedup"), 1), (q("throughput"), -1), (other("throughput"), 1)), rests_on=of))
+        if _gpus(run) == _gpus(base) != 0:
+            continue  # a comparison of other settings
+        found += [
+            Law(
+                ((q("scaling_efficiency"), 1), (q("throughput_per_gpu"), -1), (other("throughput_per_gpu"), 1)),
+                rests_on=of,
+            ),
+            Law(
+                ((q("scaling_efficiency"), 1), (q("gpus"), 1), (q("speedup"), -1), (other("gpus"), -1)),
+                rests_on=of,
+            ),
+        ]
+    return found
+
+
+def without_base(runs: Sequence[Run]) -> list[Law]:
+    """Of a run whose base the page does not name: efficiency over one GPU."""
+    return [
+        Law(((run.quantity("scaling_efficiency"), 1), (run.quantity("gpus"), 1), (run.quantity("speedup"), -1)))
+        for run in runs
+        if base_of(run, runs) is None
+    ]
+
+
+def base_of(run: Run, runs: Sequence[Run]) -> Run | None:
+    """The one that it names, else the only other one with fewer GPUs."""
+    if run.claims.relative_to:
+        return next((each for each in runs if each.claims.id == run.claims.relative_to), None)
+    if not (run.claims.speedup or run.claims.scaling_efficiency):
+        return None
+    measured = [each for each in runs if each.claims.throughput or each.claims.throughput_per_gpu]
+    smaller = [each for each in measured if each is not run and 0 < _gpus(each) < _gpus(run)]
+    return min(smaller, key=_gpus, default=None)
+
+
+def same(first: Run, second: Run) -> bool:
+    """Whether the page tells of no difference between the two."""
+    if _compared(first, second) or _compared(second, first):
+        return False
+    sized = False
+    for key in IDENTITY:
+        own, other = getattr(first.claims, key), getattr(second.claims, key)
+        if own and other:
+            if _words(own) != _words(other):
+                return False
+            sized = sized or key in ("gpus", "nodes")
+        elif bool(own) != bool(other) and key not in _MACHINES:
+            return False
+    return sized
+
+
+def _compared(run: Run, base: Run) -> bool:
+    """What a page tells a speedup of is another run."""
+    return bool(run.claims.relative_to) and run.claims.relative_to == base.claims.id
+
+
+def findings(runs: Sequence[Run]) -> list[Finding]:
+    """Other outcomes of the same settings."""
+    found = []
+    for first, second in itertools.combinations(runs, 2):
+        if not same(first, second):
+            continue
+        for key in _OUTCOMES:
+            own, other = getattr(first.claims, key), getattr(second.claims, key)
+            if own and other and own[0].per == other[0].per and own[0].span.apart(other[0].span, _SAME):
+                found.append(_differ(first, second, key, own[0], other[0]))
+                break
+    return found
+
+
+def bounds(runs: Sequence[Run], known: Known) -> list[Bound]:
+    """A GPU is hardly faster among more of them."""
+    found = []
+    for first, second in itertools.permutations(runs, 2):
+        if 0 < _gpus(first) < _gpus(second) and _alike_but_for_size(first, second):
+            for value in known.get(first.quantity("throughput_per_gpu"), ()):
+                most = value.span.times(exactly(_FASTER_EACH))
+                told = "more GPUs are rarely faster each"
+                text = f"{value.text} among {_gpus(first):g} GPUs; {told}"
+                found.append(Bound(second.quantity("throughput_per_gpu"), most, "unlikely", text, value.of))
+    return found
+
+
+def _alike_but_for_size(first: Run, second: Run) -> bool:
+    keys = IDENTITY - {"gpus", "nodes", "global_batch", "accumulation"}
+    return all(_words(getattr(first.claims, key)) == _words(getattr(second.claims, key)) for key in keys)
+
+
+def _differ(first: Run, second: Run, key: str, own: Figure, other: Figure) -> Finding:
+    low, high = sorted((own.value, other.value))
+    size = f"{_gpus(first):g} GPUs" if _gpus(first) else "machines"
+    apart = f": {100 * (high / low - 1):.3g} % apart" if low > 0 else ""
+    line = f"{own.text} and {other.text} for the same run on {size}{apart}"
+    claims = (claim_line(first.claim(key), own.text), claim_line(second.claim(key), other.text))
+    hint = "what differs between the two is told by `variant`, if something does"
+    return Finding(kind="contradiction", claims=claims, arithmetic=line, hint=hint)
+
+
+def _gpus(run: Run) -> float:
+    claims = run.claims
+    if claims.gpus:
+        return claims.gpus[0].value
+    each = claims.gpus_per_node[0].value if claims.gpus_per_node else run.machine.gpus if run.machine else 0
+    return claims.nodes[0].value * each if claims.nodes else 0.0
+
+
+def _words(told: object) -> object:
+    return tuple(each.value for each in told) if isinstance(told, tuple) else str(told).strip().casefold()

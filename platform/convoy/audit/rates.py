@@ -1,0 +1,124 @@
+"""Tokens, steps and seconds; operations against the peak. Pure.
+
+6 N + 12 L d S operations per token, of which the attention's term may be left out, or halved for causality (PaLM,
+Chowdhery et al. 2022, appendix B).
+"""
+
+from convoy.audit.facts import Run, model_size
+from convoy.audit.solve import Bound, Law
+from convoy.audit.span import BIG, Span, exactly
+
+MOST_MFU = 0.70
+"""Published MFU ends at 64 % (docs/audit.md)."""
+
+_UNTOLD_CONTEXT = 4096
+"""Tokens of a sequence at most, where the page does not tell; attention is a small part of it."""
+
+_LOOKED_UP = 0.07
+"""Of the parameters at most: input embeddings, which are not multiplied."""
+
+_ASPECT = 128.0
+"""Width over layers of most decoders, from which the width of one of a known size is guessed, within 1.5 of it."""
+
+_RECOMPUTED = {"none": exactly(1.0), "full": exactly(4 / 3), "selective": Span(1.0, 1.05, 4 / 3)}
+_UNTOLD = Span(1.0, 1.0, 4 / 3)
+"""Operations done over those counted: full recomputation does the forward pass, a third of all, once more."""
+
+
+def laws(run: Run) -> list[Law]:
+    """Of one run."""
+    q, claims = run.quantity, run.claims
+    found = [
+        Law(((q("throughput"), 1), (q("throughput_per_gpu"), -1), (q("gpus"), -1))),
+        Law(((q("throughput"), 1), (q("throughput_per_node"), -1), (q("nodes"), -1))),
+        Law(((q("gpus"), 1), (q("nodes"), -1), (q("gpus_per_node"), -1))),
+        _time(run),
+        Law(((q("tokens"), 1), (q("steps"), -1), (q("batch_tokens"), -1))),
+        Law(((q("batch_tokens"), 1), (q("batch"), -1), (q("sequence_length"), -1))),
+        Law(((q("batch_tokens"), 1), (q("throughput"), -1), (q("step_time"), -1))),
+        Law(((q("throughput"), 1), (q("samples_per_second"), -1), (q("sequence_length"), -1))),
+        Law(((q("gpu_hours"), 1), (q("gpus"), -1), (q("time"), -1))),
+        *_utilisation(run),
+    ]
+    if claims.micro_batch and (claims.strategy != "3d" or claims.model_parallel):
+        found.append(_batch(run))
+    return found
+
+
+def _batch(run: Run) -> Law:
+    """Without a word on accumulation there may be some; fewer sequences than one pass of all GPUs there cannot be."""
+    q, claims = run.quantity, run.claims
+    shared = max(claims.model_parallel[0].value, 1.0) if claims.model_parallel else 1.0
+    powers = [(q("batch"), 1), (q("micro_batch"), -1), (q("gpus"), -1)]
+    if claims.accumulation:
+        powers.append((q("accumulation"), -1))
+    words = f"1 / {shared:g} (GPUs that share a sequence)" if shared != 1 else ""
+    constant = Span(1 / shared, 1 / shared, (1.0 if claims.accumulation else BIG) / shared)
+    return Law(tuple(powers), constant, words, run.rests_on("model_parallel"))
+
+
+def _time(run: Run) -> Law:
+    """Goodput is what of the time was of use."""
+    q, told = run.quantity, run.claims.goodput
+    powers = ((q("time"), 1), (q("throughput"), 1), (q("tokens"), -1))
+    if not told or told[0].low <= 0:
+        return Law(powers)
+    return Law(powers, Span(1.0, 1.0, 1 / told[0].low), "", run.rests_on("goodput"))
+
+
+def _utilisation(run: Run) -> list[Law]:
+    q, claims = run.quantity, run.claims
+    done = _RECOMPUTED.get(claims.recomputation, _UNTOLD)
+    of = run.rests_on("recomputation")
+    any_way = Span(1.0, 1.0, done.high)
+    words = "4/3 for recomputation" if claims.recomputation == "full" else ""
+    return [
+        _operations(run),
+        Law(((q("mfu"), 1), (q("peak"), 1), (q("throughput_per_gpu"), -1), (q("flops_per_token"), -1))),
+        Law(((q("hfu"), 1), (q("mfu"), -1)), done, words, of),
+        Law(((q("tflops_per_gpu"), 1), (q("mfu"), -1), (q("peak"), -1)), any_way, "", of),
+        Law(((q("compute"), 1), (q("flops_per_token"), -1), (q("tokens"), -1)), any_way, "", of),
+    ]
+
+
+def _operations(run: Run) -> Law:
+    """Of a token, over the parameters."""
+    claims, q = run.claims, run.quantity
+    lengths, size = claims.sequence_length, _parameters(run)
+    context = lengths[0].high if lengths else _UNTOLD_CONTEXT
+    if claims.layers and claims.width and size:
+        shape = claims.layers[0].value * claims.width[0].value
+        attention, most = 12.0 * shape * context / size, 12.0 * shape * context / size
+        of = run.rests_on("layers", "width", "sequence_length")
+    elif size:
+        width = (size * _ASPECT / 12) ** (1 / 3)
+        attention, of = context / width, run.rests_on("sequence_length")
+        most = 1.5 * attention if lengths else attention
+    else:
+        attention, most, of = 0.0, 6.0, frozenset()
+    shown = 6.0 + attention if lengths else 6.0
+    words = f"{shown:.3g} FLOP per parameter"
+    parameters = "active_parameters" if claims.active_parameters else "parameters"
+    constant = Span(6 * (1 - _LOOKED_UP), shown, 6.0 + most)
+    return Law(((q("flops_per_token"), 1), (q(parameters), -1)), constant, words, of)
+
+
+def _parameters(run: Run) -> float | None:
+    told = run.claims.active_parameters or run.claims.parameters
+    named = model_size(run.claims.model)
+    return told[0].value if told else named.value if named else None
+
+
+def bounds(run: Run) -> list[Bound]:
+    q = run.quantity
+    most = "published ones end at 64 %"
+    return [
+        Bound(q("mfu"), exactly(1.0), "impossible", "no GPU does more than its peak"),
+        Bound(q("hfu"), exactly(1.0), "impossible", "no GPU does more than its peak"),
+        Bound(q("mfu"), exactly(MOST_MFU), "unlikely", f"MFU of more than {MOST_MFU:.0%}: {most}"),
+        Bound(q("hfu"), exactly(0.85), "unlikely", "HFU of more than 85 %: published ones end at 80 %"),
+        Bound(q("scaling_efficiency"), exactly(1.05), "unlikely", "more GPUs are rarely faster each"),
+        Bound(q("goodput"), exactly(1.0), "impossible", "a part of the time is at most all of it"),
+        Bound(q("tflops_per_gpu"), q("peak"), "impossible", "no GPU does more than its peak"),
+        Bound(q("mfu"), q("hfu"), "contradiction", "HFU counts recomputation on top of MFU"),
+    ]

@@ -1,0 +1,78 @@
+"""Interruptions, what they take, and shares of a whole. Pure."""
+
+import math
+
+from convoy.audit.facts import Run
+from convoy.audit.findings import Finding, claim_line
+from convoy.audit.solve import Bound, Known, Law, Value
+from convoy.audit.span import Span
+
+_SHARES = 0.005
+"""By which parts of a whole may miss 100 %, beyond their rounding."""
+
+
+def laws(run: Run) -> list[Law]:
+    """Of one run."""
+    q = run.quantity
+    return [
+        Law(((q("mtbf"), 1), (q("interruptions"), 1), (q("time"), -1))),
+        Law(((q("lost_time"), 1), (q("interruptions"), -1), (q("recovery_time"), -1))),
+        Law(((q("lost_share"), 1), (q("time"), 1), (q("lost_time"), -1))),
+        Law(((q("recovered"), 1), (q("recovery_rate"), -1), (q("interruptions"), -1))),
+    ]
+
+
+def stated(run: Run) -> Known:
+    """What goodput leaves for all else."""
+    told = run.claims.goodput
+    if not told or told[0].value >= 1:
+        return {}
+    span = Span(max(1 - told[0].high, 0.0), 1 - told[0].value, 1 - told[0].low)
+    text = f"1 - {told[0].text} goodput"
+    return {run.quantity("not_good"): [Value(span, run.rests_on("goodput"), text)]}
+
+
+def bounds(run: Run) -> list[Bound]:
+    q = run.quantity
+    return [
+        Bound(
+            q("lost_share"), q("not_good"), "contradiction", "recoveries alone take more of the time than goodput has"
+        ),
+        Bound(q("recovered"), q("interruptions"), "impossible", "more were recovered than there were"),
+        Bound(q("recovery_rate"), Span(1, 1, 1), "impossible", "no more are recovered than there were"),
+    ]
+
+
+def findings(run: Run) -> list[Finding]:
+    return [*_parts(run), *_whole_numbers(run)]
+
+
+def _parts(run: Run) -> list[Finding]:
+    """That they add up to 100 %."""
+    told = {name: figures[0] for name, figures in run.claims.shares.items() if figures}
+    if len(told) < 2:
+        return []
+    low, value, high = (sum(getattr(each, side) for each in told.values()) for side in ("low", "value", "high"))
+    line = f"{' + '.join(each.text for each in told.values())} = {100 * value:.4g} %"
+    claims = tuple(claim_line(run.claim(f"shares.{name}"), each.text) for name, each in told.items())
+    if low > 1 + _SHARES:
+        return [Finding(kind="contradiction", claims=claims, arithmetic=f"{line}, more than 100 %")]
+    if high < 1 - _SHARES:
+        return [Finding(kind="unlikely", claims=claims, arithmetic=f"{line}, and nothing is said of the rest")]
+    return []
+
+
+def _whole_numbers(run: Run) -> list[Finding]:
+    """Of n interruptions a whole number was recovered."""
+    claims = run.claims
+    if not claims.recovery_rate or not claims.interruptions or claims.recovered:
+        return []
+    rate, n = claims.recovery_rate[0], round(claims.interruptions[0].value)
+    if n < 1 or any(rate.low - 1e-9 <= k / n <= rate.high + 1e-9 for k in range(n + 1)) or rate.low > 1:
+        return []
+    near = sorted({min(max(k, 0), n) for k in (math.floor(rate.value * n), math.ceil(rate.value * n))})
+    fractions = " and ".join(f"{k}/{n} = {100 * k / n:.4g} %" for k in near)
+    lines = [("recovery_rate", rate.text), ("interruptions", claims.interruptions[0].text)]
+    told = tuple(claim_line(run.claim(key), text) for key, text in lines)
+    arithmetic = f"of {n} interruptions no number is {rate.text}: the nearest are {fractions}"
+    return [Finding(kind="contradiction", claims=told, arithmetic=arithmetic)]

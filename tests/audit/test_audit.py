@@ -1,0 +1,126 @@
+"""Pages whose figures agree have no finding, and of one wrong figure all findings are about it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.audit.audit import audit
+from convoy.audit.findings import Audit
+from convoy.audit.read import read_claims
+from convoy.config.yaml_text import parse_text
+
+PAGES = Path(__file__).parent / "pages"
+
+
+def audited(name: str) -> Audit:
+    return audit(read_claims((PAGES / name).read_text(), name))
+
+
+def of_tree(tree: dict[str, Any]) -> Audit:
+    return audit(read_claims(json.dumps(tree), "test"))
+
+
+def changed(path: str, value: str | dict[str, str]) -> Audit:
+    """The consistent page with one claim changed: `runs.0.time`."""
+    tree = parse_text((PAGES / "consistent.yaml").read_text())
+    *above, key = path.split(".")
+    inside: Any = tree
+    for part in above:
+        inside = inside[int(part) if part.isdigit() else part]
+    inside[key] = value
+    return of_tree(tree)
+
+
+def test_every_contradiction_of_the_accepted_page_is_found() -> None:
+    found = audited("acceptance.yaml")
+    assert not found.consistent
+    lines = [(each.kind, each.arithmetic, each.hint) for each in found.findings]
+
+    def told(kind: str, *words: str) -> tuple[str, str, str]:
+        (line,) = [line for line in lines if line[0] == kind and all(word in line[1] + line[2] for word in words)]
+        return line
+
+    told("contradiction", "1 T tokens / 145,267 tokens/s = 79.7 days, not 57 h")
+    told("contradiction", "$21.96/h per p4d.24xlarge (2026-11-09) × 4 nodes", "not $0.89 per 1 B tokens")
+    told("impossible", "380 GB/s is 7.6 times what there is: a p4d.24xlarge has 400 Gbit/s = 50 GB/s", "bits for bytes")
+    told("contradiction", "= 23.7 GB/s of the algorithm, 41.5 GB/s of the bus for 8 ranks, 46.7 GB/s of the bus for 64",
+         "not 189.6 GB/s", "189.6 Gbit/s are 23.7 GB/s")  # fmt: skip
+    told("contradiction", "145,267 tokens/s and 133,892 tokens/s for the same run on 32 GPUs")
+    told("impossible", "1 T tokens / 57 h", "2,050 %", "no GPU does more than its peak")
+    told("impossible", "189.6 GB/s is more than the 56.2 GB/s that are possible")
+    assert len(lines) == 7
+
+
+def test_a_consistent_page_has_no_finding_and_all_of_it_is_checked() -> None:
+    found = audited("consistent.yaml")
+    assert found.consistent
+    assert (found.findings, found.not_checked) == ((), ())
+
+
+WRONG: list[tuple[str, str | dict[str, str], str, str]] = [
+    ("model", "70B", "contradiction", "parameters"),
+    ("gpu", "H100", "contradiction", "H100"),
+    ("gpus_per_node", "4", "contradiction", "8 GPUs"),
+    ("price_per_hour", "$2.74/h", "contradiction", "not"),
+    ("price_date", "2026-11-21", "contradiction", "no price of 2026-11-21"),
+    ("strategy", "ddp", "impossible", "do not fit"),
+    ("runs.0.gpus", "40", "contradiction", "40 GPUs"),
+    ("runs.0.throughput", "145,267 tokens/s", "contradiction", "145,267"),
+    ("runs.0.throughput_per_gpu", "119,200 tokens/s/GPU", "contradiction", "32 GPUs"),
+    ("runs.0.mfu", "45 %", "contradiction", "not 45 %"),
+    ("runs.0.mfu", "103 %", "impossible", "no GPU does more"),
+    ("runs.0.hfu", "50 %", "contradiction", "50 %"),
+    ("runs.0.tflops_per_gpu", "300", "contradiction", "300"),
+    ("runs.0.global_batch", "512", "contradiction", "512"),
+    ("runs.0.micro_batch", "16", "contradiction", "16"),
+    ("runs.0.step_time", "8.1 s", "contradiction", "8.1 s"),
+    ("runs.0.steps", "750,000", "contradiction", "750,000"),
+    ("runs.0.time", "57 h", "contradiction", "57 h"),
+    ("runs.0.gpu_hours", "68,000", "contradiction", "68,000"),
+    ("runs.0.cost", "$140,000", "contradiction", "$140,000"),
+    ("runs.0.cost_per_tokens", "$0.89 per 1B tokens", "contradiction", "$0.89"),
+    ("runs.0.memory_per_gpu", "2.5 GB", "contradiction", "the states alone"),
+    ("runs.0.memory_per_gpu", "46 GB", "impossible", "no more memory"),
+    ("runs.0.speedup", "3.5x", "contradiction", "3.5x"),
+    ("runs.0.scaling_efficiency", "91 %", "contradiction", "not 91 %"),
+    ("runs.1.throughput", "27,000 tokens/s", "contradiction", "27,000"),
+    ("runs.1.mfu", "72 %", "contradiction", "72 %"),
+    ("runs.2.savings", "65 %", "contradiction", "65 %"),
+    ("runs.2.spot_price", "$22.50", "contradiction", "$22.50"),
+    ("runs.2.recovery_rate", "99 %", "contradiction", "99 %"),
+    ("runs.2.recovered", "41", "impossible", "than there were"),
+    ("runs.2.shares", {"compute": "91 %", "communication": "12 %"}, "contradiction", "103 %"),
+    ("runs.2.shares", {"compute": "61 %", "communication": "12 %"}, "unlikely", "nothing is said"),
+    ("runs.2.goodput", "99.99 %", "contradiction", "recoveries alone"),
+    ("links.0.bandwidth", "380 GB/s", "impossible", "7.6 times"),
+    ("links.0.utilisation", "80 %", "contradiction", "40 GB/s"),
+    ("links.1.bandwidth", "700 GB/s", "impossible", "NVLink"),
+    ("collectives.0.time", "22,000 us", "contradiction", "45.5 GB/s"),
+    ("collectives.0.bus_bandwidth", "39 GB/s", "contradiction", "39 GB/s"),
+    ("collectives.0.algorithm_bandwidth", "44.0 GB/s", "contradiction", "44.0 GB/s"),
+    ("collectives.1.time", "0.2 ms", "contradiction", "not 224 GB/s"),
+    ("checkpoints.0.size", "13 GB", "contradiction", "13 GB"),
+    ("checkpoints.0.size", "640 GB", "contradiction", "640 GB"),
+    ("checkpoints.0.save_time", "0.2 s", "contradiction", "0.2 s"),
+    ("checkpoints.0.load_time", "0.2 s", "impossible", "network"),
+    ("checkpoints.0.bandwidth", "250 GB/s", "impossible", "network"),
+    ("checkpoints.0.overhead", "2 %", "contradiction", "2 %"),
+    ("checkpoints.0.interval", "10 s", "contradiction", "10 s"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "kind", "words"), WRONG, ids=[f"{path}={value}" for path, value, *_ in WRONG]
+)
+def test_of_one_wrong_claim_every_finding_is_about_it(
+    path: str, value: str | dict[str, str], kind: str, words: str
+) -> None:
+    found = changed(path, value)
+    assert found.findings
+    assert found.consistent == (kind == "unlikely")
+    key = path.rpartition(".")[2]
+    for each in found.findings:
+        assert any(f".{key}" in claim.split(" = ")[0] for claim in each.claims), each
+    assert any(each.kind == kind and words in each.arithmetic for each in found.findings), found.findings

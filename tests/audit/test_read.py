@@ -1,0 +1,69 @@
+"""What is no file of claims is refused with one line that tells what would be right."""
+
+from pathlib import Path
+
+import pytest
+
+from convoy.audit.audit import audit
+from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims, RunClaims
+from convoy.audit.kinds import Claims
+from convoy.audit.read import read_claims
+from convoy.config.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "must be a mapping of keys to values, not: null"),
+        ("- 7B", 'must be a mapping of keys to values, not: ["7B"]'),
+        ("model: [7B", "is not YAML: line 1"),
+        ("model: 7B\nmodel: 13B", "is given twice"),
+        ("thruput: 145,267 tokens/s", "thruput = 145,267 tokens/s: unknown key; did you mean throughput?"),
+        ("runs: [{thruput: 3}]", "runs[1].thruput = 3: unknown key; did you mean throughput?"),
+        ("save_time: 3 s", "save_time = 3 s: unknown key; it is a key of checkpoints"),
+        ("links: [{throughput: 3}]", "links[1].throughput = 3: unknown key; it is a key of runs, not of links"),
+        ("time: 57 parsecs", "time = 57 parsecs: must be a time with its unit"),
+        ("runs:\n- time: soon", "runs[1].time = soon: must begin with a number"),
+        ("hours: 57\ntime: 2 d", "time = 2 d: time is given, too; one key may have a list"),
+        ("precision: int3", "precision = int3: must be 'bf16', 'fp16', 'fp8', 'tf32' or 'fp32'"),
+        ("runs: [{id: a}, {id: b, relative_to: c}]", "runs.relative_to = c: no run has this id"),
+        ("runs: [{id: a}, {id: a}]", "runs.id = a: is given twice"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(text: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_claims(text, "claims.yaml")
+    told = str(caught.value)
+    assert told.startswith("claims.yaml")
+    assert line in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("collectives: [{operation: all_redact}]", "collectives[1].operation = all_redact: did you mean all_reduce?"),
+        ("links: [{scope: sideways}]", "links[1].scope = sideways: must be inter_node or intra_node"),
+    ],
+)
+def test_an_operation_that_there_is_not_is_told_in_a_line(text: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        audit(read_claims(text, "claims.yaml"))
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("section", [RunClaims, CollectiveClaims, LinkClaims, CheckpointClaims])
+def test_every_key_is_documented(section: type[Claims]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    for key, field in section.model_fields.items():
+        assert f"| `{key}` |" in text
+        assert field.description
+        assert field.description.replace("\n", " ") in text
+
+
+def test_the_documented_example_is_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    example = text.split("```yaml\n")[1].split("```")[0]
+    found = audit(read_claims(example, "docs"))
+    assert not found.consistent
+    assert len([each for each in found.findings if each.kind in ("contradiction", "impossible")]) == 7
