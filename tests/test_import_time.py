@@ -35,7 +35,7 @@ def python(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def median_cpu_seconds(command: list[str], runs: int = 10) -> float:
+def median_cpu_seconds(command: list[str], runs: int = 5) -> float:
     """User and system time of one run. CPU time, because other work on this machine only adds to wall time."""
     return statistics.median(_cpu_seconds(command) for _ in range(runs))
 
