@@ -9,7 +9,9 @@ from convoy.events.types import StepDone
 from tests.training.job import GPT, LLAMA, Job, tiny
 from tests.training.plain import plain_training
 
-STEPS = 20
+STEPS = 8
+QUICK = {"optimizer": {"lr": 4e-3}}
+"""Learns in so few steps."""
 
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "gpt on one rank": (1, {}),
@@ -62,7 +64,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_path: Path) -> None:
     world, changed = CASES[case]
-    job = Job(str(tmp_path), tiny(**changed))
+    job = Job(str(tmp_path), tiny(**changed | {"train": {"steps": STEPS} | changed.get("train", {})}, **QUICK))
     expected = plain_training(job, STEPS)
 
     assert job.run(world) == [False] * world
@@ -85,7 +87,7 @@ def test_compiled_blocks_train_as_others_do(strategy: str, tmp_path: Path) -> No
 
 
 def test_bf16_stays_close_to_fp32(tmp_path: Path) -> None:
-    job = Job(str(tmp_path), tiny(train={"param_dtype": "bf16", "reduce_dtype": "bf16"}))
+    job = Job(str(tmp_path), tiny(train={"steps": STEPS, "param_dtype": "bf16", "reduce_dtype": "bf16"}, **QUICK))
     expected = [loss for loss, _ in plain_training(job, STEPS)]
 
     job.run(2)
