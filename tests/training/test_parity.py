@@ -1,5 +1,6 @@
 """Training on several ranks is the same computation as on one, to rounding."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,19 @@ def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_pat
     assert expected[-1][0] < expected[0][0] - 0.05  # it learned: equal losses of a loop that does nothing prove nothing
 
 
+@pytest.fixture(scope="module")
+def compiler() -> None:
+    """Imported, and what it must know of the machine found out, before ranks are forked: each would do so by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more would be processes and threads, lost to forks
+        codecache, cpu_vec_isa, _ = (
+            importlib.import_module(f"torch._inductor.{name}") for name in ("codecache", "cpu_vec_isa", "compile_fx")
+        )
+    codecache.torch_key()
+    cpu_vec_isa.pick_vec_isa()
+
+
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
 def test_compiled_blocks_train_as_others_do(strategy: str, tmp_path: Path) -> None:
     train = {"steps": 3, "compile": True}
