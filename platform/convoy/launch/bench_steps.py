@@ -23,7 +23,7 @@ COMMAND = "CONVOY_BENCHMARK_COMMAND"
 def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[Json], str, str]:
     """The resolved configuration, the shares of the benchmark, the name by which its results are kept: a run that is
     resumed has the one it began with; and the command that started it, as far as it is known here."""
-    from convoy.launch.flow import bench_config as resolved
+    from convoy.launch.bench_flow import bench_config as resolved
     from convoy.launch.shares import shares_of
 
     with plain_errors():
