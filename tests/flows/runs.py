@@ -173,7 +173,7 @@ def restarted_run(folder: Path) -> Restarted:
     pid = worker_pid(place.root / job, 1, 1)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    live = wait_for(lambda: _training_shown(place))
+    live = wait_for(lambda: _training_shown(place), pause=0.2)
     return Restarted(newest(place, _ended(process), job), live)
 
 
