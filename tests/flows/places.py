@@ -43,6 +43,7 @@ class Place:
             "METAFLOW_USER": "tester",
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "CUDA_VISIBLE_DEVICES": "",
+            "METAFLOW_S3_WORKER_COUNT": "2",  # of 64: each is a process, for a few small objects
         }
         return {**inherited, **own, **self.variables}
 

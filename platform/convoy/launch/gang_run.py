@@ -32,7 +32,7 @@ def train(config: RunConfig, job: str, data: Json | None, current: Any, call: in
     data: what `prepare_data` gave in an earlier step; None: node 0 prepares it now, and the others wait. call: which
     gang of this task it is. asked: workers per node; None: as configured.
     """
-    from convoy.data.local import DataDamaged
+    from convoy.data.manifest import DataDamaged
     from convoy.launch.shared_data import prepared_by_first
 
     with _plainly(DataDamaged), _others_are_told(config, job, current, call):
