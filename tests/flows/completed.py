@@ -17,7 +17,7 @@ from tests.flows.places import CONVOY, FLOW, SMOKE, Place, wait_for
 from tests.flows.runs import NO_EXPORT
 
 STEPS = 500
-"""More than any machine does in the moments from a first step to its notice, six times."""
+"""More than are done in the moments from a first step to its notice, six times over."""
 SAVES = "checkpoint.every_steps=100 evaluation.every_steps=250"
 OVERRIDES = f"train.steps={STEPS} {SAVES} report.card_refresh_seconds=30 notices.poll_seconds=0.2 {NO_EXPORT}"
 
