@@ -75,5 +75,20 @@ def test_no_module_of_a_light_room_imports_torch_or_metaflow(room: str) -> None:
     assert heavy <= ({"metaflow"} if room == "launch" else set())  # launch holds Metaflow's mutators
 
 
+def test_a_task_of_the_train_flow_imports_neither_numpy_nor_what_only_benchmarks_need() -> None:
+    """Nor does each refresh of its card, which is a process that imports the flow anew."""
+    flow = Path(__file__).parents[1] / "flows" / "train_flow.py"
+    unwanted = (
+        "[n for n in ('numpy', 'convoy.bench', 'convoy.config.bench', 'convoy.events.types') if n in sys.modules]"
+    )
+    assert python("-c", f"import runpy, sys; runpy.run_path({str(flow)!r}); print({unwanted})") == "[]"
+
+
+def test_neither_an_agent_s_process_nor_convoy_run_imports_numpy() -> None:
+    modules = "convoy.gang.agent, convoy.launch.gang_run, convoy.launch.gang_step, convoy.launch.complete"
+    code = f"import sys, {modules}, convoy.data.manifest; print('numpy' in sys.modules)"
+    assert python("-c", code) == "False"
+
+
 def test_the_rooms_that_must_be_light_are_looked_at() -> None:
     assert {"cli", "config", "doctor", "events", "gang", "job", "launch", "storage"} <= set(LIGHT)

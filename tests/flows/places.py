@@ -43,6 +43,7 @@ class Place:
             "METAFLOW_USER": "tester",
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "CUDA_VISIBLE_DEVICES": "",
+            "METAFLOW_S3_WORKER_COUNT": "2",  # of 64: each is a process, for a few small objects
         }
         return {**inherited, **own, **self.variables}
 
@@ -91,14 +92,14 @@ def flow_command(*words: str, overrides: str = "") -> list[str]:
     return [sys.executable, str(FLOW), "--config", "run", str(SMOKE), *laid_on, *words]
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """The first true value of `condition`. Fails after `seconds`."""
+def wait_for(condition: Callable[[], Any], seconds: float = 120, pause: float = 0.02) -> Any:
+    """The first true value of `condition`, asked after each `pause` of so many seconds. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(pause)
     raise AssertionError(f"not within {seconds} s")
 
 

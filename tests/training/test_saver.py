@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from convoy.config.run import config_hash
-from convoy.data.local import DataDamaged
+from convoy.data.manifest import DataDamaged
 from convoy.gang.assignment import Assignment
 from convoy.job.lineage import parse_commits
 from convoy.job.record import RECORD
