@@ -56,7 +56,7 @@ campaign: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
-	$(RUN) mypy
+	$(RUN) MYPY_NUM_WORKERS=auto mypy
 	$(RUN) lint-imports
 
 $(VENV)/.runtime: pyproject.toml constraints.txt tools/setup_venv.sh
