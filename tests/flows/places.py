@@ -54,17 +54,18 @@ class Place:
             [*map(str, command)], cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe, text=True
         )
 
-    def run(self, *command: str | Path) -> "subprocess.CompletedProcess[str]":
+    def run(self, *command: str | Path, seconds: float = 240) -> "subprocess.CompletedProcess[str]":
+        """seconds: for it to end."""
         process = self.start(*command)
-        stdout, stderr = process.communicate(timeout=240)
+        stdout, stderr = process.communicate(timeout=seconds)
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
-    def run_by_cron(self, line: str) -> "subprocess.CompletedProcess[str]":
+    def run_by_cron(self, line: str, seconds: float = 240) -> "subprocess.CompletedProcess[str]":
         """In the little environment that cron gives a line of its table (crontab(5)): no user's PATH, no USER."""
         given = {"HOME": os.environ["HOME"], "LOGNAME": "tester", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
         kept = {key: value for key, value in self.environment.items() if key.startswith(_OWN_FOLDERS)}
         words = [f"{key}={value}" for key, value in (given | kept).items()]
-        return self.run("env", "-i", *words, "/bin/sh", "-c", line)
+        return self.run("env", "-i", *words, "/bin/sh", "-c", line, seconds=seconds)
 
     def flow(self, *words: str, overrides: str = "") -> "subprocess.CompletedProcess[str]":
         """`python flows/train_flow.py` with the smoke configuration, these overrides and words."""
