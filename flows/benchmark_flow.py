@@ -9,7 +9,7 @@ from pathlib import Path
 from metaflow import Config, FlowSpec, Parameter, card, convoy_gang, current, step
 
 from convoy.launch import bench_steps
-from convoy.launch.flow import convoy_benchmark
+from convoy.launch.bench_flow import convoy_benchmark
 
 DEFAULTS = Path(__file__).resolve().parent.parent / "configs" / "bench" / "default.yaml"
 

@@ -1,5 +1,10 @@
 """What tests of several rooms share: a real S3 protocol, and which of them share a process where there are several."""
 
+import contextlib
+import functools
+import logging
+import socket
+import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,12 +13,19 @@ from typing import Any
 import boto3
 import pytest
 from hypothesis import settings
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 from mypy_boto3_s3 import S3Client
 from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("convoy", deadline=None)  # how long an example takes tells of the machine's other work
 settings.load_profile("convoy")
+
+# For each request moto lists its modules' folders, and tries the patterns of their hosts one after the other.
+DomainDispatcherApplication.get_backend_for_host = functools.cache(  # type: ignore[method-assign]
+    DomainDispatcherApplication.get_backend_for_host
+)
+logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request, which nobody reads
 
 
 class _ByFile(LoadScopeScheduling):
@@ -49,13 +61,22 @@ class S3Server:
     _server: ThreadedMotoServer
 
     def stop(self) -> None:
-        self._server.stop()
+        """At once: by itself it looks twice per second only whether it is to stop, and whenever somebody connects."""
+        stopping = threading.Thread(target=self._server.stop)
+        stopping.start()
+        while stopping.is_alive():
+            with contextlib.suppress(OSError), socket.create_connection(self._address):
+                stopping.join(0.02)
 
     def start_again(self) -> None:
         """Listen on the same port again; moto keeps its objects in this process."""
-        host, port = self.url.removeprefix("http://").split(":")
-        self._server = ThreadedMotoServer(host, int(port), verbose=False)
+        self._server = ThreadedMotoServer(*self._address, verbose=False)
         self._server.start()
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        host, port = self.url.removeprefix("http://").split(":")
+        return host, int(port)
 
 
 def _started() -> S3Server:

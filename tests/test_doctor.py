@@ -144,10 +144,11 @@ def test_a_store_that_does_not_answer_is_told_within_the_deadline(
 ) -> None:
     s3_server.stop()
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "8")
+    monkeypatch.setattr("convoy.doctor.DEADLINE_SECONDS", 0.5)
     began = time.monotonic()
     finding = root_bucket(s3_uri)
-    assert time.monotonic() - began < DEADLINE_SECONDS + 10
-    assert (finding.level, finding.seen) == ("problem", f"{s3_uri}: no answer within {DEADLINE_SECONDS} s")
+    assert time.monotonic() - began < 0.5 + 10
+    assert (finding.level, finding.seen) == ("problem", f"{s3_uri}: no answer within 0.5 s")
 
 
 def test_shared_memory_that_is_not_there_is_a_warning(tmp_path: Path) -> None:

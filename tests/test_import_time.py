@@ -35,7 +35,7 @@ def python(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def median_cpu_seconds(command: list[str], runs: int = 10) -> float:
+def median_cpu_seconds(command: list[str], runs: int = 5) -> float:
     """User and system time of one run. CPU time, because other work on this machine only adds to wall time."""
     return statistics.median(_cpu_seconds(command) for _ in range(runs))
 
@@ -73,6 +73,21 @@ def test_the_command_s_help_imports_neither_torch_nor_metaflow() -> None:
 def test_no_module_of_a_light_room_imports_torch_or_metaflow(room: str) -> None:
     heavy = set(python("-c", IMPORT_ALL, f"convoy.{room}").split())
     assert heavy <= ({"metaflow"} if room == "launch" else set())  # launch holds Metaflow's mutators
+
+
+def test_a_task_of_the_train_flow_imports_neither_numpy_nor_what_only_benchmarks_need() -> None:
+    """Nor does each refresh of its card, which is a process that imports the flow anew."""
+    flow = Path(__file__).parents[1] / "flows" / "train_flow.py"
+    unwanted = (
+        "[n for n in ('numpy', 'convoy.bench', 'convoy.config.bench', 'convoy.events.types') if n in sys.modules]"
+    )
+    assert python("-c", f"import runpy, sys; runpy.run_path({str(flow)!r}); print({unwanted})") == "[]"
+
+
+def test_neither_an_agent_s_process_nor_convoy_run_imports_numpy() -> None:
+    modules = "convoy.gang.agent, convoy.launch.gang_run, convoy.launch.gang_step, convoy.launch.complete"
+    code = f"import sys, {modules}, convoy.data.manifest; print('numpy' in sys.modules)"
+    assert python("-c", code) == "False"
 
 
 def test_the_rooms_that_must_be_light_are_looked_at() -> None:

@@ -4,12 +4,17 @@
 #
 # Without an NVIDIA GPU torch comes from PyTorch's CPU index where that can be reached (about 200 MB instead of
 # several GB of CUDA libraries); TORCH_INDEX names another index, and an empty TORCH_INDEX uses pip's own.
+#
+# Python compiles a module when it is first imported: to compile all of them here takes as long as all else, and few are
+# ever used. But not where Python is told to keep nothing that it compiled: each start would compile torch again.
 set -eu
 
 folder=$1
 extras=${2:-}
 python=${PYTHON:-python3}
 torch_index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu}
+compile=--no-compile
+[ -z "${PYTHONDONTWRITEBYTECODE:-}" ] || compile=--compile
 torch=$(sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
@@ -27,9 +32,9 @@ PY
 
 if ! "$folder/bin/python" -c 'import torch' 2>/dev/null; then
     if ! command -v nvidia-smi >/dev/null && [ -n "$torch_index" ] && reachable "$torch_index"; then
-        "$folder/bin/pip" install -q "$torch" --index-url "$torch_index"
+        "$folder/bin/pip" install -q $compile "$torch" --index-url "$torch_index"
     else
-        "$folder/bin/pip" install -q "$torch"
+        "$folder/bin/pip" install -q $compile "$torch"
     fi
 fi
-"$folder/bin/pip" install -q -c constraints.txt -e ".$extras"
+"$folder/bin/pip" install -q $compile -c constraints.txt -e ".$extras"

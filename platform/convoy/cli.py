@@ -130,7 +130,7 @@ def export(job: str, root: str | None, endpoint_url: str | None, kind: str, step
 
     _, _, config = _open(root, job, endpoint_url)  # before torch is imported: a wrong name is told at once
     from convoy.checkpoint.format import DamagedCommitError
-    from convoy.data.local import DataDamaged
+    from convoy.data.manifest import DataDamaged
     from convoy.training.export import export_job
 
     try:

@@ -1,7 +1,6 @@
 """Groups on real gangs of this host: what is measured, what is written, and what is told of a gang that fails."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,10 @@ from tests.bench.benches import QUICK, a_group, state_bytes
 SEQUENCE = 16
 
 
-def ran(groups: Sequence[Group], nodes: int) -> list[Ran]:
+def ran(*groups: Group, nodes: int = 1) -> list[Ran]:
+    """On two ranks: of so many nodes. A node takes seconds to start, so most have one."""
     lines: list[str] = []
-    return list(run_groups(groups, gang_here("bench", nodes, 1), lines.append))
+    return list(run_groups(groups, gang_here("bench", nodes, 2 // nodes), lines.append))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
         VariantSpec(name="CPU offload", changes={"parallel": {"cpu_offload": True}}, needs="gpu"),
     )
     root = str(tmp_path_factory.mktemp("root"))
-    (found,) = ran([a_group(root, *variants, nodes=2, suite="memory")], nodes=2)  # which weighs its cases, too
+    (found,) = ran(a_group(root, *variants, nodes=2, suite="memory"), nodes=2)  # which weighs its cases, too
     assert found.failure == ""
     return {case.name: case for case in found.cases}
 
@@ -96,11 +96,28 @@ def test_where_it_was_measured_is_in_it(throughput: dict[str, Case]) -> None:
 
 
 @pytest.fixture(scope="module")
-def scaling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
-    variants = tuple(variants_of(4, Ranks(2, 1)))
-    (found,) = ran([a_group(str(tmp_path_factory.mktemp("root")), *variants, nodes=2, suite="scaling")], nodes=2)
-    assert found.failure == ""
-    return {case.name: case for case in found.cases}
+def failed_and_not(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
+    """Three ranks of a gang of two, which cannot be, and then the scaling suite."""
+    good = a_group(str(tmp_path_factory.mktemp("root")), *variants_of(4, Ranks(2, 2)), suite="scaling")
+    bad = good.model_copy(update={"name": "bad", "variants": (VariantSpec(name="three", ranks=3),), "baseline": None})
+    first, second = ran(bad, good)
+    return first, second
+
+
+def test_groups_run_one_after_the_other_and_a_failure_is_told(failed_and_not: tuple[Ran, Ran]) -> None:
+    first, second = failed_and_not
+    assert first.began < first.ended <= second.began < second.ended
+    assert "ranks = 3: must divide the ranks of the gang, 2" in first.failure
+    (case,) = first.cases
+    assert (case.status, case.name, case.blocks) == ("failed", "three", ())
+    assert "ranks = 3" in case.reason
+    assert second.failure == ""
+    assert {case.status for case in second.cases} == {"measured"}
+
+
+@pytest.fixture
+def scaling(failed_and_not: tuple[Ran, Ran]) -> dict[str, Case]:
+    return {case.name: case for case in failed_and_not[1].cases}
 
 
 def test_one_rank_trains_while_the_other_waits(scaling: dict[str, Case]) -> None:
@@ -134,9 +151,9 @@ def test_only_ranks_that_train_together_talk(scaling: dict[str, Case]) -> None:
 
 
 def test_strategies_compute_the_same(tmp_path: Path) -> None:
-    ranks = Ranks(2, 1, 2**30)
-    group = with_largest_models(a_group(str(tmp_path / "root"), *strategies(2), nodes=2, suite="strategies"), ranks)
-    (found,) = ran([group], nodes=2)
+    ranks = Ranks(2, 2, 2**30)
+    group = with_largest_models(a_group(str(tmp_path / "root"), *strategies(2), suite="strategies"), ranks)
+    (found,) = ran(group)
     assert found.failure == ""
     cases = {case.name: case for case in found.cases}
     assert set(cases) == {"ddp", "fsdp", "fsdp, gathered once", "fsdp by linear"}
@@ -152,7 +169,7 @@ def test_strategies_compute_the_same(tmp_path: Path) -> None:
 
 def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> None:
     variants = (VariantSpec(name="not pinned", pin=False), VariantSpec(name="pinned", pin=True))
-    (found,) = ran([a_group(str(tmp_path / "root"), *variants, nodes=2, suite="utilisation")], nodes=2)
+    (found,) = ran(a_group(str(tmp_path / "root"), *variants, suite="utilisation"))
     assert found.failure == ""
     cases = {case.name: case for case in found.cases}
     assert {name: case.hardware.pinned for name, case in cases.items()} == {"not pinned": False, "pinned": True}
@@ -168,7 +185,7 @@ def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
     found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
     assert found is not None
-    (outcome,) = ran([with_largest_models(found, Ranks(2, 1))], nodes=2)
+    (outcome,) = ran(with_largest_models(found, Ranks(2, 1)), nodes=2)
     assert outcome.failure == ""
     cases = {case.name: case for case in outcome.cases}
     assert set(cases) == {"fsdp 2", "tensor 2", "pipeline 2"}
@@ -186,16 +203,3 @@ def test_a_case_that_is_refused_tells_the_largest_model_all_the_same(tmp_path: P
     case = unmeasured_case(a_group(str(tmp_path), ddp), ddp, "refused", "needs more")
     assert case.values == {LARGEST_MODEL_PARAMETERS: 5e9}
     assert case.not_measured == {"power": "no GPU"}
-
-
-def test_groups_run_one_after_the_other_and_a_failure_is_told(tmp_path: Path) -> None:
-    good = a_group(str(tmp_path / "root"), VariantSpec(name="ours"))
-    # Three ranks of a gang of one cannot be.
-    bad = good.model_copy(update={"name": "bad", "variants": (VariantSpec(name="three", ranks=3),), "baseline": None})
-    first, second = ran([bad, good], nodes=1)
-    assert first.began < first.ended <= second.began < second.ended
-    assert "ranks = 3: must divide the ranks of the gang, 1" in first.failure
-    (case,) = first.cases
-    assert (case.status, case.name, case.blocks) == ("failed", "three", ())
-    assert "ranks = 3" in case.reason
-    assert [case.status for case in second.cases] == ["measured"]

@@ -1,6 +1,5 @@
 """Drills as cases of a benchmark."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from convoy.launch import shares
 from convoy.launch.bench_drills import environment
 from convoy.launch.bench_run import run_groups
 from convoy.launch.shares import described, shares_of
-from convoy.report.bench_page import benchmark_page
-from convoy.report.markdown import to_markdown
 from convoy.results import values
 from convoy.results.files import read_cases
 from convoy.results.samples import BEYOND, DETECTED, RECOVERED
@@ -117,16 +114,3 @@ def test_drills_that_end_badly_fail_their_cases(tmp_path: Path) -> None:
     (ran,) = run_groups([drills(tmp_path, "no-such-drill")], lambda *_: pytest.fail("no gang"), print)
     assert "the drills ended with exit code 1: KeyError: 'no-such-drill'" in ran.failure
     assert [(case.name, case.status) for case in ran.cases] == [("no-such-drill", "failed")]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_killed_worker_is_drilled_and_told(tmp_path: Path) -> None:
-    lines: list[str] = []
-    (ran,) = run_groups([drills(tmp_path, "worker-kill", nodes=2, trials=1)], lambda *_: None, lines.append)
-    assert ran.failure == "", "\n".join(lines)
-    (case,) = ran.cases
-    assert case.values[values.RECOVERED_TRIALS] == 1, json.dumps(case.model_dump(mode="json"))
-    assert case.values[values.STATES_EQUAL] == 1
-    assert 0 < case.samples[DETECTED][0] < case.samples[RECOVERED][0] <= case.samples[BEYOND][0]
-    assert "## Recovery" in to_markdown(benchmark_page(ran.cases))

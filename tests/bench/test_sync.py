@@ -40,9 +40,9 @@ def test_a_model_that_no_rank_holds_is_compared_in_its_environments_alone() -> N
 
 
 def test_a_gang_tells_the_share_and_the_collectives(tmp_path: Path) -> None:
-    group = a_group(str(tmp_path / "root"), *variants_of(4, Ranks(2, 1)), nodes=2, suite="sync")
+    group = a_group(str(tmp_path / "root"), *variants_of(4, Ranks(2, 2)), suite="sync")
     lines: list[str] = []
-    (ran,) = run_groups([group], gang_here("bench", 2, 1), lines.append)
+    (ran,) = run_groups([group], gang_here("bench", 1, 2), lines.append)
     assert ran.failure == ""
     cases = {case.name: case for case in ran.cases}
     share = sync_share(cases[WITH], cases[WITHOUT])

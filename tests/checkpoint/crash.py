@@ -46,9 +46,15 @@ class Enumeration:
         self.points: collections.Counter[str] = collections.Counter()
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.wrong: list[str] = []
+        self._round = 0
 
-    def run(self) -> None:
-        """Every point: each rank, each of its operations, each moment of those, and both fates of the other rank."""
+    def run(self, number: int = 0) -> None:
+        """Every point: each rank, each of its operations, each moment of those, and both fates of the other rank.
+
+        number: of the round. Who saves next is in turns this gang and a new one, at each point another one in the
+        round after.
+        """
+        self._round = number
         for rank in range(STATE.writers):
             for peer_dies in (False, True):
                 at = 0
@@ -69,7 +75,8 @@ class Enumeration:
         if kill.operation:
             self.points[f"{kill.operation}, {moment}"] += 1
         try:
-            after = _check(store, generation, done)
+            anew = (self._round + rank + at + (moment == "before") + peer_dies) % 2 == 1
+            after = _check(store, generation, done, anew)
             self.outcomes[f"restored step {after}"] += 1
         except Exception as error:  # to be told with the point, and the others tried all the same
             self.wrong.append(f"{name} ({kill.operation}): {type(error).__name__}: {error}")
@@ -111,21 +118,22 @@ def _rank(store: Store, generation: int, rank: int, kill: Kill | None, alone: mm
         commit_when_complete(store, store, request, go_on=go_on)
 
 
-def _check(store: Store, generation: int, done: bool) -> int:
-    """What is restored; raises AssertionError, or what restoring raised, if it is not as it must be."""
+def _check(store: Store, generation: int, done: bool, anew: bool) -> int:
+    """What is restored; raises AssertionError, or what restoring raised, if it is not as it must be.
+
+    anew: a new gang is formed, which trains the lost step again; else this one goes on with a new writer.
+    """
     for ref in parse_commits(store.sizes("commits/")):
         _assert_whole(store, ref)
     found = newest(store)
     assert found is not None, "the checkpoint from before is lost"
     assert found.step in (BEFORE, DURING), f"{found.name} was never saved"
     assert found.step == DURING or not done, "a commit that was told of is lost"
-    # The gang goes on with a new writer; or a new gang is formed, which trains the lost step again.
+    if anew:
+        generation = form(store)
     assert STATE.save(store, AFTER, generation=generation, attempt="next").step == AFTER
-    _assert_whole(store, CommitRef(generation=generation, step=AFTER))
-    again = form(store)
-    STATE.save(store, AFTER + 1, generation=again, attempt="next")
     latest = newest(store)
-    assert latest == CommitRef(generation=again, step=AFTER + 1)
+    assert latest == CommitRef(generation=generation, step=AFTER)
     _assert_whole(store, latest)
     return found.step
 
@@ -174,8 +182,8 @@ def _below(store: Store, name: str) -> Any:
 
 def main() -> None:
     enumeration = Enumeration(sys.argv[1])
-    for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1):
-        enumeration.run()
+    for number in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1):
+        enumeration.run(number)
     told = {"points": enumeration.points, "outcomes": enumeration.outcomes, "wrong": enumeration.wrong}
     print(json.dumps(told, indent=1))
 

@@ -15,7 +15,7 @@ from convoy.storage import open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.test_api import gang, sharded, stopped_writer
 
-DEADLINE_SECONDS = 6.0
+DEADLINE_SECONDS = 4.0
 GRACE_SECONDS = 0.5
 
 

@@ -1,5 +1,6 @@
 """A commit verified by a gang: one outcome for all ranks, and damage is what two hosts find."""
 
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,18 @@ def save(rank: int, folder: Path) -> None:
         ckpt.save(1, spread(1.0)).wait()
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By three writers."""
+    folder = tmp_path_factory.mktemp("saved")
+    gang(3, folder, save, folder)
+    return folder / "job"
+
+
 @pytest.fixture
-def job(tmp_path: Path) -> Path:
-    """Of three writers."""
-    (tmp_path / "saving").mkdir()
-    gang(3, tmp_path / "saving", save, tmp_path)
+def job(saved: Path, tmp_path: Path) -> Path:
+    """The test's own copy of it, in a folder."""
+    shutil.copytree(saved, tmp_path / "job")
     return tmp_path
 
 

@@ -1,5 +1,6 @@
 """A restore on several hosts: what one of them reads wrongly condemns nothing, what two find is damage."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,18 @@ def save_two(rank: int, folder: Path) -> None:
             ckpt.save(step, spread(float(step))).wait()
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By three ranks."""
+    folder = tmp_path_factory.mktemp("saved")
+    gang(3, folder, save_two, folder)
+    return folder / "job"
+
+
 @pytest.fixture
-def of_three(tmp_path: Path) -> Path:
-    (tmp_path / "saving").mkdir()
-    gang(3, tmp_path / "saving", save_two, tmp_path)
+def of_three(saved: Path, tmp_path: Path) -> Path:
+    """The test's own copy of it, in a folder."""
+    shutil.copytree(saved, tmp_path / "job")
     return tmp_path
 
 

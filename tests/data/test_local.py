@@ -11,8 +11,8 @@ import pytest
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data import local as local_module
-from convoy.data.local import DataDamaged, cache_folder, open_data
-from convoy.data.manifest import PreparedData
+from convoy.data.local import cache_folder, open_data
+from convoy.data.manifest import DataDamaged, PreparedData
 from convoy.data.prepare import prepare
 from convoy.storage import Store, open_store
 

@@ -1,6 +1,5 @@
 """Every drill once, in real gangs of two or three nodes, with all that is checked in a trial."""
 
-import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from convoy.drills.all import DRILLS
 from convoy.drills.campaign import Campaign, in_words
 from convoy.drills.fault import Plan, Size
+from convoy.drills.state import State
 from tests.campaign import in_full
 
 BY_ROOT = ("partition", "partition-heal", "storage-full", "storage-hang")
@@ -25,23 +25,29 @@ ASKED_FOR = ("spot-notice", "notice-then-nothing", "rebalance", "sigterm")
 WITH_THREE = ("none", "slow-node", "double-fault")
 """Drills that two nodes do not show as well, such as who differs from the others. Each node takes its time."""
 
+ELSEWHERE = ("worker-kill", "worker-exit0", "kill-during-save", "random")
+"""Drilled below with other gangs than the rest, or in `test_cli_drill.py`."""
+
 SLACK = 20.0
 """How much longer than its target a trial may take, on a machine that may do something else too."""
 
 RANDOM_SECONDS = {"sample": 40, "full": 1200}
 """How long faults come at random times."""
 
-Campaigns = Callable[[int], Campaign]
+LARGER = "model.d_model=192"
+"""A model whose parts are written for two seconds: a smaller one is written too soon to be killed meanwhile."""
+
+Campaigns = Callable[..., Campaign]
 
 
 @pytest.fixture(scope="module")
 def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Campaigns:
-    """One trial of each drill with so many nodes; what they are compared with is made once."""
+    """One trial of each drill, with so many nodes; what they are compared with is made once."""
+    states: dict[str, State] = {}
 
-    @functools.cache
-    def campaign(nodes: int) -> Campaign:
-        plan = Plan(size=Size(nodes, 1), trials=1, slack=SLACK, words=(SMALL,))
-        return Campaign(plan, tmp_path_factory.mktemp("drills"), print)
+    def campaign(nodes: int, *words: str, flow: bool = False) -> Campaign:
+        plan = Plan(size=Size(nodes, 1), trials=1, slack=SLACK, flow=flow, words=(SMALL, *words))
+        return Campaign(plan, tmp_path_factory.mktemp("drills"), print, states)
 
     return campaign
 
@@ -56,14 +62,13 @@ def passes(campaign: Campaign, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_worker_is_killed_during_a_save_of_the_default_model(tmp_path: Path) -> None:
-    # A smaller one is written too soon.
-    passes(Campaign(Plan(size=Size(3, 1), trials=1, slack=SLACK), tmp_path, print), "kill-during-save")
+def test_a_worker_is_killed_during_a_save(campaigns: Campaigns) -> None:
+    passes(campaigns(2, LARGER, "train.steps=40"), "kill-during-save")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", sorted(DRILLS.keys() - {"random", "kill-during-save", *BY_ROOT, *ASKED_FOR}))
+@pytest.mark.parametrize("name", sorted(DRILLS.keys() - {*ELSEWHERE, *BY_ROOT, *ASKED_FOR}))
 def test_a_drill(name: str, campaigns: Campaigns) -> None:
     passes(campaigns(3 if name in WITH_THREE else 2), name)
 
@@ -71,9 +76,8 @@ def test_a_drill(name: str, campaigns: Campaigns) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ASKED_FOR)
-def test_a_drill_of_a_notice(name: str, tmp_path: Path) -> None:
-    plan = Plan(size=Size(2, 1), trials=1, slack=SLACK, words=(SMALL, "train.steps=250"))
-    passes(Campaign(plan, tmp_path, print), name)
+def test_a_drill_of_a_notice(name: str, campaigns: Campaigns) -> None:
+    passes(campaigns(2, "train.steps=250"), name)
 
 
 @pytest.mark.system
@@ -86,9 +90,8 @@ def test_a_drill_that_only_root_can_do(name: str, campaigns: Campaigns) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_drill_through_metaflow(tmp_path: Path) -> None:
-    plan = Plan(size=Size(2, 1), trials=1, slack=SLACK, flow=True, words=(SMALL,))
-    passes(Campaign(plan, tmp_path, print), "node0-kill")
+def test_a_drill_through_metaflow(campaigns: Campaigns) -> None:
+    passes(campaigns(2, flow=True), "node0-kill")
 
 
 @pytest.mark.slow

@@ -4,10 +4,14 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
+from convoy.drills import leftovers
 from convoy.drills.leftovers import files_left, memory_left, processes_left
 
 
-def test_a_process_that_goes_on_is_named() -> None:
+def test_a_process_that_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "GRACE_SECONDS", 0.3)
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
         assert processes_left(lambda: {sleeper.pid}) == [f"process {sleeper.pid} is left: sleep 600"]

@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.drills.imds import ImdsStandIn
-from convoy.events.log import read_events
-from convoy.events.types import GenerationEnded, StepDone
+from convoy.events.log import EventReader, read_events
+from convoy.events.types import AnyEvent, GenerationEnded, StepDone
 from convoy.job.record import job_store
 from convoy.storage import Store
 from tests.flows.places import CONVOY, FLOW, SMOKE, Place, wait_for
 from tests.flows.runs import NO_EXPORT
 
-STEPS = 800
-STEPS_OF_MANY = 1000
-"""Of a job that is preempted several times."""
+STEPS = 500
+"""More than are done in the moments from a first step to its notice, six times over."""
 SAVES = "checkpoint.every_steps=100 evaluation.every_steps=250"
-OVERRIDES = f"train.steps={STEPS} {SAVES} report.card_refresh_seconds=30 {NO_EXPORT}"
+OVERRIDES = f"train.steps={STEPS} {SAVES} report.card_refresh_seconds=30 notices.poll_seconds=0.2 {NO_EXPORT}"
 
 PATIENCE_SECONDS = 300.0
 """For a run to start and train, on a machine that has other things to do."""
@@ -82,17 +81,22 @@ def ended(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]
 
 def preempt(imds: ImdsStandIn, store: Store, generation: int) -> None:
     """Give both nodes notice once that generation trains; take it back when the attempt has ended."""
-    await_step(store, generation)
+    await_events(store, generation, StepDone)
     imds.interrupt()
-    wait_for(lambda: len(ends(store, generation)) == 2, PATIENCE_SECONDS)
+    await_events(store, generation, GenerationEnded, count=2)
     imds.calm()
 
 
-def await_step(store: Store, generation: int) -> None:
-    def trains() -> bool:
-        return any(isinstance(e, StepDone) and e.generation == generation for e in read_events(store))
+def await_events(store: Store, generation: int, kind: type[AnyEvent], count: int = 1) -> None:
+    """Until the log holds so many of the kind. Reads each event once, as a whole log takes a core that trains."""
+    reader, seen = EventReader(store), 0
 
-    wait_for(trains, PATIENCE_SECONDS)
+    def there() -> bool:
+        nonlocal seen
+        seen += sum(isinstance(event, kind) and event.generation == generation for event in reader.poll())
+        return seen >= count
+
+    wait_for(there, PATIENCE_SECONDS)
 
 
 def ends(store: Store, generation: int) -> list[str]:
@@ -107,7 +111,7 @@ def completed_job(folder: Path) -> Completed:
         store = job_store(str(place.root), job)
         with running(place, job, OVERRIDES) as process:
             preempt(imds, store, generation=1)
-            await_step(store, generation=2)
+            await_events(store, 2, StepDone)
             os.kill(process.pid, signal.SIGTERM)
             first = ended(process)
         with running(place, job, OVERRIDES) as process:
@@ -119,7 +123,7 @@ def preempted_in_a_row(folder: Path, times: int) -> Completed:
     with ImdsStandIn() as imds:
         place, job = Place(folder, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}), "often"
         store = job_store(str(place.root), job)
-        with running(place, job, OVERRIDES.replace(str(STEPS), str(STEPS_OF_MANY), 1)) as process:
+        with running(place, job, OVERRIDES) as process:
             for generation in range(1, times + 1):
                 preempt(imds, store, generation)
             return Completed(place, job, [ended(process)])

@@ -31,6 +31,11 @@ class Case:
     """Another run is running `{job}`."""
     code: int = 2
 
+    @property
+    def needs_interpreter(self) -> bool:
+        """It starts tasks, or changes what is read as Python or Metaflow starts: a fork would not show it."""
+        return self.code == 1 or any(name.startswith(("PYTHON", "METAFLOW_")) for name in self.variables)
+
 
 CASES = (
     Case("unknown key", "train.stepz=3"),

@@ -4,8 +4,9 @@ import contextlib
 import os
 import re
 import shlex
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,8 +31,15 @@ class Outcome:
     """How many runs it created."""
 
 
-def outcome_of(case: Case, place: Place, job: str) -> Outcome:
-    """Run the case's command where `job` has trained 20 steps."""
+def anew(place: Place, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+    """A flow's command, by an interpreter of its own."""
+    return place.run(sys.executable, *words)
+
+
+def outcome_of(
+    case: Case, place: Place, job: str, run: Callable[..., "subprocess.CompletedProcess[str]"] = anew
+) -> Outcome:
+    """Run the case's command where `job` has trained 20 steps, by `run(place, flow, *words)`."""
 
     def filled(text: str) -> str:
         return text.replace("{here}", str(place.folder)).replace("{job}", job)
@@ -44,7 +52,7 @@ def outcome_of(case: Case, place: Place, job: str) -> Outcome:
     place, before = Place(place.folder, variables), len(place.runs())
     with _running(place, job) if case.live else contextlib.nullcontext():
         typed = command(case).replace("--config run configs", f"--config run {REPOSITORY}/configs")
-        done = place.run(sys.executable, FLOW, *(filled(word) for word in shlex.split(typed)[2:]))
+        done = run(place, FLOW, *(filled(word) for word in shlex.split(typed)[2:]))
     text = failure_text(done.stdout) if case.code == 1 else "\n".join(own_lines(done.stderr))
     return Outcome(_told(text, place, job), done.returncode, len(place.runs()) - before)
 

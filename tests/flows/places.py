@@ -43,6 +43,7 @@ class Place:
             "METAFLOW_USER": "tester",
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "CUDA_VISIBLE_DEVICES": "",
+            "METAFLOW_S3_WORKER_COUNT": "2",  # of 64: each is a process, for a few small objects
         }
         return {**inherited, **own, **self.variables}
 
@@ -53,17 +54,18 @@ class Place:
             [*map(str, command)], cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe, text=True
         )
 
-    def run(self, *command: str | Path) -> "subprocess.CompletedProcess[str]":
+    def run(self, *command: str | Path, seconds: float = 240) -> "subprocess.CompletedProcess[str]":
+        """seconds: for it to end."""
         process = self.start(*command)
-        stdout, stderr = process.communicate(timeout=240)
+        stdout, stderr = process.communicate(timeout=seconds)
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
-    def run_by_cron(self, line: str) -> "subprocess.CompletedProcess[str]":
+    def run_by_cron(self, line: str, seconds: float = 240) -> "subprocess.CompletedProcess[str]":
         """In the little environment that cron gives a line of its table (crontab(5)): no user's PATH, no USER."""
         given = {"HOME": os.environ["HOME"], "LOGNAME": "tester", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
         kept = {key: value for key, value in self.environment.items() if key.startswith(_OWN_FOLDERS)}
         words = [f"{key}={value}" for key, value in (given | kept).items()]
-        return self.run("env", "-i", *words, "/bin/sh", "-c", line)
+        return self.run("env", "-i", *words, "/bin/sh", "-c", line, seconds=seconds)
 
     def flow(self, *words: str, overrides: str = "") -> "subprocess.CompletedProcess[str]":
         """`python flows/train_flow.py` with the smoke configuration, these overrides and words."""
@@ -91,14 +93,14 @@ def flow_command(*words: str, overrides: str = "") -> list[str]:
     return [sys.executable, str(FLOW), "--config", "run", str(SMOKE), *laid_on, *words]
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """The first true value of `condition`. Fails after `seconds`."""
+def wait_for(condition: Callable[[], Any], seconds: float = 120, pause: float = 0.02) -> Any:
+    """The first true value of `condition`, asked after each `pause` of so many seconds. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(pause)
     raise AssertionError(f"not within {seconds} s")
 
 

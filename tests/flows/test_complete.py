@@ -11,7 +11,7 @@ from convoy.events.log import read_events
 from convoy.events.types import AnyEvent, GenerationStarted, NoticeSeen, StepDone, Stopping
 from convoy.job.lineage import newest_commit, read_history
 from convoy.report.fold import fold
-from tests.flows.completed import STEPS, STEPS_OF_MANY, Completed, command, ends, preempted_in_a_row
+from tests.flows.completed import STEPS, Completed, command, ends, preempted_in_a_row
 from tests.flows.places import CONVOY, Place
 from tests.flows.runs import NO_EXPORT
 
@@ -91,7 +91,7 @@ def test_six_preemptions_in_a_row_are_more_than_metaflow_retries_and_lose_nothin
     assert job.commands[0].returncode == 0, job.commands
     assert job.told()[-1] == "job often: 7 runs, 6 preempted, 1 finished"
     steps = [e.step for e in events(job) if isinstance(e, StepDone)]
-    assert sorted(steps) == list(range(1, STEPS_OF_MANY + 1))
+    assert sorted(steps) == list(range(1, STEPS + 1))
     incidents = fold(events(job)).incidents
     assert [(i.kind, i.then, i.steps_recomputed) for i in incidents] == [("preempted", "next run", 0)] * 6
 

@@ -7,7 +7,7 @@ import pytest
 from convoy.events.types import GenerationStarted, Restored, StepDone
 from convoy.job.lineage import CommitRef, read_history
 from tests.flows.places import Place, flow_command, own_lines
-from tests.flows.runs import Run
+from tests.flows.runs import CARD_AT_THE_END, NO_EXPORT, Run
 
 
 def test_a_second_run_with_more_steps_goes_on_from_the_commit(continued: Run) -> None:
@@ -71,7 +71,9 @@ def test_both_ranks_of_both_generations_started_from_the_same_run(continued: Run
 @pytest.mark.slow
 def test_of_two_runs_of_a_job_started_at_once_one_trains_and_the_other_ends_with_the_reason(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    both = [place.start(*flow_command("run", "--job", "race", overrides="checkpoint.export_model=false")) for _ in "ab"]
+    both = [
+        place.start(*flow_command("run", "--job", "race", overrides=f"{CARD_AT_THE_END} {NO_EXPORT}")) for _ in "ab"
+    ]
     ended = []
     for process in both:
         stdout, stderr = process.communicate(timeout=120)

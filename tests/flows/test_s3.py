@@ -12,6 +12,7 @@ from convoy.job.lineage import CommitRef, read_history
 from convoy.job.record import job_store
 from convoy.storage import Store
 from tests.flows.places import Place
+from tests.flows.runs import CARD_AT_THE_END
 
 JOB = "in-the-cloud"
 
@@ -27,7 +28,7 @@ def steps(store: Store, generation: int) -> list[int]:
 
 
 def run(place: Place, job: str, overrides: str = "") -> "subprocess.CompletedProcess[str]":
-    done = place.flow("run", "--job", job, overrides=overrides)
+    done = place.flow("run", "--job", job, overrides=f"{CARD_AT_THE_END} {overrides}")
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 

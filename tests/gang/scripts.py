@@ -1,6 +1,5 @@
 """Scripts as users would bring them, and gangs that run them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,3 @@ def running(folder: Path, entrypoint: str, *args: object, hang_seconds: float = 
 def printed(task: Task, rank: int, generation: int = 1) -> str:
     """By a rank on a node of its own."""
     return Path(task.root, "job", "logs", f"{generation:06d}", f"{rank:05d}", f"rank{rank:05d}.log").read_text()
-
-
-def told(task: Task, rank: int, generation: int = 1) -> Any:
-    """What a rank printed last, as JSON."""
-    return json.loads(printed(task, rank, generation).splitlines()[-1])

@@ -10,6 +10,7 @@ import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.events.types import FailureDetected, GenerationStarted, Stopping, WorkerExited
+from convoy.gang import agent
 from convoy.gang.agent import Gang
 from convoy.gang.assignment import EXPECTED
 from convoy.gang.places import place_of, threads_per_rank
@@ -46,15 +47,15 @@ def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
 
 def test_workers_die_with_their_agent(tmp_path: Path) -> None:
     task = a_task(str(tmp_path), train=LONG)
-    agent = multiprocessing.get_context("fork").Process(target=run_gang, args=(task, a_node()))
-    agent.start()
+    process = multiprocessing.get_context("fork").Process(target=run_gang, args=(task, a_node()))
+    process.start()
     wait_for_step(task, 2)
-    assert agent.pid is not None
-    tree = descendants(agent.pid)
+    assert process.pid is not None
+    tree = descendants(process.pid)
     assert len(tree) >= 2
 
-    agent.kill()
-    agent.join()
+    process.kill()
+    process.join()
 
     wait_for("the end of the workers", lambda: not alive(tree))
 
@@ -99,7 +100,10 @@ def test_a_signal_to_one_worker_saves_and_stops_and_a_retry_goes_on(tmp_path: Pa
         assert again.generation.parent == ref
 
 
-def test_a_second_live_run_is_refused_and_a_retry_of_the_same_run_is_not(tmp_path: Path) -> None:
+def test_a_second_live_run_is_refused_and_a_retry_of_the_same_run_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "TRAINING", "tests.gang.light")  # workers that only sleep: none is looked at
     task = a_task(str(tmp_path), train=LONG)
     with Gang(task, a_node(nproc=1)) as gang:
         with pytest.raises(ConfigError, match=r"job = job: run Flow/1 on .* is running it now"):
@@ -141,7 +145,8 @@ def test_the_end_of_what_workers_are_forked_from_is_told_and_the_gang_goes_on(tm
     wait_for("the end of all", lambda: len(alive(tree)) == 0)
 
 
-def test_a_gang_that_cannot_form_leaves_nothing(tmp_path: Path) -> None:
+def test_a_gang_that_cannot_form_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "TRAINING", "tests.gang.light")
     task = a_task(str(tmp_path))
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "generations").write_text("in the way")

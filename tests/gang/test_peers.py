@@ -30,7 +30,7 @@ SEEN_SECONDS = Patience().most_seconds + 3.0
 AT_ONCE_SECONDS = 10.0
 """Other than for a frozen agent, which nobody wakes."""
 
-QUIET_SECONDS = 5
+QUIET_SECONDS = 3
 """Under load without a false alarm; ten times this in a campaign."""
 
 
@@ -362,7 +362,7 @@ def test_agents_that_all_slept_suspect_nobody() -> None:
         time.sleep(3.0)
         for agent in gang:
             agent.signal(signal.SIGCONT)
-        time.sleep(2.0)
+        time.sleep(1.0)
         assert [agent.of("Silent") + agent.of("Unheard") + agent.of("Gone") for agent in gang] == [[], [], []]
 
 

@@ -1,6 +1,7 @@
 """Gangs that run a user's script: what it finds, how its end is judged, and what becomes of it when it fails."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from convoy.gang.task import Task
 from convoy.report.fold import fold
 from convoy.report.script_page import script_page
 from tests.gang.gangs import agents, incidents
-from tests.gang.scripts import DDP, a_script, printed, running, told
+from tests.gang.scripts import DDP, a_script, printed, running
 from tests.gang.tasks import a_node, events_of, outcome_of, pid_of, run_gang, wait_for
 
 WHERE = """
@@ -47,20 +48,41 @@ def failures(task: Task) -> list[FailureDetected]:
     return [e for e in events_of(task) if isinstance(e, FailureDetected)]
 
 
-def test_a_script_finds_what_torchrun_would_give_it_and_a_port_that_is_its_own(tmp_path: Path) -> None:
-    task = a_script(tmp_path, WHERE, "--rate", 0.5)
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Task, int]:
+    """A script that tells where it is, and of which rank 0 ends before rank 1; and a port that was not free."""
+    text = (
+        WHERE
+        + TOGETHER
+        + """
+import time
+if dist.get_rank() == 0:
+    sys.exit(0)
+time.sleep(1)
+dist.distributed_c10d._get_default_store().set("still", "there")
+print("went on", flush=True)
+"""
+    )
+    task = a_script(tmp_path_factory.mktemp("of two"), text, "--rate", 0.5)
     with socket.create_server(("", 0)) as taken:
-        variables = {"MASTER_PORT": str(taken.getsockname()[1]), "MASTER_ADDR": "nowhere"}
-        with agents(task, 2, variables) as gang:
+        port: int = taken.getsockname()[1]
+        with agents(task, 2, {"MASTER_PORT": str(port), "MASTER_ADDR": "nowhere"}) as gang:
             assert {agent.outcome().outcome for agent in gang} == {"finished"}
-    first, second = told(task, 0), told(task, 1)
-    assert first["MASTER_PORT"] == second["MASTER_PORT"] != variables["MASTER_PORT"]
+    return task, port
+
+
+def test_a_script_finds_what_torchrun_would_give_it_and_a_port_that_is_its_own(of_two: tuple[Task, int]) -> None:
+    task, taken = of_two
+    assert task.script is not None
+    file = Path(task.script.entrypoint)
+    first, second = (json.loads(printed(task, rank).splitlines()[0]) for rank in (0, 1))
+    assert first["MASTER_PORT"] == second["MASTER_PORT"] != str(taken)
     for rank, found in enumerate((first, second)):
         assert (found["RANK"], found["WORLD_SIZE"], found["GROUP_RANK"]) == (str(rank), "2", str(rank))
         assert (found["LOCAL_RANK"], found["LOCAL_WORLD_SIZE"], found["MASTER_ADDR"]) == ("0", "1", "127.0.0.1")
         assert (found["TORCHELASTIC_RUN_ID"], found["TORCHELASTIC_RESTART_COUNT"]) == ("job", "0")
-        assert found["argv"] == [str(tmp_path / "a_script.py"), "--rate", "0.5"]
-        assert (found["main"], found["path"], found["torch"]) == ("__main__", str(tmp_path), True)
+        assert found["argv"] == [str(file), "--rate", "0.5"]
+        assert (found["main"], found["path"], found["torch"]) == ("__main__", str(file.parent), True)
         assert set(found["ours"]) == {"convoy.training.script_worker"}, "it is run from a module that is `__main__` too"
 
 
@@ -167,21 +189,8 @@ if not pathlib.Path(sys.argv[1]).exists():
     assert (failed.worker, failed.signal) == (1, "SIGKILL")
 
 
-def test_a_rank_may_end_before_the_others_and_the_rendezvous_goes_on(tmp_path: Path) -> None:
-    text = (
-        TOGETHER
-        + """
-import time
-if dist.get_rank() == 0:
-    sys.exit(0)
-time.sleep(1)
-dist.distributed_c10d._get_default_store().set("still", "there")
-print("went on", flush=True)
-"""
-    )
-    task = a_script(tmp_path, text)
-    with agents(task, 2) as gang:
-        assert {agent.outcome().outcome for agent in gang} == {"finished"}
+def test_a_rank_may_end_before_the_others_and_the_rendezvous_goes_on(of_two: tuple[Task, int]) -> None:
+    task, _ = of_two
     assert failures(task) == []
     assert printed(task, 1).splitlines()[-1] == "went on"
 
@@ -216,13 +225,13 @@ for step in range(1, 100000):
 
 def test_a_script_that_cannot_hear_a_notice_goes_on_until_shortly_before_the_machine_goes(tmp_path: Path) -> None:
     text = "import time\nprint('here', flush=True)\ntime.sleep(600)"
-    task = a_script(tmp_path, text, notices={"deadline_seconds": 6.0})
+    task = a_script(tmp_path, text, notices={"deadline_seconds": 4.0})
     with Gang(task, a_node(nproc=1)) as gang:
         pid_of(gang, 0)
         began = time.monotonic()
         os.kill(os.getpid(), signal.SIGTERM)
         assert outcome_of(gang).outcome == "preempted"
-    assert 3.5 <= time.monotonic() - began <= 6.0
+    assert 1.5 <= time.monotonic() - began <= 4.0
 
 
 def test_outside_of_a_gang_a_script_tells_nothing_and_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from convoy.bench.recovery import SUITE as RECOVERY
 from convoy.catalog.observed import Observed, merged
 from convoy.config.bench import BenchConfig
 from convoy.config.errors import ConfigError
+from convoy.launch.bench_flow import _check_bench
 from convoy.launch.bench_steps import COMMAND, settle
-from convoy.launch.flow import _check_bench
 from convoy.launch.known_prices import NAME
 from convoy.launch.shares import shares_of
 from convoy.storage import open_store

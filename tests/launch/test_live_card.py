@@ -10,7 +10,7 @@ from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import StepDone
 from convoy.launch import live_card
-from convoy.launch.live_card import LiveCard, Watch
+from convoy.launch.live_card import How, LiveCard, Watch
 from convoy.report.page import Page
 from convoy.storage.posix import PosixStore
 
@@ -30,8 +30,8 @@ def test_it_draws_again_and_again_and_says_where_the_job_stands(
     pages: list[Page] = []
     thrice = threading.Event()
 
-    def draw(page: Page, force: bool) -> None:
-        assert not force
+    def draw(page: Page, how: How) -> None:
+        assert how == "refresh"
         pages.append(page)
         if len(pages) == 3:
             thrice.set()
@@ -44,7 +44,7 @@ def test_it_draws_again_and_again_and_says_where_the_job_stands(
 def test_a_card_that_cannot_be_drawn_is_a_line_of_output(store: PosixStore, capsys: pytest.CaptureFixture[str]) -> None:
     failed = threading.Event()
 
-    def draw(page: Page, force: bool) -> None:
+    def draw(page: Page, how: How) -> None:
         failed.set()
         raise ValueError("no chart today")
 
@@ -55,17 +55,17 @@ def test_a_card_that_cannot_be_drawn_is_a_line_of_output(store: PosixStore, caps
 
 
 def test_the_last_drawing_is_forced_when_the_task_is_about_to_fail(store: PosixStore) -> None:
-    drawn: list[bool] = []
-    with LiveCard(Watch.of(store, RunConfig()), lambda page, force: drawn.append(force), seconds=1000) as card:
+    drawn: list[How] = []
+    with LiveCard(Watch.of(store, RunConfig()), lambda page, how: drawn.append(how), seconds=1000) as card:
         assert drawn == []
     card.finish(force=True)
-    assert drawn == [True]
+    assert drawn == ["write"]
 
 
 def test_a_root_that_hangs_does_not_hold_the_end_of_a_task(store: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_card, "LAST_SECONDS", 0.2)
     hangs = threading.Event()
-    card = LiveCard(Watch.of(store, RunConfig()), lambda page, force: None, 60.0)
+    card = LiveCard(Watch.of(store, RunConfig()), lambda page, how: None, 60.0)
     monkeypatch.setattr(card._watch, "report", lambda: hangs.wait(30))
     began = time.monotonic()
     card.finish(force=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from convoy.stats import interval as room
-from convoy.stats.interval import FEWEST, Statistic, interval, ratio, ratio_of_samples, student_quantile
+from convoy.stats.interval import FEWEST, Statistic, interval, median, ratio, ratio_of_samples, student_quantile
 
 SIMULATIONS = 2000
 
@@ -31,14 +31,13 @@ def skewed(generator: np.random.Generator, n: int) -> np.ndarray:
     return np.asarray(0.95 + 0.05 * generator.exponential(size=n))
 
 
-def autocorrelated(generator: np.random.Generator, n: int) -> np.ndarray:
-    """Steps of a run (AR(1)), stationary from the first one on."""
-    noise = generator.standard_normal(n)
-    found = np.empty(n)
-    found[0] = noise[0]
+def autocorrelated(n: int) -> np.ndarray:
+    """Steps of a run (AR(1)), stationary from the first one on, of each simulation (SIMULATIONS, n)."""
+    noise_ns = np.stack([np.random.default_rng(seed).standard_normal(n) for seed in range(SIMULATIONS)], axis=-1)
+    found_ns = noise_ns.copy()
     for i in range(1, n):
-        found[i] = RHO * found[i - 1] + math.sqrt(1 - RHO**2) * noise[i]
-    return np.asarray(1 + 0.05 * found)
+        found_ns[i] = RHO * found_ns[i - 1] + math.sqrt(1 - RHO**2) * noise_ns[i]
+    return np.ascontiguousarray(1 + 0.05 * found_ns.T)
 
 
 def coverage(one: Callable[[int], room.Interval], truth: float) -> float:
@@ -66,11 +65,8 @@ def test_of_the_median_where_some_are_late(n: int) -> None:
 @pytest.mark.usefixtures("fewer_resamples")
 @pytest.mark.parametrize("blocks", [12, 30])
 def test_over_blocks_of_autocorrelated_steps(blocks: int) -> None:
-    def one(seed: int) -> room.Interval:
-        steps = autocorrelated(np.random.default_rng(seed), blocks * 25)
-        return interval(steps.reshape(blocks, 25).mean(axis=1), "median", seed)
-
-    held = coverage(one, truth=1.0)
+    blocks_sn = autocorrelated(blocks * 25).reshape(SIMULATIONS, blocks, 25).mean(axis=-1)
+    held = coverage(lambda seed: interval(blocks_sn[seed], "median", seed), truth=1.0)
     assert 0.93 <= held <= 0.97, held
 
 
@@ -78,10 +74,10 @@ def test_over_blocks_of_autocorrelated_steps(blocks: int) -> None:
 @pytest.mark.parametrize("of", ["median", "mean"])
 def test_of_the_ratio_of_two_variants_that_take_turns(of: Statistic) -> None:
     """ABBA: what drifts slowly falls on both alike."""
+    turns_srt = autocorrelated(10 * 4 * 20).reshape(SIMULATIONS, 10, 4, 20).mean(axis=-1)
 
     def one(seed: int) -> room.Interval:
-        blocks_n = autocorrelated(np.random.default_rng(seed), 40 * 20).reshape(40, 20).mean(axis=1)
-        turns = blocks_n.reshape(10, 4)
+        turns = turns_srt[seed]
         first, second = turns[:, [0, 3]].ravel(), 1.1 * turns[:, [1, 2]].ravel()
         return ratio(list(zip(first, second, strict=True)), of, seed)
 
@@ -103,7 +99,8 @@ def test_of_the_ratio_of_two_runs(n: int, m: int, draw: Draw) -> None:
 @pytest.mark.usefixtures("fewer_resamples")
 def test_an_interval_over_steps_that_are_autocorrelated_is_far_too_narrow() -> None:
     """Why blocks are resampled: the same steps, each taken for independent."""
-    held = coverage(lambda seed: interval(autocorrelated(np.random.default_rng(seed), 300), "mean", seed), truth=1.0)
+    steps_sn = autocorrelated(100)
+    held = coverage(lambda seed: interval(steps_sn[seed], "mean", seed), truth=1.0)
     assert held < 0.75, held
 
 
@@ -112,6 +109,12 @@ def test_the_same_values_give_the_same_interval() -> None:
     assert interval(values) == interval(values)
     assert interval(values).n == 20
     assert interval(values).low < interval(values).estimate < interval(values).high
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 40])
+def test_the_median_is_that_of_numpy(n: int) -> None:
+    values_bn = np.random.default_rng(n).standard_normal((500, n))
+    assert (median(values_bn) == np.median(values_bn, axis=-1)).all()
 
 
 def test_too_few_or_unusable_values_have_no_interval() -> None:

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,22 @@ def die_at(step: int, ranks: Iterable[int]) -> Callable[[int], None]:
     return fault
 
 
-def spoil_loss(spoil: Callable[[torch.Tensor], torch.Tensor], steps: Iterable[int], rank: int) -> Callable[[int], None]:
+Spoil = Callable[[torch.Tensor], torch.Tensor]
+
+
+def spoil_loss(spoil: Spoil, steps: Iterable[int], rank: int) -> Callable[[int], None]:
     """The loss of one rank's batches goes through `spoil` in these steps."""
+    return spoil_losses(dict.fromkeys(steps, spoil), rank)
+
+
+def spoil_losses(spoils: Mapping[int, Spoil], rank: int) -> Callable[[int], None]:
+    """The loss of one rank's batches goes through something else in each of these steps."""
 
     def fault(own: int) -> None:
         def act(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
             module: Any = stepper._model
-            stepper._forward = (lambda *x: spoil(module(*x))) if own == rank and step in steps else module
+            spoil = spoils.get(step) if own == rank else None
+            stepper._forward = module if spoil is None else lambda *x: spoil(module(*x))
 
         before_step(act)
 

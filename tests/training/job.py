@@ -1,9 +1,11 @@
 """A real job on tiny synthetic data, whose ranks are forks of the test: everything but the interpreter's start."""
 
+import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -125,6 +127,11 @@ class Job:
                     for assignment, board in zip(assignments, boards, strict=True)
                 ]
             return on_ranks(world, function, assignments, *args, may_die=may_die)
+
+    def copied(self, folder: Path) -> "Job":
+        """The job as it stands, in another folder, which is made."""
+        shutil.copytree(self.root, folder)
+        return Job(str(folder), self.config, self.name)
 
     def changed(self, **sections: Mapping[str, Any]) -> RunConfig:
         plain = self.config.model_dump(mode="json")

@@ -15,7 +15,7 @@ from tests.gang.tasks import wait_for
 from tests.training.faults import before_step
 from tests.training.job import Job, tiny
 
-STEPS = 40
+STEPS = 30
 SLEEP_SECONDS = 0.1
 
 

@@ -18,7 +18,7 @@ from convoy.storage import open_store
 from tests.training.faults import before_step, copies_hang, slow_chores
 from tests.training.job import Job, tiny
 
-STEPS = 60
+STEPS = 30
 
 
 def unequal(rank: int) -> None:
@@ -101,8 +101,8 @@ def test_a_further_tier_that_hangs_holds_up_only_the_copies_to_itself(tmp_path: 
 
 def test_what_was_left_out_for_the_newest_commit_is_made_up_for_as_soon_as_the_gang_has_time(tmp_path: Path) -> None:
     second, over, early = (tmp_path / name for name in ("second", "over", "early"))
-    kept = {"every_steps": 30, "tiers": [str(second)]}
-    job = Job(str(tmp_path / "root"), tiny(train={"steps": 90}, checkpoint=kept))
+    kept = {"every_steps": 20, "tiers": [str(second)]}
+    job = Job(str(tmp_path / "root"), tiny(train={"steps": 60}, checkpoint=kept))
 
     def fault(rank: int) -> None:
         if rank == 1:
@@ -110,19 +110,19 @@ def test_what_was_left_out_for_the_newest_commit_is_made_up_for_as_soon_as_the_g
             before_step(act)
 
     def act(_: object, step: int, __: object) -> None:
-        if step == 65:
+        if step == 43:
             over.touch()
-        if 65 <= step < 89 and 60 not in steps_at(f"{second}/job"):
-            time.sleep(0.25)
-        if step == 89 and 60 in steps_at(f"{second}/job"):
+        if 43 <= step < 59 and 40 not in steps_at(f"{second}/job"):
+            time.sleep(0.4)
+        if step == 59 and 40 in steps_at(f"{second}/job"):
             early.touch()
 
     job.run(2, fault)
 
-    assert job.steps_committed() == [30, 60, 90]
+    assert job.steps_committed() == [20, 40, 60]
     assert early.exists()
-    assert copies(job, f"{second}/job") == [30, 60, 90]
-    assert parts_read(job, f"{second}/job") == {step: [0, 1] for step in (30, 60, 90)}
+    assert copies(job, f"{second}/job") == [20, 40, 60]
+    assert parts_read(job, f"{second}/job") == {step: [0, 1] for step in (20, 40, 60)}
 
 
 @pytest.mark.parametrize("verify", [True, False])

@@ -14,8 +14,9 @@ from tests.ranks import KILLED
 from tests.training.faults import die_at
 from tests.training.job import GPT, LLAMA, PEER_LOST, Job, differing, tiny
 from tests.training.plain import plain_training
+from tests.training.test_parity import QUICK
 
-STEPS = 10
+STEPS = 6
 GPT_OF_4 = GPT | {"n_heads": 4}
 LLAMA_OF_4 = LLAMA | {"n_heads": 4, "n_kv_heads": 2, "d_ff": 72}
 STAGES = LLAMA_OF_4 | {"n_layers": 3}
@@ -85,7 +86,7 @@ def marked(cases: Iterable[str]) -> list[Any]:
 @pytest.mark.parametrize("case", marked(CASES))
 def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_path: Path) -> None:
     world, changed = CASES[case]
-    job = Job(str(tmp_path), tiny(**changed | {"train": {"steps": STEPS} | changed.get("train", {})}))
+    job = Job(str(tmp_path), tiny(**changed | {"train": {"steps": STEPS} | changed.get("train", {})}, **QUICK))
     expected = plain_training(job, STEPS)
 
     assert job.run(world) == [False] * world
@@ -98,11 +99,11 @@ def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_pat
 
 
 def a_job(root: Path, shape: dict[str, Any]) -> Job:
-    train = {"steps": 9, "global_batch": 6, "micro_batch": 1}
+    train = {"steps": 9, "global_batch": 6, "micro_batch": 2}
     return Job(str(root), tiny(model=shape, train=train, schedule={"decay_steps": 9, "warmup_steps": 2}))
 
 
-def walk(job: Job, legs: list[tuple[int, dict[str, Any]]], steps: int = 3) -> None:
+def walk(job: Job, legs: list[tuple[int, dict[str, Any]]], steps: int = 2) -> None:
     """Train on one layout after the other, each from the commit of the one before."""
     for n, (world, parallel) in enumerate(legs):
         whole = {"shard_size": None, "strategy": "fsdp", "tensor": 1, "pipeline": 1}
@@ -125,7 +126,7 @@ WALKS: dict[str, tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]] = {
 def test_any_layout_goes_on_from_any_other(case: str, tmp_path: Path) -> None:
     shape, legs = WALKS[case]
     job = a_job(tmp_path, shape)
-    expected = plain_training(job, 9)
+    expected = plain_training(job, 6)
 
     walk(job, legs)
 
@@ -134,13 +135,13 @@ def test_any_layout_goes_on_from_any_other(case: str, tmp_path: Path) -> None:
 
 def test_what_is_restored_is_saved_again_to_the_last_bit(tmp_path: Path) -> None:
     job = a_job(tmp_path, STAGES)
-    job.run(4, train={"steps": 3}, parallel={"tensor": 2, "pipeline": 2})
+    job.run(4, train={"steps": 2}, parallel={"tensor": 2, "pipeline": 2})
     saved = job.state()
 
     # A step without an update changes nothing: what is saved then is what was restored.
     for n, (world, tensor, pipeline) in enumerate([(2, 1, 2), (3, 1, 1), (6, 2, 3), (2, 2, 1)]):
         parallel = {"tensor": tensor, "pipeline": pipeline}
-        assert job.run(world, without_updates, train={"steps": 4 + n}, parallel=parallel) == [False] * world
+        assert job.run(world, without_updates, train={"steps": 3 + n}, parallel=parallel) == [False] * world
         assert differing(job.state(), saved) == []
     assert len(job.events(Restored)) == 4
 

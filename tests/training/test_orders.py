@@ -1,6 +1,5 @@
 """What an agent orders becomes one decision of the whole gang, at one step."""
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -52,19 +51,11 @@ def test_a_save_and_end_ordered_on_one_node_is_made_by_all(node: int, boards: li
 
     assert stopped == [True] * 3
     step = job.steps_committed()[-1]
-    assert step in (5, 6)  # another rank may have voted later than rank 0
+    assert step == 6 or (node, step) == (2, 5)  # another rank may have voted later than rank 0
     assert job.steps_committed() == [4, step]
     assert [(e.step, e.reason) for e in job.events(Stopping)] == [(step, "preempted")]
     assert [e.step for e in job.events(StepDone)] == list(range(1, step + 1))
-
-
-def test_who_saves_and_ends_does_not_evaluate_first(boards: list[Board], tmp_path: Path) -> None:
-    job = a_job(tmp_path)
-
-    job.run(3, ordered(4, [(boards[0], "save_and_end")]), boards=boards)
-
-    assert job.steps_committed() == [4, 6]
-    assert [e.step for e in job.events(Evaluated)] == [0]
+    assert [e.step for e in job.events(Evaluated)] == [0]  # who saves and ends does not evaluate first
 
 
 SLOW_TO_EVALUATE: dict[str, dict[str, object]] = {
@@ -142,10 +133,11 @@ def test_an_end_is_on_the_last_commit(boards: list[Board], tmp_path: Path) -> No
     assert job.steps_committed() == [4]
 
 
-@pytest.mark.parametrize("kinds", itertools.permutations(["save_and_end", "end", "save"]))
+@pytest.mark.parametrize("kinds", [("end", "save_and_end", "save"), ("save", "save_and_end", "end")])
 def test_of_several_orders_the_one_with_the_least_time_counts(
     kinds: tuple[OrderKind, ...], boards: list[Board], tmp_path: Path
 ) -> None:
+    """Which of two counts, whoever gave it, is tested in test_exchange.py; here, that boards lead there."""
     job = a_job(tmp_path)
 
     job.run(3, all_at_once(boards, kinds), boards=boards)
@@ -167,10 +159,19 @@ def all_at_once(boards: Sequence[Board], kinds: Sequence[OrderKind]) -> Fault:
     return fault
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """The job without any order."""
+    job = a_job(tmp_path_factory.mktemp("undisturbed"))
+    job.run(3)
+    return job
+
+
 @pytest.mark.parametrize("kind", ["save_and_end", "end"])
-def test_a_preempted_job_goes_on_to_the_same_bits(kind: OrderKind, boards: list[Board], tmp_path: Path) -> None:
-    preempted, undisturbed = a_job(tmp_path / "preempted"), a_job(tmp_path / "undisturbed")
-    undisturbed.run(3)
+def test_a_preempted_job_goes_on_to_the_same_bits(
+    kind: OrderKind, undisturbed: Job, boards: list[Board], tmp_path: Path
+) -> None:
+    preempted = a_job(tmp_path)
 
     preempted.run(3, ordered(2, [(boards[0], kind)]), boards=boards)
     assert preempted.run(3) == [False] * 3

@@ -1,5 +1,6 @@
 """Training on several ranks is the same computation as on one, to rounding."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ from convoy.events.types import StepDone
 from tests.training.job import GPT, LLAMA, Job, tiny
 from tests.training.plain import plain_training
 
-STEPS = 20
+STEPS = 8
+QUICK = {"optimizer": {"lr": 4e-3}}
+"""Learns in so few steps."""
 
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "gpt on one rank": (1, {}),
@@ -62,7 +65,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_path: Path) -> None:
     world, changed = CASES[case]
-    job = Job(str(tmp_path), tiny(**changed))
+    job = Job(str(tmp_path), tiny(**changed | {"train": {"steps": STEPS} | changed.get("train", {})}, **QUICK))
     expected = plain_training(job, STEPS)
 
     assert job.run(world) == [False] * world
@@ -74,6 +77,19 @@ def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_pat
     assert expected[-1][0] < expected[0][0] - 0.05  # it learned: equal losses of a loop that does nothing prove nothing
 
 
+@pytest.fixture(scope="module")
+def compiler() -> None:
+    """Imported, and what it must know of the machine found out, before ranks are forked: each would do so by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more would be processes and threads, lost to forks
+        codecache, cpu_vec_isa, _ = (
+            importlib.import_module(f"torch._inductor.{name}") for name in ("codecache", "cpu_vec_isa", "compile_fx")
+        )
+    codecache.torch_key()
+    cpu_vec_isa.pick_vec_isa()
+
+
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
 def test_compiled_blocks_train_as_others_do(strategy: str, tmp_path: Path) -> None:
     train = {"steps": 3, "compile": True}
@@ -85,7 +101,7 @@ def test_compiled_blocks_train_as_others_do(strategy: str, tmp_path: Path) -> No
 
 
 def test_bf16_stays_close_to_fp32(tmp_path: Path) -> None:
-    job = Job(str(tmp_path), tiny(train={"param_dtype": "bf16", "reduce_dtype": "bf16"}))
+    job = Job(str(tmp_path), tiny(train={"steps": STEPS, "param_dtype": "bf16", "reduce_dtype": "bf16"}, **QUICK))
     expected = [loss for loss, _ in plain_training(job, STEPS)]
 
     job.run(2)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from convoy.config.run import config_hash
-from convoy.data.local import DataDamaged
+from convoy.data.manifest import DataDamaged
 from convoy.gang.assignment import Assignment
 from convoy.job.lineage import parse_commits
 from convoy.job.record import RECORD
@@ -18,12 +18,17 @@ from tests.ranks import RankFailedError, on_ranks
 from tests.training.job import GPT, Job, tiny
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    """Two steps of a job on two ranks."""
-    made = Job(str(tmp_path), tiny(train={"steps": 2}))
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    made = Job(str(tmp_path_factory.mktemp("trained")), tiny(train={"steps": 2}))
     made.run(2)
     return made
+
+
+@pytest.fixture
+def job(trained: Job, tmp_path: Path) -> Job:
+    """Two steps of a job on two ranks."""
+    return trained.copied(tmp_path / "job")
 
 
 def test_a_commit_tells_where_the_job_stands_and_with_what(job: Job) -> None:

@@ -64,7 +64,7 @@ def test_free_running_saves_end_with_the_same_bits_and_the_last_one_is_settled(t
 
 def test_a_save_that_another_waits_behind_is_not_held_back(tmp_path: Path) -> None:
     slow = {"every_steps": 1, "write_mb_per_second": 0.001}  # 30 s for each part
-    job = Job(str(tmp_path), tiny(model=WIDE, train={"steps": 200}, checkpoint=slow))
+    job = Job(str(tmp_path), tiny(model=WIDE, train={"steps": 100}, checkpoint=slow))
 
     job.run(1, prompt=False)
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.config.errors import ConfigError
-from convoy.data.local import DataDamaged
+from convoy.data.manifest import DataDamaged
 from convoy.events.types import OUTAGE, PEER_LOST
 from convoy.gang.assignment import EXPECTED
 from convoy.storage import StoreUnavailable

@@ -12,17 +12,13 @@ import numpy.typing as npt
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data.dataset_writer import content_digest
-from convoy.data.manifest import TOKEN_BYTES_FILE, TOKENIZER_FILE, DataFile, PreparedData
+from convoy.data.manifest import TOKEN_BYTES_FILE, TOKENIZER_FILE, DataDamaged, DataFile, PreparedData
 from convoy.data.sources import is_remote
 from convoy.data.tokenizer import TextTokenizer, load_tokenizer
 from convoy.storage import Store
 
 _THREADS = 4
 _READS = 2
-
-
-class DataDamaged(RuntimeError):
-    """A file of the dataset is missing, or is not what the manifest says; the text is the one line to show."""
 
 
 def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:

@@ -20,6 +20,10 @@ TOKEN_BYTES_FILE = "token_bytes.npy"
 Split = Literal["train", "validation"]
 
 
+class DataDamaged(RuntimeError):
+    """A file of the dataset is missing, or is not what the manifest says; the text is the one line to show."""
+
+
 class Shard(BaseModel):
     """A run of tokens in one file: raw little-endian ids, no header."""
 

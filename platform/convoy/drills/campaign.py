@@ -23,12 +23,19 @@ COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")
 class Campaign:
     """Of one invocation."""
 
-    def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], object] = lambda line: None) -> None:
-        """folder: on this machine, there and empty. tell: is told how far it is, in a line each time."""
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        tell: Callable[[str], object] = lambda line: None,
+        states: dict[str, State] | None = None,
+    ) -> None:
+        """folder: on this machine, there and empty. tell: is told how far it is, in a line each time. states: of
+        undisturbed runs, which campaigns may share; None: this one has its own."""
         self._plan = plan
         self._folder = folder
         self._tell = tell
-        self._states: dict[str, State] = {}
+        self._states = {} if states is None else states
         self._numbers = itertools.count()
         self.step_seconds: list[float] = []
         """Median step of each trial."""

@@ -23,7 +23,7 @@ COMMAND = "CONVOY_BENCHMARK_COMMAND"
 def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[Json], str, str]:
     """The resolved configuration, the shares of the benchmark, the name by which its results are kept: a run that is
     resumed has the one it began with; and the command that started it, as far as it is known here."""
-    from convoy.launch.flow import bench_config as resolved
+    from convoy.launch.bench_flow import bench_config as resolved
     from convoy.launch.shares import shares_of
 
     with plain_errors():
@@ -76,14 +76,14 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     from convoy.report.bench_history import earlier_runs
     from convoy.report.bench_page import benchmark_page
     from convoy.results.history import earlier, kept
-    from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
+    from metaflow_extensions.convoy.plugins.cards.convoy.components import show
 
     with plain_errors():
         store = _store(_groups(shares)[0])
         cases = kept(store, name)
         before = earlier_runs(past for case in cases for past in earlier(store, case))
         page = benchmark_page(cases, before, read_prices(store))
-    draw(current.card, page, False)
+    show(current.card, page)  # written as the task ends
     return [case.model_dump(mode="json") for case in cases]
 
 

@@ -1,4 +1,7 @@
-"""What makes a flow a Convoy flow: its configuration checked, its steps put on the cluster, before anything starts."""
+"""What makes a flow a Convoy flow: its configuration checked, its steps put on the cluster, before anything starts.
+
+Every task and every card of a flow imports this module: of a benchmark it knows nothing (`launch/bench_flow.py`).
+"""
 
 import json
 import os
@@ -10,20 +13,14 @@ from metaflow._vendor import click
 from metaflow.exception import MetaflowNotFound
 from metaflow.util import get_latest_run_id
 
-from convoy.bench.plan import keys_under_run, run_of
-from convoy.config.bench import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
 from convoy.config.run import RunConfig
-from convoy.launch.bench_describe import describe_bench
-from convoy.launch.bench_steps import COMMAND
 from convoy.launch.cluster import step_decorators
 from convoy.launch.describe import describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
-from convoy.launch.metaflow_options import values_of_options
 from convoy.launch.parse import say_and_exit
 from convoy.launch.preflight import (
-    check_extra,
     check_job_is_free,
     named_job,
     notice_line,
@@ -31,14 +28,14 @@ from convoy.launch.preflight import (
     preflight,
     priced,
 )
-from convoy.launch.shares import Share, shares_of
-from convoy.launch.support import check, check_cluster
-from convoy.launch.words import command_line
+from convoy.launch.support import check_cluster
 
 GANG = "convoy_gang"
 """The decorator of the steps that the gang's machines are for."""
 
-_LAUNCHES = ("run", "create")
+LAUNCHES = ("run", "create")
+"""The commands that start a run."""
+
 _NEVER_REMOTE = ("start", "end")
 
 
@@ -61,40 +58,11 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
             config = flow_config(dict(mutable_flow.configs))
             if command.info_name == "resume":
                 _check_resume(command, config)
-            elif command.info_name in _LAUNCHES:
+            elif command.info_name in LAUNCHES:
                 _check(command, config)
         except ConfigError as error:
             say_and_exit(error)
         add_decorators(mutable_flow, config)
-
-
-class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
-    """Class decorator of a flow with Configs `bench` and `set` and Parameter `dry-run`: as `convoy_flow`, for what
-    `configs/bench/` configures. Gives the flow its schedule."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        name_user()
-        use_this_interpreter()
-        super().__init__(*args, **kwargs)
-
-    def pre_mutate(self, mutable_flow: Any) -> None:  # in `mutate` Metaflow takes no decorator of a flow any more
-        try:
-            config = bench_config(dict(mutable_flow.configs))
-        except ConfigError as error:
-            say_and_exit(error)
-        if config.schedule is not None:
-            mutable_flow.add_decorator("schedule", deco_kwargs={"cron": config.schedule})
-
-    def mutate(self, mutable_flow: Any) -> None:
-        command = click.get_current_context()
-        try:
-            config = bench_config(dict(mutable_flow.configs))
-            shared = on_this_host(run_of(config, config.models[0]), local_gpus())
-            if command.info_name in _LAUNCHES:
-                _check_bench(command, config, shares_of(config))
-        except ConfigError as error:
-            say_and_exit(error)
-        add_decorators(mutable_flow, shared)
 
 
 class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
@@ -112,9 +80,9 @@ class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
         try:
             if self._config not in configs:
                 raise ConfigError(f"@convoy_machines: the flow has no Config {self._config}; {_known(configs)}")
-            config = resolve(_plain(configs[self._config]), {})
-            if command.info_name in _LAUNCHES:
-                check_cluster(config, _datastore(command))
+            config = resolve(plain(configs[self._config]), {})
+            if command.info_name in LAUNCHES:
+                check_cluster(config, datastore_of(command))
         except ConfigError as error:
             say_and_exit(error)
         for decorator in step_decorators(config).gang:
@@ -123,43 +91,13 @@ class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
 
 def flow_config(configs: dict[str, Any]) -> RunConfig:
     """The checked configuration of a flow, from the values of its Configs `run` and `set`. Raises ConfigError."""
-    return on_this_host(resolve(_plain(configs["run"]), _plain(configs["set"])), local_gpus())
-
-
-def bench_config(configs: dict[str, Any]) -> BenchConfig:
-    """The checked configuration of a benchmark flow, from the values of its Configs `bench` and `set`. Raises
-    ConfigError."""
-    return resolve_bench(_plain(configs["bench"]), _plain(configs["set"]))
-
-
-def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None:
-    for share in shares:
-        for group in share.groups:
-            with keys_under_run():
-                check(group.run, _datastore(command), local_gpus())
-                check_extra(group.run)
-    if command.params.get("dry_run"):
-        print(json.dumps(config.model_dump(mode="json"), indent=2))
-        print(describe_bench(shares, _with_known_price(shares[0].groups[0].run)), file=sys.stderr)
-        raise SystemExit(0)
-    if command.info_name == "run":  # its first step is a process of this one
-        os.environ[COMMAND] = command_line(sys.argv, values_of_options(), os.environ)
-
-
-def _with_known_price(run: RunConfig) -> RunConfig:
-    """As `priced`; where the root does not answer, as before there is an account, the catalog's price counts."""
-    try:
-        with keys_under_run():
-            return priced(run)
-    except ConfigError as error:
-        print(f"convoy: the price below is the catalog's: {error}", file=sys.stderr)
-        return run
+    return on_this_host(resolve(plain(configs["run"]), plain(configs["set"])), local_gpus())
 
 
 def _check(command: Any, config: RunConfig) -> None:
     options = command.params
     job = named_job(options.get("job"), options.get("tags") or ())
-    finished = preflight(config, job, _datastore(command))
+    finished = preflight(config, job, datastore_of(command))
     if options.get("dry_run"):
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         print(describe(priced(config), local_gpus()), *([finished] if finished else []), sep="\n", file=sys.stderr)
@@ -199,12 +137,14 @@ def _known(configs: dict[str, Any]) -> str:
     return f"it has {', '.join(sorted(configs))}" if configs else "it has none"
 
 
-def _datastore(command: Any) -> str | None:
+def datastore_of(command: Any) -> str | None:
+    """Where the command keeps artifacts, if it says so."""
     top = command.find_root().params
     value = top.get("datastore")
     return None if value is None else str(value)
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def plain(value: Any) -> dict[str, Any]:
+    """The value of a Config as a dictionary."""
     plain = value.to_dict() if hasattr(value, "to_dict") else value
     return dict(plain or {})

@@ -10,7 +10,7 @@ from convoy.gang.leader import marked
 from convoy.gang.task import Node, Task
 from convoy.job.record import job_store, known_record
 from convoy.launch.host import local_gpus
-from convoy.launch.live_card import Draw
+from convoy.launch.live_card import Draw, How
 from convoy.launch.node import formation, live_task, this_node
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
 from convoy.launch.support import World, check, check_budget, check_ranks
@@ -32,7 +32,7 @@ def train(config: RunConfig, job: str, data: Json | None, current: Any, call: in
     data: what `prepare_data` gave in an earlier step; None: node 0 prepares it now, and the others wait. call: which
     gang of this task it is. asked: workers per node; None: as configured.
     """
-    from convoy.data.local import DataDamaged
+    from convoy.data.manifest import DataDamaged
     from convoy.launch.shared_data import prepared_by_first
 
     with _plainly(DataDamaged), _others_are_told(config, job, current, call):
@@ -129,12 +129,12 @@ def _drawing(current: Any) -> Draw:
     card = getattr(current, "card", None)
     if card is None:
         return _nowhere
-    from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
+    from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
 
-    return lambda page, force: draw(card, page, force)
+    return lambda page, how: show(card, page) if how == "show" else draw(card, page, force=how == "write")
 
 
-def _nowhere(page: Page, force: bool) -> None:
+def _nowhere(page: Page, how: How) -> None:
     pass
 
 

@@ -55,11 +55,11 @@ def _run_first(task: Task, node: Node, draw: Draw) -> None:
 def _run_other(task: Task, node: Node, draw: Draw, live_task: str) -> None:
     with Gang(task, node) as gang:
         # Drawn when the workers have started: a card takes a second of a core, which they need now.
-        gang.wait(task.config.report.card_refresh_seconds)
-        draw(pointer_page(task, node, live_task), False)
-        outcome = _until_the_end(gang)
+        outcome = gang.wait(task.config.report.card_refresh_seconds)
+        draw(pointer_page(task, node, live_task), "refresh" if outcome is None else "show")
+        outcome = outcome or _until_the_end(gang)
         if outcome.outcome in ("failed", "preempted"):
-            draw(pointer_page(task, node, live_task, outcome), True)
+            draw(pointer_page(task, node, live_task, outcome), "write")
             raise _error(outcome)
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from convoy.config.run import RunConfig
 from convoy.events.log import EventReader
@@ -22,8 +22,13 @@ from convoy.report.train_page import live_page
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store
 
-Draw = Callable[[Page, bool], None]
-"""draw(page, force): show a page; force returns when it is written whole."""
+How = Literal["show", "refresh", "write"]
+"""show: where the task's end writes the card, if it ends well; refresh: soon; write: now, and return when that is done.
+
+Each of the last two is a process of Metaflow's, which takes a second of a core."""
+
+Draw = Callable[[Page, How], None]
+"""draw(page, how): have the card show a page."""
 
 PATIENCE_SECONDS = 20.0
 """At the end, a drawing that is under way gets this long."""
@@ -83,19 +88,20 @@ class LiveCard:
 
     def finish(self, *, force: bool) -> None:
         """The last drawing; call it after the `with` block. Where the root hangs it is given up."""
-        last = threading.Thread(target=self._safely, args=(force,), name="last card", daemon=True)
+        how: How = "write" if force else "refresh"
+        last = threading.Thread(target=self._safely, args=(how,), name="last card", daemon=True)
         last.start()
         last.join(LAST_SECONDS)
 
     def _go_on(self) -> None:
         while not self._done.wait(self._seconds):
-            self._safely(force=False)
+            self._safely("refresh")
 
-    def _safely(self, force: bool) -> None:
+    def _safely(self, how: How) -> None:
         try:
             report = self._watch.report()
             self._say(progress_line(report))
-            self._draw(self._page(report), force)
+            self._draw(self._page(report), how)
         except Exception as error:
             print(f"the card was not drawn: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 

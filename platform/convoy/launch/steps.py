@@ -97,7 +97,7 @@ def report(config_json: Json, job: str, current: Any) -> Result:
     from convoy.launch import results
     from convoy.report.fold import fold
     from convoy.report.train_page import final_page
-    from metaflow_extensions.convoy.plugins.cards.convoy.components import draw
+    from metaflow_extensions.convoy.plugins.cards.convoy.components import show
 
     config = RunConfig.model_validate(config_json)
     assert config.root is not None
@@ -105,7 +105,7 @@ def report(config_json: Json, job: str, current: Any) -> Result:
     folded = fold(read_events(store), config.train.steps)
     checkpoint, model = results.checkpoint_uri(folded, store), results.model_uri(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
-    draw(current.card, final_page(folded, config_json, places), False)
+    show(current.card, final_page(folded, config_json, places))  # written as the task ends
     return Result(checkpoint, model, results.metrics(folded), results.incidents(folded))
 
 

@@ -10,7 +10,7 @@ from convoy.catalog.prices import Price, of_zones, price
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.events.types import Rent
+from convoy.events.generations import Rent
 from convoy.launch.sizing import check_machine
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")

@@ -104,7 +104,14 @@ def _interval(estimate: float, drawn_b: np.ndarray, n: int) -> Interval:
 
 def _of(statistic: Statistic, values: np.ndarray) -> np.ndarray:
     """Over the last axis."""
-    return np.asarray(np.median(values, axis=-1) if statistic == "median" else np.mean(values, axis=-1))
+    return np.asarray(median(values) if statistic == "median" else np.mean(values, axis=-1))
+
+
+def median(values: np.ndarray) -> np.ndarray:
+    """Over the last axis, of finite values: the same numbers as np.median, which partitions, and takes about six times
+    as long on many short rows as numpy's sort."""
+    sorted_n, n = np.sort(values, axis=-1), values.shape[-1]
+    return np.asarray((sorted_n[..., (n - 1) // 2] + sorted_n[..., n // 2]) / 2)
 
 
 def _draws(n: int, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 
 from convoy.checkpoint.queue import Standing
 from convoy.parallel.pipeline import Pipeline
@@ -147,6 +147,7 @@ class Stepper:
             self._model.set_requires_gradient_sync(last)
         self._model.set_is_last_backward(last)
 
+    @torch.no_grad()  # or each gradient's own part would be an operation of autograd's
     def _grad_norm(self) -> float:
         """L2 norm over all parameters of all ranks; both loss and norm are all-reduced, so all ranks judge alike. One
         all-reduce over all of them gives all the same bits, which one after the other along each dimension of a mesh
@@ -165,10 +166,13 @@ class Stepper:
         dist.all_reduce(total, group=self._everyone)
         return float(total.sqrt())
 
+    @torch.no_grad()
     def _update(self, lr: float, norm: float) -> None:
         if self._clip_norm is not None and norm > self._clip_norm:
-            scale = torch.tensor(norm, device=self._parameters[0].device)
-            clip_grads_with_norm_(self._parameters, self._clip_norm, scale, foreach=True)
+            # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
+            own = [_own(p.grad) for p in self._parameters if p.grad is not None]
+            scale = self._clip_norm / (torch.tensor(norm, device=self._parameters[0].device) + 1e-6)
+            torch._foreach_mul_(own, scale.clamp(max=1.0))
         set_learning_rate(self._optimizer, lr)
         self._optimizer.step()
 

@@ -35,7 +35,7 @@ def work(text: bytes, listen_fd: int | None, broken: Exception | None = None) ->
 def _tell(error: Exception, reason: Path) -> int:
     """Leave one line for the agent; a traceback is for bugs only."""
     from convoy.checkpoint.errors import CheckpointError
-    from convoy.data.local import DataDamaged
+    from convoy.data.manifest import DataDamaged
     from convoy.training.loop import LastSaveFailedError, TrainingFailedError
     from convoy.training.node_check import NodeUnfitError
     from convoy.training.ranks import lost_peer

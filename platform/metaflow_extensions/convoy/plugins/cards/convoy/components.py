@@ -1,15 +1,21 @@
 """Pages as components of a Metaflow card. Import it inside a step, after metaflow."""
 
+import contextlib
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from metaflow.cards import Markdown, MetaflowCardComponent, ProgressBar, Table, ValueBox, VegaChart
+from metaflow.plugins.cards.card_creator import CardProcessManager
 
 from convoy.report import page as p
 
 Part = p.Heading | p.Text | p.Callout | p.Value | p.Progress | p.Table | p.Chart | p.Timeline | p.Code
 """What one component shows: a block, or one value of a `Values` block."""
+
+WRITE_SECONDS = 55.0
+"""For one of Metaflow's processes to write a card, which gives up by then."""
 
 _THEMES = {"plain": "default", "good": "success", "warning": "warning", "bad": "danger"}
 _MARKS = {"plain": "○", "good": "●", "warning": "▲", "bad": "✕"}
@@ -37,14 +43,9 @@ def components_of(page: p.Page) -> list[PartComponent]:
     return [PartComponent(part) for part in parts_of(page)]
 
 
-def draw(card: Any, page: p.Page, force: bool = False) -> None:
-    """Show the page on `card` (`current.card` or `current.card["id"]`) and refresh it.
-
-    Where the page has the same kinds of parts as the one before, only the card's data is written anew. `force` returns
-    when this page is written whole, about two seconds later: use it for the last page of a task that is about to fail.
-    The card needs `@card(type="convoy_card", refresh_interval=0)`: Metaflow drops refreshes within the interval, forced
-    ones too, so the caller decides how often to draw.
-    """
+def show(card: Any, page: p.Page) -> None:
+    """Have `card` (`current.card` or `current.card["id"]`) show the page when it is next written: by a refresh, or as
+    Metaflow writes it at the end of a task that succeeds."""
     parts = list(parts_of(page))
     shown = list(card.components)
     if shown and [_kind(c.part) for c in shown] == [_kind(part) for part in parts]:
@@ -53,10 +54,29 @@ def draw(card: Any, page: p.Page, force: bool = False) -> None:
     else:
         card.clear()
         card.extend([PartComponent(part) for part in parts])
+
+
+def draw(card: Any, page: p.Page, force: bool = False) -> None:
+    """Show the page on `card` and refresh it now, in a process of Metaflow's, which takes a second of a core.
+
+    Where the page has the same kinds of parts as the one before, only the card's data is written anew. `force` returns
+    when this page is written whole: use it for the last page of a task that is about to fail. The card needs
+    `@card(type="convoy_card", refresh_interval=0)`: Metaflow drops refreshes within the interval, forced ones too, so
+    the caller decides how often to draw.
+    """
+    show(card, page)
+    _await_writing()  # Metaflow drops what is asked for while another process writes
     card.refresh(force=force)
     if force:
-        # Metaflow drops a rendering asked for while another is under way, but then waits for that: ask again.
-        card.refresh(force=True)
+        _await_writing()
+
+
+def _await_writing() -> None:
+    """Until the processes that write this task's cards have ended. Where Metaflow itself waits for one, it asks
+    without a pause, and keeps a core busy that workers need."""
+    for known in list(CardProcessManager.async_card_processes.values()):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            known["proc"].wait(WRITE_SECONDS)
 
 
 def parts_of(page: p.Page) -> Iterator[Part]:

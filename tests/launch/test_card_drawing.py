@@ -1,0 +1,93 @@
+"""How often, and when, a card costs a process."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from metaflow.plugins.cards.card_creator import CardProcessManager
+
+from convoy.config.run import RunConfig
+from convoy.gang.outcome import Outcome, PreemptedError
+from convoy.gang.task import Node, Task
+from convoy.launch import gang_step
+from convoy.launch.live_card import How
+from convoy.report.page import Page, Text
+from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
+
+TASK = Task(RunConfig(), "a", "/root", "data", "fingerprint", None)
+NODE = Node(1, 2, 1, "host", "TrainFlow/7", "f", 0, False)
+
+
+class Card:
+    """As Metaflow's: a refresh starts a process that writes it, unless one is at it already."""
+
+    def __init__(self) -> None:
+        self.components: list[Any] = []
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def clear(self) -> None:
+        self.components.clear()
+
+    def extend(self, components: list[Any]) -> None:
+        self.components.extend(components)
+
+    def refresh(self, force: bool) -> None:
+        if not self.writing():
+            self.started.append(subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(0.3)"]))
+            CardProcessManager._register_card_process("ours", self.started[-1])
+
+    def writing(self) -> bool:
+        return any(process.poll() is None for process in self.started)
+
+
+@pytest.fixture
+def card() -> Iterator[Card]:
+    yield Card()
+    CardProcessManager._remove_card_process("ours")
+
+
+def test_no_drawing_is_dropped_because_the_one_before_is_still_written(card: Card) -> None:
+    draw(card, Page("a", (Text("first"),)))
+    assert card.writing()
+    draw(card, Page("a", (Text("last"),)), force=True)
+    assert (len(card.started), card.writing()) == (2, False)
+
+
+def test_what_is_only_shown_starts_no_process(card: Card) -> None:
+    show(card, Page("a", (Text("what it is"),)))
+    assert [component.part for component in card.components] == [Text("what it is")]
+    assert card.started == []
+
+
+@pytest.mark.parametrize(
+    ("early", "ended", "drawn"),
+    [
+        (None, "finished", ["refresh"]),
+        (None, "preempted", ["refresh", "write"]),
+        ("finished", "finished", ["show"]),
+        ("preempted", "preempted", ["show", "write"]),
+    ],
+)
+def test_another_node_s_card_is_not_written_while_the_gang_runs_if_that_has_ended(
+    early: Any, ended: Any, drawn: list[How], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = [early and Outcome(outcome=early), Outcome(outcome=ended)]
+
+    class Gang:
+        def __init__(self, task: Task, node: Node) -> None: ...
+        def __enter__(self) -> "Gang":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def wait(self, seconds: float) -> Outcome | None:
+            return outcomes.pop(0)
+
+    monkeypatch.setattr(gang_step, "Gang", Gang)
+    found: list[How] = []
+    try:
+        gang_step.run_gang_step(TASK, NODE, lambda page, how: found.append(how), "TrainFlow/7/train/3")
+    except PreemptedError:
+        assert ended == "preempted"
+    assert found == drawn
