@@ -42,7 +42,6 @@ class Gathering:
         self._replicated, self._offloaded = replicated, offloaded
         self._on_the_way = 0  # of the unit before, in forward
         self._reducing = 0  # of the unit before, in backward
-        self._between = 0  # results that replicas exchange, until backward is over
         self._ahead: set[Place] = set()
         self._there: set[Place] = set()
 
@@ -127,9 +126,7 @@ class Gathering:
             tally.give("gradients", result)
         if self._reduced < GRADIENT:
             tally.take("gradients", GRADIENT * unit.shard)
-            if self._replicated:
-                self._between += result
-            else:
+            if not self._replicated:  # what replicas exchange stays until backward is over
                 tally.give("reduced", result)
         else:
             tally.give("reduced", result)
@@ -139,5 +136,5 @@ class Gathering:
 
     def backward_over(self) -> None:
         """Of the whole model, in the last pass; before it, the last buffer stays until the next reduction."""
-        self._tally.give("reduced", self._reducing + self._between)
-        self._reducing = self._between = 0
+        self._tally.give("reduced", self._tally.now["reduced"])
+        self._reducing = 0
