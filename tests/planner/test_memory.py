@@ -163,7 +163,6 @@ def test_a_step_leaves_weights_moments_and_their_gradients_behind(job: Workload,
     (stage,) = stages(job)
 
     left = replay(job, stage, fused=fused).now
-    gathered = left.pop("gathered")
 
     assert left == {
         **dict.fromkeys(left, 0),
@@ -171,8 +170,6 @@ def test_a_step_leaves_weights_moments_and_their_gradients_behind(job: Workload,
         "optimizer": 8 * stage.shard,
         "gradients": 4 * stage.shard,
     }
-    # What was gathered for the last matrix that was computed again is let go by the next step's forward.
-    assert gathered == 0 or (job.parallel.wrap, job.train.activation_checkpointing) == ("linear", "full")
 
 
 @given(st.integers(0, 9), st.lists(st.tuples(st.sampled_from(PARTS), st.integers(0, 9)), max_size=5))

@@ -86,9 +86,12 @@ class _Step:
             self._gathering.backward_over()
 
     def forward(self, name: str) -> None:
-        """As `Weights`: in forward a matrix is there alone, computed again all those of a block are."""
+        """As `Weights`: in forward a matrix is there alone, computed again all those of a block are. Then torch takes
+        each for a model of its own, and what was gathered for it is let go when it is over."""
         if not self._alone:
             return
+        if self._backward:
+            self._gathering.forward_over()
         self._close()
         self._open = self._unit(name)
         self._gathering.forward(self._open, self._at)
@@ -150,7 +153,11 @@ class _Step:
         self._ahead(0)
         live = Live(self._tally, self._kept)
         if self._recomputes:
+            if self._alone:  # the gradient of its output is there before anything is computed again
+                self._gathering.backward(self._stage.block[-1], self._at)
+                self._ahead(len(self._stage.block) - 1)
             forward(live, self._sizes, EVERYTHING, self)
+            self._gathering.forward_over()
         self._open = None
         backward(live, self._sizes, self)
         norms = self._width * outer.elements - (0 if self._alone else sum(self._matrices.values()))
