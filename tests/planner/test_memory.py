@@ -30,7 +30,7 @@ PRESETS = sorted(path.stem for path in CONFIGS.glob("*-p*.yaml"))
 
 
 def preset(name: str, *, nodes: int | None = None, **keys: Any) -> Workload:
-    """A training preset, with other keys of `parallel` and `train`, and two passes a step at most: more take no more."""
+    """A training preset, with other keys, and two passes a step at most: more take no more."""
     config = resolve(read_run((CONFIGS / f"{name}.yaml").read_text()), {})
     assert isinstance(config.model, TransformerConfig)
     parallel = config.parallel.model_copy(update={k: v for k, v in keys.items() if k in ParallelConfig.model_fields})
@@ -64,7 +64,7 @@ def machine(config: RunConfig) -> Machine:
 
 def few(name: str, count: int) -> list[Any]:
     """Of a list: all in a campaign, else the first few."""
-    whole: list[Any] = list({"presets": PRESETS, "grid": list(cases())}[name])
+    whole: list[Any] = {"presets": list[Any](PRESETS), "grid": list[Any](cases())}[name]
     return whole if in_full() else whole[:: max(1, len(whole) // count)][:count]
 
 
@@ -92,7 +92,8 @@ def test_an_update_that_is_not_one_kernel_takes_more() -> None:
 def test_the_grid_has_as_many_cases_that_fit_as_not() -> None:
     fit = [memory(case.workload).fits for case in cases()]
 
-    assert len(fit) >= 40 and fit.count(True) >= 20 <= fit.count(False)
+    assert len(fit) >= 40
+    assert fit.count(True) >= 20 <= fit.count(False)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +175,7 @@ def test_a_step_leaves_weights_moments_and_their_gradients_behind(job: Workload,
 
 @given(st.integers(0, 9), st.lists(st.tuples(st.sampled_from(PARTS), st.integers(0, 9)), max_size=5))
 @examples(50)
-def test_what_is_repeated_peaks_as_if_it_were_made_each_time(
-    times: int, moves: list[tuple[Any, int]]
-) -> None:
+def test_what_is_repeated_peaks_as_if_it_were_made_each_time(times: int, moves: list[tuple[Any, int]]) -> None:
     def body(tally: Tally) -> None:
         for part, count in moves:
             tally.take(part, 2 * count)
@@ -218,15 +217,15 @@ def test_a_machine_stages_two_copies_of_its_part_of_the_state() -> None:
     told = host_memory(preset("gpt-175b-p4d"), CheckpointConfig())
 
     assert told.staged * 16 >= 2 * 12 * 174_604_259_328
-    assert told.fits and told.total == told.states + told.staged + told.processes
+    assert told.fits
+    assert told.total == told.states + told.staged + told.processes
 
 
 def test_ranks_on_a_host_take_its_memory() -> None:
     host = Machine("cpu", 2, 8 * GIB, 16 * GIB, 0, 1e9)
     told = memory(workload({**GPT, "d_model": 512, "n_heads": 8}, host, 1, 1))
 
-    assert told.fixed == 0 and told.capacity == 8 * GIB
-    assert isinstance(told, Memory)
+    assert (told.fixed, told.capacity) == (0, 8 * GIB)
 
 
 def with_memory(job: Workload, size: int) -> Memory:

@@ -34,6 +34,7 @@ from convoy.training.exchange import Agreed
 from convoy.training.optimizer import build_optimizer
 from convoy.training.step import Batch, Stepper
 
+
 class Call(NamedTuple):
     """One kind of collective."""
 
@@ -62,7 +63,8 @@ def counted(workload: Workload, rank: int = 0) -> Counter[Call]:
     """How often a step calls each collective among more than one rank."""
     with stepping(workload, OptimizerConfig(), rank) as (step, _, _), _Noting() as noting:
         step(lambda: None)
-    return noting.calls
+    calls: Counter[Call] = noting.calls
+    return calls
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Itera
     try:
         mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
         model, fsdp = _spread(workload, mesh)
-        with FakeTensorMode(), _Scalars():
+        with FakeTensorMode(), _Scalars():  # type: ignore[no-untyped-call]
             yield _with_optimizer(model, fsdp, workload, optimizer, mesh)
     finally:
         dist.destroy_process_group()
@@ -90,7 +92,7 @@ def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
 
 
 def _rms_norm(module: nn.RMSNorm, x: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = _RmsNorm.apply(x, module.weight)
+    result: torch.Tensor = _RmsNorm.apply(x, module.weight)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -121,7 +123,7 @@ def _with_optimizer(
     model: nn.Module, fsdp: FSDPModule, workload: Workload, config: OptimizerConfig, mesh: Any
 ) -> tuple[Any, nn.Module, Any]:
     train, parallel = workload.train, workload.parallel
-    model._apply(_without_data)
+    model._apply(_without_data)  # type: ignore[no-untyped-call]
     optimizer = build_optimizer(model, config)
     pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
     clock = _Clock()
@@ -171,7 +173,7 @@ class _Clock:
             self.passed()
 
 
-class _Scalars(TorchDispatchMode):
+class _Scalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives a number where one is read from a tensor without data: a loss that is finite, a norm that is clipped."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -186,11 +188,11 @@ KINDS = {"allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter"
 KINDS |= {"allreduce": "all_reduce", "all_reduce": "all_reduce", "send": "send"}
 
 
-class _Noting(TorchDispatchMode):
+class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes collectives, by the whole tensor that they gather or reduce."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: Counter[Call] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -216,4 +218,5 @@ def _group(args: Any) -> dist.ProcessGroup:
     for arg in args:
         if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
             return dist.ProcessGroup.unbox(arg)
-    return _resolve_process_group(next(arg for arg in reversed(args) if isinstance(arg, str)))
+    name: Any = next(arg for arg in reversed(args) if isinstance(arg, str))
+    return _resolve_process_group(name)

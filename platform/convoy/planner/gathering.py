@@ -1,8 +1,8 @@
 """What FSDP2 gathers, frees and reduces around the units of a rank, and the memory that it takes.
 
-Read off torch 2.13, `torch/distributed/fsdp/_fully_shard`: `_fsdp_param_group.py` and `_fsdp_collectives.py`. In forward
-what was gathered stays until the next unit is there; in backward the unit before is gathered ahead; what a reduction was
-given stays until the next one begins.
+Read off torch 2.13, `torch/distributed/fsdp/_fully_shard`: `_fsdp_param_group.py` and `_fsdp_collectives.py`. In
+forward what was gathered stays until the next unit is there; in backward the unit before is gathered ahead; what a
+reduction was given stays until the next one begins.
 """
 
 from dataclasses import dataclass
