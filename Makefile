@@ -50,7 +50,7 @@ campaign: $(VENV)/.dev
 		tests/checkpoint/test_protocol.py tests/checkpoint/test_chunks.py tests/checkpoint/test_format.py \
 		tests/checkpoint/test_crash.py tests/report/test_checkpoints.py tests/report/test_incidents.py \
 		tests/report/test_goodput.py tests/gang/test_verdict.py tests/gang/test_suspicion.py tests/gang/test_slow.py \
-		tests/gang/test_node_check.py tests/training/test_node_check.py $(ARGS)
+		tests/gang/test_node_check.py tests/training/test_node_check.py tests/planner/test_memory.py $(ARGS)
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -s -m slow tests/drills/test_drills.py -k random $(ARGS)
 
 lint: $(VENV)/.dev

@@ -17,7 +17,14 @@ G5 = Machine("A10G", 8, 22888 * 2**20, 768 * GIB, 0, 12.5e9)
 
 GPT: dict[str, Any] = {"vocab_size": 50304, "n_layers": 4, "d_model": 8192, "n_heads": 64, "max_sequence_length": 2048}
 LLAMA: dict[str, Any] = {"vocab_size": 32000, "n_layers": 4, "d_model": 8192, "n_heads": 64, "d_ff": 22016}
-LLAMA |= {"max_sequence_length": 4096, "norm": "rmsnorm", "positions": "rotary", "mlp": "swiglu", "bias": False, "tied_embeddings": False}
+LLAMA |= {
+    "max_sequence_length": 4096,
+    "norm": "rmsnorm",
+    "positions": "rotary",
+    "mlp": "swiglu",
+    "bias": False,
+    "tied_embeddings": False,
+}
 GROUPED = {**LLAMA, "n_kv_heads": 8, "d_ff": 28672}
 
 FULL = {"activation_checkpointing": "full"}

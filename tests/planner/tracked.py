@@ -81,12 +81,12 @@ def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Itera
 
 
 def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
-    """The model on the meta device, not compiled, as ranks on GPUs have it."""
+    """The model on the meta device, not compiled."""
     train = workload.train.model_copy(update={"compile": False})
     model = build_model(workload.model, train.loss_chunk_tokens, fused_attention=train.attention == "fused")
     fsdp = parallelize(model, mesh, workload.parallel, train)
     for module in model.modules():
-        if isinstance(module, FSDPModule):  # NCCL reduces, as FSDP2 has it by default
+        if isinstance(module, FSDPModule) and workload.machine.gpu != "cpu":  # NCCL reduces, as FSDP2 has it by default
             module.set_custom_reduce_scatter(cast(Any, DefaultReduceScatter()))
     return model, fsdp
 

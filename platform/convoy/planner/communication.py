@@ -69,13 +69,7 @@ def _of_unit(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]
     """Gathers of its weights, reductions of its gradients."""
     parallel, train = workload.parallel, workload.train
     shards, replicas, apart = workload.shards, workload.replicas, parallel.tensor
-    # The root and the head stay gathered from forward to backward; a stage keeps all, from its first pass to its last.
-    stays = unit.name in ("root", "head") or not parallel.reshard_after_forward
-    gathers = 1 if parallel.pipeline > 1 else workload.passes * (1 if stays else 2)
-    if unit.name == "head" and workload.passes > 1 and parallel.pipeline == 1:
-        # torch 2.13 keeps the order of units over passes: what it gathers ahead of the embedding of a later pass is the
-        # head of the pass before; the last of these gathers is never used.
-        gathers += 1
+    gathers = _gathers(workload, unit)
     reductions = 1 if _late(workload) else workload.passes
     reduced = WIDTH[train.reduce_dtype]
     if shards > 1:
@@ -85,6 +79,21 @@ def _of_unit(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]
         yield Collective("reduce_scatter", "gradients", unit.name, reductions * count, given, shards, apart)
     if replicas > 1:
         yield Collective("all_reduce", "gradients", unit.name, count, reduced * unit.shard, replicas, shards)
+
+
+def _gathers(workload: Workload, unit: Unit) -> int:
+    """In a step, of one such unit. The root and the head stay from forward to backward."""
+    staged, stays = workload.parallel.pipeline > 1, not workload.parallel.reshard_after_forward
+    stays = stays or unit.name in ("root", "head")
+    if staged:
+        # What a backward has gathered stays until the next forward is over. So the forwards before the first backward
+        # gather, and each backward that follows a forward.
+        return 1 if stays else workload.passes + 1
+    if unit.name == "head" and workload.passes > 1:
+        # torch 2.13 keeps the order of units over passes: what it gathers ahead of the embedding of a later pass is
+        # the head of the pass before; the last of these gathers is never used.
+        return workload.passes + 1
+    return workload.passes * (1 if stays else 2)
 
 
 def _late(workload: Workload) -> bool:
