@@ -1,7 +1,9 @@
 """What ranks send each other, against what the real code sends in a process group that only pretends."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +12,11 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
-from convoy.planner.communication import communication
+from convoy.planner.communication import Collective, _of_stage, communication
 from convoy.planner.units import stages
 from convoy.planner.workload import Machine, Workload
-from tests.planner.tracked import Call, counted
+from tests.planner.tracked import Call, counted, counted_by_rank
+from tests.ranks import on_ranks
 
 P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)
 GPT = {"vocab_size": 500, "n_layers": 2, "d_model": 64, "n_heads": 4, "max_sequence_length": 32}
@@ -50,11 +53,25 @@ def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
 )
 def test_it_is_what_the_real_code_sends(model: dict[str, Any], keys: dict[str, Any]) -> None:
     job = workload(model, **keys)
-    told: Counter[Call] = Counter()
-    for each in communication(job):
-        told[Call(each.kind, each.ranks, each.bytes)] += each.number
 
-    assert told == counted(job)
+    assert total(communication(job)) == counted(job)
+
+
+@pytest.mark.parametrize("keys", [{}, {"wrap": "linear", "reshard_after_forward": False}])
+def test_it_is_what_the_stages_of_a_pipeline_send(keys: dict[str, Any], tmp_path: Path) -> None:
+    job = workload({**GPT, "tied_embeddings": False}, pipeline=2, global_batch=12, micro_batch=1, **keys)
+    job = replace(job, machine=replace(P4D, ranks=4))
+    each = on_ranks(4, counted_by_rank, str(tmp_path / "store"), job)
+
+    assert total(communication(job)) in each
+    assert [total(_of_stage(job, stage)) for stage in stages(job)] == [each[0], each[2]]
+
+
+def total(collectives: Iterable[Collective]) -> Counter[Call]:
+    told: Counter[Call] = Counter()
+    for one in collectives:
+        told[Call(one.kind, one.ranks, one.bytes)] += one.number
+    return told
 
 
 def moved(job: Workload, **of: Any) -> float:

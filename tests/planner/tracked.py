@@ -4,6 +4,7 @@ Nothing is computed and nothing is sent, so that a model of any size and any num
 `FSDPMemTracker` weighs every tensor of a step as it comes and goes; and each collective is noted as it is called.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from convoy.checkpoint.queue import Standing
 from convoy.config.optimizer import OptimizerConfig
 from convoy.model.build import build_model
+from convoy.model.init import initialise
 from convoy.parallel.fsdp import DTYPES, parallelize
 from convoy.parallel.mesh import build_mesh
 from convoy.parallel.pipeline import Pipeline
@@ -67,6 +69,23 @@ def counted(workload: Workload, rank: int = 0) -> Counter[Call]:
     return calls
 
 
+def counted_by_rank(rank: int, store: str, workload: Workload) -> Counter[Call]:
+    """As `counted`, in a real group of processes: stages of a pipeline tell each other of shapes, and take no pretence.
+    store: a file that none of them has made yet."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", store=dist.FileStore(store, workload.ranks), rank=rank, world_size=workload.ranks)
+    mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
+    model, fsdp = _spread(workload, mesh)
+    model.to_empty(device="cpu")
+    initialise(cast(Any, model), seed=0)
+    step = _step(model, fsdp, build_optimizer(model, OptimizerConfig()), workload, mesh)
+    step(lambda: None)  # the first one also exchanges shapes
+    with _Noting() as noting:
+        step(lambda: None)
+    calls: Counter[Call] = noting.calls
+    return calls
+
+
 @contextmanager
 def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Iterator[tuple[Any, nn.Module, Any]]:
     """A function that makes a step, calling what it is given after each pass; the model; and its optimizer."""
@@ -75,7 +94,9 @@ def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Itera
         mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
         model, fsdp = _spread(workload, mesh)
         with FakeTensorMode(), _Scalars():  # type: ignore[no-untyped-call]
-            yield _with_optimizer(model, fsdp, workload, optimizer, mesh)
+            model._apply(_without_data)  # type: ignore[no-untyped-call]
+            adamw = build_optimizer(model, optimizer)
+            yield _step(model, fsdp, adamw, workload, mesh), model, adamw
     finally:
         dist.destroy_process_group()
 
@@ -119,12 +140,11 @@ def _without_data(parameter: torch.Tensor) -> torch.Tensor:
     return DTensor.from_local(local, mesh, placed, run_check=False, shape=parameter.shape, stride=parameter.stride())
 
 
-def _with_optimizer(
-    model: nn.Module, fsdp: FSDPModule, workload: Workload, config: OptimizerConfig, mesh: Any
-) -> tuple[Any, nn.Module, Any]:
+def _step(
+    model: nn.Module, fsdp: FSDPModule, optimizer: torch.optim.Optimizer, workload: Workload, mesh: Any
+) -> Callable[[Callable[[], None]], None]:
+    """As `stepping` gives it."""
     train, parallel = workload.train, workload.parallel
-    model._apply(_without_data)  # type: ignore[no-untyped-call]
-    optimizer = build_optimizer(model, config)
     pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
     clock = _Clock()
     stepper = Stepper(
@@ -145,7 +165,7 @@ def _with_optimizer(
         batches = [_batch(i, shape) for i in range(workload.passes)]
         stepper(batches, 0, 1e-4, None, Standing())
 
-    return step, model, optimizer
+    return step
 
 
 def _batch(index: int, shape: tuple[int, int]) -> Batch:
