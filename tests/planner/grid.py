@@ -15,10 +15,19 @@ GIB = 2**30
 P4D = Machine("A100", 8, 40 * GIB, 1152 * GIB, 300e9, 50e9)
 G5 = Machine("A10G", 8, 22888 * 2**20, 768 * GIB, 0, 12.5e9)
 
-GPT = {"vocab_size": 50304, "n_layers": 4, "d_model": 8192, "n_heads": 64, "max_sequence_length": 2048}
-LLAMA = {"vocab_size": 32000, "n_layers": 4, "d_model": 8192, "n_heads": 64, "d_ff": 22016, "max_sequence_length": 4096}
-LLAMA |= {"norm": "rmsnorm", "positions": "rotary", "mlp": "swiglu", "bias": False, "tied_embeddings": False}
+GPT: dict[str, Any] = {"vocab_size": 50304, "n_layers": 4, "d_model": 8192, "n_heads": 64, "max_sequence_length": 2048}
+LLAMA: dict[str, Any] = {"vocab_size": 32000, "n_layers": 4, "d_model": 8192, "n_heads": 64, "d_ff": 22016}
+LLAMA |= {
+    "max_sequence_length": 4096,
+    "norm": "rmsnorm",
+    "positions": "rotary",
+    "mlp": "swiglu",
+    "bias": False,
+    "tied_embeddings": False,
+}
 GROUPED = {**LLAMA, "n_kv_heads": 8, "d_ff": 28672}
+
+FULL = {"activation_checkpointing": "full"}
 
 
 class Case(NamedTuple):
@@ -42,18 +51,18 @@ def workload(model: dict[str, Any], machine: Machine, nodes: int, micro_batch: i
 def cases() -> Iterator[Case]:
     """About as many on each side, the nearest of them within a few percent."""
     ways: list[tuple[str, dict[str, Any], Machine, int, dict[str, Any], tuple[int, ...]]] = [
-        ("gpt, full", GPT, G5, 1, {"activation_checkpointing": "full"}, (9, 10, 12, 14)),
+        ("gpt, full", GPT, G5, 1, FULL, (9, 10, 12, 14)),
         ("gpt, none", GPT, G5, 2, {}, (4, 5, 7, 8)),
         ("gpt, selective", GPT, P4D, 1, {"activation_checkpointing": "selective"}, (14, 16, 20, 24)),
-        ("gpt, linear", GPT, G5, 1, {"wrap": "linear", "activation_checkpointing": "full"}, (12, 14, 18, 20)),
+        ("gpt, linear", GPT, G5, 1, {"wrap": "linear", **FULL}, (12, 14, 18, 20)),
         ("gpt, hsdp", GPT, P4D, 2, {"strategy": "hsdp", "reduce_dtype": "bf16", "passes": 2}, (9, 10, 13, 14)),
         ("gpt, ddp", GPT, P4D, 1, {"strategy": "ddp", "layers": 2}, (4, 6, 12, 14)),
         ("gpt, ZeRO-2", GPT, G5, 2, {"reshard_after_forward": False, "passes": 2}, (1, 2, 4, 5)),
         ("gpt, reduced once", GPT, P4D, 4, {"reduce_every_pass": False, "passes": 2}, (6, 7, 10, 12)),
-        ("gpt, whole logits", GPT, G5, 2, {"loss_chunk_tokens": 0, "activation_checkpointing": "full"}, (12, 14, 16, 18)),
+        ("gpt, whole logits", GPT, G5, 2, {"loss_chunk_tokens": 0, **FULL}, (12, 14, 16, 18)),
         ("gpt, fp32", GPT, P4D, 1, {"param_dtype": "fp32"}, (4, 5, 6, 7)),
         ("gpt, tensor", GPT, G5, 1, {"tensor": 4}, (8, 9, 12, 14)),
-        ("llama, full", LLAMA, G5, 1, {"activation_checkpointing": "full"}, (3, 4, 6, 7)),
+        ("llama, full", LLAMA, G5, 1, FULL, (3, 4, 6, 7)),
         ("llama, none", LLAMA, P4D, 1, {}, (4, 5, 6, 7)),
         ("grouped, selective", GROUPED, P4D, 1, {"activation_checkpointing": "selective"}, (7, 8, 10, 11)),
     ]

@@ -4,6 +4,7 @@ Nothing is computed and nothing is sent, so that a model of any size and any num
 `FSDPMemTracker` weighs every tensor of a step as it comes and goes; and each collective is noted as it is called.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from convoy.checkpoint.queue import Standing
 from convoy.config.optimizer import OptimizerConfig
 from convoy.model.build import build_model
+from convoy.model.init import initialise
 from convoy.parallel.fsdp import DTYPES, parallelize
 from convoy.parallel.mesh import build_mesh
 from convoy.parallel.pipeline import Pipeline
@@ -33,6 +35,7 @@ from convoy.planner.workload import Workload
 from convoy.training.exchange import Agreed
 from convoy.training.optimizer import build_optimizer
 from convoy.training.step import Batch, Stepper
+
 
 class Call(NamedTuple):
     """One kind of collective."""
@@ -62,7 +65,25 @@ def counted(workload: Workload, rank: int = 0) -> Counter[Call]:
     """How often a step calls each collective among more than one rank."""
     with stepping(workload, OptimizerConfig(), rank) as (step, _, _), _Noting() as noting:
         step(lambda: None)
-    return noting.calls
+    calls: Counter[Call] = noting.calls
+    return calls
+
+
+def counted_by_rank(rank: int, store: str, workload: Workload) -> Counter[Call]:
+    """As `counted`, in a real group of processes: stages of a pipeline tell each other of shapes, and take no pretence.
+    store: a file that none of them has made yet."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", store=dist.FileStore(store, workload.ranks), rank=rank, world_size=workload.ranks)
+    mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
+    model, fsdp = _spread(workload, mesh)
+    model.to_empty(device="cpu")
+    initialise(cast(Any, model), seed=0)
+    step = _step(model, fsdp, build_optimizer(model, OptimizerConfig()), workload, mesh)
+    step(lambda: None)  # the first one also exchanges shapes
+    with _Noting() as noting:
+        step(lambda: None)
+    calls: Counter[Call] = noting.calls
+    return calls
 
 
 @contextmanager
@@ -72,25 +93,27 @@ def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Itera
     try:
         mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
         model, fsdp = _spread(workload, mesh)
-        with FakeTensorMode(), _Scalars():
-            yield _with_optimizer(model, fsdp, workload, optimizer, mesh)
+        with FakeTensorMode(), _Scalars():  # type: ignore[no-untyped-call]
+            model._apply(_without_data)  # type: ignore[no-untyped-call]
+            adamw = build_optimizer(model, optimizer)
+            yield _step(model, fsdp, adamw, workload, mesh), model, adamw
     finally:
         dist.destroy_process_group()
 
 
 def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
-    """The model on the meta device, not compiled, as ranks on GPUs have it."""
+    """The model on the meta device, not compiled."""
     train = workload.train.model_copy(update={"compile": False})
     model = build_model(workload.model, train.loss_chunk_tokens, fused_attention=train.attention == "fused")
     fsdp = parallelize(model, mesh, workload.parallel, train)
     for module in model.modules():
-        if isinstance(module, FSDPModule):  # NCCL reduces, as FSDP2 has it by default
+        if isinstance(module, FSDPModule) and workload.machine.gpu != "cpu":  # NCCL reduces, as FSDP2 has it by default
             module.set_custom_reduce_scatter(cast(Any, DefaultReduceScatter()))
     return model, fsdp
 
 
 def _rms_norm(module: nn.RMSNorm, x: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = _RmsNorm.apply(x, module.weight)
+    result: torch.Tensor = _RmsNorm.apply(x, module.weight)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -117,12 +140,11 @@ def _without_data(parameter: torch.Tensor) -> torch.Tensor:
     return DTensor.from_local(local, mesh, placed, run_check=False, shape=parameter.shape, stride=parameter.stride())
 
 
-def _with_optimizer(
-    model: nn.Module, fsdp: FSDPModule, workload: Workload, config: OptimizerConfig, mesh: Any
-) -> tuple[Any, nn.Module, Any]:
+def _step(
+    model: nn.Module, fsdp: FSDPModule, optimizer: torch.optim.Optimizer, workload: Workload, mesh: Any
+) -> Callable[[Callable[[], None]], None]:
+    """As `stepping` gives it."""
     train, parallel = workload.train, workload.parallel
-    model._apply(_without_data)
-    optimizer = build_optimizer(model, config)
     pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
     clock = _Clock()
     stepper = Stepper(
@@ -143,7 +165,7 @@ def _with_optimizer(
         batches = [_batch(i, shape) for i in range(workload.passes)]
         stepper(batches, 0, 1e-4, None, Standing())
 
-    return step, model, optimizer
+    return step
 
 
 def _batch(index: int, shape: tuple[int, int]) -> Batch:
@@ -171,7 +193,7 @@ class _Clock:
             self.passed()
 
 
-class _Scalars(TorchDispatchMode):
+class _Scalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives a number where one is read from a tensor without data: a loss that is finite, a norm that is clipped."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -186,11 +208,11 @@ KINDS = {"allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter"
 KINDS |= {"allreduce": "all_reduce", "all_reduce": "all_reduce", "send": "send"}
 
 
-class _Noting(TorchDispatchMode):
+class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes collectives, by the whole tensor that they gather or reduce."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: Counter[Call] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -216,4 +238,5 @@ def _group(args: Any) -> dist.ProcessGroup:
     for arg in args:
         if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
             return dist.ProcessGroup.unbox(arg)
-    return _resolve_process_group(next(arg for arg in reversed(args) if isinstance(arg, str)))
+    name: Any = next(arg for arg in reversed(args) if isinstance(arg, str))
+    return _resolve_process_group(name)

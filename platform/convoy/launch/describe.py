@@ -6,9 +6,9 @@ from convoy.catalog.instances import instance
 from convoy.catalog.prices import Price
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
-from convoy.launch.sizing import STATE_BYTES
 from convoy.launch.support import TIMES, instance_price, machines, world
 from convoy.model.counts import parameter_count
+from convoy.planner.host_memory import STATE_BYTES
 
 
 def describe(config: RunConfig, local_gpus: int = 0) -> str:

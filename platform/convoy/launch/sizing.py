@@ -14,33 +14,24 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
+from convoy.planner.host_memory import (
+    MEMORY_SHARE,
+    SHARED_BYTES,
+    SLOTS,
+    STATE_BYTES,
+    TRAINED_BYTES,
+    UNEVEN,
+    WORKER_BYTES,
+)
 
 if TYPE_CHECKING:
     from convoy.launch.support import World
 
-STATE_BYTES = 12
-"""Per parameter in a checkpoint: fp32 weight and two AdamW moments."""
-
-SLOTS = 2
-"""A copy is written while the next one is made."""
-
-UNEVEN = 1.1
-"""The share of a rank is taken to be so many times the mean: tensors are not cut to be equal."""
-
-SHARED_MIB = 1024
-"""Of /dev/shm on each node, for NCCL's own segments and for data loaders."""
-
-WORKER_MIB = 4096
-"""Of a worker whose model is on a GPU: torch, CUDA's context, NCCL, and what the writer beside it holds."""
-
-CPU_STATE_BYTES = 16
-"""Per parameter of a model that trains on the CPU: fp32 weight, gradient, and two moments."""
-
-MEMORY_SHARE = 0.85
-"""Of an instance's nominal memory: the rest is the kernel's, the kubelet's (which Karpenter assumes to be 7.5 %
-before its own reserve) and the 10 GiB of huge pages of EFA."""
-
 MIB = 2**20
+
+SHARED_MIB = SHARED_BYTES // MIB
+
+WORKER_MIB = WORKER_BYTES // MIB
 
 
 def staging_mib(config: RunConfig, ranks: "World") -> int | None:
@@ -81,7 +72,7 @@ def check_machine(config: RunConfig, ranks: "World", machine: Instance) -> None:
     needed = staged + SHARED_MIB + WORKER_MIB * ranks.nproc_per_node
     if not machine.gpus and not isinstance(config.model, CustomModelConfig):  # the state itself is there too
         shards = config.parallel.sharing(ranks.size, ranks.nproc_per_node)
-        needed += _up(parameter_count(config.model) * CPU_STATE_BYTES * ranks.nproc_per_node / shards)
+        needed += _up(parameter_count(config.model) * TRAINED_BYTES * ranks.nproc_per_node / shards)
     if needed > most:
         nodes = f"{ranks.nodes} node{'s' if ranks.nodes > 1 else ''}"
         raise ConfigError(
@@ -95,7 +86,7 @@ def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
     if isinstance(config.model, CustomModelConfig):
         return
     replicas = 0 if gpus and not config.parallel.cpu_offload else _replicas(config)
-    needed = _up(parameter_count(config.model) * (SLOTS * STATE_BYTES + replicas * CPU_STATE_BYTES))
+    needed = _up(parameter_count(config.model) * (SLOTS * STATE_BYTES + replicas * TRAINED_BYTES))
     if needed > host_mib:
         times = "" if replicas == 1 else f"{replicas} times "
         what = "two copies of the state" if gpus else f"{times}the state and two copies of it"

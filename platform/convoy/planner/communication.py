@@ -1,4 +1,4 @@
-"""What ranks send each other in a step: every collective of FSDP2, of tensor and of pipeline parallelism, in closed form.
+"""What ranks send each other in a step: every collective of FSDP2, of tensor and of pipeline parallelism.
 
 Derivation and checks: docs/planner.md#communication. What ranks decide together is left out: a few numbers a step, on
 the host, while they compute.
@@ -58,8 +58,8 @@ def _of_stage(workload: Workload, stage: Stage) -> Iterator[Collective]:
     if parallel.tensor > 1:
         yield from _among_tensor_ranks(workload, stage)
     if parallel.pipeline > 1:
-        handed_on = workload.passes * ((not stage.first) + (not stage.last))
-        yield Collective("send", "activations", "hidden", handed_on, _hidden(workload), 2, everyone // parallel.pipeline)
+        handed_on, apart = workload.passes * ((not stage.first) + (not stage.last)), everyone // parallel.pipeline
+        yield Collective("send", "activations", "hidden", handed_on, _hidden(workload), 2, apart)
     if everyone > 1:
         yield Collective("all_reduce", "loss and norm", "step", 1, 4, everyone, 1)
         yield Collective("all_reduce", "loss and norm", "step", 1, 8, everyone, 1)
@@ -69,13 +69,7 @@ def _of_unit(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]
     """Gathers of its weights, reductions of its gradients."""
     parallel, train = workload.parallel, workload.train
     shards, replicas, apart = workload.shards, workload.replicas, parallel.tensor
-    # The root and the head stay gathered from forward to backward; a stage keeps all, from its first pass to its last.
-    stays = unit.name in ("root", "head") or not parallel.reshard_after_forward
-    gathers = 1 if parallel.pipeline > 1 else workload.passes * (1 if stays else 2)
-    if unit.name == "head" and workload.passes > 1 and parallel.pipeline == 1:
-        # torch 2.13 keeps the order of units over passes: what it gathers ahead of the embedding of a later pass is the
-        # head of the pass before; the last of these gathers is never used.
-        gathers += 1
+    gathers = _gathers(workload, unit)
     reductions = 1 if _late(workload) else workload.passes
     reduced = WIDTH[train.reduce_dtype]
     if shards > 1:
@@ -87,14 +81,29 @@ def _of_unit(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]
         yield Collective("all_reduce", "gradients", unit.name, count, reduced * unit.shard, replicas, shards)
 
 
+def _gathers(workload: Workload, unit: Unit) -> int:
+    """In a step, of one such unit. The root and the head stay from forward to backward."""
+    staged, stays = workload.parallel.pipeline > 1, not workload.parallel.reshard_after_forward
+    stays = stays or unit.name in ("root", "head")
+    if staged:
+        # What a backward has gathered stays until the next forward is over. So the forwards before the first backward
+        # gather, and each backward that follows a forward.
+        return 1 if stays else workload.passes + 1
+    if unit.name == "head" and workload.passes > 1:
+        # torch 2.13 keeps the order of units over passes: what it gathers ahead of the embedding of a later pass is
+        # the head of the pass before; the last of these gathers is never used.
+        return workload.passes + 1
+    return workload.passes * (1 if stays else 2)
+
+
 def _late(workload: Workload) -> bool:
     """Gradients are reduced after the last pass alone."""
     return workload.parallel.pipeline > 1 or not workload.parallel.reduce_every_pass
 
 
 def _among_tensor_ranks(workload: Workload, stage: Stage) -> Iterator[Collective]:
-    """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do. The
-    head's tokens are shared, so that its weights get a part of their gradient on each rank."""
+    """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do.
+    The head's tokens are shared, so that its weights get a part of their gradient on each rank."""
     model, train, ranks = workload.model, workload.train, workload.parallel.tensor
     forward, backward = 2, 3 if model.mlp == "swiglu" else 2
     again = 0 if train.activation_checkpointing == "none" else 1  # what follows the block's last product is not needed

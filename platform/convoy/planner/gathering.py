@@ -1,8 +1,8 @@
 """What FSDP2 gathers, frees and reduces around the units of a rank, and the memory that it takes.
 
-Read off torch 2.13, `torch/distributed/fsdp/_fully_shard`: `_fsdp_param_group.py` and `_fsdp_collectives.py`. In forward
-what was gathered stays until the next unit is there; in backward the unit before is gathered ahead; what a reduction was
-given stays until the next one begins.
+Read off torch 2.13, `torch/distributed/fsdp/_fully_shard`: `_fsdp_param_group.py` and `_fsdp_collectives.py`. In
+forward what was gathered stays until the next unit is there; in backward the unit before is gathered ahead; what a
+reduction was given stays until the next one begins.
 """
 
 from dataclasses import dataclass
@@ -29,20 +29,23 @@ class Pass:
     """Passes before it have left gradients of whole units."""
     shards_before: bool
     """Passes before it have left shards of gradients."""
+    keeps: bool = False
+    """What backward has gathered stays, as in a pipeline."""
 
 
 class Gathering:
     """The units of one rank, in a tally."""
 
-    def __init__(self, tally: Tally, *, width: int, reduced: int, replicated: bool, offloaded: bool) -> None:
-        """width, reduced: bytes of a weight that computes, and of a gradient that is reduced. replicated: there are
-        several groups of ranks that each have all weights."""
+    def __init__(
+        self, tally: Tally, *, width: int, reduced: int, replicated: bool, offloaded: bool, exchanged: bool
+    ) -> None:
+        """width, reduced: bytes of a weight that computes, and of a gradient that is reduced. replicated: a mesh of two
+        dimensions, sharded and replicated. exchanged: ranks on CPUs reduce by `parallel/gloo.py`."""
         self._tally = tally
         self._width, self._reduced = width, reduced
-        self._replicated, self._offloaded = replicated, offloaded
+        self._replicated, self._offloaded, self._exchanged = replicated, offloaded, exchanged
         self._on_the_way = 0  # of the unit before, in forward
         self._reducing = 0  # of the unit before, in backward
-        self._between = 0  # results that replicas exchange, until backward is over
         self._ahead: set[Place] = set()
         self._there: set[Place] = set()
 
@@ -102,7 +105,8 @@ class Gathering:
             elif self._reduced != self._width:
                 self._tally.take("gradients", added_up)
                 self._tally.give("gradients", given)
-            self.free(unit, at)
+            if not one.keeps:
+                self.free(unit, at)
             return
         if one.whole_before:
             self._tally.give("gradients", given)
@@ -113,6 +117,9 @@ class Gathering:
         self._tally.take("reduced", self._reducing)
         self._tally.give("gradients", given)
         self._tally.take("reduced", self._reduced * unit.shard)
+        if self._exchanged and unit.shards > 1:  # what the others send
+            self._tally.take("reduced", self._reducing)
+            self._tally.give("reduced", self._reducing)
         self._own_shard(unit, one)
 
     def _own_shard(self, unit: Unit, one: Pass) -> None:
@@ -127,9 +134,7 @@ class Gathering:
             tally.give("gradients", result)
         if self._reduced < GRADIENT:
             tally.take("gradients", GRADIENT * unit.shard)
-            if self._replicated:
-                self._between += result
-            else:
+            if not self._replicated:  # what replicas exchange stays until backward is over
                 tally.give("reduced", result)
         else:
             tally.give("reduced", result)
@@ -139,5 +144,5 @@ class Gathering:
 
     def backward_over(self) -> None:
         """Of the whole model, in the last pass; before it, the last buffer stays until the next reduction."""
-        self._tally.give("reduced", self._reducing + self._between)
-        self._reducing = self._between = 0
+        self._tally.give("reduced", self._tally.now["reduced"])
+        self._reducing = 0

@@ -1,50 +1,30 @@
-"""What a job takes of each GPU's memory, part by part at the peak of a step, whether it fits; and of each machine's.
+"""What a job takes of each GPU's memory, part by part at the peak of a step, and whether it fits.
 
 Weights, gradients, activations and buffers are those of tensors, followed through a step (`replay.py`). What CUDA, NCCL
 and the allocator take beside them are the constants here. Derivation and checks: docs/planner.md#memory.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from convoy.config.checkpoint import CheckpointConfig
-from convoy.model.counts import parameter_count
 from convoy.planner.replay import replay
 from convoy.planner.tally import Part, Tally
 from convoy.planner.units import stages
 from convoy.planner.workload import Workload
 
-DRIVER_SHARE = 0.01
-"""Of a GPU's nominal memory, that CUDA does not offer. An H200 of 144,384 MiB offers about 139.8 GiB (2026-11, driver
-of the device this project's GPU tests ran on)."""
+DRIVER_SHARE = 0.0125
+"""Of a GPU's nominal memory, that CUDA does not offer: PyTorch's messages tell of 39.5 to 39.6 GiB on an A100 of 40,
+and of 79.1 to 79.3 on A100 and H100 of 80 (issues of several projects, 2023 to 2026)."""
 
-CONTEXT_BYTES = 500 * 2**20
-"""CUDA's context with the kernels that are loaded, and cuBLAS's workspace: usual for A100 and H100 (2026-11, not
-measured here)."""
+CONTEXT_BYTES = 300 * 2**20
+"""CUDA's context, with kernels that are loaded when they are needed (pytorch/pytorch issue 107667, 2023-08)."""
 
-NCCL_BYTES = 300 * 2**20
-"""NCCL's buffers of one process, whose channels have 4 MiB for each peer that they talk to (`NCCL_BUFFSIZE`); a few
-groups of them (2026-11, not measured here)."""
-
-PROCESS_BYTES = 4096 * 2**20
-"""Of host memory for each rank on a GPU: torch, CUDA's and NCCL's host side, and the writer of checkpoints
-(`launch/sizing.py`)."""
+NCCL_BYTES = 656 * 2**20
+"""Buffers of a group of more than two A100 with NVLink (NVIDIA/nccl issue 964, 2023-08). Further groups, such as those
+of replicas, take more, which is not counted: how much depends on what connects them."""
 
 RELIABLE_SHARE = 0.9
-"""Up to so much of what there is, a prediction is trusted. Above it the allocator's fragments decide: the steps of a run
-that is nearly out of memory are slow, or it fails after hours."""
-
-STATE_BYTES = 12
-"""Per parameter in a checkpoint: fp32 weight and two AdamW moments."""
-
-COPIES = 2
-"""Staged: one is written while the next is made."""
-
-UNEVEN = 1.1
-"""The share of a rank is taken to be so many times the mean: tensors are not cut to be equal."""
-
-HOST_SHARE = 0.85
-"""Of a machine's nominal memory that a task may have (`launch/sizing.py`)."""
+"""Up to so much of what there is, a prediction is trusted. Above it the allocator's fragments decide: the steps of a
+run that is nearly out of memory are slow, or it fails after hours."""
 
 
 @dataclass(frozen=True)
@@ -92,41 +72,10 @@ class Memory:
         return self.share <= RELIABLE_SHARE
 
 
-class HostMemory(NamedTuple):
-    """Of one machine, in bytes."""
-
-    states: int
-    """Weights, gradients and moments, where they are in host memory."""
-    staged: int
-    """Copies of the state that checkpoints are written from."""
-    processes: int
-    capacity: int
-    """That a task may have."""
-
-    @property
-    def total(self) -> int:
-        return self.states + self.staged + self.processes
-
-    @property
-    def fits(self) -> bool:
-        return self.total <= self.capacity
-
-
 def memory(workload: Workload, *, fused: bool = True) -> Memory:
     """Of the stage whose ranks take most. fused: `optimizer.fused`."""
     worst = max(_stages(workload, fused), key=lambda tally: tally.most)
     return Memory(worst.peak, _fixed(workload), int(workload.machine.memory_bytes))
-
-
-def host_memory(workload: Workload, checkpoint: CheckpointConfig) -> HostMemory:
-    """checkpoint: what is staged does not depend on where it goes, nor on how often."""
-    machine, sharing = workload.machine, max(workload.sharing, workload.parallel.shared_by)
-    whole = parameter_count(workload.model)
-    in_host = machine.gpu == "cpu" or workload.parallel.cpu_offload
-    states = 16 * whole * machine.ranks // sharing if in_host else 0
-    staged = int(COPIES * UNEVEN * STATE_BYTES * whole / workload.nodes)
-    processes = 0 if machine.gpu == "cpu" else PROCESS_BYTES * machine.ranks
-    return HostMemory(states, staged, processes, int(HOST_SHARE * machine.host_bytes))
 
 
 def _stages(workload: Workload, fused: bool) -> list[Tally]:

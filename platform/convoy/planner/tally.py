@@ -40,16 +40,21 @@ class Tally:
         self._sum -= count
 
     def repeat(self, times: int, body: Callable[[], None]) -> None:
-        """`body` so many times, of which each leaves the same behind: the peak is in the first two or in the last."""
-        for _ in range(min(times, 2)):
+        """`body` so many times, of which all but the first and the last are alike: what is between the first two and
+        the last two only adds up evenly, and has no peak of its own."""
+        before = self._now.copy()
+        for done in range(min(times, 4)):
+            if done == 2 and times > 4:
+                self._add(times - 4, before)
             before = self._now.copy()
             body()
-        if times > 2:
-            for part in PARTS:
-                more = (times - 3) * (self._now[part] - before[part])
-                self._now[part] += more
-                self._sum += more
-            body()
+
+    def _add(self, times: int, before: dict[Part, int]) -> None:
+        """So many times what has come since."""
+        for part in PARTS:
+            more = times * (self._now[part] - before[part])
+            self._now[part] += more
+            self._sum += more
 
 
 class Live:

@@ -1,4 +1,4 @@
-"""What FSDP2 gathers at a time on one rank: the units that `parallel/fsdp.py` wraps, with the sizes of their weights."""
+"""What FSDP2 gathers at a time on one rank: the units that `parallel/fsdp.py` wraps, and the sizes of their weights."""
 
 import math
 from collections.abc import Iterator
@@ -119,11 +119,11 @@ def _block_units(workload: Workload) -> Iterator[Unit]:
 
 
 def matrices(model: TransformerConfig, tensor: int) -> dict[str, tuple[Shape, ...]]:
-    """Of a block, with their biases, in forward's order, as one of so many tensor ranks has them: the first of attention
-    and of the MLP is cut by rows, the second by columns."""
+    """Of a block, with their biases, in forward's order, as one of so many tensor ranks has them: the first of
+    attention and of the MLP is cut by rows, the second by columns."""
     width, inner = model.d_model, model.ff_width // tensor
     rows = (model.n_heads + 2 * model.kv_heads) * model.head_width // tensor
     firsts = ("gate", "up") if model.mlp == "swiglu" else ("up",)
     cut = {"qkv": (rows, width), "out": (width, width // tensor)}
-    cut |= {name: (inner, width) for name in firsts} | {"down": (width, inner)}
+    cut |= dict.fromkeys(firsts, (inner, width)) | {"down": (width, inner)}
     return {name: (shape, (shape[0], 1)) if model.bias else (shape,) for name, shape in cut.items()}
