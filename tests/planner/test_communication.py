@@ -4,15 +4,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
-from convoy.planner.communication import Collective, communication
+from convoy.planner.communication import communication
 from convoy.planner.workload import Machine, Workload
-from tests.campaign import examples
 from tests.planner.tracked import Call, counted
 
 P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)

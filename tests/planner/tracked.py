@@ -34,6 +34,7 @@ from convoy.training.exchange import Agreed
 from convoy.training.optimizer import build_optimizer
 from convoy.training.step import Batch, Stepper
 
+
 class Call(NamedTuple):
     """One kind of collective."""
 

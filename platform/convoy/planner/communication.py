@@ -59,7 +59,9 @@ def _of_stage(workload: Workload, stage: Stage) -> Iterator[Collective]:
         yield from _among_tensor_ranks(workload, stage)
     if parallel.pipeline > 1:
         handed_on = workload.passes * ((not stage.first) + (not stage.last))
-        yield Collective("send", "activations", "hidden", handed_on, _hidden(workload), 2, everyone // parallel.pipeline)
+        yield Collective(
+            "send", "activations", "hidden", handed_on, _hidden(workload), 2, everyone // parallel.pipeline
+        )
     if everyone > 1:
         yield Collective("all_reduce", "loss and norm", "step", 1, 4, everyone, 1)
         yield Collective("all_reduce", "loss and norm", "step", 1, 8, everyone, 1)

@@ -125,5 +125,5 @@ def matrices(model: TransformerConfig, tensor: int) -> dict[str, tuple[Shape, ..
     rows = (model.n_heads + 2 * model.kv_heads) * model.head_width // tensor
     firsts = ("gate", "up") if model.mlp == "swiglu" else ("up",)
     cut = {"qkv": (rows, width), "out": (width, width // tensor)}
-    cut |= {name: (inner, width) for name in firsts} | {"down": (width, inner)}
+    cut |= dict.fromkeys(firsts, (inner, width)) | {"down": (width, inner)}
     return {name: (shape, (shape[0], 1)) if model.bias else (shape,) for name, shape in cut.items()}

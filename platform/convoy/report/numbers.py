@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from convoy.report.stats import Spread
-from convoy.stats.interval import Interval
+if TYPE_CHECKING:  # numpy, which intervals are made with, takes its time
+    from convoy.report.stats import Spread
+    from convoy.stats.interval import Interval
 
 Form = Callable[[float], str]
 
@@ -84,7 +86,7 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def ratio(figure: Interval) -> str:
+def ratio(figure: "Interval") -> str:
     """`1.52× (1.49 to 1.55)`, with a third decimal where the interval is narrow."""
     narrow = figure.high - figure.low < 0.04
     middle, low, high = (
@@ -94,19 +96,19 @@ def ratio(figure: Interval) -> str:
     return f"{middle}× ({low} to {high})"
 
 
-def estimate(figure: Interval, form: Callable[[float], str] = significant) -> str:
+def estimate(figure: "Interval", form: Callable[[float], str] = significant) -> str:
     """`12.3k tok/s (12.1k to 12.5k)`, each written by `form`."""
     return f"{form(figure.estimate)} ({bounds(figure, form)})"
 
 
-def bounds(figure: Interval, form: Callable[[float], str] = significant) -> str:
+def bounds(figure: "Interval", form: Callable[[float], str] = significant) -> str:
     """`12.1k to 12.5k`, without the unit that `form` writes after each."""
     low, high = form(figure.low), form(figure.high)
     number, _, unit = low.partition(" ")
     return f"{number} to {high.removesuffix(f' {unit}')}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
 
 
-def quartiles(figure: Spread, form: Callable[[float], str] = significant) -> str:
+def quartiles(figure: "Spread", form: Callable[[float], str] = significant) -> str:
     """`IQR 1.2 to 1.4, n = 30`, each bound written by `form`; the unit is written once."""
     low, high = form(figure.q1), form(figure.q3)
     number, _, unit = low.partition(" ")
