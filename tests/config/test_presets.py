@@ -184,7 +184,6 @@ def test_a_budget_in_dollars_lasts_for_the_days_it_promises(path: Path) -> None:
 
 
 def test_175b_gathers_less_than_a_block_on_p4d() -> None:
-    # Gathering whole blocks, the simulated peak on 128 GPUs is 40.0 GiB of the 40 there are.
     p4d, p5 = (filled_in(configs_folder() / "train" / f"gpt-175b-{kind}.yaml") for kind in ("p4d", "p5"))
     assert (p4d.parallel.wrap, p5.parallel.wrap) == ("linear", "block")
 

@@ -101,8 +101,8 @@ def test_the_grid_has_as_many_cases_that_fit_as_not() -> None:
 @pytest.mark.parametrize(
     ("name", "keys", "fits", "reliable"),
     [
-        ("gpt-175b-p4d", {"wrap": "block"}, False, False),
-        ("gpt-175b-p4d", {"wrap": "linear"}, True, False),
+        ("gpt-175b-p4d", {"nodes": 16, "micro_batch": 1, "wrap": "block"}, False, False),
+        ("gpt-175b-p4d", {"nodes": 16, "micro_batch": 1, "wrap": "linear"}, True, False),
         ("custom-30b-p4d", {"nodes": 2, "micro_batch": 1}, True, False),
         ("gpt-7b-p4d", {"nodes": 1, "activation_checkpointing": "full"}, True, True),
     ],

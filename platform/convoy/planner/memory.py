@@ -74,8 +74,20 @@ class Memory:
 
 def memory(workload: Workload, *, fused: bool = True) -> Memory:
     """Of the stage whose ranks take most. fused: `optimizer.fused`."""
-    worst = max(_stages(workload, fused), key=lambda tally: tally.most)
-    return Memory(worst.peak, _fixed(workload), int(workload.machine.memory_bytes))
+    return Memory(peak(workload, fused=fused), fixed(workload), int(workload.machine.memory_bytes))
+
+
+def peak(workload: Workload, *, fused: bool = True) -> dict[Part, int]:
+    """Bytes of all tensors of such a rank, by what they are for."""
+    return max(_stages(workload, fused), key=lambda tally: tally.most).peak
+
+
+def fixed(workload: Workload) -> int:
+    """Bytes that CUDA, NCCL and the driver take of its memory."""
+    if workload.machine.gpu == "cpu":
+        return 0
+    nccl = NCCL_BYTES if workload.ranks > 1 else 0
+    return CONTEXT_BYTES + nccl + int(DRIVER_SHARE * workload.machine.memory_bytes)
 
 
 def _stages(workload: Workload, fused: bool) -> list[Tally]:
@@ -84,10 +96,3 @@ def _stages(workload: Workload, fused: bool) -> list[Tally]:
         replay(workload, stage, in_flight=min(len(each) - i, workload.passes), fused=fused)
         for i, stage in enumerate(each)
     ]
-
-
-def _fixed(workload: Workload) -> int:
-    if workload.machine.gpu == "cpu":
-        return 0
-    nccl = NCCL_BYTES if workload.ranks > 1 else 0
-    return CONTEXT_BYTES + nccl + int(DRIVER_SHARE * workload.machine.memory_bytes)

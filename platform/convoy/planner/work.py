@@ -54,8 +54,10 @@ class Work:
 
 
 def work(job: Workload, kernels: Kernels) -> Work:
-    """Counted for the rank that has most of it."""
-    model, train = job.model, job.train
+    """Counted for the rank that has most of it. A block that is gathered matrix by matrix breaks at each gather, and is
+    taken to gain nothing from being compiled."""
+    model, whole = job.model, job.parallel.wrap == "block"
+    train = job.train if whole else job.train.model_copy(update={"compile": False})
     tokens, size = job.tokens_per_pass, element_bytes(train)
     tensor, width, key_width = job.parallel.tensor, model.d_model, model.kv_heads * model.head_width
     layers = _linear_layers(model)

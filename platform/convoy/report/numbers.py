@@ -109,7 +109,7 @@ def bounds(figure: "Interval", form: Callable[[float], str] = significant) -> st
     return f"{number} to {high.removesuffix(f' {unit}')}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
 
 
-def quartiles(figure: Spread, form: Callable[[float], str] = significant) -> str:
+def quartiles(figure: "Spread", form: Callable[[float], str] = significant) -> str:
     """`IQR 1.2 to 1.4, n = 30`, each bound written by `form`; the unit is written once."""
     low, high = form(figure.q1), form(figure.q3)
     number, _, unit = low.partition(" ")

@@ -6,7 +6,6 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
-from rich.syntax import Syntax
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
@@ -71,9 +70,13 @@ def _draw(block: Block) -> tuple[RenderableType, ...]:
         case Timeline(entries):
             return (_timeline(Timeline(entries)),)
         case Code(text):
-            return (
-                Padding(Syntax(text, "text", theme="ansi_dark", background_color="default", word_wrap=True), (0, 2)),
-            )
+            return (_code(text),)
+
+
+def _code(text: str) -> RenderableType:
+    from rich.syntax import Syntax  # Pygments takes its time, and few pages have code
+
+    return Padding(Syntax(text, "text", theme="ansi_dark", background_color="default", word_wrap=True), (0, 2))
 
 
 def _values(block: Values) -> RichTable:

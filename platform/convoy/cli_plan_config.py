@@ -1,0 +1,60 @@
+"""What `convoy plan` reads: a configuration, prices, and what this host has."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from convoy.catalog.observed import PriceList
+    from convoy.config.run import RunConfig
+
+
+def read_config(name: str, words: Sequence[str] = ()) -> "RunConfig":
+    """Of a file, or of a preset of `configs/train/`, with `key=value` words laid on it. Raises ConfigError."""
+    from convoy.config.errors import ConfigError
+    from convoy.config.load import read_overrides, read_run, resolve
+
+    path = _file(name)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return resolve(read_run(text), read_overrides(" ".join(words)))
+
+
+def known_prices(root: str | None, configured: str | None, endpoint_url: str | None) -> "PriceList | None":
+    """What `convoy prices refresh` left below `root`, or else below the configured folder or the default one: a bucket
+    is asked only where it is named, for a plan must not wait for one. Raises ConfigError, and StoreUnavailable."""
+    from convoy.config.load import default_root
+
+    where = root or configured or default_root()
+    remote = "://" in where
+    if (remote and root is None) or not (remote or Path(where, "prices.json").is_file()):
+        return None
+    from convoy.cli_places import store_at
+    from convoy.launch.known_prices import read_prices
+
+    return read_prices(store_at(where, endpoint_url))
+
+
+def host(config: "RunConfig") -> dict[str, Any]:
+    """What this host has, as `Given` takes it: only a run without an instance type needs it."""
+    if config.cluster.instance_type is not None:
+        return {}
+    from convoy.launch.host import local_gpus
+    from convoy.launch.sizing import host_memory_mib
+
+    return {"host_bytes": host_memory_mib() * 2.0**20, "host_gpus": local_gpus()}
+
+
+def _file(name: str) -> Path:
+    from convoy.config.errors import ConfigError, nearest
+    from convoy.config.load import configs_folder
+
+    path, folder = Path(name), configs_folder() / "train"
+    if path.is_file():
+        return path
+    known = sorted(preset.stem for preset in folder.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"{name}: no such file, and no preset of {folder}; {nearest(name, known)}")
+    return folder / f"{name}.yaml"

@@ -1,0 +1,218 @@
+"""Saves, interruptions, time and cost of a configuration, for the plan."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from convoy.catalog.own_prices import own_prices
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+from convoy.planner import assumed
+from convoy.planner.budget import Rented, SpotOffer, budget
+from convoy.planner.cost import Money, money
+from convoy.planner.drain import drain
+from convoy.planner.failures import STATE_BYTES_PER_PARAMETER, Failures, Restart, Saving, never_taken, on_spot
+from convoy.planner.given import Given
+from convoy.planner.interval import assumed_restart, assumed_saving, best_save_interval, in_steps
+from convoy.planner.kept import Kept
+from convoy.planner.spot import Campaign, expected_campaign
+from convoy.planner.workload import Workload
+from convoy.results.plan import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
+
+
+@dataclass(frozen=True)
+class Course:
+    """A configuration on rented machines, once the time of its step is known."""
+
+    config: RunConfig
+    job: Workload
+    step_seconds: float
+    given: Given
+
+    @property
+    def state_bytes(self) -> float:
+        return float(STATE_BYTES_PER_PARAMETER * parameter_count(self.job.model))
+
+    @property
+    def tokens(self) -> float:
+        return float(self.config.train.steps * self.job.tokens_per_step)
+
+    @property
+    def work_seconds(self) -> float:
+        return self.config.train.steps * self.step_seconds
+
+    @property
+    def rented(self) -> Rented:
+        cluster = self.config.cluster
+        assert cluster.instance_type is not None
+        own = own_prices(cluster.price, cluster.instance_type, cluster.market, cluster.region) if cluster.price else ()
+        return Rented(cluster.instance_type, self.job.nodes, cluster.region, own, self.given.prices)
+
+    @property
+    def saving(self) -> Saving:
+        paced = self.config.checkpoint.write_mb_per_second
+        told = self.given.saving
+        return told or assumed_saving(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage)
+
+    @property
+    def restart(self) -> Restart:
+        return self.given.restart or assumed_restart(self.state_bytes, self.job.ranks, self._storage)
+
+    @property
+    def _storage(self) -> float | None:
+        """Of all machines together."""
+        each = self.given.node_bytes_per_second
+        return each and each * self.job.nodes
+
+    @property
+    def steady(self) -> Failures:
+        return never_taken(self.rented.instance, self.job.nodes)
+
+    @property
+    def spot(self) -> Failures | None:
+        rate = self.given.node_bytes_per_second
+        last = drain(self.state_bytes, self.job.nodes, rate, self.step_seconds) if rate else None
+        return on_spot(self.rented.instance, self.job.nodes, last)
+
+    @property
+    def failures(self) -> Failures:
+        """In the market of the configuration."""
+        spot = self.spot if self.config.cluster.market == "spot" else None
+        return spot or self.steady
+
+    @property
+    def interval(self) -> float:
+        """Seconds of work between two saves, as configured."""
+        every = self.config.checkpoint.every_steps
+        return self.work_seconds if every is None else min(self.work_seconds, every * self.step_seconds)
+
+    @property
+    def kept(self) -> Kept:
+        told = self.config.checkpoint
+        every = told.retention.keep_every_steps
+        count = told.retention.keep_last + 1 + (self.config.train.steps // every if every else 0)
+        where, region = self.config.root or "", self.config.cluster.region
+        return Kept(where, region, self.state_bytes, self.job.ranks, count, told.verify)
+
+    def at(self, interval: float) -> Campaign:
+        """Expected in the market of the configuration. Raises as `expected_campaign`."""
+        failures = self.failures
+        return expected_campaign(self.work_seconds, failures.often, interval, failures, self.saving, self.restart)
+
+
+def planned_saves(course: Course) -> PlannedSaves:
+    """Raises ValueError where the training would hardly ever end."""
+    best, mtbf = best_save_interval(course.failures, course.saving), course.failures.often.mtbf_seconds
+    now, then = course.at(course.interval), course.at(best)
+    price = course.rented.price(course.config.cluster.market)
+    over = None
+    if price is not None:
+        costs = [money(each, course.job.nodes, price, course.kept).total for each in (now, then)]
+        over = float(costs[0] - costs[1])
+    return PlannedSaves(
+        state_bytes=course.state_bytes,
+        stall_seconds=course.saving.stall_seconds,
+        durable_seconds=course.saving.durable_seconds,
+        restart_seconds=course.restart.seconds,
+        mtbf_seconds=_finite(mtbf),
+        best_interval_seconds=_finite(best),
+        best_every_steps=in_steps(best, course.step_seconds) if math.isfinite(best) else None,
+        every_steps=course.config.checkpoint.every_steps,
+        overhead=now.overhead,
+        best_overhead=then.overhead,
+        usd_over_best=over,
+    )
+
+
+def planned_budget(course: Course) -> PlannedBudget:
+    """Raises ValueError where the training would hardly ever end."""
+    found = budget(
+        course.tokens,
+        course.job.tokens_per_step / course.step_seconds,
+        course.rented,
+        course.interval,
+        course.steady,
+        course.spot,
+        course.saving,
+        course.restart,
+        course.kept,
+    )
+    return PlannedBudget(
+        tokens=found.tokens,
+        steady=tuple(
+            PlannedMarket(
+                market=offer.market,
+                seconds=offer.campaign.seconds,
+                parts=_seconds(offer.campaign),
+                interruptions=offer.campaign.interruptions,
+                cost=_cost(offer.money),
+                why=offer.why,
+            )
+            for offer in found.steady
+        ),
+        spot=_spot(found.spot) if found.spot else None,
+        why_no_spot=found.why_no_spot,
+    )
+
+
+def assumptions(course: Course) -> Iterator[str]:
+    """What stands for measurements that nobody gave."""
+    told = course.given
+    if told.saving is None:
+        yield _said("stall of a save", assumed.SAVED_BYTES_PER_STALL_SECOND)
+    if told.restart is None:
+        yield _said("restart", assumed.RESTART_SECONDS)
+        yield _said("another machine is there", assumed.REPLACEMENT_SECONDS)
+    yield f"interruptions: {course.failures.source}"
+    if course.config.cluster.market == "spot" and told.node_bytes_per_second is None:
+        yield "notices are not counted as used: what a machine writes to the root is not known"
+
+
+def _said(what: str, figure: assumed.Assumed) -> str:
+    return f"{what}: {figure.date}, {figure.source}"
+
+
+def _spot(found: SpotOffer) -> PlannedSpot:
+    often, bad = found.expected.campaign, found.campaigns.bad_day
+    return PlannedSpot(
+        market="spot",
+        seconds=often.seconds,
+        parts=_seconds(often),
+        interruptions=often.interruptions,
+        cost=_cost(found.expected.money),
+        why=found.expected.why,
+        shortest_seconds=found.campaigns.rare.seconds,
+        bad_day_seconds=bad.seconds if bad else None,
+        least_usd=_usd(found.cheapest),
+        most_usd=_usd(found.dearest),
+        bad_day_usd=_usd(found.bad_day),
+        savings=found.savings,
+        bad_day_savings=found.bad_day_savings,
+    )
+
+
+def _seconds(campaign: Campaign) -> dict[str, float]:
+    names = ("productive", "stalled", "recomputed", "draining", "waiting", "restarting")
+    return {name: getattr(campaign, name) for name in names}
+
+
+def _cost(found: Money | None) -> PlannedCost | None:
+    if found is None:
+        return None
+    return PlannedCost(
+        usd=float(found.total),
+        usd_per_hour=found.usd_per_hour,
+        price_date=found.price.date,
+        source=found.price.source,
+        machines={part.name: float(getattr(found.machines, part.name)) for part in fields(found.machines)},
+        services={service.what: float(service.usd) for service in found.services},
+        not_counted=found.not_counted,
+    )
+
+
+def _usd(found: Money | None) -> float | None:
+    return None if found is None else float(found.total)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,28 @@
+"""What a plan takes for granted: what somebody measured, and in whose place assumptions stand."""
+
+from dataclasses import dataclass
+
+from convoy.catalog.observed import PriceList
+from convoy.planner.calibration import Calibration
+from convoy.planner.failures import Restart, Saving
+
+
+@dataclass(frozen=True)
+class Given:
+    """All of it may be left out."""
+
+    saving: Saving | None = None
+    """What a periodic save takes, as the checkpoint suite measures it."""
+    restart: Restart | None = None
+    """As the recovery suite measures it."""
+    node_bytes_per_second: float | None = None
+    """That one machine writes to the root while all others do. None: no notice is counted as used, and the storage is
+    taken to hold nothing back."""
+    calibration: Calibration | None = None
+    """Of the step's time. None: the shipped one."""
+    prices: PriceList | None = None
+    """What `convoy prices refresh` found, beside the catalog."""
+    host_bytes: float = 0.0
+    """Memory of this host, for a run without an instance type."""
+    host_gpus: int = 0
+    """The same of its GPUs."""

@@ -1,0 +1,40 @@
+"""What a configuration's machines are, from the catalog."""
+
+from convoy.catalog.instances import Instance, instance
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
+from convoy.planner.workload import Machine
+
+UNNAMED = "unnamed GPU"
+"""Of this host, of which nothing is known."""
+
+
+def machine_of(config: RunConfig, host_bytes: float = 0.0, host_gpus: int = 0) -> Machine:
+    """Of one node: the instance type's, where one is named, on whatever backend; else this host, which all nodes of a
+    local run share. host_bytes, host_gpus: of it. Raises ConfigError for a type that the catalog does not have, and for
+    more ranks than it has GPUs."""
+    cluster = config.cluster
+    if cluster.instance_type is None:
+        ranks = cluster.nproc_per_node or max(1, host_gpus // cluster.nodes)
+        node_bytes = host_bytes / cluster.nodes
+        if host_gpus:
+            return Machine(UNNAMED, ranks, 0.0, node_bytes, 0.0, 0.0)
+        return Machine("cpu", ranks, node_bytes / ranks, node_bytes, 0.0, 0.0)
+    facts = instance(cluster.instance_type)
+    ranks = cluster.nproc_per_node or max(1, facts.gpus)
+    if facts.gpus and ranks > facts.gpus:
+        raise ConfigError(f"cluster.nproc_per_node = {ranks}: a {facts.name} has {facts.gpus} GPUs")
+    return rented_machine(facts, ranks)
+
+
+def rented_machine(facts: Instance, ranks: int) -> Machine:
+    """With so many ranks at work."""
+    host = facts.memory_gib * 2.0**30
+    return Machine(
+        gpu=facts.gpu.name if facts.gpu else "cpu",
+        ranks=ranks,
+        memory_bytes=facts.gpu.memory_mib * 2.0**20 if facts.gpu else host / ranks,
+        host_bytes=host,
+        nvlink_bytes_per_second=facts.nvlink_gb_per_second * 1e9,
+        network_bytes_per_second=facts.network_gbps * 1e9 / 8,
+    )

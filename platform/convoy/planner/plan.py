@@ -1,0 +1,231 @@
+"""A configuration's plan: memory, step, time and cost, what holds it back and what to change."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+from convoy.config.model import CustomModelConfig
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+from convoy.planner.advice import Judged, changes, limits
+from convoy.planner.breakeven import (
+    FLOPS_PER_PARAMETER,
+    RECOMPUTED_FLOPS_PER_PARAMETER,
+    break_even_tokens,
+    replicated,
+    sharded,
+)
+from convoy.planner.calibration import Calibration, chip_of, shipped
+from convoy.planner.campaign import Course, assumptions, planned_budget, planned_saves
+from convoy.planner.given import Given
+from convoy.planner.hardware import hardware
+from convoy.planner.host_memory import host_memory
+from convoy.planner.machine import machine_of
+from convoy.planner.memory import Memory, memory
+from convoy.planner.step import StepTime, step_time
+from convoy.planner.utilisation import hfu, mfu
+from convoy.planner.workload import Machine, Workload
+from convoy.results.plan import (
+    Missing,
+    Part,
+    Plan,
+    PlannedBatch,
+    PlannedBreakEven,
+    PlannedHostMemory,
+    PlannedMachines,
+    PlannedMemory,
+    PlannedSaves,
+    PlannedStep,
+)
+
+_PARTS: tuple[Part, ...] = ("memory", "host_memory", "step", "break_even", "saves", "budget")
+
+T = TypeVar("T")
+
+
+def plan(config: RunConfig, given: Given | None = None, machine: Machine | None = None) -> Plan:
+    """What cannot be planned is missing from it, with the reason. machine: in place of the configuration's. Raises
+    ConfigError for an instance type that the catalog does not have, and ValueError for ranks that cannot be divided as
+    configured."""
+    given = given or Given()
+    calibration = given.calibration or shipped()
+    machine = machine or machine_of(config, given.host_bytes, given.host_gpus)
+    machines = _machines(config, machine)
+    model = config.model
+    if isinstance(model, CustomModelConfig):
+        why = f"model.build = {model.build}: nothing is known of it"
+        return _plan(model.name, machines, calibration, [Missing(part=part, why=why) for part in _PARTS])
+    job = Workload(model, config.data.sequence_length, config.train, config.parallel, machine, config.cluster.nodes)
+    return _Planning(config, job, given, calibration, machines).plan()
+
+
+class _Planning:
+    """Part by part; what one lacks is noted, and those that need it say the same."""
+
+    def __init__(
+        self, config: RunConfig, job: Workload, given: Given, calibration: Calibration, machines: PlannedMachines
+    ) -> None:
+        self._config, self._job, self._given = config, job, given
+        self._calibration, self._machines = calibration, machines
+        self._missing: list[Missing] = []
+
+    def plan(self) -> Plan:
+        job, config = self._job, self._config
+        needed = self._part("memory", self._memory)
+        host = self._part("host_memory", lambda: _host_memory(job))
+        time = self._part("step", lambda: step_time(job, self._calibration))
+        even = self._part("break_even", self._break_even)
+        course = self._course(time)
+        saves = self._part("saves", lambda: planned_saves(course())) if time else None
+        budget = self._part("budget", lambda: planned_budget(course())) if time else None
+        judged = Judged(config, job, needed, time, self._calibration) if needed and time else None
+        told = {
+            "parameters": parameter_count(job.model),
+            "batch": _batch(job),
+            "memory": needed and planned_memory(needed),
+            "host_memory": host,
+            "step": time and planned_step(job, time, saves),
+            "break_even": even,
+            "saves": saves,
+            "budget": budget,
+            "limits": limits(judged, even) if judged else (),
+            "changes": changes(judged) if judged else (),
+            "assumed": tuple(assumptions(course())) if saves else (),
+        }
+        return _plan(job.model.name, self._machines, self._calibration, self._missing, told)
+
+    def _part(self, part: Part, made: Callable[[], T]) -> T | None:
+        try:
+            return made()
+        except ValueError as error:
+            self._missing.append(Missing(part=part, why=str(error)))
+            return None
+
+    def _memory(self) -> Memory:
+        if not self._job.machine.memory_bytes:
+            raise ValueError(f"{self._job.machine.gpu}: how much memory it has is not known")
+        return memory(self._job, fused=self._config.optimizer.fused)
+
+    def _break_even(self) -> PlannedBreakEven:
+        return break_even(self._job, self._calibration)
+
+    def _course(self, time: StepTime | None) -> Callable[[], Course]:
+        if time is None:
+            why = "the step's time is not planned"
+            self._missing += [Missing(part="saves", why=why), Missing(part="budget", why=why)]
+
+        def course() -> Course:
+            if self._config.cluster.instance_type is None:
+                raise ValueError("cluster.instance_type: none is named")
+            assert time is not None
+            return Course(self._config, self._job, time.total, self._given)
+
+        return course
+
+
+def planned_memory(needed: Memory) -> PlannedMemory:
+    return PlannedMemory(
+        parts={str(part): size for part, size in needed.parts.items()},
+        peak_bytes=needed.peak,
+        fixed_bytes=needed.fixed,
+        nominal_bytes=needed.nominal,
+        capacity_bytes=needed.capacity,
+        margin_bytes=needed.margin,
+        share=needed.share,
+        fits=needed.fits,
+        reliable=needed.reliable,
+    )
+
+
+def planned_step(job: Workload, time: StepTime, saves: PlannedSaves | None) -> PlannedStep:
+    speed, peak = job.tokens_per_step / time.total, hardware(job.machine, job.train.param_dtype).flops
+    each = speed / job.ranks
+    stall = None
+    if saves is not None:
+        stall = saves.stall_seconds / saves.every_steps if saves.every_steps else 0.0
+    return PlannedStep(
+        parts=dataclasses.asdict(time),
+        seconds=time.total,
+        save_stall_seconds=stall,
+        tokens_per_second=speed,
+        tokens_per_second_per_gpu=each,
+        peak_flops=peak,
+        mfu=mfu(job, each, peak),
+        hfu=hfu(job, each, peak),
+    )
+
+
+def break_even(job: Workload, calibration: Calibration) -> PlannedBreakEven:
+    """Raises ValueError where nothing of the kind crosses the network."""
+    parallel, constants = job.parallel, calibration.constants
+    if job.nodes == 1:
+        raise ValueError("one machine: nothing crosses the network")
+    if parallel.pipeline > 1:
+        raise ValueError("pipeline: what a pass sends does not grow with the parameters")
+    machine = hardware(job.machine, job.train.param_dtype)
+    whole = job.sharing <= job.machine.ranks
+    sent = (
+        replicated(job.passes)
+        if whole
+        else sharded(job.passes, parallel.reshard_after_forward, parallel.reduce_every_pass)
+    )
+    size = sent.bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
+    again = RECOMPUTED_FLOPS_PER_PARAMETER if job.train.activation_checkpointing == "full" else 0
+    rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor
+    between = machine.between_bytes_per_second * constants.between_efficiency
+    tokens = break_even_tokens(size, between, rate, FLOPS_PER_PARAMETER + again)
+    return PlannedBreakEven(tokens_per_pass=tokens, bytes_per_parameter=size)
+
+
+def _host_memory(job: Workload) -> PlannedHostMemory:
+    if not job.machine.host_bytes:
+        raise ValueError("how much memory the host has is not known")
+    needed = host_memory(job)
+    return PlannedHostMemory(
+        states_bytes=needed.states,
+        staged_bytes=needed.staged,
+        processes_bytes=needed.processes,
+        capacity_bytes=needed.capacity,
+        fits=needed.fits,
+    )
+
+
+def _machines(config: RunConfig, machine: Machine) -> PlannedMachines:
+    cluster = config.cluster
+    return PlannedMachines(
+        nodes=cluster.nodes,
+        ranks_per_node=machine.ranks,
+        gpu=machine.gpu,
+        instance_type=cluster.instance_type,
+        market=cluster.market,
+        region=cluster.region,
+    )
+
+
+def _batch(job: Workload) -> PlannedBatch:
+    return PlannedBatch(
+        tokens_per_step=job.tokens_per_step,
+        passes=job.passes,
+        sequences_per_pass=job.sequences_per_pass,
+        tokens_per_pass=job.tokens_per_pass,
+    )
+
+
+def _plan(
+    model: str,
+    machines: PlannedMachines,
+    calibration: Calibration,
+    missing: list[Missing],
+    told: dict[str, object] | None = None,
+) -> Plan:
+    nothing = dict.fromkeys(("parameters", "batch", *_PARTS)) | {"limits": (), "changes": (), "assumed": ()}
+    return Plan.model_validate(
+        {
+            "model": model,
+            "machines": machines,
+            "missing": tuple(missing),
+            "calibration": f"{calibration.date}: {calibration.data}",
+            **nothing,
+            **(told or {}),
+        }
+    )

@@ -1,0 +1,83 @@
+"""The ways to train a model on so many machines that a search looks at."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.train import TrainConfig
+from convoy.planner.workload import Machine, Workload
+
+TENSOR = (2, 4, 8)
+"""Ranks that share products; those of one machine."""
+
+SHARD_NODES = (2, 4, 8)
+"""Machines of a sharding group of `hsdp`, beside one."""
+
+LARGEST_MICRO_BATCH = 64
+
+
+def workloads(
+    model: TransformerConfig, sequence_length: int, train: TrainConfig, machine: Machine, nodes: int
+) -> Iterator[list[Workload]]:
+    """Each list is one way to spread the model and to recompute, by micro batch from the smallest on: memory grows
+    along it. train: global batch, types, and whether blocks are compiled, as far as a way allows it. None where there
+    are more ranks than sequences."""
+    for parallel in _ways(model, machine, nodes):
+        for recomputed in ("none", "selective", "full"):
+            if parallel.wrap == "linear" and recomputed == "selective":
+                continue
+            update = {"activation_checkpointing": recomputed, "compile": train.compile and _compiles(parallel)}
+            changed = train.model_copy(update=update)
+            found = list(_sizes(model, sequence_length, changed, parallel, machine, nodes))
+            if found:
+                yield found
+
+
+def _sizes(
+    model: TransformerConfig,
+    sequence_length: int,
+    train: TrainConfig,
+    parallel: ParallelConfig,
+    machine: Machine,
+    nodes: int,
+) -> Iterator[Workload]:
+    """Micro batches that cut a step into equal passes. Where gradients are kept whole between passes there must be
+    several."""
+    whole = Workload(model, sequence_length, train, parallel, machine, nodes)
+    if train.global_batch % whole.data_ranks:
+        return
+    count = whole.sequences_per_rank
+    for size in range(1, min(count, LARGEST_MICRO_BATCH) + 1):
+        if count % size or (size == count and not parallel.reduce_every_pass):
+            continue
+        update = {"micro_batch": size}
+        yield Workload(model, sequence_length, train.model_copy(update=update), parallel, machine, nodes)
+
+
+def _ways(model: TransformerConfig, machine: Machine, nodes: int) -> Iterator[ParallelConfig]:
+    for strategy in _strategies(model, machine, nodes):
+        for wrap in ("block", "linear"):
+            for every in (True, False):
+                yield ParallelConfig.model_validate({**strategy, "wrap": wrap, "reduce_every_pass": every})
+
+
+def _strategies(model: TransformerConfig, machine: Machine, nodes: int) -> Iterator[dict[str, Any]]:
+    ranks = machine.ranks
+    for reshard in (True, False):
+        yield {"reshard_after_forward": reshard}
+        if nodes > 1:
+            yield {"strategy": "hsdp", "shard_size": ranks, "reshard_after_forward": reshard}
+    for count in SHARD_NODES:
+        if nodes > count and nodes % count == 0:
+            yield {"strategy": "hsdp", "shard_size": count * ranks}
+    if nodes * ranks > 1:
+        yield {"strategy": "ddp"}
+    for shared in TENSOR:
+        if ranks % shared == 0 and not any(size % shared for size in (model.n_heads, model.kv_heads, model.ff_width)):
+            yield {"tensor": shared}
+
+
+def _compiles(parallel: ParallelConfig) -> bool:
+    """With `tensor` it is refused, and a block that is gathered matrix by matrix breaks at each gather."""
+    return parallel.tensor == 1 and parallel.wrap == "block"

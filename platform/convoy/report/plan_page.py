@@ -1,0 +1,223 @@
+"""A plan, as a page: what matters first, then each part."""
+
+from convoy.report import numbers
+from convoy.report.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
+from convoy.results.plan import (
+    Plan,
+    PlannedBudget,
+    PlannedCost,
+    PlannedHostMemory,
+    PlannedMarket,
+    PlannedMemory,
+    PlannedSaves,
+    PlannedSpot,
+    PlannedStep,
+    key_words,
+)
+
+GIB = 2**30
+
+STEP_PARTS = {
+    "matmul": "matrix products",
+    "attention": "attention",
+    "memory": "work bound by memory",
+    "kernels": "gaps between kernels",
+    "host": "waiting for the CPU",
+    "gather": "exposed all-gather",
+    "reduce": "exposed reduce-scatter",
+    "packing": "moving messages in memory",
+    "tensor": "adding up activations",
+    "bubble": "pipeline bubble",
+    "optimizer": "optimizer",
+    "step": "fixed",
+    "straggling": "waiting for the slowest",
+}
+"""Of a step's time, in the order they are shown."""
+
+MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
+
+
+def plan_page(plan: Plan) -> Page:
+    blocks: list[Block] = [Heading(f"Plan: {_title(plan)}", level=1), *_verdict(plan), _headline(plan)]
+    blocks += _advice(plan)
+    if plan.memory is not None:
+        blocks += _memory(plan.memory, plan.host_memory)
+    if plan.step is not None:
+        blocks += _step(plan.step)
+    if plan.saves is not None:
+        blocks += _saves(plan.saves)
+    if plan.budget is not None:
+        blocks += _budget(plan.budget)
+    blocks += _footnotes(plan)
+    return Page("Plan", tuple(blocks))
+
+
+def _title(plan: Plan) -> str:
+    machines = plan.machines
+    kind = machines.instance_type or "this host"
+    gpus = f"{machines.ranks} {'ranks' if machines.gpu == 'cpu' else machines.gpu}"
+    size = "" if plan.parameters is None else f", {numbers.count(plan.parameters)} parameters"
+    return f"{plan.model}{size}, on {machines.nodes} × {kind} ({gpus})"
+
+
+def _verdict(plan: Plan) -> list[Block]:
+    needed, host = plan.memory, plan.host_memory
+    if needed is not None and not needed.fits:
+        return [Callout("Does not fit", f"{_gib(-needed.margin_bytes)} more than a rank has for tensors")]
+    if host is not None and not host.fits:
+        return [Callout("Does not fit", "the host lacks memory")]
+    if needed is not None and not needed.reliable:
+        text = f"{needed.share:.0%} of what a rank has for tensors: above 90 % nobody can tell whether it fits"
+        return [Callout("Not recommended", text, "warning")]
+    return []
+
+
+def _headline(plan: Plan) -> Values:
+    items: list[Value] = []
+    if plan.memory is not None:
+        tone: Tone = "good" if plan.memory.reliable else "warning" if plan.memory.fits else "bad"
+        room = f"{_gib(plan.memory.peak_bytes)} of {_gib(plan.memory.capacity_bytes)}"
+        items.append(Value("Memory", f"{plan.memory.share:.0%}", room, tone))
+    if plan.step is not None:
+        step = plan.step
+        items.append(Value("Step", numbers.duration(step.seconds), _batch(plan)))
+        each = f"{step.tokens_per_second_per_gpu:,.0f} tok/s of each rank"
+        items.append(Value("Speed", numbers.rate(step.tokens_per_second), each))
+        items.append(Value("MFU", f"{step.mfu:.1%}", f"HFU {step.hfu:.1%}"))
+    if plan.break_even is not None and plan.batch is not None:
+        enough = plan.batch.tokens_per_pass >= plan.break_even.tokens_per_pass
+        told = f"{plan.break_even.tokens_per_pass:,.0f} hide what is sent"
+        items.append(
+            Value("Tokens of a pass", f"{plan.batch.tokens_per_pass:,}", told, "good" if enough else "warning")
+        )
+    bought = _bought(plan)
+    if bought is not None:
+        cost = f"{_usd(bought.cost.usd)}, {MARKETS[bought.market]}" if bought.cost else bought.why
+        items.append(Value("Time", numbers.long_duration(bought.seconds), cost))
+    return Values(tuple(items))
+
+
+def _batch(plan: Plan) -> str:
+    batch = plan.batch
+    assert batch is not None
+    return f"{numbers.plural(batch.passes, 'pass').replace('passs', 'passes')} of {batch.sequences_per_pass} sequences"
+
+
+def _bought(plan: Plan) -> PlannedMarket | None:
+    if plan.budget is None:
+        return None
+    spot = (plan.budget.spot,) if plan.budget.spot else ()
+    return next((each for each in (*plan.budget.steady, *spot) if each.market == plan.machines.market), None)
+
+
+def _advice(plan: Plan) -> list[Block]:
+    blocks: list[Block] = []
+    if plan.limits:
+        blocks += [Heading("What limits it"), *(Text(f"{limit.what}: {limit.text}") for limit in plan.limits)]
+    if plan.changes:
+        rows = tuple((key_words(change.keys), change.text) for change in plan.changes)
+        blocks += [Heading("What to change"), Table(("One change at a time", "What it does"), rows)]
+    return blocks
+
+
+def _memory(needed: PlannedMemory, host: PlannedHostMemory | None) -> list[Block]:
+    parts = [(name, _gib(size)) for name, size in needed.parts.items() if size]
+    rows = (
+        *parts,
+        ("at the peak", _gib(needed.peak_bytes)),
+        ("CUDA, NCCL, driver", _gib(needed.fixed_bytes)),
+        ("margin", _gib(needed.margin_bytes)),
+        ("of each GPU", _gib(needed.nominal_bytes)),
+    )
+    blocks: list[Block] = [Heading("Memory of a rank"), Table(("Part", "GiB"), rows)]
+    if host is not None:
+        taken = host.states_bytes + host.staged_bytes + host.processes_bytes
+        text = (
+            f"Host memory of a machine: {_gib(taken)} of {_gib(host.capacity_bytes)}, "
+            f"{_gib(host.staged_bytes)} of it staged copies of the state."
+        )
+        blocks.append(Text(text, quiet=host.fits))
+    return blocks
+
+
+def _step(step: PlannedStep) -> list[Block]:
+    rows = [
+        (words, numbers.duration(step.parts[name]), numbers.percent(step.parts[name] / step.seconds))
+        for name, words in STEP_PARTS.items()
+        if step.parts[name] / step.seconds >= 0.0005
+    ]
+    rows.append(("together", numbers.duration(step.seconds), ""))
+    if step.save_stall_seconds is not None:
+        share = numbers.percent(step.save_stall_seconds / step.seconds)
+        rows.append(("save stall, on average, on top", numbers.duration(step.save_stall_seconds), share))
+    return [Heading("Time of a step"), Table(("Part", "Time", "Share"), tuple(rows))]
+
+
+def _saves(saves: PlannedSaves) -> list[Block]:
+    often = "nothing is expected to interrupt it"
+    if saves.mtbf_seconds is not None:
+        often = f"an interruption each {numbers.long_duration(saves.mtbf_seconds)}"
+    lines = [
+        f"{numbers.size(saves.state_bytes)} a save: {numbers.duration(saves.stall_seconds)} of standing still, of use"
+        f" after {numbers.duration(saves.durable_seconds)}; {often}."
+    ]
+    if saves.best_interval_seconds is not None:
+        lines.append(
+            f"Best: each {numbers.duration(saves.best_interval_seconds)}, checkpoint.every_steps ="
+            f" {saves.best_every_steps:,}, for {numbers.percent(saves.best_overhead)} more time."
+        )
+        every = "only at the end" if saves.every_steps is None else f"every {saves.every_steps:,} steps"
+        over = "" if saves.usd_over_best is None else f", {_usd(saves.usd_over_best)} more than the best"
+        lines.append(f"Configured: {every}, for {numbers.percent(saves.overhead)} more time{over}.")
+    return [Heading("Checkpoints"), *(Text(line) for line in lines)]
+
+
+def _budget(budget: PlannedBudget) -> list[Block]:
+    markets: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
+    rows = tuple(
+        (
+            MARKETS.get(each.market, each.market),
+            numbers.long_duration(each.seconds),
+            _usd(each.cost.usd) if each.cost else each.why,
+            _range(each),
+            numbers.percent(1 - each.parts["productive"] / each.seconds),
+            f"{each.interruptions:.2g}",
+            _price(each.cost),
+        )
+        for each in markets
+    )
+    headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
+    blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens"), Table(headers, rows)]
+    spot = budget.spot
+    if spot is not None and spot.savings is not None:
+        least, expected, most = spot.savings
+        bad = "" if spot.bad_day_savings is None else f"; {spot.bad_day_savings:.0%} were every day a bad one"
+        blocks.append(Text(f"Spot saves {expected:.0%} of the cost on demand ({least:.0%} to {most:.0%}{bad})."))
+    elif budget.why_no_spot:
+        blocks.append(Text(f"Spot: {budget.why_no_spot}.", quiet=True))
+    return blocks
+
+
+def _range(market: PlannedMarket) -> str:
+    if not isinstance(market, PlannedSpot) or market.least_usd is None or market.most_usd is None:
+        return ""
+    return f"{_usd(market.least_usd)} to {_usd(market.most_usd)}"
+
+
+def _price(cost: PlannedCost | None) -> str:
+    return "" if cost is None else f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}"
+
+
+def _footnotes(plan: Plan) -> list[Block]:
+    names = {"host_memory": "host memory", "break_even": "break-even"}
+    lines = [f"Not planned: {names.get(each.part, each.part)}: {each.why}." for each in plan.missing]
+    lines += [f"Assumed: {each}." for each in plan.assumed]
+    return [*(Text(line, quiet=True) for line in (*lines, f"Calibration: {plan.calibration}."))]
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:,.1f} GiB"
+
+
+def _usd(amount: float) -> str:
+    return f"{amount:,.0f} USD"

@@ -1,0 +1,58 @@
+"""What a search over machines found: the figures that `convoy plan search` shows. docs/planner.md#json-search."""
+
+from convoy.results.plan import Keys, Planned
+
+SCHEMA = 1
+"""Raised when a key changes its meaning or goes away; new keys may come without it."""
+
+
+class Found(Planned):
+    """The best way on so many machines of a type, in one market."""
+
+    instance_type: str
+    nodes: int
+    market: str
+    keys: Keys
+    """How it is trained there."""
+    step_seconds: float
+    tokens_per_second: float
+    """Of all ranks, without saves."""
+    mfu: float
+    memory_share: float
+    """Of what a GPU has for tensors."""
+    hours: float
+    """Until the last token, saves and interruptions included; on spot at the upper end of the band."""
+    usd: float | None
+    """Null: the price is not known."""
+    least_usd: float | None
+    """On spot: in the cheapest zone, at the lower end of the band."""
+    most_usd: float | None
+    """On spot: in the dearest zone, at the upper end."""
+    pareto: bool
+    """Nothing else is both cheaper and faster."""
+    within: bool
+    """The limits that were given."""
+
+
+class Unfit(Planned):
+    """Machines on which nothing can be counted on to fit, or of which nothing can be told."""
+
+    instance_type: str
+    nodes: int
+    why: str
+
+
+class PlanSearch(Planned):
+    """By cost, cheapest first; what has no price comes last, fastest first."""
+
+    schema_version: int = SCHEMA
+    model: str
+    parameters: int
+    tokens: float
+    sequence_length: int
+    global_batch: int
+    region: str
+    max_usd: float | None
+    max_hours: float | None
+    found: tuple[Found, ...]
+    unfit: tuple[Unfit, ...]

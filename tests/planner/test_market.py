@@ -1,0 +1,117 @@
+"""The search over machines, and that the presets are what it finds."""
+
+import functools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.config.errors import ConfigError
+from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.run import RunConfig
+from convoy.planner.calibration import shipped
+from convoy.planner.machine import machine_of
+from convoy.planner.market import ranked, search
+from convoy.planner.memory import memory
+from convoy.planner.search import ALIKE, Search, Task
+from convoy.planner.step import step_time
+from convoy.planner.workload import Workload
+from convoy.results.plan import key_words
+from convoy.results.plan_search import Found, PlanSearch
+from tests.campaign import examples
+from tests.planner.test_plan import PRESETS, preset
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_is_what_the_search_recommends_for_its_machines(path: Path) -> None:
+    """Or as fast, as far as predictions can tell, and with memory that can be counted on."""
+    config = preset(path.stem)
+    fastest = Search(task(config), shipped()).fastest(machine_of(config), config.cluster.nodes)[0]
+    own = workload(config)
+    assert memory(own).reliable
+    assert step_time(own).total <= (1 + ALIKE) * fastest.time.total, fastest.job
+
+
+def test_30b_on_two_p4d_is_never_recommended_per_block() -> None:
+    """At micro batch 1 it takes 94 % of memory."""
+    config = preset("custom-30b-p4d")
+    found = Search(task(config), shipped()).fastest(machine_of(config), 2)
+    assert all(way.job.parallel.wrap == "linear" or way.job.parallel.tensor > 1 for way in found)
+    assert all(way.memory.reliable for way in found)
+
+
+def test_175b_per_linear_is_what_fits_where_a_block_does_not() -> None:
+    config = preset("gpt-175b-p4d")
+    found = Search(task(config), shipped()).best(machine_of(config), 24)
+    assert found is not None
+    assert found.job.parallel.wrap == "linear"
+    assert found.memory.reliable
+
+
+def task(config: RunConfig) -> Task:
+    assert config.model is not None
+    return Task(config.model, config.data.sequence_length, config.train)  # type: ignore[arg-type]
+
+
+def workload(config: RunConfig) -> Workload:
+    machine, train, parallel = machine_of(config), config.train, config.parallel
+    return Workload(config.model, config.data.sequence_length, train, parallel, machine, config.cluster.nodes)  # type: ignore[arg-type]
+
+
+@functools.cache
+def found_for_7b() -> PlanSearch:
+    return search(preset("gpt-7b-p4d"), nodes=(1, 4, 3), max_usd=100_000)
+
+
+def test_a_search_is_by_cost_and_marks_what_nothing_beats() -> None:
+    told = found_for_7b()
+    usd = [row.usd for row in told.found if row.usd is not None]
+    assert usd == sorted(usd)
+    assert told.found[0].pareto
+    fastest = min((row for row in told.found if row.within and row.usd is not None), key=lambda row: row.hours)
+    assert fastest.pareto
+    assert all(row.memory_share <= 0.9 for row in told.found)
+    assert {row.market for row in told.found} == {"on_demand", "capacity_block", "spot"}
+    assert PlanSearch.model_validate_json(told.model_dump_json()) == told
+
+
+def test_machines_that_cannot_share_a_batch_are_told() -> None:
+    why = {(each.instance_type, each.nodes): each.why for each in found_for_7b().unfit}
+    assert why[("p4d.24xlarge", 3)] == "a global batch of 1024 sequences cannot be shared out evenly over 24 ranks"
+
+
+def test_what_is_found_is_what_the_plan_of_its_keys_says() -> None:
+    row = next(row for row in found_for_7b().found if (row.instance_type, row.nodes) == ("p5.48xlarge", 4))
+    base = {"model": "gpt-7b", "data": {"sequence_length": 2048}, "train": {"global_batch": 1024}}
+    cluster = {"backend": "batch", "instance_type": row.instance_type, "nodes": row.nodes}
+    config = resolve(read_run(str({**base, "cluster": cluster})), read_overrides(key_words(row.keys)))
+    assert step_time(workload(config)).total == pytest.approx(row.step_seconds)
+
+
+ROWS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)
+
+
+@given(ROWS, st.integers(1, 9), st.integers(1, 9))
+@examples(60)
+def test_nothing_within_the_limits_beats_what_is_marked(
+    values: list[tuple[int, int]], max_usd: int, max_hours: int
+) -> None:
+    rows = ranked([row(usd, hours) for usd, hours in values], max_usd, max_hours)
+    within = [(each.usd, each.hours) for each in rows if each.within]
+    assert within == [(usd, hours) for usd, hours in sorted(within)] or len({usd for usd, _ in within}) < len(within)
+    assert all(each.usd <= max_usd and each.hours <= max_hours for each in rows if each.within and each.usd)
+    for each in rows:
+        beaten = any(u <= each.usd and h <= each.hours and (u, h) != (each.usd, each.hours) for u, h in within)  # type: ignore[operator]
+        assert each.pareto == (each.within and not beaten)
+
+
+def row(usd: float, hours: float) -> Found:
+    told = {"instance_type": "p4d.24xlarge", "nodes": 1, "market": "spot", "keys": {}, "step_seconds": 1.0}
+    rates = {"tokens_per_second": 1.0, "mfu": 0.5, "memory_share": 0.5, "least_usd": None, "most_usd": None}
+    return Found(**told, **rates, hours=hours, usd=usd, pareto=False, within=True)  # type: ignore[arg-type]
+
+
+def test_a_wrong_type_is_told() -> None:
+    with pytest.raises(ConfigError, match="cluster.instance_type = p4x: not in the catalog"):
+        search(preset("gpt-7b-p4d"), instances=("p4x",))

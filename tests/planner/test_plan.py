@@ -1,0 +1,181 @@
+"""The plan of a configuration: that its figures agree with each other, and what it says of what cannot be planned."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.config.load import configs_folder, read_overrides, read_run, resolve
+from convoy.config.run import RunConfig
+from convoy.planner.failures import Restart, Saving
+from convoy.planner.given import Given
+from convoy.planner.plan import plan
+from convoy.results.plan import Plan, key_words
+
+PRESETS = sorted((configs_folder() / "train").glob("*-p*.yaml"))
+
+
+def preset(name: str, words: str = "") -> RunConfig:
+    text = (configs_folder() / "train" / f"{name}.yaml").read_text()
+    return resolve(read_run(text), read_overrides(words))
+
+
+def planned(name: str, words: str = "", **given: Any) -> Plan:
+    return plan(preset(name, words), Given(**given))
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_is_planned_whole_and_its_parts_add_up(path: Path) -> None:
+    found = planned(path.stem)
+    assert found.missing == ()
+    assert found.memory is not None
+    assert sum(found.memory.parts.values()) == found.memory.peak_bytes
+    assert found.memory.peak_bytes + found.memory.margin_bytes == found.memory.capacity_bytes
+    assert found.memory.capacity_bytes + found.memory.fixed_bytes == found.memory.nominal_bytes
+    assert found.step is not None
+    assert found.batch is not None
+    assert sum(found.step.parts.values()) == pytest.approx(found.step.seconds)
+    assert found.step.tokens_per_second * found.step.seconds == pytest.approx(found.batch.tokens_per_step)
+    assert 0 < found.step.mfu <= found.step.hfu < 0.8
+    assert found.budget is not None
+    assert found.budget.spot is not None
+    for market in (*found.budget.steady, found.budget.spot):
+        assert sum(market.parts.values()) == pytest.approx(market.seconds)
+        if market.cost is not None:
+            paid = [*market.cost.machines.values(), *market.cost.services.values()]
+            assert sum(round(100 * usd) for usd in paid) == round(100 * market.cost.usd)
+
+
+def test_it_is_read_back_as_it_was_written() -> None:
+    found = planned("gpt-7b-p4d")
+    assert Plan.model_validate_json(found.model_dump_json()) == found
+    assert found.schema_version == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "fits", "reliable"),
+    [
+        ("gpt-175b-p4d", "cluster.nodes=16 train.micro_batch=1 parallel.wrap=block", False, False),
+        ("gpt-175b-p4d", "cluster.nodes=16 train.micro_batch=1 parallel.wrap=linear", True, False),
+        ("custom-30b-p4d", "cluster.nodes=2 train.micro_batch=1", True, False),
+        (
+            "gpt-7b-p4d",
+            "cluster.nodes=1 parallel.strategy=fsdp parallel.shard_size=null train.micro_batch=1",
+            True,
+            True,
+        ),
+    ],
+)
+def test_what_fits_and_what_is_recommended(name: str, words: str, fits: bool, reliable: bool) -> None:
+    found = planned(name, words)
+    assert found.memory is not None
+    assert (found.memory.fits, found.memory.reliable, found.recommended) == (fits, reliable, reliable)
+    assert [limit.what for limit in found.limits][:1] == ([] if reliable else ["memory"]) or reliable
+
+
+def test_what_does_not_fit_is_told_what_would() -> None:
+    found = planned("gpt-175b-p4d", "cluster.nodes=24 train.micro_batch=1 parallel.wrap=block")
+    assert found.limits[0].what == "memory"
+    assert {"parallel.wrap": "linear"} in [change.keys for change in found.changes]
+    assert all(change.memory_share <= 0.9 for change in found.changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("llama-13b-p4d", "train.micro_batch=1"),
+        ("gpt-7b-p5", "parallel.strategy=ddp train.activation_checkpointing=full"),
+        ("gpt-175b-p5", "train.micro_batch=1 train.compile=false"),
+    ],
+)
+def test_a_change_does_what_it_says(name: str, words: str) -> None:
+    before = planned(name, words)
+    assert before.step is not None
+    assert before.changes
+    seconds = [change.seconds for change in before.changes]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] < 0.99 * before.step.seconds or not (before.memory and before.memory.reliable)
+    after = planned(name, f"{words} {key_words(before.changes[0].keys)}")
+    assert after.step is not None
+    assert after.memory is not None
+    assert after.step.seconds == pytest.approx(before.changes[0].seconds)
+    assert after.memory.share == pytest.approx(before.changes[0].memory_share)
+
+
+def test_a_pass_that_is_too_short_for_the_network_is_said_to_be() -> None:
+    found = planned("llama-13b-p4d", "train.micro_batch=1 data.sequence_length=2048")
+    assert found.break_even is not None
+    assert found.batch is not None
+    assert found.batch.tokens_per_pass == 2048 < found.break_even.tokens_per_pass
+    assert "a pass has 2,048 tokens of a rank" in next(limit.text for limit in found.limits if limit.what == "network")
+
+
+def test_break_even_is_that_of_the_documentation() -> None:
+    """4,987 tokens at line rate and 60 % of the peak, for 8 bytes per parameter (docs/planner.md#break-even-tokens)."""
+    found = planned("llama-13b-p4d", "train.activation_checkpointing=none")
+    assert found.break_even is not None
+    assert found.break_even.bytes_per_parameter == 8
+    assert found.break_even.tokens_per_pass == pytest.approx(4987 / 0.844 * 0.847 / 0.6, rel=0.01)
+
+
+def test_the_best_interval_costs_least() -> None:
+    saves = planned("gpt-7b-p4d").saves
+    assert saves is not None
+    assert saves.best_every_steps is not None
+    assert saves.best_overhead <= saves.overhead
+    assert saves.usd_over_best is not None
+    assert saves.usd_over_best >= 0
+    best = planned("gpt-7b-p4d", f"checkpoint.every_steps={saves.best_every_steps}").saves
+    assert best is not None
+    assert best.overhead == pytest.approx(saves.best_overhead, rel=1e-3)
+
+
+def test_what_is_computed_again_is_in_hfu_alone() -> None:
+    """All of forward again is a third more, and the head is not computed again."""
+    none, full = (planned("gpt-7b-p5", f"train.activation_checkpointing={how}").step for how in ("none", "full"))
+    assert none is not None
+    assert full is not None
+    assert none.hfu == none.mfu
+    assert 1.30 < full.hfu / full.mfu < 4 / 3
+
+
+def test_what_was_measured_takes_the_place_of_what_is_assumed() -> None:
+    given = {"saving": Saving(5.0, 60.0), "restart": Restart(120.0), "node_bytes_per_second": 2e9}
+    found, assumed = planned("gpt-7b-p4d", **given), planned("gpt-7b-p4d")
+    assert found.saves is not None
+    assert (found.saves.stall_seconds, found.saves.durable_seconds, found.saves.restart_seconds) == (5.0, 60.0, 120.0)
+    assert len(found.assumed) == 1 < len(assumed.assumed)
+    assert found.step is not None
+    assert found.step.save_stall_seconds == pytest.approx(5.0 / 40)
+
+
+def test_of_a_model_of_one_s_own_nothing_is_planned() -> None:
+    config = preset("gpt-7b-p4d", "'model={build: a.b:c, vocab_size: 50257, max_sequence_length: 2048}'")
+    found = plan(config)
+    assert {each.part for each in found.missing} == {"memory", "host_memory", "step", "break_even", "saves", "budget"}
+    assert found.missing[0].why == "model.build = a.b:c: nothing is known of it"
+    assert (found.memory, found.step, found.budget, found.changes) == (None, None, None, ())
+
+
+def test_on_this_host_without_a_gpu_there_is_memory_and_no_time() -> None:
+    found = plan(RunConfig(), Given(host_bytes=8 * 2**30))
+    assert found.memory is not None
+    assert found.memory.nominal_bytes == 4 * 2**30
+    assert found.memory.fits
+    missing = {each.part: each.why for each in found.missing}
+    assert missing["step"] == "cpu: its bf16 peak is not in the catalog, so no time can be planned"
+    assert set(missing) == {"step", "break_even", "saves", "budget"}
+
+
+def test_with_states_in_host_memory_there_is_memory_and_no_time() -> None:
+    found = planned("gpt-7b-p4d", "parallel.strategy=fsdp parallel.shard_size=null parallel.cpu_offload=true")
+    assert found.memory is not None
+    assert found.memory.parts["optimizer"] == 0
+    assert found.host_memory is not None
+    assert found.host_memory.states_bytes > 0
+    assert {"step": "cpu_offload: its time is not planned"}.items() <= {m.part: m.why for m in found.missing}.items()
+
+
+def test_ranks_that_cannot_be_divided_are_refused() -> None:
+    with pytest.raises(ValueError, match="32 ranks: must be a multiple of the sharding group, 5"):
+        planned("gpt-7b-p4d", "parallel.shard_size=5")

@@ -1,0 +1,111 @@
+"""`convoy plan` on files and presets."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from convoy.cli import main
+from convoy.results.plan import Plan
+from convoy.results.plan_search import PlanSearch
+from tests.flows.places import CONVOY
+from tests.test_import_time import median_cpu_seconds, python
+
+PRESET = "configs/train/gpt-7b-p4d.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices are the catalog's."""
+    monkeypatch.setenv("CONVOY_ROOT", str(tmp_path))
+
+
+def convoy_plan(*words: str) -> Result:
+    return CliRunner().invoke(main, ["plan", *words], env={"COLUMNS": "200"})
+
+
+def test_a_preset_is_planned_by_its_name_and_by_its_file() -> None:
+    by_name, by_file = convoy_plan("gpt-7b-p4d", "--json"), convoy_plan(PRESET, "--json")
+    assert by_name.exit_code == 0
+    assert by_name.stdout == by_file.stdout
+    assert Plan.model_validate_json(by_name.stdout).machines.instance_type == "p4d.24xlarge"
+
+
+def test_the_page_has_each_part() -> None:
+    done = convoy_plan(PRESET)
+    assert done.exit_code == 0
+    for words in ("6.66 B parameters, on 4 × p4d.24xlarge (32 A100)", "What limits it", "Memory of a rank",
+                  "exposed all-gather", "save stall", "checkpoint.every_steps =", "Until 134 B tokens", "on demand",
+                  "Spot saves", "Assumed:", "Calibration:"):  # fmt: skip
+        assert words in done.stdout, words
+
+
+def test_what_does_not_fit_is_said_first() -> None:
+    done = convoy_plan("gpt-175b-p4d", "--set", "parallel.wrap=block cluster.nodes=16")
+    assert done.exit_code == 0
+    assert done.stdout.index("Does not fit") < done.stdout.index("Memory")
+
+
+def test_keys_are_laid_on_it() -> None:
+    done = convoy_plan(PRESET, "--json", "--set", "cluster.nodes=8", "--set", "train.micro_batch=1 train.steps=10")
+    told = json.loads(done.stdout)
+    assert (told["machines"]["nodes"], told["batch"]["sequences_per_pass"]) == (8, 1)
+    assert told["budget"]["tokens"] == 10 * 1024 * 2048
+
+
+def test_measured_figures_are_used() -> None:
+    done = convoy_plan(PRESET, "--json", "--stall-seconds", "2", "--durable-seconds", "9", "--restart-seconds", "77")
+    saves = json.loads(done.stdout)["saves"]
+    assert (saves["stall_seconds"], saves["durable_seconds"], saves["restart_seconds"]) == (2.0, 9.0, 77.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["gpt-7b-p4"], "convoy: gpt-7b-p4: no such file, and no preset of"),
+        ([PRESET, "--set", "train.stepz=1"], "convoy: train.stepz = 1: unknown key"),
+        ([PRESET, "--durable-seconds", "1"], "convoy: --durable-seconds: must come with --stall-seconds"),
+        ([PRESET, "--set", "parallel.shard_size=5"], f"convoy: {PRESET}: 32 ranks: must be a multiple of"),
+        (["search", "gpt-8b"], "convoy: gpt-8b: no such file"),
+        (["search", "gpt-7b", "--nodes", "0"], "convoy: --nodes 0: must be numbers from 1 on"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], line: str) -> None:
+    done = convoy_plan(*words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_price_list_below_the_root_counts(tmp_path: Path) -> None:
+    mine = {"instance": "p4d.24xlarge", "market": "spot", "region": "us-east-1", "usd_per_hour": [3.0],
+            "date": "2027-01-01", "source": "mine"}  # fmt: skip
+    (tmp_path / "prices.json").write_text(json.dumps({"refreshed": "2027-01-01T00:00:00Z", "prices": [mine]}))
+    done = convoy_plan(PRESET, "--json", "--root", str(tmp_path))
+    assert json.loads(done.stdout)["budget"]["spot"]["cost"]["usd_per_hour"] == 3.0
+
+
+def test_a_search_takes_a_model_and_a_configuration() -> None:
+    done = convoy_plan("search", "gpt-7b", "--instances", "p4d.24xlarge", "--nodes", "4", "--json")
+    found = PlanSearch.model_validate_json(done.stdout)
+    assert (found.global_batch, found.sequence_length) == (2048, 2048)
+    assert found.tokens == pytest.approx(20 * 6.658e9, rel=0.001)
+    of_file = convoy_plan("search", PRESET, "--instances", "p4d.24xlarge", "--nodes", "4", "--tokens", "1e9", "--json")
+    found = PlanSearch.model_validate_json(of_file.stdout)
+    assert (found.global_batch, found.tokens) == (1024, 477 * 1024 * 2048)
+
+
+def test_the_page_of_a_search_marks_what_nothing_beats() -> None:
+    done = convoy_plan("search", "gpt-7b", "--nodes", "2,4", "--max-hours", "400")
+    assert done.exit_code == 0
+    assert "Cheapest" in done.stdout
+    assert any(line.startswith("*") for line in done.stdout.splitlines())
+    assert "beyond the limits" in done.stdout
+
+
+def test_a_plan_imports_nothing_heavy_and_takes_at_most_half_a_second() -> None:
+    heavy = "import sys; print('heavy:', *[m for m in ('torch', 'numpy', 'metaflow', 'boto3') if m in sys.modules])"
+    run = f"from convoy.cli import main; main(['plan', '{PRESET}'], standalone_mode=False); {heavy}"
+    assert python("-c", run).splitlines()[-1] == "heavy:"
+    assert median_cpu_seconds([str(CONVOY), "plan", PRESET], runs=3) <= 0.5
