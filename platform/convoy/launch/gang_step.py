@@ -56,7 +56,9 @@ def _run_other(task: Task, node: Node, draw: Draw, live_task: str) -> None:
     with Gang(task, node) as gang:
         # Drawn when the workers have started: a card takes a second of a core, which they need now.
         outcome = gang.wait(task.config.report.card_refresh_seconds)
-        draw(pointer_page(task, node, live_task), "refresh" if outcome is None else "show")
+        # Written now even if the gang has ended: what the step does after it may fail, and then nobody writes a card.
+        lost = outcome is not None and outcome.outcome in ("failed", "preempted")
+        draw(pointer_page(task, node, live_task), "show" if lost else "refresh")
         outcome = outcome or _until_the_end(gang)
         if outcome.outcome in ("failed", "preempted"):
             draw(pointer_page(task, node, live_task, outcome), "write")

@@ -172,7 +172,8 @@ class Stepper:
             # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
             own = [_own(p.grad) for p in self._parameters if p.grad is not None]
             scale = self._clip_norm / (torch.tensor(norm, device=self._parameters[0].device) + 1e-6)
-            torch._foreach_mul_(own, scale.clamp(max=1.0))
+            if own:
+                torch._foreach_mul_(own, scale.clamp(max=1.0))
         set_learning_rate(self._optimizer, lr)
         self._optimizer.step()
 

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -76,7 +77,7 @@ def _await_writing() -> None:
     without a pause, and keeps a core busy that workers need."""
     for known in list(CardProcessManager.async_card_processes.values()):
         with contextlib.suppress(subprocess.TimeoutExpired):
-            known["proc"].wait(WRITE_SECONDS)
+            known["proc"].wait(max(0.0, WRITE_SECONDS - (time.monotonic() - known["started"])))
 
 
 def parts_of(page: p.Page) -> Iterator[Part]:
