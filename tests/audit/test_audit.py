@@ -59,9 +59,24 @@ def test_a_consistent_page_has_no_finding_and_all_of_it_is_checked() -> None:
     assert (found.findings, found.not_checked) == ((), ())
 
 
+def test_every_figure_of_a_list_is_held_against_the_others() -> None:
+    page = {"model": "7B", "gpus": "8 × A100-40", "layers": ["32", "48"], "width": "4096", "mfu": "50 %"}
+    found = of_tree({**page, "throughput_per_gpu": ["3,700 tokens/s", "9,000 tokens/s"]})
+    told = [claim for each in found.findings for claim in each.claims]
+    assert "page.throughput_per_gpu[2] = 9,000 tokens/s" in told
+
+
+def test_what_runs_share_is_told_once() -> None:
+    runs = [{"throughput": "100k tokens/s"}, {"throughput": "50k tokens/s", "variant": "other"}]
+    found = of_tree({"gpus": "32 × H100", "instance": "p4d", "runs": runs})
+    (only,) = found.findings
+    assert only.claims == ("page.gpu = H100", "page.instance = p4d")
+
+
 WRONG: list[tuple[str, str | dict[str, str], str, str]] = [
     ("model", "70B", "contradiction", "parameters"),
-    ("gpu", "H100", "contradiction", "H100"),
+    ("gpu", "H100", "contradiction", "a p4d.24xlarge has 8 A100 of 40 GiB, not H100"),
+    ("gpu", "A100-80", "contradiction", "a p4d.24xlarge has 8 A100 of 40 GiB, not A100-80"),
     ("gpus_per_node", "4", "contradiction", "8 GPUs"),
     ("price_per_hour", "$2.74/h", "contradiction", "not"),
     ("price_date", "2026-11-21", "contradiction", "no price of 2026-11-21"),

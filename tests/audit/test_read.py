@@ -28,6 +28,7 @@ from convoy.config.errors import ConfigError
         ("precision: int3", "precision = int3: must be 'bf16', 'fp16', 'fp8', 'tf32' or 'fp32'"),
         ("runs: [{id: a}, {id: b, relative_to: c}]", "runs.relative_to = c: no run has this id"),
         ("runs: [{id: a}, {id: a}]", "runs.id = a: is given twice"),
+        ("checkpoints: [{id: a, size: 3 GB}, {id: a, size: 4 GB}]", "checkpoints.id = a: is given twice"),
     ],
 )
 def test_a_mistake_is_told_in_a_line(text: str, line: str) -> None:
