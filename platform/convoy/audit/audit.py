@@ -119,6 +119,7 @@ def _solved(parts: _Parts) -> tuple[Solved, Known]:
         laws += checkpoints.laws(told)
         bounds += checkpoints.bounds(told)
     known = follow(given, laws, _FORM)
+    known |= checkpoints.unproductive(parts.checkpoints, known)
     return compare(known, [*bounds, *pairs.bounds(parts.runs, known)]), given
 
 
