@@ -6,6 +6,7 @@ fewest claims is told (de Kleer 1986, "An Assumption-based TMS": environments an
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,9 @@ CATALOG = "catalog: "
 
 _MOST_STEPS = 4
 """Of arithmetic, for one more thing that is wrong with a claim of which something is told already."""
+
+_MOST_TOLD = 3
+"""Contradictions of one claim that need more than a step of arithmetic."""
 
 _ROUNDS = 6
 _MOST_WAYS = 6
@@ -137,7 +141,29 @@ def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
         if _steps(clash) > _MOST_STEPS and any(_blamed(each.of) & _blamed(clash.of) for each in known):
             continue
         kept.append(clash)
-    return kept
+    return _shortest(kept)
+
+
+def _shortest(clashes: Sequence[Clash]) -> list[Clash]:
+    """On a page that tells much, one wrong claim clashes in dozens of ways: of those through the claim that most have
+    in common the shortest, and so on with the rest."""
+    rest, told = list(clashes), []
+    while rest:
+        shared = Counter((_as_wrong(each), claim) for each in rest for claim in sorted(_suspects(each)))
+        suspect, _ = shared.most_common(1)[0]
+        through = [each for each in rest if suspect[0] == _as_wrong(each) and suspect[1] in _suspects(each)]
+        told += [each for at, each in enumerate(through) if at < _MOST_TOLD or _steps(each) <= 1]
+        rest = [each for each in rest if each not in through]
+    return [each for each in clashes if each in told]
+
+
+def _suspects(clash: Clash) -> Claims:
+    """What may be wrong: rather an outcome than a setting."""
+    return _blamed(clash.of) or _claims(clash.of) or clash.of
+
+
+def _as_wrong(clash: Clash) -> bool:
+    return clash.kind != "unlikely"
 
 
 def _steps(clash: Clash) -> int:
