@@ -39,6 +39,17 @@ def test_a_bound_is_held_against_what_follows() -> None:
     assert (clash.kind, clash.told.told) == ("impossible", "12 / 3 = 4")
 
 
+def test_of_a_claim_that_clashes_in_many_ways_the_shortest_are_told() -> None:
+    """20 is wrong by five products of which each takes a step more, and by one that takes one."""
+    laws = [AREA, *(Law((("area", 1), (f"a{n}", -1), (f"b{n}", -1))) for n in range(5))]
+    laws += [Law(((f"a{n}", 1), (f"c{n}", -1), (f"d{n}", -1))) for n in range(5)]
+    figures = {f"{name}{n}": 1.0 for name in "bcd" for n in range(5)}
+    known = follow(told(area=20, width=1, height=1, **figures), laws, Figures())
+    found = minimal(compare(known, ()).clashes, ("area",))
+    assert len(found) == 3
+    assert found[0].implied.told == "1 × 1 = 1"
+
+
 def test_nothing_is_divided_by_nothing() -> None:
     known = follow(told(area=12, width=0), [AREA], Figures())
     assert known.get("height", []) == []

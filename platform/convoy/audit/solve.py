@@ -133,37 +133,34 @@ def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
         name = clash.quantity.rpartition("/")[2]
         return (len(clash.of), bool(clash.told.told), rank.get(name, len(rank)), len(clash.implied.told))
 
-    kept: list[Clash] = []
+    kept: list[tuple[Clash, Claims, Claims]] = []
     for clash in sorted(clashes, key=worth):
-        known = [each for each in kept if _as_bad(each, clash)]
-        if any(_claims(each.of) <= _claims(clash.of) for each in known):
+        claims = _claims(clash.of)
+        if any(of <= claims and _as_bad(each, clash) for each, of, _ in kept):
             continue
-        if _steps(clash) > _MOST_STEPS and any(_blamed(each.of) & _blamed(clash.of) for each in known):
+        blamed = _blamed(claims)
+        if _steps(clash) > _MOST_STEPS and any(of & blamed and _as_bad(each, clash) for each, _, of in kept):
             continue
-        kept.append(clash)
-    return _shortest(kept)
+        kept.append((clash, claims, blamed))
+    return _shortest([clash for clash, _, _ in kept])
 
 
 def _shortest(clashes: Sequence[Clash]) -> list[Clash]:
     """On a page that tells much, one wrong claim clashes in dozens of ways: of those through the claim that most have
     in common the shortest, and so on with the rest."""
-    rest, told = list(clashes), []
+    suspects = [_suspects(each) for each in clashes]
+    rest, told = list(range(len(clashes))), set[int]()
     while rest:
-        shared = Counter((_as_wrong(each), claim) for each in rest for claim in sorted(_suspects(each)))
-        suspect, _ = shared.most_common(1)[0]
-        through = [each for each in rest if suspect[0] == _as_wrong(each) and suspect[1] in _suspects(each)]
-        told += [each for at, each in enumerate(through) if at < _MOST_TOLD or _steps(each) <= 1]
-        rest = [each for each in rest if each not in through]
-    return [each for each in clashes if each in told]
+        suspect, _ = Counter(each for at in rest for each in suspects[at]).most_common(1)[0]
+        through = [at for at in rest if suspect in suspects[at]]
+        told |= set(through[:_MOST_TOLD]) | {at for at in through if _steps(clashes[at]) <= 1}
+        rest = [at for at in rest if suspect not in suspects[at]]
+    return [clashes[at] for at in sorted(told)]
 
 
-def _suspects(clash: Clash) -> Claims:
-    """What may be wrong: rather an outcome than a setting."""
-    return _blamed(clash.of) or _claims(clash.of) or clash.of
-
-
-def _as_wrong(clash: Clash) -> bool:
-    return clash.kind != "unlikely"
+def _suspects(clash: Clash) -> list[tuple[bool, str]]:
+    """What may be wrong, rather an outcome than a setting; what is unlikely stands apart."""
+    return [(clash.kind == "unlikely", name) for name in sorted(_blamed(clash.of) or clash.of)]
 
 
 def _steps(clash: Clash) -> int:
