@@ -57,6 +57,10 @@ def test_words_are_read_as_the_page_writes_them(text: str, key: str, value: str)
     assert getattr(read_claims(text, "claims.yaml"), key) == value
 
 
+def test_a_model_of_nothing_is_read() -> None:
+    assert audit(read_claims("{parameters: 0B, gpu: A100, throughput_per_gpu: 40 tokens/s}", "x")).references == ()
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

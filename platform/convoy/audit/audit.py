@@ -251,7 +251,7 @@ def _references(runs: Sequence[Run], known: Known) -> list[Near]:
     found: dict[tuple[str, int], Near] = {}
     for run in runs:
         sizes, rates_known = known.get(run.quantity("parameters"), ()), run.quantity("throughput_per_gpu") in known
-        if run.kind is None or not sizes or not rates_known:
+        if run.kind is None or not sizes or not sizes[0].span.value or not rates_known:
             continue
         for at, each in enumerate(nearest(run.kind.name, sizes[0].span.value)):
             found.setdefault((each.model + each.gpu + str(each.gpus), at), Near(run=run.scope, **each.model_dump()))
