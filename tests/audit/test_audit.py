@@ -22,9 +22,9 @@ def of_tree(tree: dict[str, Any]) -> Audit:
     return audit(read_claims(json.dumps(tree), "test"))
 
 
-def changed(path: str, value: str | dict[str, str]) -> Audit:
-    """The consistent page with one claim changed: `runs.0.time`."""
-    tree = parse_text((PAGES / "consistent.yaml").read_text())
+def changed(path: str, value: str | dict[str, str], page: str = "consistent.yaml") -> Audit:
+    """A consistent page with one claim changed: `runs.0.time`."""
+    tree = parse_text((PAGES / page).read_text())
     *above, key = path.split(".")
     inside: Any = tree
     for part in above:
@@ -59,9 +59,54 @@ def test_a_consistent_page_has_no_finding_and_all_of_it_is_checked() -> None:
     assert (found.findings, found.not_checked) == ((), ())
 
 
+@pytest.mark.parametrize("page", ["blog.yaml", "readme.yaml", "spot.yaml"])
+def test_rounded_figures_in_the_words_of_a_page_have_no_finding(page: str) -> None:
+    found = audited(page)
+    assert (found.findings, found.not_checked) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("page", "path", "value", "words"),
+    [
+        ("blog.yaml", "mfu", "104 %", "no GPU does more than its peak"),
+        ("blog.yaml", "cost", "$14.7k", "$14.7k / 300 billion tokens"),
+        ("blog.yaml", "steps", "286k", "286k steps × 2M tokens = 572 B tokens, not 300 billion tokens"),
+        ("blog.yaml", "goodput", "99.5 %", "pauses take more of the time than goodput has"),
+        ("blog.yaml", "checkpoints.0.bandwidth", "28 GB/s", "156 GB / 45 seconds = 3.47 GB/s, not 28 GB/s"),
+        ("blog.yaml", "checkpoints.0.size", "2.44 GB per rank", ""),
+        ("blog.yaml", "checkpoints.0.size", "24.4 GB per rank", "= 1.56 TB"),
+        ("readme.yaml", "runs.1.scaling_efficiency", "89%", "5.8k tok/s/GPU / 6,050 tok/s/GPU = 95.9 %"),
+        ("readme.yaml", "links.0.bandwidth", "3200 GB/s", "is 8 times what there is"),
+        ("spot.yaml", "checkpoints.0.size", "14 GB", "7B parameters × 6 to 16 bytes of weights and optimizer"),
+        ("spot.yaml", "recovery_time", "11 minutes", "0.398 % + 1.73 % = 2.13 %"),
+        ("spot.yaml", "strategy", "DDP", "do not fit in a GPU"),
+    ],
+)
+def test_a_wrong_figure_among_many_is_told_in_few_lines(page: str, path: str, value: str, words: str) -> None:
+    found = changed(path, value, page)
+    assert found.consistent == (not words)
+    assert len(found.findings) <= 4
+    assert any(words in each.arithmetic for each in found.findings) or not words
+
+
+def test_every_figure_of_a_list_is_held_against_the_others() -> None:
+    page = {"model": "7B", "gpus": "8 × A100-40", "layers": ["32", "48"], "width": "4096", "mfu": "50 %"}
+    found = of_tree({**page, "throughput_per_gpu": ["3,700 tokens/s", "9,000 tokens/s"]})
+    told = [claim for each in found.findings for claim in each.claims]
+    assert "page.throughput_per_gpu[2] = 9,000 tokens/s" in told
+
+
+def test_what_runs_share_is_told_once() -> None:
+    runs = [{"throughput": "100k tokens/s"}, {"throughput": "50k tokens/s", "variant": "other"}]
+    found = of_tree({"gpus": "32 × H100", "instance": "p4d", "runs": runs})
+    (only,) = found.findings
+    assert only.claims == ("page.gpu = H100", "page.instance = p4d")
+
+
 WRONG: list[tuple[str, str | dict[str, str], str, str]] = [
     ("model", "70B", "contradiction", "parameters"),
-    ("gpu", "H100", "contradiction", "H100"),
+    ("gpu", "H100", "contradiction", "a p4d.24xlarge has 8 A100 of 40 GiB, not H100"),
+    ("gpu", "A100-80", "contradiction", "a p4d.24xlarge has 8 A100 of 40 GiB, not A100-80"),
     ("gpus_per_node", "4", "contradiction", "8 GPUs"),
     ("price_per_hour", "$2.74/h", "contradiction", "not"),
     ("price_date", "2026-11-21", "contradiction", "no price of 2026-11-21"),

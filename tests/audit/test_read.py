@@ -25,9 +25,11 @@ from convoy.config.errors import ConfigError
         ("time: 57 parsecs", "time = 57 parsecs: must be a time with its unit"),
         ("runs:\n- time: soon", "runs[1].time = soon: must begin with a number"),
         ("hours: 57\ntime: 2 d", "time = 2 d: time is given, too; one key may have a list"),
+        ("gpus: 8 nodes x 8 A100", "gpus = 8 nodes x 8 A100: must be a whole number"),
         ("precision: int3", "precision = int3: must be 'bf16', 'fp16', 'fp8', 'tf32' or 'fp32'"),
         ("runs: [{id: a}, {id: b, relative_to: c}]", "runs.relative_to = c: no run has this id"),
         ("runs: [{id: a}, {id: a}]", "runs.id = a: is given twice"),
+        ("checkpoints: [{id: a, size: 3 GB}, {id: a, size: 4 GB}]", "checkpoints.id = a: is given twice"),
     ],
 )
 def test_a_mistake_is_told_in_a_line(text: str, line: str) -> None:
@@ -37,6 +39,26 @@ def test_a_mistake_is_told_in_a_line(text: str, line: str) -> None:
     assert told.startswith("claims.yaml")
     assert line in told
     assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("strategy: ZeRO-3", "strategy", "zero3"),
+        ("strategy: FSDP", "strategy", "fsdp"),
+        ("precision: BF16", "precision", "bf16"),
+        ("market: On-demand", "market", "on_demand"),
+        ("gpus: 64x A100 80GB", "gpu", "A100 80GB"),
+        ("gpus: 16k H100", "gpu", "H100"),
+        ("instance: 8 × p4de.24xlarge", "instance", "p4de.24xlarge"),
+    ],
+)
+def test_words_are_read_as_the_page_writes_them(text: str, key: str, value: str) -> None:
+    assert getattr(read_claims(text, "claims.yaml"), key) == value
+
+
+def test_a_model_of_nothing_is_read() -> None:
+    assert audit(read_claims("{parameters: 0B, gpu: A100, throughput_per_gpu: 40 tokens/s}", "x")).references == ()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import NamedTuple
 
-from convoy.audit import checkpoints, collectives, energy, links, memory, money, pairs, rates, survival
+from convoy.audit import checkpoints, collectives, energy, hardware, links, memory, money, pairs, rates, survival
 from convoy.audit.checkpoints import Checkpoint
 from convoy.audit.claims import SETTINGS, PageClaims
 from convoy.audit.facts import PAGE, Run, runs_of, stated
@@ -59,11 +59,12 @@ def audit(page: PageClaims) -> Audit:
     clashes = minimal(solved.clashes, _ORDER)
     found = [_finding(clash, texts, parts) for clash in clashes]
     found += pairs.findings(parts.runs)
-    found += [each for run in parts.runs for each in survival.findings(run)]
+    found += [each for run in parts.runs for each in (*survival.findings(run), *hardware.findings(run))]
     found += [each for told in parts.collectives for each in collectives.findings(told)]
     found += [each for told in parts.links for each in links.findings(told)]
     found += _dates(page, parts.runs)
-    found.sort(key=lambda each: _GRAVITY.index(each.kind))
+    # What runs share is told once.
+    found = sorted(dict.fromkeys(found), key=lambda each: _GRAVITY.index(each.kind))
     return Audit(
         page=page.page,
         consistent=not any(each.kind in WRONG for each in found),
@@ -118,6 +119,7 @@ def _solved(parts: _Parts) -> tuple[Solved, Known]:
         laws += checkpoints.laws(told)
         bounds += checkpoints.bounds(told)
     known = follow(given, laws, _FORM)
+    known |= checkpoints.unproductive(parts.checkpoints, known)
     return compare(known, [*bounds, *pairs.bounds(parts.runs, known)]), given
 
 
@@ -163,11 +165,16 @@ def _finding(clash: Clash, texts: dict[str, str], parts: _Parts) -> Finding:
     explained = hint(clash.quantity, told.span, implied.span, _gang(clash, parts)) if not clash.why else ""
     return Finding(
         kind=clash.kind,
-        claims=tuple(claim_line(name, texts[name]) for name in _named(clash.of)),
+        claims=tuple(claim_line(name, _text(texts, name)) for name in _named(clash.of)),
         arithmetic=line,
         hint=explained,
         given=tuple(sorted(each.removeprefix(CATALOG) for each in clash.of if each.startswith(CATALOG))),
     )
+
+
+def _text(texts: dict[str, str], name: str) -> str:
+    """Of a claim, or of all that are told under its key."""
+    return texts.get(name) or ", ".join(text for key, text in texts.items() if key.startswith(f"{name}["))
 
 
 def _named(of: frozenset[str]) -> list[str]:
@@ -244,7 +251,7 @@ def _references(runs: Sequence[Run], known: Known) -> list[Near]:
     found: dict[tuple[str, int], Near] = {}
     for run in runs:
         sizes, rates_known = known.get(run.quantity("parameters"), ()), run.quantity("throughput_per_gpu") in known
-        if run.kind is None or not sizes or not rates_known:
+        if run.kind is None or not sizes or not sizes[0].span.value or not rates_known:
             continue
         for at, each in enumerate(nearest(run.kind.name, sizes[0].span.value)):
             found.setdefault((each.model + each.gpu + str(each.gpus), at), Near(run=run.scope, **each.model_dump()))

@@ -4,11 +4,14 @@ Per parameter: weights have 2 (bf16) or 4 bytes (fp32); with AdamW's two average
 16 (the gradients too); 6 where all of it is bf16.
 """
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from convoy.audit import machines
 from convoy.audit.claims import CheckpointClaims
 from convoy.audit.facts import Run, model_size
+from convoy.audit.forms import percent
 from convoy.audit.solve import CATALOG, Bound, Known, Law, Value
 from convoy.audit.span import Figure, Span, exactly
 
@@ -39,7 +42,11 @@ class Checkpoint(NamedTuple):
         return frozenset(f"{self.scope}.{key}" for key in keys if getattr(self.claims, key))
 
 
-_FIGURES = ("size", "save_time", "load_time", "stall", "interval", "overhead", "parameters")
+_FIGURES = ("size", "save_time", "load_time", "stall", "interval", "overhead", "parameters", "bandwidth", "nodes")
+
+
+_SUMS = ("size", "bandwidth")
+"""That a page may tell of one GPU or machine."""
 
 
 def stated(checkpoint: Checkpoint) -> Known:
@@ -47,12 +54,8 @@ def stated(checkpoint: Checkpoint) -> Known:
     claims, found = checkpoint.claims, Known()
     for key in _FIGURES:
         for at, figure in enumerate(getattr(claims, key)):
-            found.setdefault(checkpoint.quantity(key), []).append(_value(checkpoint, key, figure, at))
-    for at, figure in enumerate(claims.bandwidth):
-        name = "bandwidth_per_node" if figure.per == "node" else "bandwidth"
-        found.setdefault(checkpoint.quantity(name), []).append(_value(checkpoint, "bandwidth", figure, at))
-    for at, figure in enumerate(claims.nodes):
-        found.setdefault(checkpoint.quantity("nodes"), []).append(_value(checkpoint, "nodes", figure, at))
+            name = f"{key}_per_{figure.per}" if figure.per else key
+            found.setdefault(checkpoint.quantity(name), []).append(_value(checkpoint, key, figure, at))
     named = model_size(claims.model)
     if named and not claims.parameters:
         value = Value(named.span, checkpoint.rests_on("model"), f"{named.text} parameters")
@@ -71,12 +74,14 @@ def laws(checkpoint: Checkpoint) -> list[Law]:
         Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")),
         Law(((q("size"), 1), (q("bandwidth"), -1), (q("save_time"), -1))),
         Law(((q("size"), 1), (q("load_bandwidth"), -1), (q("load_time"), -1))),
+        Law(((q("size"), 1), (q("size_per_node"), -1), (q("nodes"), -1))),
         Law(((q("bandwidth"), 1), (q("bandwidth_per_node"), -1), (q("nodes"), -1))),
         Law(((q("link"), 1), (q("link_per_node"), -1), (q("nodes"), -1))),
         # Of the time between two saves, or of that and the save.
         Law(((q("overhead"), 1), (q("interval"), 1), (q(paused), -1)), _overhead(claims, paused)),
     ]
     if run is not None:
+        found += [Law(((q(key), 1), (q(f"{key}_per_gpu"), -1), (run.quantity("gpus"), -1))) for key in _SUMS]
         if not claims.parameters and not model_size(claims.model):
             found.append(Law(((q("parameters"), 1), (run.quantity("parameters"), -1))))
         if not claims.nodes:
@@ -86,13 +91,40 @@ def laws(checkpoint: Checkpoint) -> list[Law]:
 
 def bounds(checkpoint: Checkpoint) -> list[Bound]:
     q, to = checkpoint.quantity, checkpoint.claims.to
+    found = [Bound(q("overhead"), exactly(1.0), "impossible", "a part of the time is at most all of it")]
+    if checkpoint.run is not None:
+        left = checkpoint.run.quantity("not_good")
+        found.append(Bound(q("unproductive"), left, "contradiction", "pauses take more of the time than goodput has"))
     why = {"shared": "the network of the machines is no faster", "nvme": "their disks are no faster",
            "memory": "the way to host memory is no faster"}[to]  # fmt: skip
     return [
+        *found,
         Bound(q("bandwidth"), q("link"), "impossible", why),
         Bound(q("load_bandwidth"), q("link"), "impossible", why),
-        Bound(q("overhead"), exactly(1.0), "impossible", "a part of the time is at most all of it"),
     ]
+
+
+def unproductive(checkpoints: Sequence[Checkpoint], known: Known) -> Known:
+    """Share of the time for pauses and recoveries together; a save that the page does not say to pause may be in the
+    background."""
+    found: Known = {}
+    for checkpoint in checkpoints:
+        background = f"{checkpoint.scope}.save_time"
+        pauses = [each for each in known.get(checkpoint.quantity("overhead"), ()) if background not in each.of]
+        if not pauses or checkpoint.run is None:
+            continue
+        # Overhead may be over the interval without the pause.
+        span = Span(*(each / (1 + each) for each in pauses[0].span))
+        line = f"{pauses[0].text} / (1 + {pauses[0].text}) = {percent(span.value)}"
+        told = "; ".join(filter(None, [pauses[0].told, line]))
+        paused = Value(span, pauses[0].of, percent(span.value), told)
+        parts = [paused, *known.get(checkpoint.run.quantity("lost_share"), ())[:1]]
+        span = Span(*(math.fsum(each) for each in zip(*(part.span for part in parts), strict=True)))
+        line = f"{' + '.join(part.text for part in parts)} = {percent(span.value)}" if len(parts) > 1 else ""
+        told = "; ".join(filter(None, [*(part.told for part in parts), line]))
+        of = frozenset[str]().union(*(part.of for part in parts))
+        found[checkpoint.quantity("unproductive")] = [Value(span, of, percent(span.value), told)]
+    return found
 
 
 def _overhead(claims: CheckpointClaims, paused: str) -> Span:

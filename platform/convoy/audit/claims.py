@@ -47,7 +47,7 @@ class RunClaims(Claims):
     """Decoder blocks."""
     width: Whole = ()
     """Of the residual stream."""
-    sequence_length: Annotated[Figures, Reads("length")] = ()
+    sequence_length: Whole = ()
     """Tokens."""
     precision: Literal["bf16", "fp16", "fp8", "tf32", "fp32"] = "bf16"
     """Of matrix products."""
@@ -68,13 +68,13 @@ class RunClaims(Claims):
     gpus_per_node: Whole = ()
     """GPUs of a machine."""
     instance: str = ""
-    """AWS instance type, e.g. `p4d.24xlarge` or `p4d`."""
+    """AWS instance type, e.g. `p4d.24xlarge` or `p4d`; `4 × p4d.24xlarge` tells the machines, too."""
     region: str = ""
     """AWS region, e.g. `us-east-1`."""
     market: Literal["on_demand", "spot", "capacity_block", "reserved", ""] = ""
     """How the machines are bought."""
     global_batch: Annotated[Figures, Reads("batch")] = ()
-    """Sequences of a step, or tokens where the text says so: `4M tokens`."""
+    """Sequences of a step, or tokens where the text says so, or has millions: `4M tokens`."""
     micro_batch: Whole = ()
     """Sequences of one GPU in one pass."""
     accumulation: Whole = ()
@@ -105,7 +105,7 @@ class RunClaims(Claims):
     """Of the whole training."""
     time: Hours = ()
     """Of the whole training; also `hours`, `days`."""
-    gpu_hours: Annotated[Figures, Reads("number")] = ()
+    gpu_hours: Annotated[Figures, Reads("gpu_hours")] = ()
     """Of the whole training."""
     price_per_hour: Price = ()
     """USD of one machine and hour, or of one GPU where the text says so."""
@@ -237,7 +237,7 @@ class CheckpointClaims(Claims):
     contents: Literal["weights", "training_state", ""] = ""
     """Weights alone, or with the optimizer's state; empty: the page does not say."""
     size: Gigabytes = ()
-    """Of the whole checkpoint."""
+    """Of the whole checkpoint, or of one rank or machine where the text says `/rank` or `/node`."""
     to: Literal["shared", "nvme", "memory"] = "shared"
     """Where it is saved: storage over the network (S3, FSx, NFS), local disks, or host memory."""
     instance: str = ""

@@ -20,7 +20,8 @@ PAGE = "page"
 _HOUR = 3600.0
 
 _PER_GPU = {"throughput": "throughput_per_gpu", "price_per_hour": "price_per_gpu_hour", "power": "power_per_gpu"}
-_PER_NODE = {"throughput": "throughput_per_node", "total_price_per_hour": "price_per_hour"}
+_PER_NODE = {"throughput": "throughput_per_node", "total_price_per_hour": "price_per_hour",
+             "memory_per_gpu": "memory_per_node", "gpu_memory": "memory_per_node"}  # fmt: skip
 _RENAMED = {
     "cost_per_tokens": ("cost_per_token", 1.0),
     "cost_per_million_tokens": ("cost_per_token", 1e-6),
@@ -140,7 +141,7 @@ _NOUNS = {
 
 def _text(key: str, figure: Figure) -> str:
     noun = _NOUNS.get(key, "")
-    ending = f" {noun}" if noun and noun.split()[0].lower()[:5] not in figure.text.lower() else ""
+    ending = f" {noun}" if noun and noun.split()[0].lower()[:5] not in figure.text.lower().replace(" ", "-") else ""
     if key in ("price_per_hour", "price_per_gpu_hour") and (figure.per or "gpu" in figure.text.lower()):
         return figure.text
     return f"{figure.text}{ending or _ENDINGS.get(key, '')}"

@@ -1,9 +1,10 @@
 """Kinds of figures in a file of claims, and how their text is read."""
 
 import re
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import model_validator
+from pydantic.fields import FieldInfo
 
 from convoy.audit.span import Figure
 from convoy.audit.units import Dimension, parse
@@ -38,7 +39,11 @@ Tflops = Annotated[Figures, Reads("flops")]
 _ALIASES = {"hours": ("time", "h"), "days": ("time", "d"), "instance_type": ("instance", ""), "name": ("id", "")}
 """Other words for a key, and the unit that such a word tells."""
 
-_GPUS = re.compile(r"^\s*([\d,]+)\s*[x×*]?\s*(?!gpus?\b)([A-Za-z].*)$", re.IGNORECASE)
+_GPUS = re.compile(
+    r"^\s*([\d,]+(?:\s*k\b)?)\s*[x×*]?\s*(?!(?:k|gpus?|nodes?|machines?|instances?|hosts?)\b)([a-z].*)$", re.IGNORECASE
+)
+
+_INSTANCES = re.compile(r"^\s*([\d,]+)\s*[x×*]\s*([a-z].*)$", re.IGNORECASE)
 
 
 class Claims(Frozen):
@@ -53,8 +58,20 @@ class Claims(Frozen):
         for name, value in told.items():
             field = cls.model_fields.get(name)
             how = next((each for each in field.metadata if isinstance(each, Reads)), None) if field else None
-            read[name] = value if how is None else figures(name, value, how)
+            read[name] = _option(value, field) if how is None else figures(name, value, how)
         return read
+
+
+def _option(value: Any, field: FieldInfo | None) -> Any:
+    """`ZeRO-3` is zero3, and `On-demand` on_demand."""
+    if field is None or get_origin(field.annotation) is not Literal or not isinstance(value, str):
+        return value
+    named = {_letters(option): option for option in get_args(field.annotation) if option}
+    return named.get(_letters(value), value)
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def _without_aliases(told: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
@@ -69,9 +86,11 @@ def _without_aliases(told: dict[str, Any], fields: dict[str, Any]) -> dict[str, 
 
 
 def _split(told: dict[str, Any]) -> dict[str, Any]:
-    """`gpus: 32 × A100-40` as a number and a kind."""
-    both = _GPUS.match(told["gpus"]) if isinstance(told.get("gpus"), str) else None
-    return {"gpu": both[2], **told, "gpus": both[1]} if both else told
+    """`gpus: 32 × A100-40`, and `instance: 4 × p4d.24xlarge`, as a number and a kind."""
+    gpus = _GPUS.match(told["gpus"]) if isinstance(told.get("gpus"), str) else None
+    told = {"gpu": gpus[2], **told, "gpus": gpus[1]} if gpus else told
+    machines = _INSTANCES.match(told["instance"]) if isinstance(told.get("instance"), str) else None
+    return {"nodes": machines[1], **told, "instance": machines[2]} if machines else told
 
 
 def figures(name: str, value: Any, how: Reads) -> Figures:

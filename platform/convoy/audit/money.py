@@ -1,6 +1,7 @@
 """Prices, costs and savings. Pure."""
 
 from convoy.audit.facts import Run
+from convoy.audit.rates import over_training
 from convoy.audit.solve import Bound, Law
 from convoy.audit.span import exactly
 
@@ -13,6 +14,7 @@ MOST_SAVED = exactly(0.91)
 def laws(run: Run) -> list[Law]:
     """Of one run."""
     q, claims = run.quantity, run.claims
+    over, of = over_training(run)
     sizes = (q("gpus"), q("nodes"), q("gpus_per_node"))
     found = [
         Law(((q("price_per_hour"), 1), (q("price_per_gpu_hour"), -1), (q("gpus_per_node"), -1)), given=sizes),
@@ -21,7 +23,11 @@ def laws(run: Run) -> list[Law]:
         Law(((q("cost"), 1), (q("price_per_gpu_hour"), -1), (q("gpu_hours"), -1)), _HOURLY),
         Law(((q("cost"), 1), (q("total_price_per_hour"), -1), (q("time"), -1)), _HOURLY),
         Law(((q("cost"), 1), (q("cost_per_token"), -1), (q("tokens"), -1))),
-        Law(((q("cost_per_token"), 1), (q("throughput"), 1), (q("total_price_per_hour"), -1)), _HOURLY),
+        Law(
+            ((q("cost_per_token"), 1), (q("throughput"), 1), (q("total_price_per_hour"), -1)),
+            over.times(_HOURLY),
+            rests_on=of,
+        ),
         Law(((q("spot_share"), 1), (q("on_demand_price"), 1), (q("spot_price"), -1))),
     ]
     paid = {"spot": "spot_price", "on_demand": "on_demand_price"}.get(claims.market)

@@ -58,12 +58,17 @@ def _batch(run: Run) -> Law:
 
 
 def _time(run: Run) -> Law:
-    """Goodput is what of the time was of use."""
-    q, told = run.quantity, run.claims.goodput
-    powers = ((q("time"), 1), (q("throughput"), 1), (q("tokens"), -1))
+    q = run.quantity
+    over, of = over_training(run)
+    return Law(((q("time"), 1), (q("throughput"), 1), (q("tokens"), -1)), over, "", of)
+
+
+def over_training(run: Run) -> tuple[Span, frozenset[str]]:
+    """All of the time over that in which training went on, and the claims behind it: goodput is what was of use."""
+    told = run.claims.goodput
     if not told or told[0].low <= 0:
-        return Law(powers)
-    return Law(powers, Span(1.0, 1.0, 1 / told[0].low), "", run.rests_on("goodput"))
+        return exactly(1.0), frozenset()
+    return Span(1.0, 1.0, max(1 / told[0].low, 1.0)), run.rests_on("goodput")
 
 
 def _utilisation(run: Run) -> list[Law]:

@@ -35,11 +35,12 @@ def read_claims(text: str, place: str) -> PageClaims:
 
 
 def _check_references(claims: PageClaims, place: str) -> None:
-    ids = [run.id for run in claims.runs if run.id]
-    for name in ids:
-        if ids.count(name) > 1:
-            raise ConfigError(f"{place}: runs.id = {name}: is given twice")
-    known = [*ids, *([claims.id] if claims.id else [])]
+    for section in SECTIONS:
+        ids = [each.id for each in getattr(claims, section) if each.id]
+        for name in ids:
+            if ids.count(name) > 1:
+                raise ConfigError(f"{place}: {section}.id = {name}: is given twice")
+    known = [run.id for run in (claims, *claims.runs) if run.id]
     told = [("runs.relative_to", run.relative_to) for run in (claims, *claims.runs)]
     for section in ("collectives", "links", "checkpoints"):
         told += [(f"{section}.run", each.run) for each in getattr(claims, section)]

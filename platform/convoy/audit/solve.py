@@ -6,6 +6,7 @@ fewest claims is told (de Kleer 1986, "An Assumption-based TMS": environments an
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,9 @@ CATALOG = "catalog: "
 
 _MOST_STEPS = 4
 """Of arithmetic, for one more thing that is wrong with a claim of which something is told already."""
+
+_MOST_TOLD = 3
+"""Contradictions of one claim that need more than a step of arithmetic."""
 
 _ROUNDS = 6
 _MOST_WAYS = 6
@@ -129,15 +133,34 @@ def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
         name = clash.quantity.rpartition("/")[2]
         return (len(clash.of), bool(clash.told.told), rank.get(name, len(rank)), len(clash.implied.told))
 
-    kept: list[Clash] = []
+    kept: list[tuple[Clash, Claims, Claims]] = []
     for clash in sorted(clashes, key=worth):
-        known = [each for each in kept if _as_bad(each, clash)]
-        if any(_claims(each.of) <= _claims(clash.of) for each in known):
+        claims = _claims(clash.of)
+        if any(of <= claims and _as_bad(each, clash) for each, of, _ in kept):
             continue
-        if _steps(clash) > _MOST_STEPS and any(_blamed(each.of) & _blamed(clash.of) for each in known):
+        blamed = _blamed(claims)
+        if _steps(clash) > _MOST_STEPS and any(of & blamed and _as_bad(each, clash) for each, _, of in kept):
             continue
-        kept.append(clash)
-    return kept
+        kept.append((clash, claims, blamed))
+    return _shortest([clash for clash, _, _ in kept])
+
+
+def _shortest(clashes: Sequence[Clash]) -> list[Clash]:
+    """On a page that tells much, one wrong claim clashes in dozens of ways: of those through the claim that most have
+    in common the shortest, and so on with the rest."""
+    suspects = [_suspects(each) for each in clashes]
+    rest, told = list(range(len(clashes))), set[int]()
+    while rest:
+        suspect, _ = Counter(each for at in rest for each in suspects[at]).most_common(1)[0]
+        through = [at for at in rest if suspect in suspects[at]]
+        told |= set(through[:_MOST_TOLD]) | {at for at in through if _steps(clashes[at]) <= 1}
+        rest = [at for at in rest if suspect not in suspects[at]]
+    return [clashes[at] for at in sorted(told)]
+
+
+def _suspects(clash: Clash) -> list[tuple[bool, str]]:
+    """What may be wrong, rather an outcome than a setting; what is unlikely stands apart."""
+    return [(clash.kind == "unlikely", name) for name in sorted(_blamed(clash.of) or clash.of)]
 
 
 def _steps(clash: Clash) -> int:

@@ -68,7 +68,8 @@ def _whole_numbers(run: Run) -> list[Finding]:
     if not claims.recovery_rate or not claims.interruptions or claims.recovered:
         return []
     rate, n = claims.recovery_rate[0], round(claims.interruptions[0].value)
-    if n < 1 or any(rate.low - 1e-9 <= k / n <= rate.high + 1e-9 for k in range(n + 1)) or rate.low > 1:
+    least, most = math.ceil((rate.low - 1e-9) * n), math.floor((min(rate.high, 1.0) + 1e-9) * n)
+    if n < 1 or least <= most or rate.low > 1:
         return []
     near = sorted({min(max(k, 0), n) for k in (math.floor(rate.value * n), math.ceil(rate.value * n))})
     fractions = " and ".join(f"{k}/{n} = {100 * k / n:.4g} %" for k in near)

@@ -12,9 +12,9 @@ from convoy.audit.digits import NUMBER, Written, is_one_digit, written
 from convoy.audit.span import Figure, Span, exactly
 
 Dimension = Literal[
-    "exact", "message", "count", "size", "length", "batch", "rate", "samples", "time", "bytes", "bandwidth", "money",
+    "exact", "message", "count", "size", "batch", "rate", "samples", "time", "bytes", "bandwidth", "money",
     "price",
-    "unit_price", "share", "ratio", "flops", "flop", "power", "energy", "number",
+    "unit_price", "share", "ratio", "flops", "flop", "power", "energy", "number", "gpu_hours",
 ]  # fmt: skip
 
 _MULTIPLIERS = {
@@ -52,16 +52,32 @@ def parse(dimension: Dimension, text: str) -> Figure:
 Parsed = tuple[Span, str]
 
 
+_STEP = re.compile(r"\s*(?:/|\bper\b)\s*(?:steps?|iterations?|iters?|its?|updates?|batch)$", re.IGNORECASE)
+"""What a page says of a key that is of one step anyway."""
+
+
 def _exact(text: str) -> Parsed:
+    """16k GPUs are 16,000 or 16,384."""
     found = written(text)
-    if not re.fullmatch(r"[a-zA-Z ]*", found.unit):
+    match = re.fullmatch(r"(?:(k|m|b|t|million|billion|trillion)\b)?[a-z ]*", found.unit.lower())
+    if match is None or match[1] not in (None, "k", "m"):
         raise ValueError("must be a whole number, e.g. 32")
-    return exactly(found.span.value), ""
+    value, power = found.span.value, _PREFIXES[match[1] or ""]
+    return Span(value * 1000.0**power, value * 1024.0**power, value * 1024.0**power), ""
 
 
 def _number(text: str) -> Parsed:
     found = written(text)
     return found.span, ""
+
+
+def _gpu_hours(text: str) -> Parsed:
+    found = written(text)
+    unit = re.sub(r"[\s-]+", "", found.unit.lower())
+    match = re.fullmatch(rf"(k|thousand|m|million)?(?:{_DEVICE}?(h|hrs?|hours?|days?|months?|years?))?", unit)
+    if match is None:
+        raise ValueError("must be GPU-hours, e.g. 74,570 or 1.3M GPU-hours")
+    return _scaled(found, _MULTIPLIERS[match[1] or ""] * _SECONDS[match[3] or "h"] / 3600, 0.0, _ONE_DIGIT), ""
 
 
 def _scaled(found: Written, factor: float, least: float = 0.0, most: float = 1.0) -> Span:
@@ -74,7 +90,9 @@ def _scaled(found: Written, factor: float, least: float = 0.0, most: float = 1.0
 
 def _count(text: str) -> Parsed:
     found = written(text)
-    factor = _multiplier(found.unit, r"(?:tokens?|toks?|samples?|sequences?|steps?)?", "1 T tokens, or 300e9")
+    factor = _multiplier(
+        found.unit, r"(?:tokens?|toks?|samples?|sequences?|seqs?|steps?|iterations?)?", "1 T tokens, or 300e9"
+    )
     most = _COUNTED if factor > 1 else 1.0
     return _scaled(found, factor, 0.0, most), ""
 
@@ -86,25 +104,20 @@ def _size(text: str) -> Parsed:
     return _scaled(found, factor, _NAMED if digits < 3 else 0.0), ""
 
 
-def _length(text: str) -> Parsed:
-    found = written(text)
-    if re.fullmatch(r"[kK]\s*(?:tokens?)?", found.unit):
-        return Span(found.span.value * 1000, found.span.value * 1024, found.span.value * 1024), ""
-    return _exact(text)
-
-
 def _batch(text: str) -> Parsed:
+    text = _STEP.sub("", text)
     found = written(text)
-    tokens = bool(re.search(r"tok", found.unit, re.IGNORECASE))
+    # Nobody has millions of sequences in a step.
+    tokens = bool(re.search(r"tok|m\b|million", found.unit, re.IGNORECASE))
     span, _ = _count(text)
-    if not tokens and not re.search(r"[kKmM]\b|million", found.unit):
+    if not tokens and not re.search(r"k\b", found.unit, re.IGNORECASE):
         return exactly(span.value), "sequences"
     # 4M tokens are often 4 × 2**20.
     return Span(span.low, span.value, max(span.high, span.value * 1.05)), "tokens" if tokens else "sequences"
 
 
 def _multiplier(unit: str, noun: str, example: str) -> float:
-    found = re.fullmatch(rf"{_MULTIPLIER}{noun}", re.sub(r"\s+", "", unit).lower())
+    found = re.fullmatch(rf"{_MULTIPLIER}{noun}", re.sub(r"[\s-]+", "", unit).lower())
     if found is None:
         raise ValueError(f"must be a number with k, M, B or T, e.g. {example}")
     return _MULTIPLIERS[found[1] or ""]
@@ -131,6 +144,7 @@ def _rate_of(noun: str, example: str) -> Callable[[str], Parsed]:
 
 
 def _time(text: str) -> Parsed:
+    text = re.sub(r"^every\s+", "", _STEP.sub("", text), flags=re.IGNORECASE)
     parts = re.findall(rf"({NUMBER})\s*([a-zA-Zµμ]+)", text)
     if len(parts) > 1 and not re.search(r"\bto\b|–|-", text):  # noqa: RUF001
         seconds = [float(number.replace(",", "")) * _unit(unit) for number, unit in parts]
@@ -149,13 +163,15 @@ def _unit(unit: str) -> float:
 
 def _bytes(text: str) -> Parsed:
     found = written(text)
-    match = re.fullmatch(r"([kmgtp]?)(i?)(?:b|bytes?)(?:/(?:gpu|rank|node))?", re.sub(r"\s+", "", found.unit).lower())
+    unit = re.sub(r"\s+", "", re.sub(r"\bper\b", "/", found.unit.lower()))
+    match = re.fullmatch(rf"([kmgtp]?)(i?)(?:b|bytes?)(?:/(?:(rank)|{_DEVICE}|{_MACHINE}))?", unit)
     if match is None:
         raise ValueError("must be a size with its unit, e.g. 84 GB or 40 GiB")
     power = _PREFIXES[match[1]]
     span = _scaled(found, 1024.0**power if match[2] else 1000.0**power, 0.0, _ONE_DIGIT)
     # Many write GB for 2**30 bytes.
-    return span if match[2] else Span(span.low, span.value, span.high * 1.024**power), ""
+    per = "gpu" if match[3] or match[4] else "node" if match[5] else ""
+    return span if match[2] else Span(span.low, span.value, span.high * 1.024**power), per
 
 
 def _message(text: str) -> Parsed:
@@ -275,9 +291,9 @@ def _energy(text: str) -> Parsed:
 _PARSERS: dict[Dimension, Callable[[str], Parsed]] = {
     "exact": _exact,
     "number": _number,
+    "gpu_hours": _gpu_hours,
     "count": _count,
     "size": _size,
-    "length": _length,
     "batch": _batch,
     "rate": _rate_of(_TOKENS, "145,267 tokens/s, or 4,540 tokens/s/GPU"),
     "samples": _rate_of(r"(?:samples?|sequences?|seqs?)?", "70.9 samples/s"),
