@@ -1,7 +1,7 @@
 """What a decoder block keeps of its forward, and what its backward takes on top, tensor by tensor.
 
-Read off `model/transformer.py`, and off what autograd saves for each of its operators; attention is one kernel that keeps
-its inputs, its output, and one fp32 number for each head and token. Not compiled: a compiled block keeps no more.
+Read off `model/transformer.py`, and off what autograd saves for each of its operators; attention is one kernel that
+keeps its inputs, its output, and one fp32 number for each head and token. Not compiled: a compiled block keeps no more.
 """
 
 from dataclasses import dataclass
@@ -121,7 +121,7 @@ def forward(live: Live, sizes: Sizes, keep: frozenset[str], weights: Weights) ->
 
 
 def backward(live: Live, sizes: Sizes, weights: Weights) -> None:
-    """Of a block of which everything is there, and the gradient of its output; leaves that of its input in its place."""
+    """Of a block of which everything is there, and the gradient of its output; leaves that of its input instead."""
     live.take("g_inner", sizes.inner)
     weights.gradient("down")
     live.drop("inner", "fifth")

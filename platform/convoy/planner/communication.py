@@ -1,4 +1,4 @@
-"""What ranks send each other in a step: every collective of FSDP2, of tensor and of pipeline parallelism, in closed form.
+"""What ranks send each other in a step: every collective of FSDP2, tensor and pipeline parallelism, in closed form.
 
 Derivation and checks: docs/planner.md#communication. What ranks decide together is left out: a few numbers a step, on
 the host, while they compute.
@@ -95,8 +95,8 @@ def _late(workload: Workload) -> bool:
 
 
 def _among_tensor_ranks(workload: Workload, stage: Stage) -> Iterator[Collective]:
-    """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do. The
-    head's tokens are shared, so that its weights get a part of their gradient on each rank."""
+    """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do.
+    The head's tokens are shared, so that its weights get a part of their gradient on each rank."""
     model, train, ranks = workload.model, workload.train, workload.parallel.tensor
     forward, backward = 2, 3 if model.mlp == "swiglu" else 2
     again = 0 if train.activation_checkpointing == "none" else 1  # what follows the block's last product is not needed

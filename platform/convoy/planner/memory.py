@@ -31,8 +31,8 @@ PROCESS_BYTES = 4096 * 2**20
 (`launch/sizing.py`)."""
 
 RELIABLE_SHARE = 0.9
-"""Up to so much of what there is, a prediction is trusted. Above it the allocator's fragments decide: the steps of a run
-that is nearly out of memory are slow, or it fails after hours."""
+"""Up to so much of what there is, a prediction is trusted. Above it the allocator's fragments decide: the steps of a
+run that is nearly out of memory are slow, or it fails after hours."""
 
 STATE_BYTES = 12
 """Per parameter in a checkpoint: fp32 weight and two AdamW moments."""

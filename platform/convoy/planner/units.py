@@ -1,4 +1,4 @@
-"""What FSDP2 gathers at a time on one rank: the units that `parallel/fsdp.py` wraps, with the sizes of their weights."""
+"""What FSDP2 gathers at a time on one rank: the units that `parallel/fsdp.py` wraps, and sizes of their weights."""
 
 import math
 from collections.abc import Iterator
@@ -119,8 +119,8 @@ def _block_units(workload: Workload) -> Iterator[Unit]:
 
 
 def matrices(model: TransformerConfig, tensor: int) -> dict[str, tuple[Shape, ...]]:
-    """Of a block, with their biases, in forward's order, as one of so many tensor ranks has them: the first of attention
-    and of the MLP is cut by rows, the second by columns."""
+    """Of a block, with their biases, in forward's order, as one of so many tensor ranks has them: the first of
+    attention and of the MLP is cut by rows, the second by columns."""
     width, inner = model.d_model, model.ff_width // tensor
     rows = (model.n_heads + 2 * model.kv_heads) * model.head_width // tensor
     firsts = ("gate", "up") if model.mlp == "swiglu" else ("up",)
