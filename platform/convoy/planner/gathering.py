@@ -1,8 +1,8 @@
 """What FSDP2 gathers, frees and reduces around the units of a rank, and the memory that it takes.
 
-Read off torch 2.13, `torch/distributed/fsdp/_fully_shard`: `_fsdp_param_group.py` and `_fsdp_collectives.py`. In forward
-what was gathered stays until the next unit is there; in backward the unit before is gathered ahead; what a reduction was
-given stays until the next one begins.
+Read off torch 2.13, `torch/distributed/fsdp/_fully_shard`: `_fsdp_param_group.py` and `_fsdp_collectives.py`. In
+forward what was gathered stays until the next unit is there; in backward the unit before is gathered ahead; what a
+reduction was given stays until the next one begins.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,6 @@ class Gathering:
         self._replicated, self._offloaded = replicated, offloaded
         self._on_the_way = 0  # of the unit before, in forward
         self._reducing = 0  # of the unit before, in backward
-        self._between = 0  # results that replicas exchange, until backward is over
         self._ahead: set[Place] = set()
         self._there: set[Place] = set()
 
@@ -127,9 +126,7 @@ class Gathering:
             tally.give("gradients", result)
         if self._reduced < GRADIENT:
             tally.take("gradients", GRADIENT * unit.shard)
-            if self._replicated:
-                self._between += result
-            else:
+            if not self._replicated:  # else they are exchanged, and stay until backward is over
                 tally.give("reduced", result)
         else:
             tally.give("reduced", result)
@@ -139,5 +136,6 @@ class Gathering:
 
     def backward_over(self) -> None:
         """Of the whole model, in the last pass; before it, the last buffer stays until the next reduction."""
-        self._tally.give("reduced", self._reducing + self._between)
-        self._reducing = self._between = 0
+        self.forward_over()  # of what was computed again
+        self._tally.give("reduced", self._tally.now["reduced"])
+        self._reducing = 0
