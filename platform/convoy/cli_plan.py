@@ -33,7 +33,7 @@ class _ShowByDefault(click.Group):
 
 @click.group(cls=_ShowByDefault)
 def plan() -> None:
-    """What a run will need and take, before it starts: convoy plan CONFIG, which is short for convoy plan show CONFIG."""
+    """What a run will need and take, before it starts: convoy plan CONFIG, short for convoy plan show CONFIG."""
 
 
 plan.add_command(search)

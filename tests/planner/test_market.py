@@ -113,5 +113,5 @@ def row(usd: float, hours: float) -> Found:
 
 
 def test_a_wrong_type_is_told() -> None:
-    with pytest.raises(ConfigError, match="cluster.instance_type = p4x: not in the catalog"):
+    with pytest.raises(ConfigError, match=r"cluster\.instance_type = p4x: not in the catalog"):
         search(preset("gpt-7b-p4d"), instances=("p4x",))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convoy.catalog.instances import instance
@@ -161,6 +161,7 @@ def test_more_layers_take_more(job: Workload) -> None:
 
 
 @given(JOBS, st.booleans())
+@example(workload(GPT, P4D, 1, 1, layers=4, strategy="hsdp", reduce_dtype="bf16"), True)
 @examples(50)
 def test_a_step_leaves_weights_moments_and_their_gradients_behind(job: Workload, fused: bool) -> None:
     (stage,) = stages(job)

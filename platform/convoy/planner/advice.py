@@ -1,4 +1,4 @@
-"""What holds a configuration back, and single changes with which its plan is better: each planned anew, never guessed."""
+"""What holds a configuration back, and single changes with which its plan is better: each is planned anew."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ WORDS = {
     "host": "waiting for the CPU",
     "gather": "exposed gathers of parameters",
     "reduce": "exposed reductions of gradients",
-    "packing": "moving messages through GPU memory",
+    "packing": "packing and unpacking messages",
     "tensor": "adding up activations",
     "bubble": "waiting for other stages",
     "optimizer": "the update",
@@ -72,7 +72,7 @@ def limits(told: Judged, even: PlannedBreakEven | None) -> tuple[Limit, ...]:
         found.append(Limit(what="network", text=f"{network:.0%} of a step waits for the network{below}"))
     if bandwidth >= 0.2 or most == "memory bandwidth":
         largest = max(BANDWIDTH, key=lambda part: getattr(told.time, part))
-        text = f"{bandwidth:.0%} of a step moves data through GPU memory, most of it for {WORDS[largest]}"
+        text = f"{bandwidth:.0%} of a step is bound by the GPU's own memory, most of it {WORDS[largest]}"
         found.append(Limit(what="memory bandwidth", text=text))
     if shares["overheads"] >= 0.1 or most == "overheads":
         found.append(Limit(what="overheads", text=f"{shares['overheads']:.0%} of a step is overheads"))
@@ -98,7 +98,7 @@ def changes(told: Judged) -> tuple[Change, ...]:
 def _candidates(told: Judged) -> Iterator[Keys]:
     """Each is one change, some of several keys."""
     config, job = told.config, told.job
-    train, parallel = config.train, config.parallel
+    parallel = config.parallel
     for size in micro_batches(job):
         if size != job.sequences_per_pass and (size > job.sequences_per_pass) == told.memory.reliable:
             yield {"train.micro_batch": size}

@@ -15,7 +15,7 @@ from convoy.results.plan import (
     key_words,
 )
 
-GIB = 2**30
+GIB, MIB = 2**30, 2**20
 
 STEP_PARTS = {
     "matmul": "matrix products",
@@ -25,7 +25,7 @@ STEP_PARTS = {
     "host": "waiting for the CPU",
     "gather": "exposed all-gather",
     "reduce": "exposed reduce-scatter",
-    "packing": "moving messages in memory",
+    "packing": "packing messages",
     "tensor": "adding up activations",
     "bubble": "pipeline bubble",
     "optimizer": "optimizer",
@@ -125,11 +125,11 @@ def _memory(needed: PlannedMemory, host: PlannedHostMemory | None) -> list[Block
     rows = (
         *parts,
         ("at the peak", _gib(needed.peak_bytes)),
-        ("CUDA, NCCL, driver", _gib(needed.fixed_bytes)),
+        *([("CUDA, NCCL, driver", _gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
         ("margin", _gib(needed.margin_bytes)),
-        ("of each GPU", _gib(needed.nominal_bytes)),
+        ("of a rank", _gib(needed.nominal_bytes)),
     )
-    blocks: list[Block] = [Heading("Memory of a rank"), Table(("Part", "GiB"), rows)]
+    blocks: list[Block] = [Heading("Memory of a rank"), Table(("Part", "Size"), rows)]
     if host is not None:
         taken = host.states_bytes + host.staged_bytes + host.processes_bytes
         text = (
@@ -157,10 +157,8 @@ def _saves(saves: PlannedSaves) -> list[Block]:
     often = "nothing is expected to interrupt it"
     if saves.mtbf_seconds is not None:
         often = f"an interruption each {numbers.long_duration(saves.mtbf_seconds)}"
-    lines = [
-        f"{numbers.size(saves.state_bytes)} a save: {numbers.duration(saves.stall_seconds)} of standing still, of use"
-        f" after {numbers.duration(saves.durable_seconds)}; {often}."
-    ]
+    stall, durable = numbers.duration(saves.stall_seconds), numbers.duration(saves.durable_seconds)
+    lines = [f"{numbers.size(saves.state_bytes)} a save: {stall} of standing still, of use after {durable}; {often}."]
     if saves.best_interval_seconds is not None:
         lines.append(
             f"Best: each {numbers.duration(saves.best_interval_seconds)}, checkpoint.every_steps ="
@@ -216,7 +214,7 @@ def _footnotes(plan: Plan) -> list[Block]:
 
 
 def _gib(size: float) -> str:
-    return f"{size / GIB:,.1f} GiB"
+    return f"{size / GIB:,.1f} GiB" if abs(size) >= 0.1 * GIB or not size else f"{size / MIB:,.1f} MiB"
 
 
 def _usd(amount: float) -> str:
