@@ -165,7 +165,8 @@ def _saves(saves: PlannedSaves) -> list[Block]:
             f" {saves.best_every_steps:,}, for {numbers.percent(saves.best_overhead)} more time."
         )
         every = "only at the end" if saves.every_steps is None else f"every {saves.every_steps:,} steps"
-        over = "" if saves.usd_over_best is None else f", {_usd(saves.usd_over_best)} more than the best"
+        usd = saves.usd_over_best
+        over = "" if usd is None else f", {_usd(abs(usd))} {'more' if usd >= 0 else 'less'} than the best"
         lines.append(f"Configured: {every}, for {numbers.percent(saves.overhead)} more time{over}.")
     return [Heading("Checkpoints"), *(Text(line) for line in lines)]
 

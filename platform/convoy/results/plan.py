@@ -147,7 +147,8 @@ class PlannedSaves(Planned):
     best_overhead: float
     """At the best interval."""
     usd_over_best: float | None
-    """That the configured interval costs more; null: the price is not known."""
+    """That the configured interval costs more; below 0: less, for what is asked of S3 costs too, and the best is of
+    time alone. Null: the price is not known."""
 
 
 class PlannedCost(Planned):
