@@ -201,9 +201,7 @@ def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
 
 def network_namespaces(environ: Mapping[str, str]) -> Finding:
     if _output(["unshare", "-n", "true"], environ) is None:
-        return Finding(
-            "network namespaces", "note", "not allowed; partition drills and `make test-system-drills` need them"
-        )
+        return Finding("network namespaces", "note", "not allowed; `make test-system-drills` needs them")
     return Finding("network namespaces", "ok", "unshare -n works")
 
 
