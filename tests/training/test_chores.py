@@ -18,11 +18,11 @@ from convoy.storage import open_store
 from tests.training.faults import before_step, copies_hang, slow_chores
 from tests.training.job import Job, tiny
 
-STEPS = 30
+STEPS = 60
 
 
 def unequal(rank: int) -> None:
-    slow_chores((0.15, 0.25)[rank])
+    slow_chores((0.06, 0.1)[rank])
 
 
 def parts_read(job: Job, tier: str) -> dict[int, list[int]]:
