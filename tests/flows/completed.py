@@ -80,8 +80,9 @@ def ended(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]
 
 
 def preempt(imds: ImdsStandIn, store: Store, generation: int) -> None:
-    """Give both nodes notice once that generation trains; take it back when the attempt has ended. Not in its first step:
-    a node that has heard of none yet has nothing to save, and ends at once."""
+    """Give both nodes notice once that generation trains; take it back when the attempt has ended.
+
+    Not in its first step: a node that has heard of none yet has nothing to save, and ends at once."""
     await_events(store, generation, StepDone, count=5)
     imds.interrupt()
     await_events(store, generation, GenerationEnded, count=2)
@@ -112,7 +113,7 @@ def completed_job(folder: Path) -> Completed:
         store = job_store(str(place.root), job)
         with running(place, job, OVERRIDES) as process:
             preempt(imds, store, generation=1)
-            await_events(store, 2, StepDone)
+            await_events(store, 2, StepDone, count=5)
             os.kill(process.pid, signal.SIGTERM)
             first = ended(process)
         with running(place, job, OVERRIDES) as process:

@@ -75,6 +75,25 @@ def test_cells_may_be_empty_where_there_is_a_usual_value(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("changed", "strategy", "reshard", "matmul"),
+    [
+        ({"sharding": "full_shard", "precision": "BF16", "mlp_gated": "1"}, "fsdp", True, "bf16"),
+        ({"sharding": "zero2", "precision": "fp16", "mlp_gated": "yes"}, "fsdp", False, "bf16"),
+        ({"sharding": "HSDP", "precision": "fp8", "mlp_gated": "TRUE"}, "hsdp", True, "fp8"),
+        ({"sharding": "", "precision": "", "grad_accum": "", "mlp_gated": "true"}, "fsdp", True, "bf16"),
+    ],
+)
+def test_others_words_for_the_same_are_read(
+    tmp_path: Path, changed: dict[str, str], strategy: str, reshard: bool, matmul: str
+) -> None:
+    (found,) = read_measured(write(tmp_path / "one.csv", **changed))
+    job = found.workload
+
+    assert (job.parallel.strategy, job.parallel.reshard_after_forward) == (strategy, reshard)
+    assert (found.kernels.matmul, job.model.mlp, job.passes) == (matmul, "swiglu", 1)
+
+
+@pytest.mark.parametrize(
     ("column", "value", "told"),
     [
         ("gpus", "many", "gpus = many: must be a number"),
@@ -83,7 +102,7 @@ def test_cells_may_be_empty_where_there_is_a_usual_value(tmp_path: Path) -> None
         ("seq_len", "0", "seq_len = 0: must be positive"),
         ("gpu", "h100", "gpu = h100: must be like a100_80gb"),
         ("gpu", "mi300_192gb", "gpu = mi300_192gb: the catalog has no machine with it"),
-        ("sharding", "SOME", "sharding = SOME: must be one of FULL_SHARD, "),
+        ("sharding", "SOME", "sharding = SOME: must be one of full_shard, "),
         ("compile", "maybe", "compile = maybe: must be one of true, false"),
         ("n_heads", "7", "n_heads = 7: must divide d_model"),
     ],

@@ -3,6 +3,7 @@
 import pytest
 
 from convoy.model.counts import parameter_count
+from convoy.planner.communication import communication
 from convoy.planner.traffic import Group, traffic
 from convoy.planner.workload import Workload
 from tests.planner.workloads import GPT_7B, LLAMA_8B, workload
@@ -25,6 +26,21 @@ def test_a_pass_gathers_parameters_twice_and_reduces_gradients_once(model: dict[
     root = 2 * parameter_count(job.model.model_copy(update={"n_layers": 1})) / total
     assert parameters == pytest.approx(3 * 4 * total, rel=root)
     assert gradients == pytest.approx(3 * 4 * total)
+
+
+@pytest.mark.parametrize(
+    "parallel", [{}, {"reshard_after_forward": False}, {"pipeline": 4}, {"pipeline": 4, "reshard_after_forward": False}]
+)
+def test_blocks_are_gathered_and_reduced_as_often_as_the_real_code_does(parallel: dict[str, object]) -> None:
+    job = workload(8, model=LLAMA_8B, parallel=parallel, global_batch=3 * 128, micro_batch=1)
+    sent, blocks = traffic(job), job.model.n_layers / job.parallel.pipeline
+    told = [each for each in communication(job) if each.unit not in ("root", "head", "hidden", "step", "embed")]
+
+    for kind, counted in (
+        ("all_gather", sent.gathering * (1 + sent.again) * blocks * sent.gather.held),
+        ("reduce_scatter", sent.reducing * blocks * sent.reduce.held),
+    ):
+        assert counted == pytest.approx(sum(each.bytes * each.number for each in told if each.kind == kind), rel=1e-3)
 
 
 def test_bf16_reductions_are_half_as_large() -> None:

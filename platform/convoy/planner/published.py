@@ -5,7 +5,7 @@ The columns are those of `published.csv`; docs/planner.md#measurements explains 
 
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -22,17 +22,24 @@ from convoy.model.counts import parameter_count
 from convoy.planner.work import Kernels
 from convoy.planner.workload import Machine, Workload
 
+_FULL: dict[str, Any] = {}
+_GRADIENTS: dict[str, Any] = {"reshard_after_forward": False}
+_HYBRID: dict[str, Any] = {"strategy": "hsdp"}
 _SHARDING: dict[str, dict[str, Any]] = {
-    "FULL_SHARD": {},
-    "SHARD_GRAD_OP": {"reshard_after_forward": False},
-    "HYBRID_SHARD": {"strategy": "hsdp"},
-    "_HYBRID_SHARD_ZERO2": {"strategy": "hsdp", "reshard_after_forward": False},
-    "NO_SHARD": {"strategy": "ddp"},
-}
-_PRECISIONS = ("bf16", "amp_bf16", "amp_fp8")
-_REDUCTIONS = {"PURE": "bf16", "DEFAULT": "fp32", "": "fp32"}
+    "full_shard": _FULL, "shard_grad_op": _GRADIENTS, "hybrid_shard": _HYBRID,
+    "_hybrid_shard_zero2": _HYBRID | _GRADIENTS, "no_shard": {"strategy": "ddp"},
+    "fsdp": _FULL, "zero3": _FULL, "zero2": _GRADIENTS, "hsdp": _HYBRID, "ddp": {"strategy": "ddp"}, "": _FULL,
+}  # fmt: skip
+"""torch's names, and others' of the same."""
+
+_PRECISIONS = {
+    "bf16": "bf16", "amp_bf16": "bf16", "fp16": "bf16", "amp_fp16": "bf16", "amp_fp8": "fp8", "fp8": "fp8", "": "bf16",
+}  # fmt: skip
+"""Of linear layers; fp16 has the peak of bf16."""
+
+_REDUCTIONS = {"pure": "bf16", "default": "fp32", "": "fp32"}
 _RECOMPUTED = {"none": "none", "selective": "selective", "full": "full", "": "none"}
-_BOOLEANS = {"true": True, "false": False, "": False}
+_BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False, "": False}
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ class _Row:
         ranks = min(gpus, per_node)
         if gpus % ranks:
             raise self.wrong("gpus", f"must be a multiple of gpus_per_node, {per_node}")
-        parallel = ParallelConfig.model_validate(_SHARDING[self.one_of("sharding", _SHARDING)])
+        parallel = ParallelConfig.model_validate(self.one_of("sharding", _SHARDING))
         model, length, train, machine = self.model(), self.whole("seq_len"), self.train(gpus), self.machine(ranks)
         try:
             workload = Workload(model, length, train, parallel, machine, gpus // ranks)
@@ -89,10 +96,10 @@ class _Row:
     def train(self, gpus: int) -> TrainConfig:
         micro = self.whole("micro_batch_per_gpu")
         told = {
-            "global_batch": micro * self.whole("grad_accum") * gpus,
+            "global_batch": micro * (self.whole("grad_accum") if self.text("grad_accum") else 1) * gpus,
             "micro_batch": micro,
-            "reduce_dtype": _REDUCTIONS[self.one_of("mp_mode", _REDUCTIONS)],
-            "activation_checkpointing": _RECOMPUTED[self.one_of("activation_checkpointing", _RECOMPUTED)],
+            "reduce_dtype": self.one_of("mp_mode", _REDUCTIONS),
+            "activation_checkpointing": self.one_of("activation_checkpointing", _RECOMPUTED),
             "compile": self.boolean("compile"),
             "loss_chunk_tokens": 0,
         }
@@ -124,9 +131,8 @@ class _Row:
 
     def kernels(self) -> Kernels:
         """MPT's attention is a kernel of its own; the LLaMA of most has a norm in many."""
-        fp8 = self.one_of("precision", _PRECISIONS) == "amp_fp8"
         mpt = "llm-foundry" in self.text("source")
-        return Kernels("fp8" if fp8 else "bf16", "triton" if mpt else "sdpa", fused_norm=False)
+        return Kernels(self.one_of("precision", _PRECISIONS), "triton" if mpt else "sdpa", fused_norm=False)
 
     def machine(self, ranks: int) -> Machine:
         name, memory_bytes = self.gpu()
@@ -166,13 +172,13 @@ class _Row:
         return value
 
     def boolean(self, column: str) -> bool:
-        return _BOOLEANS[self.one_of(column, _BOOLEANS, str.lower)]
+        return bool(self.one_of(column, _BOOLEANS))
 
-    def one_of(self, column: str, known: Any, fold: Callable[[str], str] = str) -> str:
-        value = fold(self.text(column))
+    def one_of(self, column: str, known: Mapping[str, Any]) -> Any:
+        value = self.text(column).lower()
         if value not in known:
             raise self.wrong(column, f"must be one of {', '.join(filter(None, known))}")
-        return value
+        return known[value]
 
     def wrong(self, column: str, what: str) -> ConfigError:
         return ConfigError(f"{self.where}: {column} = {self.text(column)}: {what}")

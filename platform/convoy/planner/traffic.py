@@ -45,7 +45,8 @@ class Traffic:
     """A block's gradients, added up over replicas once a step."""
     replicate_root: Message
     gathering: float
-    """Passes of a step that gather: a stage of a pipeline keeps its parameters from its first pass to its last."""
+    """Passes of a step that gather. In a pipeline what a backward has gathered stays for the forward that follows: so
+    there are as many gathers as passes, and one; or one where parameters stay."""
     again: float
     """1 if their backward pass gathers too, else 0."""
     reducing: float
@@ -107,13 +108,19 @@ def traffic(job: Workload) -> Traffic:
         reduce_root=shards.ring(reduced * root),
         replicate=replicas.ring(reduced * part / shards.ranks, messages, rounds=2.0),
         replicate_root=replicas.ring(reduced * root / shards.ranks, rounds=2.0),
-        gathering=1.0 if parallel.pipeline > 1 else float(passes),
+        gathering=_gathering(job),
         again=1.0 if parallel.reshard_after_forward and parallel.pipeline == 1 else 0.0,
         reducing=float(passes if parallel.reduce_every_pass and parallel.pipeline == 1 else 1),
         tensor=tensor.ring(whole, rounds=2.0),
         tensor_sums=_sums(job),
         updated=(blocks * part + root) / shards.ranks,
     )
+
+
+def _gathering(job: Workload) -> float:
+    if job.parallel.pipeline == 1:
+        return float(job.passes)
+    return float(job.passes + 1) if job.parallel.reshard_after_forward else 1.0
 
 
 def _groups(job: Workload) -> tuple[Group, Group]:
