@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from convoy.planner.hardware import hardware
@@ -78,6 +78,9 @@ def test_compiling_is_never_slower_and_recomputing_never_faster(job: Workload) -
         return step_time(replace(job, train=job.train.model_copy(update=train))).total
 
     assert total(compile=True) <= total(compile=False)
+    # Where the CPU sets the pace a step is no longer for what is computed again, which hides more of what is sent: the
+    # model hides nothing behind the time for which the GPU waits.
+    assume(not step_time(job).host)
     assert total(activation_checkpointing="none") <= total(activation_checkpointing="selective")
     assert total(activation_checkpointing="selective") <= total(activation_checkpointing="full")
 
