@@ -8,7 +8,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from convoy.audit.claims import SETTINGS
 from convoy.audit.span import Span, exactly
@@ -89,11 +89,10 @@ class Solved(NamedTuple):
     compared: Claims
 
 
-class Writer:
-    """How figures of a quantity are written; a class so that the solver knows no units."""
+class Writer(Protocol):
+    """How figures of a quantity are written, so that the solver knows no units."""
 
-    def write(self, quantity: str, span: Span) -> str:
-        raise NotImplementedError
+    def write(self, quantity: str, span: Span) -> str: ...
 
 
 def follow(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], form: Writer) -> Known:
