@@ -1,4 +1,4 @@
-"""Gradients that are exchanged and added are those of gloo's reduce-scatter, and depend on the order of ranks only."""
+"""What is exchanged over gloo: shards in the order of ranks; what is added up depends on that order alone."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
-from convoy.parallel.gloo import ExchangeAndAdd
+from convoy.parallel.gloo import ExchangeAndAdd, Gather
 from convoy.training.ranks import lost_peer
 from tests.ranks import KILLED, on_ranks
 from tests.training.job import tiny
@@ -63,6 +63,25 @@ def test_shards_are_added_in_the_order_of_ranks(world: int, dtype: torch.dtype, 
             torch.testing.assert_close(ours, theirs, rtol=0.02, atol=1e-3 * float(total.abs().max()))
 
 
+def gathered(rank: int, world: int, path: str) -> list[torch.Tensor]:
+    """From a shard of its own, and from one that is a part of the output already."""
+    group = join(rank, world, path)
+    shard = gradient(rank, 1, torch.bfloat16)
+    apart, within = torch.empty(world * LENGTH, dtype=shard.dtype), torch.empty(world * LENGTH, dtype=shard.dtype)
+    Gather()(apart, shard, group)
+    own = within[rank * LENGTH : (rank + 1) * LENGTH]
+    own.copy_(shard)
+    Gather()(within, own, group)
+    return [apart, within]
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_each_rank_has_the_shards_of_all_in_the_order_of_ranks(world: int, tmp_path: Path) -> None:
+    expected = torch.cat([gradient(rank, 1, torch.bfloat16) for rank in range(world)])
+    for found in on_ranks(world, gathered, world, str(tmp_path / "store")):
+        assert all(torch.equal(each, expected) for each in found)
+
+
 def without_the_last(rank: int, world: int, path: str) -> bool:
     """Whether the others are told that a rank is gone, and know the error as such."""
     group = join(rank, world, path)
@@ -83,6 +102,12 @@ def test_a_lost_rank_is_an_error_on_all_others(tmp_path: Path) -> None:
     assert answers == [True, True, KILLED]
 
 
+def test_a_gather_that_nobody_waits_for_is_refused() -> None:
+    group: Any = None
+    with pytest.raises(ValueError, match="must be waited for"):
+        Gather()(torch.empty(2), torch.empty(1), group, async_op=True)
+
+
 @pytest.mark.parametrize(("op", "async_op"), [(dist.ReduceOp.MAX, False), (dist.ReduceOp.SUM, True)])
 def test_what_it_cannot_do_is_refused(op: Any, async_op: bool) -> None:
     group: Any = None
@@ -92,10 +117,11 @@ def test_what_it_cannot_do_is_refused(op: Any, async_op: bool) -> None:
 
 @alone
 @pytest.mark.parametrize("wrap", ["block", "linear"])
-def test_every_sharded_part_of_a_model_on_cpus_reduces_so(wrap: str) -> None:
+def test_every_sharded_part_of_a_model_on_cpus_exchanges_so(wrap: str) -> None:
     model = sharded_model(tiny(parallel={"wrap": wrap}))
     parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
     assert len(parts) >= 3
     for part in parts:
         for group in part._get_fsdp_state()._fsdp_param_groups:
+            assert isinstance(group._all_gather_comm, Gather)
             assert isinstance(group._reduce_scatter_comm, ExchangeAndAdd)

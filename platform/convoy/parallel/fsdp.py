@@ -12,7 +12,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
-from convoy.parallel.gloo import exchange_gradients
+from convoy.parallel.gloo import exchange_on_cpus
 from convoy.parallel.mesh import sharding
 from convoy.parallel.pipeline import Elsewhere, keep_stage
 from convoy.parallel.recompute import recomputed
@@ -47,7 +47,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, tr
         shard(end, reshard_after_forward=name != "head" and reshard)
     sharded = shard(model)
     if mesh.device_type == "cpu":
-        exchange_gradients(model)
+        exchange_on_cpus(model)
     return sharded
 
 
