@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields
 
 from convoy.catalog.own_prices import own_prices
 from convoy.config.run import RunConfig
-from convoy.model.counts import parameter_count
+from convoy.model.counts import SAVED_BYTES, parameter_count
 from convoy.planner import assumed
 from convoy.planner.budget import Rented, SpotOffer, budget
 from convoy.planner.cost import Money, money
 from convoy.planner.drain import drain
-from convoy.planner.failures import STATE_BYTES_PER_PARAMETER, Failures, Restart, Saving, never_taken, on_spot
+from convoy.planner.failures import Failures, Restart, Saving, never_taken, on_spot
 from convoy.planner.given import Given
 from convoy.planner.interval import assumed_restart, assumed_saving, best_save_interval, in_steps
 from convoy.planner.kept import Kept
@@ -31,7 +31,7 @@ class Course:
 
     @property
     def state_bytes(self) -> float:
-        return float(STATE_BYTES_PER_PARAMETER * parameter_count(self.job.model))
+        return float(SAVED_BYTES * parameter_count(self.job.model))
 
     @property
     def tokens(self) -> float:

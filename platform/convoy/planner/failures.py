@@ -9,9 +9,6 @@ from convoy.catalog.interruptions import interruptions, mtbf_seconds
 from convoy.planner import assumed
 from convoy.planner.drain import Drain
 
-STATE_BYTES_PER_PARAMETER = 12
-"""Weights and both moments of AdamW in fp32: all that a checkpoint holds, but for a few counters."""
-
 
 class Rate(NamedTuple):
     """Of interruptions of a gang."""
