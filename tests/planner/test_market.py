@@ -1,7 +1,9 @@
 """The search over machines, and that the presets are what it finds."""
 
 import functools
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +14,9 @@ from convoy.config.load import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.planner.calibration import shipped
 from convoy.planner.machine import machine_of
-from convoy.planner.market import ranked, search
+from convoy.planner.market import search
 from convoy.planner.memory import memory
+from convoy.planner.ranking import loosened, ranked
 from convoy.planner.search import ALIKE, Search, Task
 from convoy.planner.step import step_time
 from convoy.planner.workload import Workload
@@ -66,10 +69,10 @@ def found_for_7b() -> PlanSearch:
 
 def test_a_search_is_by_cost_and_marks_what_nothing_beats() -> None:
     told = found_for_7b()
-    usd = [row.usd for row in told.found if row.usd is not None]
+    usd = [(row.stale, row.usd) for row in told.found if row.usd is not None]
     assert usd == sorted(usd)
     assert told.found[0].pareto
-    fastest = min((row for row in told.found if row.within and row.usd is not None), key=lambda row: row.hours)
+    fastest = min((row for row in told.found if row.within and not row.stale), key=lambda row: row.hours)
     assert fastest.pareto
     assert all(row.memory_share <= 0.9 for row in told.found)
     assert {row.market for row in told.found} == {"on_demand", "capacity_block", "spot"}
@@ -106,10 +109,68 @@ def test_nothing_within_the_limits_beats_what_is_marked(
         assert each.pareto == (each.within and not beaten)
 
 
+def test_an_old_price_comes_after_newer_ones_and_rules_nothing_out() -> None:
+    told = search(preset("gpt-7b-p4d"), instances=("p5.48xlarge",), nodes=(4,))
+    dates = {row.market: (row.price_date, row.stale) for row in told.found}
+    assert dates["capacity_block"] == (date(2024, 12, 31), True)
+    assert not dates["on_demand"][1]
+    usd = {row.market: row.usd or 0.0 for row in told.found}
+    assert usd["capacity_block"] < usd["on_demand"]
+    assert [row.market for row in told.found] == ["spot", "on_demand", "capacity_block"]
+    assert [row.pareto for row in told.found] == [True, True, False]
+    assert all(row.price_source for row in told.found)
+
+
+def test_what_a_search_rests_on_is_said_once() -> None:
+    told = search(preset("gpt-7b-p4d"), instances=("p4d.24xlarge", "p6-b200.48xlarge"), nodes=(2, 4))
+    assert len(set(told.assumed)) == len(told.assumed)
+    assert sum("a B200 reaches as much of its peak as an H100 does" in line for line in told.assumed) == 1
+    assert sum("of p4d.24xlarge on spot 5 to 10 %" in line for line in told.assumed) == 1
+    assert told.no_spot == ("p6-b200.48xlarge",)
+    assert {row.market for row in told.found if row.instance_type == "p6-b200.48xlarge"} == {
+        "on_demand", "capacity_block",
+    }  # fmt: skip
+    assert told.calibration.startswith(str(shipped().date))
+
+
+@pytest.mark.parametrize(
+    ("max_usd", "max_hours", "told"),
+    [
+        (5, None, ["--max-usd 5: must be at least 10"]),
+        (None, 1, ["--max-hours 1: must be at least 2.0"]),
+        (25, 3, ["--max-usd 25: must be at least 30", "--max-hours 3: must be at least 9.0"]),
+        (5, 3, ["--max-usd 5: must be at least 30"]),
+        (5, 1, ["the cheapest of all is", "the fastest of all is"]),
+        (30, 2, []),
+    ],
+)
+def test_limits_that_nothing_keeps_are_told_how_far_to_go(
+    max_usd: float | None, max_hours: float | None, told: list[str]
+) -> None:
+    rows = ranked([row(10, 9), row(30, 2), row(40, 4)], max_usd, max_hours)
+    found = list(loosened(rows, max_usd, max_hours))
+    assert [line.split(", for")[0] for line in found] == told or [
+        line.startswith(start) for line, start in zip(found, told, strict=True)
+    ] == [True] * len(told)
+
+
 def row(usd: float, hours: float) -> Found:
-    told = {"instance_type": "p4d.24xlarge", "nodes": 1, "market": "spot", "keys": {}, "step_seconds": 1.0}
-    rates = {"tokens_per_second": 1.0, "mfu": 0.5, "memory_share": 0.5, "least_usd": None, "most_usd": None}
-    return Found(**told, **rates, hours=hours, usd=usd, pareto=False, within=True)  # type: ignore[arg-type]
+    told: dict[str, Any] = {
+        "instance_type": "p4d.24xlarge",
+        "nodes": 1,
+        "market": "spot",
+        "keys": {},
+        "step_seconds": 1.0,
+    }
+    rates: dict[str, Any] = {
+        "tokens_per_second": 1.0,
+        "mfu": 0.5,
+        "memory_share": 0.5,
+        "least_usd": None,
+        "most_usd": None,
+    }
+    rates |= {"usd_per_hour": 1.0, "price_date": date(2026, 11, 9), "price_source": "a list", "stale": False}
+    return Found(**told, **rates, hours=hours, usd=usd, pareto=False, within=True)
 
 
 def test_a_wrong_type_is_told() -> None:

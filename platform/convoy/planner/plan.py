@@ -8,6 +8,7 @@ from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.advice import Judged, changes, limits
+from convoy.planner.assumptions import of_course, of_step
 from convoy.planner.breakeven import (
     FLOPS_PER_PARAMETER,
     RECOMPUTED_FLOPS_PER_PARAMETER,
@@ -15,7 +16,7 @@ from convoy.planner.breakeven import (
     sending,
 )
 from convoy.planner.calibration import Calibration, chip_of, shipped
-from convoy.planner.campaign import Course, assumptions, planned_budget, planned_saves
+from convoy.planner.campaign import Course, planned_budget, planned_saves
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
@@ -89,7 +90,10 @@ class _Planning:
             "budget": budget,
             "limits": limits(judged, even) if judged else (),
             "changes": changes(judged) if judged else (),
-            "assumed": tuple(assumptions(course())) if saves else (),
+            "assumed": (
+                *(of_step(job.machine.gpu, self._calibration) if time else ()),
+                *(of_course(course()) if saves or budget else ()),
+            ),
         }
         return _plan(job.model.name, self._machines, self._calibration, self._missing, told)
 

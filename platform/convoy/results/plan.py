@@ -159,6 +159,8 @@ class PlannedCost(Planned):
     """Of one machine."""
     price_date: date
     source: str
+    stale: bool = False
+    """The price is more than a year older than the newest one that is known: it may be had no more."""
     machines: dict[str, float]
     """By what they do meanwhile."""
     services: dict[str, float]
