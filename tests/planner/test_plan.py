@@ -92,14 +92,26 @@ def test_a_change_does_what_it_says(name: str, words: str) -> None:
     before = planned(name, words)
     assert before.step is not None
     assert before.changes
-    seconds = [change.seconds for change in before.changes]
-    assert seconds == sorted(seconds)
-    assert seconds[-1] < 0.99 * before.step.seconds or not (before.memory and before.memory.reliable)
+    ranked = [(change.numerics, change.seconds) for change in before.changes]
+    assert ranked == sorted(ranked)
+    assert ranked[-1][1] < 0.99 * before.step.seconds or not (before.memory and before.memory.reliable)
     after = planned(name, f"{words} {key_words(before.changes[0].keys)}")
     assert after.step is not None
     assert after.memory is not None
     assert after.step.seconds == pytest.approx(before.changes[0].seconds)
     assert after.memory.share == pytest.approx(before.changes[0].memory_share)
+
+
+def test_what_changes_the_results_is_said_to_and_comes_last() -> None:
+    """Reductions in bf16 are the fastest change here, and another run."""
+    found = planned("llama-13b-p4d", "train.micro_batch=1")
+    assert found.step is not None
+    rounded = found.changes[-1]
+    assert rounded.keys == {"train.reduce_dtype": "bf16"}
+    assert "rounded to bf16" in rounded.numerics
+    assert rounded.numerics in rounded.text
+    assert all(not change.numerics for change in found.changes[:-1])
+    assert any(rounded.seconds < change.seconds for change in found.changes[:-1])
 
 
 def test_a_pass_that_is_too_short_for_the_network_is_said_to_be() -> None:

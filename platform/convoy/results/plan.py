@@ -225,6 +225,8 @@ class Change(Planned):
     """Of a step with it."""
     memory_share: float
     """With it."""
+    numerics: str = ""
+    """What it changes of the results; empty: nothing beyond the order of sums."""
 
 
 class Plan(Planned):
@@ -243,7 +245,7 @@ class Plan(Planned):
     budget: PlannedBudget | None
     limits: tuple[Limit, ...]
     changes: tuple[Change, ...]
-    """Best first."""
+    """Best first; those that change the results after all others."""
     missing: tuple[Missing, ...]
     assumed: tuple[str, ...]
     """What stands for measurements, each with its day and source."""
