@@ -88,6 +88,7 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
         checkpoints=kept,
         tiers=checkpoints.tiers(events, kept),
         saves=checkpoints.counts(events),
+        save_time=checkpoints.save_time(events),
         alert=checkpoints.alert(events),
         storage_troubles=troubles.storage_troubles(events, formed),
         slow_nodes=troubles.slow_nodes(newest),

@@ -90,7 +90,7 @@ def _headline(plan: Plan) -> Values:
         items.append(
             Value("Tokens of a pass", f"{plan.batch.tokens_per_pass:,}", told, "good" if enough else "warning")
         )
-    bought = _bought(plan)
+    bought = plan.bought
     if bought is not None:
         cost = f"{_usd(bought.cost.usd)}, {MARKETS[bought.market]}" if bought.cost else bought.why
         items.append(Value("Time", numbers.long_duration(bought.seconds), cost))
@@ -101,13 +101,6 @@ def _batch(plan: Plan) -> str:
     batch = plan.batch
     assert batch is not None
     return f"{numbers.plural(batch.passes, 'pass').replace('passs', 'passes')} of {batch.sequences_per_pass} sequences"
-
-
-def _bought(plan: Plan) -> PlannedMarket | None:
-    if plan.budget is None:
-        return None
-    spot = (plan.budget.spot,) if plan.budget.spot else ()
-    return next((each for each in (*plan.budget.steady, *spot) if each.market == plan.machines.market), None)
 
 
 def _advice(plan: Plan) -> list[Block]:

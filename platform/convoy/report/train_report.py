@@ -131,6 +131,15 @@ class SaveCounts(Fact):
     """Commits that turned out not to be what was written."""
 
 
+class SaveTime(Fact):
+    """What periodic saves took: those after which their generation trained on."""
+
+    stall_seconds: Spread
+    """For which training stood still."""
+    durable_seconds: Spread
+    """From the call until the commit was known of, at the end of a step."""
+
+
 class Alert(Fact):
     """Saves fail one after the other; training goes on without a net."""
 
@@ -341,6 +350,8 @@ class TrainReport(Fact):
     tiers: tuple[Tier, ...]
     """Shared tiers in order, the root first; none in a log of before there were tiers."""
     saves: SaveCounts
+    save_time: SaveTime | None
+    """Over all generations; None: none was periodic."""
     alert: Alert | None
     storage_troubles: tuple[StorageTrouble, ...]
     """Tiers that agents of the newest attempt found full or out of reach, and not well again since."""

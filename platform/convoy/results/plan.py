@@ -3,10 +3,13 @@
 docs/planner.md#json has every key. Bytes and seconds unless a name says otherwise.
 """
 
+from collections.abc import Collection
 from datetime import date
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from convoy.catalog.measured import MeasuredMachine
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
@@ -247,6 +250,25 @@ class Plan(Planned):
     """What stands for measurements, each with its day and source."""
     calibration: str
     """Day and data of the constants of the step's time."""
+    measured: MeasuredMachine | None = None
+    """What ranks of the job measured before its first step, where the step's time was planned from that; null: the
+    catalog knows the machines, or there is no time."""
+
+    @property
+    def bought(self) -> PlannedMarket | None:
+        """Time and cost in the market of the configuration."""
+        if self.budget is None:
+            return None
+        spot = (self.budget.spot,) if self.budget.spot else ()
+        return next((each for each in (*self.budget.steady, *spot) if each.market == self.machines.market), None)
+
+    def not_planned(self, parts: Collection[Part]) -> dict[str, str]:
+        """Which of these parts there are not, by the reason."""
+        found: dict[str, list[str]] = {}
+        for each in self.missing:
+            if each.part in parts:
+                found.setdefault(each.why, []).append(each.part.replace("_", " "))
+        return {why: ", ".join(names) for why, names in found.items()}
 
     @property
     def recommended(self) -> bool:
