@@ -3,6 +3,7 @@
 Node 0's card is the live one, drawn from the event log; the other nodes' cards say where that is.
 """
 
+from convoy.config.run import RunConfig
 from convoy.gang.agent import Gang
 from convoy.gang.outcome import Outcome, PreemptedError
 from convoy.gang.task import Node, Task
@@ -46,13 +47,19 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: Outcome | None =
 def _run_first(task: Task, node: Node, draw: Draw, told: Json | None) -> None:
     with Gang(task, node, Hindrance(job_store(task.root, task.job, task.config), node)) as gang:
         watch = Watch.of(gang.store, task.config, task.script)
-        plan = JobPlan(gang.store, task.config, told) if task.script is None else None
+        plan = JobPlan(gang.store, _with_ranks(task, node), told) if task.script is None else None
         with LiveCard(watch, draw, task.config.report.card_refresh_seconds, plan) as card:
             outcome = _until_the_end(gang)
         if outcome.outcome in ("failed", "preempted"):
             card.finish(force=True)
             raise _error(outcome)
     card.finish(force=False)
+
+
+def _with_ranks(task: Task, node: Node) -> RunConfig:
+    """The configuration with as many workers as there are, which `@convoy_gang` may have told."""
+    cluster = task.config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
+    return task.config.model_copy(update={"cluster": cluster})
 
 
 def _run_other(task: Task, node: Node, draw: Draw, live_task: str) -> None:

@@ -50,20 +50,23 @@ class JobPlan:
         self._config = config
         self._told = plan
         self._plan: Plan | None = None
-        self._measured = False
+        self._tried: MeasuredMachine | None = None
 
     def at(self, report: "TrainReport") -> "Plan":
         """With what the log tells of the machines by now. The steps themselves never come into it."""
-        if self._plan is None:
-            self._keep(self._first())
+        plan = self._plan or self._keep(self._first())
         machine = report.hardware.machine if report.hardware else None
-        assert self._plan is not None
-        if self._plan.step is None and machine is not None and not self._measured:
-            self._measured = True
-            again = planned(self._config, machine)
-            if again.step is not None:
-                self._keep(again)
-        return self._plan
+        if machine is None or not self._tells_more(plan, machine):
+            return plan
+        self._tried = machine
+        again = planned(self._config, machine)
+        return plan if again.step is None else self._keep(again)
+
+    def _tells_more(self, plan: "Plan", machine: "MeasuredMachine") -> bool:
+        """Each measurement is tried once: a slower rank may tell later."""
+        known = plan.step is not None and plan.measured is None
+        same = machine.ranks == plan.machines.ranks
+        return same and not known and machine not in (plan.measured, self._tried)
 
     def _first(self) -> "Plan":
         from convoy.results.plan import Plan
@@ -73,10 +76,11 @@ class JobPlan:
                 return Plan.model_validate(self._told)
         return planned(self._config)
 
-    def _keep(self, plan: "Plan") -> None:
+    def _keep(self, plan: "Plan") -> "Plan":
         self._plan = plan
         with contextlib.suppress(StoreUnavailable):  # of which the agent tells: a card is drawn all the same
             self._job.write(NAME, (plan.model_dump_json(indent=1) + "\n").encode())
+        return plan
 
 
 def _given(config: RunConfig, measured: "MeasuredMachine | None") -> "Given":

@@ -64,8 +64,9 @@ def save_time(events: Sequence[AnyEvent]) -> SaveTime | None:
     """Of periodic saves. The last one of a generation is another thing: nothing is trained beside it."""
     last = {e.generation: e.step for e in events if isinstance(e, StepDone)}
     periodic = [e for e in events if isinstance(e, CheckpointSaved) and e.step < last.get(e.generation, 0)]
-    stall, durable = spread(e.seconds for e in periodic), spread(e.committed_seconds for e in periodic)
-    return SaveTime(stall_seconds=stall, durable_seconds=durable) if stall and durable else None
+    stall = spread(e.seconds for e in periodic)
+    durable = spread(e.committed_seconds for e in periodic if e.committed_seconds)
+    return SaveTime(stall_seconds=stall, durable_seconds=durable) if stall else None
 
 
 def alert(events: Sequence[AnyEvent]) -> Alert | None:

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 
 from convoy.report import numbers
-from convoy.report.plan_page import MARKETS
-from convoy.results.plan import Part, Plan, PlannedMarket, PlannedSaves, PlannedSpot, PlannedStep, key_words
+from convoy.report.plan_page import MARKETS, gib
+from convoy.results.plan import Plan, PlannedMarket, PlannedSaves, PlannedSpot, PlannedStep, key_words
 
 _CHANGES = 3
-
-GIB = 2**30
 
 
 def plan_lines(plan: Plan) -> Mapping[str, str]:
@@ -21,7 +19,7 @@ def plan_lines(plan: Plan) -> Mapping[str, str]:
         "checkpoints": "" if plan.saves is None else _saves(plan.saves),
         "limits": "\n".join(f"{limit.what}: {limit.text}" for limit in plan.limits),
         "change": "\n".join(f"{key_words(change.keys)}: {change.text}" for change in plan.changes[:_CHANGES]),
-        "not planned": "\n".join(_lacking(plan)),
+        "not planned": "\n".join(plan.lacking()),
     }
     return {what: text for what, text in lines.items() if text}
 
@@ -34,7 +32,7 @@ def plan_line(plan: Plan) -> str:
         "" if plan.step is None else _step(plan.step),
         "" if plan.budget is None or bought is None else f"{_tokens(plan)} in {_bought(bought)}",
         "" if saves is None or saves.best_every_steps is None else _best(saves),
-        *(f"not planned: {lacking}" for lacking in _lacking(plan)),
+        *(f"not planned: {lacking}" for lacking in plan.lacking()),
     ]
     return "; ".join(text for text in told if text)
 
@@ -46,7 +44,7 @@ def warning(plan: Plan) -> str | None:
         return room(plan)
     if host is not None and not host.fits:
         taken = host.states_bytes + host.staged_bytes + host.processes_bytes
-        return f"does not fit: {_gib(taken)} of {_gib(host.capacity_bytes)} of a machine's own memory"
+        return f"does not fit: {gib(taken)} of {gib(host.capacity_bytes)} of a machine's own memory"
     return None
 
 
@@ -56,16 +54,10 @@ def room(plan: Plan) -> str:
     if needed is None:
         return ""
     percent = "under 1%" if needed.share < 0.01 else f"{needed.share:.0%}"
-    share = f"{_gib(needed.peak_bytes)} of {_gib(needed.capacity_bytes)} of a rank's memory, {percent}"
+    share = f"{gib(needed.peak_bytes)} of {gib(needed.capacity_bytes)} of a rank's memory, {percent}"
     if not needed.fits:
         return f"does not fit: {share}"
     return f"fits: {share}" if needed.reliable else f"may not fit: {share}, and above 90 % nobody can tell"
-
-
-def _lacking(plan: Plan) -> list[str]:
-    """What there is not, with the reason. Without a step there is nothing that follows from it either."""
-    parts: tuple[Part, ...] = ("memory", "step") if plan.step is None else ("memory", "saves", "budget")
-    return [f"{names}: {why}" for why, names in plan.not_planned(parts).items()]
 
 
 def _step(step: PlannedStep) -> str:
@@ -99,7 +91,3 @@ def _best(saves: PlannedSaves) -> str:
     assert saves.best_interval_seconds is not None
     interval = numbers.duration(saves.best_interval_seconds)
     return f"best checkpoint.every_steps = {saves.best_every_steps:,}, {interval}"
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:,.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:,.0f} MiB"

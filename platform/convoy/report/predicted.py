@@ -52,25 +52,10 @@ def other_ranks(plan: Plan, report: TrainReport) -> int | None:
 def compared(plan: Plan, report: TrainReport) -> tuple[Compared, ...]:
     """What is planned, each beside its measurement. With other ranks than planned only what does not depend on them."""
     same = other_ranks(plan, report) is None
-    return (*(_speed(plan, report) if same else ()), *_checkpoints(plan, report, same), *_whole(plan, report))
-
-
-def step_parts(planned: PlannedStep, measured: StepTime | None) -> tuple[Compared, ...]:
-    """A step's time in the parts that both sides tell apart; they add up to it, up to medians."""
-    both = (
-        ("forward and backward, with collectives", _rest_of(planned), ("forward", "backward")),
-        ("optimizer, with clipping", _sum(planned.parts, OPTIMIZER), ("optimizer",)),
-        ("batch, decisions of all ranks, log", _sum(planned.parts, BESIDE), ("data", "exchange", "other")),
-    )
-    return tuple(
-        Compared(
-            what=what,
-            unit="seconds",
-            predicted=seconds,
-            measured=measured and sum(measured.parts[name].median for name in names if name in measured.parts),
-            n=measured and measured.total.n,
-        )
-        for what, seconds, names in both
+    return (
+        *(_speed(plan, report) if same else ()),
+        *_checkpoints(plan, report, same),
+        *(_whole(plan, report) if same else ()),
     )
 
 
@@ -84,11 +69,25 @@ def _speed(plan: Plan, report: TrainReport) -> Iterator[Compared]:
     if step is not None:
         time, rate = report.step_time, report.tokens_per_second
         yield _median("step", "seconds", step.seconds, time.total if time else None)
+        yield from _step_parts(step, time)
         yield _median("tokens per second", "tokens/s", step.tokens_per_second, rate)
         share = "share of the measured matmul rate" if plan.measured else "MFU"
         yield _median(share, "share", step.mfu, rate, _utilisation(plan, report) if rate else None)
     if plan.memory is not None:
         yield _memory(plan.memory.peak_bytes, report)
+
+
+def _step_parts(planned: PlannedStep, measured: StepTime | None) -> Iterator[Compared]:
+    """The parts of a step that both sides tell apart; they add up to it, up to medians."""
+    both = (
+        ("of it forward and backward", sum(computing_parts(planned).values()), ("forward", "backward")),
+        ("of it optimizer", _sum(planned.parts, OPTIMIZER), ("optimizer",)),
+        ("of it batch, decisions, log", _sum(planned.parts, BESIDE), ("data", "exchange", "other")),
+    )
+    for what, seconds, names in both:
+        took = None if measured is None else sum(measured.parts[name].median for name in names)
+        n = None if measured is None else measured.total.n
+        yield Compared(what=what, unit="seconds", predicted=seconds, measured=took, n=n)
 
 
 def _utilisation(plan: Plan, report: TrainReport) -> float | None:
@@ -103,7 +102,7 @@ def _memory(predicted: int, report: TrainReport) -> Compared:
     peaks = [r for r in report.ranks if r.memory_peak_bytes is not None]
     resident = any(r.memory_device != "cuda" for r in peaks)
     return Compared(
-        what="memory peak of a rank",
+        what="memory peak, of the highest rank",
         unit="bytes",
         predicted=predicted,
         measured=report.memory_peak_bytes,
@@ -147,10 +146,6 @@ def _median(what: str, unit: Unit, predicted: float, figure: Spread | None, meas
     """measured: in place of the figure's median."""
     value = measured if measured is not None else figure.median if figure else None
     return Compared(what=what, unit=unit, predicted=predicted, measured=value, n=figure.n if figure else None)
-
-
-def _rest_of(planned: PlannedStep) -> float:
-    return sum(computing_parts(planned).values())
 
 
 def _sum(parts: dict[str, float], names: tuple[str, ...]) -> float:

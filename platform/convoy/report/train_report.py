@@ -136,8 +136,8 @@ class SaveTime(Fact):
 
     stall_seconds: Spread
     """For which training stood still."""
-    durable_seconds: Spread
-    """From the call until the commit was known of, at the end of a step."""
+    durable_seconds: Spread | None
+    """From the call until the commit was known of, at the end of a step; None: a log of before that was told."""
 
 
 class Alert(Fact):

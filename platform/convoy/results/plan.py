@@ -3,7 +3,6 @@
 docs/planner.md#json has every key. Bytes and seconds unless a name says otherwise.
 """
 
-from collections.abc import Collection
 from datetime import date
 from typing import Literal
 
@@ -262,13 +261,15 @@ class Plan(Planned):
         spot = (self.budget.spot,) if self.budget.spot else ()
         return next((each for each in (*self.budget.steady, *spot) if each.market == self.machines.market), None)
 
-    def not_planned(self, parts: Collection[Part]) -> dict[str, str]:
-        """Which of these parts there are not, by the reason."""
+    def lacking(self) -> tuple[str, ...]:
+        """What of memory, time, saves and cost there is not, with the reason. Where there is no time of a step, the
+        others follow from that."""
+        parts = ("memory", "step") if self.step is None else ("memory", "saves", "budget")
         found: dict[str, list[str]] = {}
         for each in self.missing:
             if each.part in parts:
-                found.setdefault(each.why, []).append(each.part.replace("_", " "))
-        return {why: ", ".join(names) for why, names in found.items()}
+                found.setdefault(each.why, []).append(each.part)
+        return tuple(f"{', '.join(names)}: {why}" for why, names in found.items())
 
     @property
     def recommended(self) -> bool:
