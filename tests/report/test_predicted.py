@@ -1,15 +1,17 @@
 """A prediction stands beside what means the same, with its error; what does not is not compared."""
 
+from datetime import date
+
 import pytest
 
-from convoy.events.types import AnyEvent, CheckpointSaved, MemoryPeak
+from convoy.events.types import AnyEvent, CheckpointSaved, MemoryPeak, Rent
 from convoy.report.fold import fold
 from convoy.report.page import Heading, Table, Text
 from convoy.report.predicted import Compared, compared, computing_parts
 from convoy.report.predicted_sections import predicted
 from convoy.results.plan import Plan
 from tests.report.plans import MACHINE, planned, unknown
-from tests.report.synthetic import FLOPS_PER_TOKEN, STEP_SECONDS, TOKENS, Log, finished_job, running_job
+from tests.report.synthetic import FLOPS_PER_TOKEN, STEP_SECONDS, TOKENS, Log, finished_job, restarted_job, running_job
 
 
 def pairs(plan: Plan, events: list[AnyEvent]) -> dict[str, Compared]:
@@ -73,19 +75,47 @@ def test_saves_are_those_beside_which_training_went_on() -> None:
 
 
 def test_a_job_that_goes_on_has_no_end_to_compare_and_one_that_is_done_has() -> None:
-    assert "whole job" not in pairs(planned(), running_job())
+    assert not {"whole job", "all steps, with saves"} & set(pairs(planned(), running_job()))
     plan, done = planned(), pairs(planned(), finished_job())["whole job"]
     assert plan.bought is not None
     assert done.predicted == plan.bought.seconds
     assert done.measured == fold(finished_job(), 170).wall_seconds
 
 
-def test_on_machines_of_one_s_own_the_whole_job_is_its_steps_and_saves() -> None:
-    plan = planned().model_copy(update={"budget": None})
+def test_all_steps_are_compared_with_their_saves_and_without_start_and_evaluations() -> None:
+    plan, trained = planned(), pairs(planned(), finished_job())["all steps, with saves"]
     assert plan.step is not None
     assert plan.saves is not None
-    done = pairs(plan, finished_job())["whole job"]
-    assert done.predicted == pytest.approx(170 * plan.step.seconds * (1 + plan.saves.overhead))
+    assert trained.n == 170
+    assert trained.predicted == pytest.approx(170 * plan.step.seconds + 2 * plan.saves.stall_seconds)
+    # Five steps warm up, taking half as long again; of two saves the last one comes after the last step.
+    assert trained.measured == pytest.approx(172.5 * STEP_SECONDS + 0.2, rel=1e-3)
+
+
+def test_steps_that_were_done_again_are_compared_with_as_many() -> None:
+    trained = pairs(planned(), restarted_job())["all steps, with saves"]
+    assert trained.n == 120 + 85
+    assert trained.measured == pytest.approx((205 + 2 * 2.5) * STEP_SECONDS + 0.2, rel=1e-3)
+
+
+def test_on_machines_of_one_s_own_there_is_no_cost_and_no_whole() -> None:
+    found = pairs(planned().model_copy(update={"budget": None}), finished_job())
+    assert not {"whole job", "cost"} & set(found)
+
+
+def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
+    rent = Rent(
+        instance="g5.xlarge", market="on_demand", region="us-east-1", usd_per_hour=1.0, price_date=date(2026, 11, 1)
+    )
+    log = Log(rents={0: rent, 1: rent})
+    log.start()
+    log.steps(1, 170)
+    log.finish(170)
+    paid, plan = pairs(planned(), log.events)["cost"], planned()
+    assert plan.bought is not None
+    assert plan.bought.cost is not None
+    assert (paid.predicted, paid.unit) == (plan.bought.cost.usd, "usd")
+    assert paid.measured == float(fold(log.events, 170).cost.total)  # type: ignore[union-attr,arg-type]
 
 
 def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None:

@@ -79,6 +79,7 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
         measured_world_size=ranks,
         tokens_per_second=rate,
         step_time=throughput.step_time(measured),
+        stretch=throughput.stretch(events),
         checkpoint_seconds=sum(e.seconds for e in events if isinstance(e, CheckpointSaved)),
         evaluation_seconds=sum(e.seconds for e in events if isinstance(e, Evaluated)),
         matmul_share=throughput.share_of(matmul, flops, rate, ranks),

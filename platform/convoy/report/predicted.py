@@ -125,21 +125,19 @@ def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Compar
 
 
 def _whole(plan: Plan, report: TrainReport) -> Iterator[Compared]:
-    """Of a job that is done: while it goes on, there is no measurement of the end."""
-    bought = plan.bought
-    seconds = bought.seconds if bought else _own_seconds(plan, report.target_steps)
-    if report.outcome.state != "finished" or seconds is None:
+    """Of a job that is done: while it goes on, there is no measurement of the end. A start and evaluations are not
+    planned: steps and saves are compared without them, and what is bought with them."""
+    if report.outcome.state != "finished":
         return
-    yield Compared(what="whole job", unit="seconds", predicted=seconds, measured=report.wall_seconds)
-    if bought is not None and bought.cost is not None and report.cost is not None and report.cost.total is not None:
-        yield Compared(what="cost", unit="usd", predicted=bought.cost.usd, measured=float(report.cost.total))
-
-
-def _own_seconds(plan: Plan, steps: int | None) -> float | None:
-    """On machines that are not rented: all steps, and their saves."""
-    if plan.step is None or plan.saves is None or steps is None:
-        return None
-    return steps * plan.step.seconds * (1 + plan.saves.overhead)
+    step, trained, bought = plan.step, report.stretch, plan.bought
+    if step is not None and trained is not None:
+        seconds = trained.steps * (step.seconds + (step.save_stall_seconds or 0.0))
+        what, n = "all steps, with saves", trained.steps
+        yield Compared(what=what, unit="seconds", predicted=seconds, measured=trained.seconds, n=n)
+    if bought is not None:
+        yield Compared(what="whole job", unit="seconds", predicted=bought.seconds, measured=report.wall_seconds)
+        if bought.cost is not None and report.cost is not None and report.cost.total is not None:
+            yield Compared(what="cost", unit="usd", predicted=bought.cost.usd, measured=float(report.cost.total))
 
 
 def _median(what: str, unit: Unit, predicted: float, figure: Spread | None, measured: float | None = None) -> Compared:

@@ -72,6 +72,14 @@ class StepTime(Fact):
     other."""
 
 
+class Stretch(Fact):
+    """Training from the first logged step of each generation to its last one, steps that were lost among them."""
+
+    steps: int
+    seconds: float
+    """Saves are in it, evaluations are not."""
+
+
 class RankRow(Fact):
     """One rank of the newest generation."""
 
@@ -336,6 +344,8 @@ class TrainReport(Fact):
     tokens_per_second: Spread | None
     """Of the whole gang while stepping: checkpoints and evaluations are not in it."""
     step_time: StepTime | None
+    stretch: Stretch | None
+    """None before a step is done."""
     checkpoint_seconds: float
     """For which training stood still, over all generations."""
     evaluation_seconds: float
