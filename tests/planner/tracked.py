@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import _resolve_process_group
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -107,8 +107,7 @@ def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
     model = build_model(workload.model, train.loss_chunk_tokens, fused_attention=train.attention == "fused")
     fsdp = parallelize(model, mesh, workload.parallel, train)
     for module in model.modules():
-        if isinstance(module, FSDPModule) and workload.machine.gpu != "cpu":  # NCCL, as FSDP2 has it by default
-            module.set_custom_all_gather(cast(Any, DefaultAllGather()))
+        if isinstance(module, FSDPModule) and workload.machine.gpu != "cpu":  # NCCL reduces, as FSDP2 has it by default
             module.set_custom_reduce_scatter(cast(Any, DefaultReduceScatter()))
     return model, fsdp
 
