@@ -83,7 +83,6 @@ class _Sizes:
         self.tokens = min(self.sequences * self.length, MOST_TOKENS)
         self.width, self.inner = model.d_model, model.ff_width // config.parallel.tensor
         self.heads, self.head_width = max(1, model.n_heads // config.parallel.tensor), model.head_width
-        self.gated = model.mlp == "swiglu"
         self.fused = config.train.attention == "fused"
         self.dtype, self.reduced = DTYPES[config.train.param_dtype], DTYPES[config.train.reduce_dtype]
         longer = model.model_copy(update={"n_layers": model.n_layers + 1})
@@ -122,10 +121,9 @@ def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
 
 
 def _memory(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
-    """Bytes/s of the MLP's nonlinearity, which reads and writes each activation once."""
+    """Bytes/s of a GELU, which reads and writes each activation once."""
     x = _random(ranks, sizes.dtype, sizes.tokens, sizes.inner)
-    nonlinear = F.silu if sizes.gated else F.gelu
-    return 2 * x.nbytes / _middle(lambda: nonlinear(x), ranks, seconds)
+    return 2 * x.nbytes / _middle(lambda: F.gelu(x), ranks, seconds)
 
 
 def _operation(ranks: Ranks, seconds: float) -> float:
