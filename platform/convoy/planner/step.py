@@ -24,7 +24,7 @@ class StepTime:
     kernels: float
     """Gaps between kernels."""
     host: float
-    """The GPU waits for the CPU that starts its kernels."""
+    """The GPU, with nothing to compute or to send, waits for the CPU that starts its kernels."""
     gather: float
     """Parameters are gathered, and no computation hides it."""
     reduce: float
@@ -102,21 +102,24 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     ahead = compute.forward(done, rates, k)
     back = compute.backward(done, ahead)
     whole = (ahead + back).times(done.blocks) + compute.head(done, rates, k)
-    waiting = larger(0.0, compute.host(done, k) - whole.total)
     gather, reduce = _exposed(counted, k, ahead, back)
     tensor = done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
+    packing = k.sharding_traffic * _held(counted) / rates.memory
     running = whole.times(passes)
+    # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
+    on_gpu = running.total + gather + reduce + packing + tensor * passes
+    waiting = larger(0.0, compute.host(done, k) * passes - on_gpu)
     told = {
         "matmul": running.matmul,
         "attention": running.attention,
         "memory": running.memory,
         "kernels": running.kernels,
-        "host": waiting * passes,
+        "host": waiting,
         "gather": gather,
         "reduce": reduce,
-        "packing": k.sharding_traffic * _held(counted) / rates.memory,
+        "packing": packing,
         "tensor": tensor * passes,
-        "bubble": (counted.stages - 1) * (whole.total + waiting + tensor),
+        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + tensor),
         "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
         "step": k.step_seconds,
     }
