@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.catalog.observed import PriceList
 from convoy.planner.calibration import Calibration
 from convoy.planner.failures import Restart, Saving
@@ -15,6 +16,9 @@ class Given:
     """What a periodic save takes, as the checkpoint suite measures it."""
     restart: Restart | None = None
     """As the recovery suite measures it."""
+    replacement_seconds: float | None = None
+    """Until there is another machine in place of one that is gone, which no suite can measure. None: as `restart` has
+    it, or assumed."""
     node_bytes_per_second: float | None = None
     """That one machine writes to the root while all others do. None: no notice is counted as used, and the storage is
     taken to hold nothing back."""
@@ -26,3 +30,5 @@ class Given:
     """Memory of this host, for a run without an instance type."""
     host_gpus: int = 0
     """The same of its GPUs."""
+    measured: MeasuredMachine | None = None
+    """By ranks of the job, before its first step: in place of the catalog where that does not know the machines."""

@@ -4,26 +4,28 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
+from convoy.catalog.gpus import rented_gpu
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.advice import Judged, changes, limits
+from convoy.planner.assumptions import of_course, of_step
 from convoy.planner.breakeven import (
     FLOPS_PER_PARAMETER,
-    RECOMPUTED_FLOPS_PER_PARAMETER,
+    FORWARD_FLOPS_PER_PARAMETER,
     break_even_tokens,
-    replicated,
-    sharded,
+    sending,
 )
 from convoy.planner.calibration import Calibration, chip_of, shipped
-from convoy.planner.campaign import Course, assumptions, planned_budget, planned_saves
+from convoy.planner.campaign import Course, planned_budget, planned_saves
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
-from convoy.planner.machine import machine_of
+from convoy.planner.machine import UNNAMED, machine_of
 from convoy.planner.memory import Memory, memory
 from convoy.planner.step import StepTime, step_time
 from convoy.planner.utilisation import hfu, mfu
+from convoy.planner.work import Kernels, work
 from convoy.planner.workload import Machine, Workload
 from convoy.results.plan import (
     Missing,
@@ -59,6 +61,20 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
     return _Planning(config, job, given, calibration, machines).plan()
 
 
+def nothing_planned(config: RunConfig, why: str) -> Plan:
+    """A plan without a part, for where `plan` raises."""
+    cluster = config.cluster
+    machines = PlannedMachines(
+        nodes=cluster.nodes,
+        ranks_per_node=cluster.nproc_per_node or 1,
+        gpu=UNNAMED,
+        instance_type=cluster.instance_type,
+        market=cluster.market,
+        region=cluster.region,
+    )
+    return _plan(config.model.name, machines, shipped(), [Missing(part=part, why=why) for part in _PARTS])
+
+
 class _Planning:
     """Part by part; what one lacks is noted, and those that need it say the same."""
 
@@ -90,7 +106,11 @@ class _Planning:
             "budget": budget,
             "limits": limits(judged, even) if judged else (),
             "changes": changes(judged) if judged else (),
-            "assumed": tuple(assumptions(course())) if saves else (),
+            "assumed": (
+                *(of_step(job.machine.gpu, self._calibration) if time else ()),
+                *(of_course(course()) if saves or budget else ()),
+            ),
+            "measured": self._given.measured if time and rented_gpu(job.machine.gpu) is None else None,
         }
         return _plan(job.model.name, self._machines, self._calibration, self._missing, told)
 
@@ -115,8 +135,6 @@ class _Planning:
             self._missing += [Missing(part="saves", why=why), Missing(part="budget", why=why)]
 
         def course() -> Course:
-            if self._config.cluster.instance_type is None:
-                raise ValueError("cluster.instance_type: none is named")
             assert time is not None
             return Course(self._config, self._job, time.total, self._given)
 
@@ -163,14 +181,8 @@ def break_even(job: Workload, calibration: Calibration) -> PlannedBreakEven:
     if parallel.pipeline > 1:
         raise ValueError("pipeline: what a pass sends does not grow with the parameters")
     machine = hardware(job.machine, job.train.param_dtype)
-    whole = job.sharing <= job.machine.ranks
-    sent = (
-        replicated(job.passes)
-        if whole
-        else sharded(job.passes, parallel.reshard_after_forward, parallel.reduce_every_pass)
-    )
-    size = sent.bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
-    again = RECOMPUTED_FLOPS_PER_PARAMETER if job.train.activation_checkpointing == "full" else 0
+    size = sending(job).bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
+    again = FORWARD_FLOPS_PER_PARAMETER * work(job, Kernels()).again.matmul
     rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor
     between = machine.between_bytes_per_second * constants.between_efficiency
     tokens = break_even_tokens(size, between, rate, FLOPS_PER_PARAMETER + again)

@@ -1,5 +1,7 @@
 """A plan, as a page: what matters first, then each part."""
 
+from collections.abc import Iterator, Sequence
+
 from convoy.report import numbers
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
 from convoy.results.plan import (
@@ -63,7 +65,7 @@ def _title(plan: Plan) -> str:
 def _verdict(plan: Plan) -> list[Block]:
     needed, host = plan.memory, plan.host_memory
     if needed is not None and not needed.fits:
-        return [Callout("Does not fit", f"{_gib(-needed.margin_bytes)} more than a rank has for tensors")]
+        return [Callout("Does not fit", f"{gib(-needed.margin_bytes)} more than a rank has for tensors")]
     if host is not None and not host.fits:
         return [Callout("Does not fit", "the host lacks memory")]
     if needed is not None and not needed.reliable:
@@ -76,7 +78,7 @@ def _headline(plan: Plan) -> Values:
     items: list[Value] = []
     if plan.memory is not None:
         tone: Tone = "good" if plan.memory.reliable else "warning" if plan.memory.fits else "bad"
-        room = f"{_gib(plan.memory.peak_bytes)} of {_gib(plan.memory.capacity_bytes)}"
+        room = f"{gib(plan.memory.peak_bytes)} of {gib(plan.memory.capacity_bytes)}"
         items.append(Value("Memory", f"{plan.memory.share:.0%}", room, tone))
     if plan.step is not None:
         step = plan.step
@@ -90,7 +92,7 @@ def _headline(plan: Plan) -> Values:
         items.append(
             Value("Tokens of a pass", f"{plan.batch.tokens_per_pass:,}", told, "good" if enough else "warning")
         )
-    bought = _bought(plan)
+    bought = plan.bought
     if bought is not None:
         cost = f"{_usd(bought.cost.usd)}, {MARKETS[bought.market]}" if bought.cost else bought.why
         items.append(Value("Time", numbers.long_duration(bought.seconds), cost))
@@ -101,13 +103,6 @@ def _batch(plan: Plan) -> str:
     batch = plan.batch
     assert batch is not None
     return f"{numbers.plural(batch.passes, 'pass').replace('passs', 'passes')} of {batch.sequences_per_pass} sequences"
-
-
-def _bought(plan: Plan) -> PlannedMarket | None:
-    if plan.budget is None:
-        return None
-    spot = (plan.budget.spot,) if plan.budget.spot else ()
-    return next((each for each in (*plan.budget.steady, *spot) if each.market == plan.machines.market), None)
 
 
 def _advice(plan: Plan) -> list[Block]:
@@ -121,20 +116,20 @@ def _advice(plan: Plan) -> list[Block]:
 
 
 def _memory(needed: PlannedMemory, host: PlannedHostMemory | None) -> list[Block]:
-    parts = [(name, _gib(size)) for name, size in needed.parts.items() if size]
+    parts = [(name, gib(size)) for name, size in needed.parts.items() if size]
     rows = (
         *parts,
-        ("at the peak", _gib(needed.peak_bytes)),
-        *([("CUDA, NCCL, driver", _gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
-        ("margin", _gib(needed.margin_bytes)),
-        ("of a rank", _gib(needed.nominal_bytes)),
+        ("at the peak", gib(needed.peak_bytes)),
+        *([("CUDA, NCCL, driver", gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
+        ("margin", gib(needed.margin_bytes)),
+        ("of a rank", gib(needed.nominal_bytes)),
     )
     blocks: list[Block] = [Heading("Memory of a rank"), Table(("Part", "Size"), rows)]
     if host is not None:
         taken = host.states_bytes + host.staged_bytes + host.processes_bytes
         text = (
-            f"Host memory of a machine: {_gib(taken)} of {_gib(host.capacity_bytes)}, "
-            f"{_gib(host.staged_bytes)} of it staged copies of the state."
+            f"Host memory of a machine: {gib(taken)} of {gib(host.capacity_bytes)}, "
+            f"{gib(host.staged_bytes)} of it staged copies of the state."
         )
         blocks.append(Text(text, quiet=host.fits))
     return blocks
@@ -177,7 +172,7 @@ def _budget(budget: PlannedBudget) -> list[Block]:
         (
             MARKETS.get(each.market, each.market),
             numbers.long_duration(each.seconds),
-            _usd(each.cost.usd) if each.cost else each.why,
+            _usd(each.cost.usd) if each.cost else "not known",
             _range(each),
             numbers.percent(1 - each.parts["productive"] / each.seconds),
             f"{each.interruptions:.2g}",
@@ -187,6 +182,7 @@ def _budget(budget: PlannedBudget) -> list[Block]:
     )
     headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
     blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens"), Table(headers, rows)]
+    blocks += [Text(line, quiet=True) for line in _prices(markets)]
     spot = budget.spot
     if spot is not None and spot.savings is not None:
         least, expected, most = spot.savings
@@ -204,7 +200,17 @@ def _range(market: PlannedMarket) -> str:
 
 
 def _price(cost: PlannedCost | None) -> str:
-    return "" if cost is None else f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}"
+    return "" if cost is None else f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}{', old' if cost.stale else ''}"
+
+
+def _prices(markets: Sequence[PlannedMarket]) -> Iterator[str]:
+    """Where they are from, which are old, and which are lacking."""
+    sources = dict.fromkeys((each.cost.price_date, each.cost.source) for each in markets if each.cost)
+    yield from (f"Prices of {day}: {source}." for day, source in sources)
+    old = [MARKETS.get(each.market, each.market) for each in markets if each.cost and each.cost.stale]
+    if old:
+        yield f"Old: {', '.join(old)}: a price more than a year older than the newest that is known may be had no more."
+    yield from (f"{MARKETS.get(each.market, each.market)}: {each.why}." for each in markets if each.why)
 
 
 def _footnotes(plan: Plan) -> list[Block]:
@@ -214,7 +220,8 @@ def _footnotes(plan: Plan) -> list[Block]:
     return [*(Text(line, quiet=True) for line in (*lines, f"Calibration: {plan.calibration}."))]
 
 
-def _gib(size: float) -> str:
+def gib(size: float) -> str:
+    """Memory, in the units of data sheets."""
     return f"{size / GIB:,.1f} GiB" if abs(size) >= 0.1 * GIB or not size else f"{size / MIB:,.1f} MiB"
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from convoy.events.types import AnyEvent, Environment, MemoryPeak, RankThroughput, StepDone
+from convoy.catalog.measured import MeasuredMachine
+from convoy.events.types import AnyEvent, Environment, Evaluated, MemoryPeak, RankThroughput, StepDone
 from convoy.report.lineage import starts
 from convoy.report.stats import Spread, spread
-from convoy.report.train_report import Hardware, RankRow, StepTime
+from convoy.report.train_report import Hardware, RankRow, StepTime, Stretch
 
 WARMUP_STEPS = 5
 """Steps left out at the start of each generation: allocators, caches and compilers settle in them."""
@@ -45,6 +46,26 @@ def step_time(steps: Sequence[StepDone]) -> StepTime | None:
     return StepTime(total=total, parts={name: figure for name, figure in parts.items() if figure is not None})
 
 
+def stretch(events: Sequence[AnyEvent]) -> Stretch | None:
+    """Of all generations; the first logged step of each is in it, and what was before it is not."""
+    steps: dict[int, list[StepDone]] = {}
+    evaluations: dict[int, list[Evaluated]] = {}
+    for event in events:
+        if isinstance(event, StepDone):
+            steps.setdefault(event.generation, []).append(event)
+        elif isinstance(event, Evaluated):
+            evaluations.setdefault(event.generation, []).append(event)
+    if not steps:
+        return None
+    done, seconds = 0, 0.0
+    for generation, own in steps.items():
+        first, last = own[0], own[-1]
+        beside = sum(e.seconds for e in evaluations.get(generation, ()) if first.t < e.t <= last.t)
+        done += last.step - first.step + 1
+        seconds += last.t - first.t + first.seconds - beside
+    return Stretch(steps=done, seconds=seconds)
+
+
 def gang_rate(steps: Sequence[StepDone]) -> Spread | None:
     """Tokens per second of the whole gang while stepping."""
     return spread(s.tokens / s.seconds for s in steps if s.seconds > 0)
@@ -68,8 +89,16 @@ def rank_rows(newest: Sequence[AnyEvent]) -> tuple[RankRow, ...]:
     return tuple(_rank_row(rank, node, newest) for rank, node in sorted(ranks.items()))
 
 
-def hardware(newest: Sequence[AnyEvent]) -> Hardware | None:
-    """Of the lowest rank that reported it; the measured matmul rate over all ranks."""
+def measured_machine(events: Sequence[AnyEvent]) -> MeasuredMachine | None:
+    """What the slowest rank of the newest generation that measured it found: a step is as long as its slowest rank."""
+    found = [e for e in events if isinstance(e, Environment) and e.machine is not None]
+    newest = max((e.generation for e in found), default=0)
+    machines = [e.machine for e in found if e.generation == newest and e.machine is not None]
+    return min(machines, key=lambda machine: machine.matmul_flops, default=None)
+
+
+def hardware(newest: Sequence[AnyEvent], machine: MeasuredMachine | None = None) -> Hardware | None:
+    """Of the lowest rank that reported it; the measured matmul rate over all ranks. machine: what the slowest found."""
     found = sorted((e for e in newest if isinstance(e, Environment)), key=lambda e: e.rank or 0)
     if not found:
         return None
@@ -80,6 +109,7 @@ def hardware(newest: Sequence[AnyEvent]) -> Hardware | None:
         matmul_tflops=spread(e.matmul_tflops for e in found if e.matmul_tflops is not None),
         peak_tflops=first.peak_tflops,
         versions=first.versions,
+        machine=machine,
     )
 
 
