@@ -8,6 +8,9 @@ from typing import Any
 
 from convoy.config.errors import ConfigError
 
+_MOST = 10**9
+"""Of anything that is counted."""
+
 _BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False, "": False}
 
 
@@ -67,12 +70,15 @@ class Row:
         value = self.number(column)
         if value != int(value):
             raise self.wrong(column, "must be a whole number")
+        if value > _MOST:
+            raise self.wrong(column, f"must be at most {_MOST:,}")
         return int(value)
 
     def number(self, column: str) -> float:
         """A positive number."""
+        text = self.told(column)
         try:
-            value = float(self.told(column))
+            value = float(text)
         except ValueError:
             raise self.wrong(column, "must be a number") from None
         if not 0 < value < float("inf"):

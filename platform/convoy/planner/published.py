@@ -94,11 +94,10 @@ def _measured(row: Row) -> Measured:
     model, train, length = _model(row), _train(row, gpus), row.whole("seq_len")
     try:
         workload = Workload(model, length, train, parallel, machine, gpus // ranks)
-        peaks = _peaks(row, machine)
     except ValueError as error:
         raise ConfigError(f"{row.where}: {error}") from None
     speed = row.number("tokens_per_s_per_gpu")
-    return Measured(model.name, row.text("source"), workload, _kernels(row, workload), speed, peaks)
+    return Measured(model.name, row.text("source"), workload, _kernels(row, workload), speed, _peaks(row, machine))
 
 
 def _train(row: Row, gpus: int) -> TrainConfig:
@@ -174,7 +173,12 @@ def _peaks(row: Row, machine: Machine) -> Hardware | None:
     known = known_limits(row.text("source"), machine.gpu)
     watts = watts or known.watts
     memory = gigabytes * 1e9 if gigabytes else known.memory_bytes_per_second
-    return None if watts is None and memory is None else limited(machine, watts, memory)
+    if watts is None and memory is None:
+        return None
+    try:
+        return limited(machine, watts, memory)
+    except ValueError as error:
+        raise row.wrong("power_watts", str(error)) from None
 
 
 def _gpu(row: Row) -> tuple[str, float]:

@@ -52,8 +52,8 @@ def validate(
     calibration: Calibration,
     fits: Callable[[Measured], bool] | None = None,
 ) -> Validation:
-    """known: what the other predictors learn from. fits: whether a run fits in memory. Raises ValueError for a GPU
-    that the catalog or the calibration does not have."""
+    """known: what the other predictors learn from. fits: whether a run fits in memory. Raises ValueError, with the
+    row's number, for a GPU that the catalog or the calibration does not have."""
     rows = tuple(_row(index, row, calibration, fits) for index, row in enumerate(measured))
     wrong = [row.pct_error for row in rows]
     constant = _errors(measured, [constant_hfu(known, row.workload) for row in measured])
@@ -84,7 +84,10 @@ def p90_abs(wrong: Sequence[float]) -> float:
 
 
 def _row(index: int, row: Measured, calibration: Calibration, fits: Callable[[Measured], bool] | None) -> RowError:
-    predicted = tokens_per_second(row.workload, step_time(row.workload, calibration, row.kernels, row.machine))
+    try:
+        predicted = tokens_per_second(row.workload, step_time(row.workload, calibration, row.kernels, row.machine))
+    except ValueError as error:
+        raise ValueError(f"row {index}: {error}") from None
     return RowError(
         index=index,
         predicted_tokens_per_s_per_gpu=predicted,
