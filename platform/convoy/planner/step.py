@@ -25,7 +25,7 @@ class StepTime:
     kernels: float
     """Gaps between kernels."""
     host: float
-    """The GPU waits for the CPU that starts its kernels."""
+    """The GPU, with nothing to compute or to send, waits for the CPU that starts its kernels."""
     gather: float
     """Parameters are gathered, and no computation hides it."""
     reduce: float
@@ -114,22 +114,26 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     ahead = compute.forward(done, rates, k)
     back = compute.backward(done, ahead)
     whole = (ahead + back).times(done.blocks) + compute.head(done, rates, k)
-    waiting = larger(0.0, compute.host(done, k) - whole.total)
+    modelled, lines = counted.hardware.hides, counted.exposed
     gather, reduce = _exposed(counted, k, ahead, back)
-    tensor = done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
-    modelled, told_by_lines = counted.hardware.hides, counted.exposed
+    gather, reduce = modelled * gather + lines.gather, modelled * reduce + lines.reduce
+    packing = k.sharding_traffic * (modelled * _held(counted) + lines.moved) / rates.memory
+    tensor = modelled * done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
     running = whole.times(passes)
+    # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
+    on_gpu = running.total + gather + reduce + packing + tensor * passes + lines.tensor
+    waiting = larger(0.0, compute.host(done, k) * passes - on_gpu)
     told = {
         "matmul": running.matmul,
         "attention": running.attention,
         "memory": running.memory,
         "kernels": running.kernels,
-        "host": waiting * passes,
-        "gather": modelled * gather + told_by_lines.gather,
-        "reduce": modelled * reduce + told_by_lines.reduce,
-        "packing": k.sharding_traffic * (modelled * _held(counted) + told_by_lines.moved) / rates.memory,
-        "tensor": modelled * tensor * passes + told_by_lines.tensor,
-        "bubble": (counted.stages - 1) * (whole.total + waiting + modelled * tensor),
+        "host": waiting,
+        "gather": gather,
+        "reduce": reduce,
+        "packing": packing,
+        "tensor": tensor * passes + lines.tensor,
+        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + tensor),
         "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
         "step": k.step_seconds,
     }

@@ -137,6 +137,6 @@ def _groups(job: Workload) -> tuple[Group, Group]:
 
 def _sums(job: Workload) -> float:
     """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do;
-    of what is computed again, only the first half is needed."""
-    again = 0.0 if job.train.activation_checkpointing == "none" else 1.0
+    of what is computed again, only the first half is needed, but where a dropout follows the last product."""
+    again = 0.0 if job.train.activation_checkpointing == "none" else 2.0 if job.model.dropout else 1.0
     return 2.0 + again + (3.0 if job.model.mlp == "swiglu" else 2.0)
