@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.events.log import EventWriter, read_events
 from convoy.events.types import (
+    AnyEvent,
     CheckpointFailed,
     CheckpointSaved,
     Environment,
@@ -127,6 +129,23 @@ def test_mfu_is_there_only_where_the_peak_is_known() -> None:
     assert report.tokens_per_second is not None
     assert report.mfu == pytest.approx(FLOPS_PER_TOKEN * report.tokens_per_second.median / 2 / 2e12)
     assert report.matmul_share is None
+
+
+def test_the_machine_is_what_the_slowest_rank_measured_before_the_first_step() -> None:
+    def told(event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, Environment) or event.generation > 0:
+            return event
+        rate = 1e11 if event.rank == 0 else 9e10
+        machine = MeasuredMachine(
+            device=event.device, kind="cpu", dtype="fp32", threads=1, ranks=2, matmul_flops=rate,
+            memory_bytes_per_second=1e10, operation_seconds=1e-5,
+        )  # fmt: skip
+        return event.model_copy(update={"machine": machine})
+
+    report = fold([told(event) for event in resumed_job()])
+    assert report.hardware is not None
+    assert report.hardware.machine is not None
+    assert report.hardware.machine.matmul_flops == 9e10
 
 
 def test_the_eta_follows_the_pace_of_the_newest_steps() -> None:

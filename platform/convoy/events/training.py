@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.events.event import Event
 
 
@@ -17,6 +18,8 @@ class Environment(Event):
     """Matmul rate of one rank, all ranks busy at once; measured at start in the compute dtype; None: not measured."""
     peak_tflops: float | None = None
     """Dense peak of the GPU in the compute dtype; None: not known, then there is no MFU."""
+    machine: MeasuredMachine | None = None
+    """Measured at the start of a job's first generation, all ranks at once; None: not measured."""
 
 
 class ModelBuilt(Event):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.catalog.observed import PriceList
 from convoy.planner.calibration import Calibration
 from convoy.planner.failures import Restart, Saving
@@ -29,3 +30,5 @@ class Given:
     """Memory of this host, for a run without an instance type."""
     host_gpus: int = 0
     """The same of its GPUs."""
+    measured: MeasuredMachine | None = None
+    """By ranks of the job, before its first step: in place of the catalog where that does not know the machines."""

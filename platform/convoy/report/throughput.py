@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.events.types import AnyEvent, Environment, MemoryPeak, RankThroughput, StepDone
 from convoy.report.lineage import starts
 from convoy.report.stats import Spread, spread
@@ -68,8 +69,16 @@ def rank_rows(newest: Sequence[AnyEvent]) -> tuple[RankRow, ...]:
     return tuple(_rank_row(rank, node, newest) for rank, node in sorted(ranks.items()))
 
 
-def hardware(newest: Sequence[AnyEvent]) -> Hardware | None:
-    """Of the lowest rank that reported it; the measured matmul rate over all ranks."""
+def measured_machine(events: Sequence[AnyEvent]) -> MeasuredMachine | None:
+    """What the slowest rank of the newest generation that measured it found: a step is as long as its slowest rank."""
+    found = [e for e in events if isinstance(e, Environment) and e.machine is not None]
+    newest = max((e.generation for e in found), default=0)
+    machines = [e.machine for e in found if e.generation == newest and e.machine is not None]
+    return min(machines, key=lambda machine: machine.matmul_flops, default=None)
+
+
+def hardware(newest: Sequence[AnyEvent], machine: MeasuredMachine | None = None) -> Hardware | None:
+    """Of the lowest rank that reported it; the measured matmul rate over all ranks. machine: what the slowest found."""
     found = sorted((e for e in newest if isinstance(e, Environment)), key=lambda e: e.rank or 0)
     if not found:
         return None
@@ -80,6 +89,7 @@ def hardware(newest: Sequence[AnyEvent]) -> Hardware | None:
         matmul_tflops=spread(e.matmul_tflops for e in found if e.matmul_tflops is not None),
         peak_tflops=first.peak_tflops,
         versions=first.versions,
+        machine=machine,
     )
 
 

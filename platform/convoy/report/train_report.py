@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.events.types import FailureKind
 from convoy.report.cost import Cost
 from convoy.report.stats import Spread
@@ -296,6 +297,8 @@ class Hardware(Fact):
     """Measured rate of one rank with all ranks busy, over the ranks."""
     peak_tflops: float | None
     versions: dict[str, str]
+    machine: MeasuredMachine | None = None
+    """What the slowest rank found before the job's first step; None: no generation measured."""
 
 
 class TrainReport(Fact):

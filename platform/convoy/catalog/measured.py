@@ -1,0 +1,50 @@
+"""What ranks of one job measured of the machines they are on, before its first step: the planner's figures for machines
+that the catalog does not know."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Measured(BaseModel):
+    """It is written into the event log, whose readers may be older."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True, ser_json_inf_nan="strings")
+
+
+class Line(_Measured):
+    """Seconds of one collective among these ranks: latency_seconds + bytes / bytes_per_second."""
+
+    latency_seconds: float
+    bytes_per_second: float
+    """Of the whole tensor: what all ranks have after an all-gather, or before a reduce-scatter."""
+
+    def seconds(self, size: float) -> float:
+        """size: bytes of the whole tensor."""
+        return self.latency_seconds + size / self.bytes_per_second
+
+
+class MeasuredMachine(_Measured):
+    """Of one rank, while all ranks of the job did the same."""
+
+    device: str
+    """What computes, e.g. `NVIDIA H100 80GB HBM3` or the CPU's model name."""
+    kind: Literal["cpu", "cuda"]
+    dtype: Literal["bf16", "fp32"]
+    """Of the operands."""
+    threads: int
+    ranks: int
+    """That measured together."""
+    matmul_flops: float
+    """Matrix products, operations/s, at the job's own sizes."""
+    attention_flops: float | None = None
+    """Fused attention, forward and backward, operations/s at the job's own sizes; None: not measured."""
+    memory_bytes_per_second: float
+    """That an elementwise operation reads and writes, at the size of the job's activations."""
+    operation_seconds: float
+    """To start one small operation forward, with autograd."""
+    gather: Line | None = None
+    """All-gather; None: one rank."""
+    reduce: Line | None = None
+    """Reduce-scatter."""
+    all_reduce: Line | None = None
