@@ -121,6 +121,7 @@ def _how(keys: Keys) -> str:
         strategy,
         "ZeRO-2" if keys.get("parallel.reshard_after_forward") is False else "",
         f"tensor {keys['parallel.tensor']}" if "parallel.tensor" in keys else "",
+        f"pipeline {keys['parallel.pipeline']}" if "parallel.pipeline" in keys else "",
         "per linear" if keys.get("parallel.wrap") == "linear" else "",
         "reduced once a step" if keys.get("parallel.reduce_every_pass") is False else "",
         f"micro batch {keys['train.micro_batch']}",
