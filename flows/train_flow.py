@@ -26,7 +26,7 @@ class TrainFlow(FlowSpec):
     @step
     def start(self):
         """Settle what is to run, once: later steps and attempts read it from here."""
-        self.config, self.job = steps.settle(self.run_config, self.overrides, self.job_option, current)
+        self.config, self.job, self.plan = steps.settle(self.run_config, self.overrides, self.job_option, current)
         self.next(self.prepare_data)
 
     @step
@@ -41,7 +41,8 @@ class TrainFlow(FlowSpec):
     @step
     def train(self):
         """The gang: one task per node."""
-        current.convoy.train(self.config, job=self.job, data=self.data)
+        plan = getattr(self, "plan", None)  # of a run to resume that an older version began there is none
+        current.convoy.train(self.config, job=self.job, data=self.data, plan=plan)
         self.next(self.join)
 
     @card(type="convoy_card", id="report", refresh_interval=0)
@@ -51,12 +52,12 @@ class TrainFlow(FlowSpec):
         self.config, self.job = next(iter(inputs)).config, next(iter(inputs)).job
         result = steps.report(self.config, self.job, current)
         self.checkpoint_uri, self.model_uri = result.checkpoint_uri, result.model_uri
-        self.metrics, self.incidents = result.metrics, result.incidents
+        self.metrics, self.incidents, self.plan = result.metrics, result.incidents, result.plan
         self.next(self.end)
 
     @step
     def end(self):
-        """The run's data: job, config, checkpoint_uri, model_uri, metrics, incidents."""
+        """The run's data: job, config, plan, checkpoint_uri, model_uri, metrics, incidents."""
         print(steps.summary(self.job, self.metrics, self.checkpoint_uri, self.model_uri))
 
 

@@ -90,6 +90,7 @@ def show(job: str, root: str | None, endpoint_url: str | None, as_json: bool) ->
 
     from rich.console import Console
 
+    from convoy.launch.plans import read_plan
     from convoy.report.fold import fold
     from convoy.report.machine import to_json
     from convoy.report.terminal import show as show_page
@@ -100,7 +101,7 @@ def show(job: str, root: str | None, endpoint_url: str | None, as_json: bool) ->
     if as_json:
         click.echo(json.dumps(to_json(report), indent=2, allow_nan=False))
     else:
-        show_page(final_page(report, config, {"Job": store.uri}), Console())
+        show_page(final_page(report, config, {"Job": store.uri}, read_plan(store)), Console())
 
 
 @main.command()

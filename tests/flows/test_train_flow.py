@@ -3,9 +3,19 @@
 import json
 import re
 
-from convoy.events.types import CheckpointSaved, Evaluated, GenerationEnded, GenerationStarted, StepDone, WorkerReady
+from convoy.events.types import (
+    CheckpointSaved,
+    Evaluated,
+    GenerationEnded,
+    GenerationStarted,
+    MemoryPeak,
+    StepDone,
+    WorkerReady,
+)
 from convoy.job.lineage import CommitRef, lineage, read_history
 from convoy.job.record import read_config, read_record
+from convoy.launch.plans import read_plan
+from convoy.report.numbers import size
 from tests.flows.places import own_lines
 from tests.flows.runs import Run
 
@@ -36,6 +46,18 @@ def test_the_run_s_data_give_job_config_checkpoint_model_metrics_and_incidents(s
     assert data["incidents"] == []
 
 
+def test_the_plan_is_told_first_and_is_plain_data_that_lies_below_the_job(smoke: Run) -> None:
+    (line,) = [line for line in smoke.done.stdout.splitlines() if line.startswith("convoy plan: ")]
+    assert line.startswith("convoy plan: fits: ")
+    assert smoke.done.stdout.index(line) < smoke.done.stdout.index("Workflow starting")
+    kept, data = read_plan(smoke.store), smoke.data("plan")["plan"]
+    assert kept is not None
+    assert data == kept.model_dump(mode="json")
+    assert (kept.machines.ranks, kept.model) == (2, "smoke")
+    assert kept.memory is not None
+    assert kept.memory.fits
+
+
 def test_the_run_is_tagged_with_its_job(smoke: Run) -> None:
     tags = smoke.place.client(f"answer = sorted(Run({smoke.pathspec!r}).tags)")
     assert [tag for tag in tags if tag.startswith("job:")] == [f"job:{smoke.job}"]
@@ -45,6 +67,14 @@ def test_the_final_card_tells_the_outcome(smoke: Run) -> None:
     ((_, text),) = smoke.cards("join")
     for words in ("Finished", "parameters", "2 ranks on 2 nodes", "Validation loss", "commits/000001-000000020.json"):
         assert words in text, words
+
+
+def test_the_final_card_has_the_plan_beside_what_was_measured(smoke: Run) -> None:
+    ((_, text),) = smoke.cards("join")
+    shown = json.dumps(json.loads(text), ensure_ascii=False)
+    assert "Predicted and measured" in shown
+    peak = max(e.bytes for e in smoke.events() if isinstance(e, MemoryPeak))
+    assert size(peak) in shown[shown.index("memory peak, of the highest rank") :]
 
 
 def test_node_0_has_the_live_card_and_the_other_nodes_say_where_it_is(smoke: Run) -> None:

@@ -27,20 +27,25 @@ class CurrentConvoy:
         self._calls = 0
 
     def train(
-        self, config: RunConfig | Mapping[str, Any] | str | Path, *, job: str | None = None, data: Json | None = None
+        self,
+        config: RunConfig | Mapping[str, Any] | str | Path,
+        *,
+        job: str | None = None,
+        data: Json | None = None,
+        plan: Json | None = None,
     ) -> str:
         """Train as Convoy does; the job's name.
 
         config: as in `configs/train/`: keys that differ from the default, or a YAML file. How many nodes there are,
         `num_parallel` says. job: to go on with, or to begin; None: one of this run's own, named after run and step.
         data: what `convoy.launch.steps.prepare_data` gave in an earlier step, before expensive machines were up; None:
-        node 0 prepares it now.
+        node 0 prepares it now. plan: what `settle` there gave; None: node 0 plans it for its card.
         """
         from convoy.launch.gang_run import train
 
         current, settled = self._settled(config)
         name = job or self._job(current)
-        train(settled, name, data, current, self._calls, self._asked)
+        train(settled, name, data, plan, current, self._calls, self._asked)
         return name
 
     def run(

@@ -27,9 +27,10 @@ def describe(config: RunConfig, local_gpus: int = 0) -> str:
 
 
 def aligned(lines: Mapping[str, str]) -> str:
-    """As lines `key: value`, whose values stand below each other."""
+    """As lines `key: value`, whose values, of one line or several, stand below each other."""
     width = max(len(key) for key in lines) + 2
-    return "\n".join(f"{key + ':':<{width}}{text}" for key, text in lines.items())
+    beside = "\n" + width * " "
+    return "\n".join(f"{key + ':':<{width}}" + text.replace("\n", beside) for key, text in lines.items())
 
 
 def _backend(config: RunConfig) -> str:

@@ -6,6 +6,7 @@ Every task and every card of a flow imports this module: of a benchmark it knows
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from metaflow import FlowMutator, Step, StepMutator, namespace
@@ -17,7 +18,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.cluster import step_decorators
-from convoy.launch.describe import describe
+from convoy.launch.describe import aligned, describe
 from convoy.launch.host import local_gpus, name_user, use_this_interpreter
 from convoy.launch.parse import say_and_exit
 from convoy.launch.preflight import (
@@ -100,13 +101,37 @@ def _check(command: Any, config: RunConfig) -> None:
     finished = preflight(config, job, datastore_of(command))
     if options.get("dry_run"):
         print(json.dumps(config.model_dump(mode="json"), indent=2))
-        print(describe(priced(config), local_gpus()), *([finished] if finished else []), sep="\n", file=sys.stderr)
+        told = [describe(priced(config), local_gpus()), *([finished] if finished else []), *_plan(config)]
+        print(*told, sep="\n", file=sys.stderr)
         raise SystemExit(0)
     if finished is not None:
         print(finished)
         raise SystemExit(0)
     if command.info_name == "run":  # what is created prints its own description, for programs to read
         print(notice_line(config, os.environ), flush=True)
+        _say_plan(config)
+
+
+def _plan(config: RunConfig) -> Iterator[str]:
+    """A title, and what is worth knowing of the plan."""
+    from convoy.launch.plans import planned
+    from convoy.report.plan_lines import plan_lines, warning
+
+    plan = planned(config)
+    yield f"\nPlan, as `convoy plan` makes it:\n{aligned(plan_lines(plan))}"
+    if (why := warning(plan)) is not None:
+        yield f"\nWARNING: by its plan this run {why}"
+
+
+def _say_plan(config: RunConfig) -> None:
+    """In one line, and in another one if nobody should count on it. The planner may be wrong: the run starts."""
+    from convoy.launch.plans import planned
+    from convoy.report.plan_lines import plan_line, warning
+
+    plan = planned(config)
+    print(f"convoy plan: {plan_line(plan)}", flush=True)
+    if (why := warning(plan)) is not None:
+        print(f"WARNING: by its plan this run {why}. It starts all the same; `convoy plan` tells more", file=sys.stderr)
 
 
 def _check_resume(command: Any, config: RunConfig) -> None:

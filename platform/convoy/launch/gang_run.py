@@ -26,11 +26,14 @@ SCRIPT_DATA = "script"
 """In the record of a job whose data its script alone knows."""
 
 
-def train(config: RunConfig, job: str, data: Json | None, current: Any, call: int, asked: int | None) -> None:
+def train(
+    config: RunConfig, job: str, data: Json | None, plan: Json | None, current: Any, call: int, asked: int | None
+) -> None:
     """Train as configured. Fails with a message that tells the first cause.
 
-    data: what `prepare_data` gave in an earlier step; None: node 0 prepares it now, and the others wait. call: which
-    gang of this task it is. asked: workers per node; None: as configured.
+    data: what `prepare_data` gave in an earlier step; None: node 0 prepares it now, and the others wait. plan: what
+    `settle` gave; None: node 0 makes it for its card. call: which gang of this task it is. asked: workers per node;
+    None: as configured.
     """
     from convoy.data.manifest import DataDamaged
     from convoy.launch.shared_data import prepared_by_first
@@ -45,7 +48,7 @@ def train(config: RunConfig, job: str, data: Json | None, current: Any, call: in
             if data is None:
                 data = prepared_by_first(store, node, lambda: prepare_data(config.model_dump(mode="json"), job))
             _fetch_data(config, data)
-        _run(_training(config, job, data), node, current)
+        _run(_training(config, job, data), node, current, plan)
 
 
 def run_script(config: RunConfig, job: str, script: Script, current: Any, call: int, asked: int | None) -> None:
@@ -81,13 +84,13 @@ def _preparing(config: RunConfig, job: str, store: Store, node: Node, data: Json
         yield
 
 
-def _run(task: Task, node: Node, current: Any) -> None:
+def _run(task: Task, node: Node, current: Any, plan: Json | None = None) -> None:
     from convoy.launch.gang_step import run_gang_step
 
     if node.index == 0:
         tag_run(task.job, current)  # here too: a resumed run does not run its first step again
         print(f"live card: card view {live_task(current).partition('/')[2]}", flush=True)
-    run_gang_step(task, node, _drawing(current), live_task(current))
+    run_gang_step(task, node, _drawing(current), live_task(current), plan)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,14 @@
 Node 0's card is the live one, drawn from the event log; the other nodes' cards say where that is.
 """
 
+from convoy.config.run import RunConfig
 from convoy.gang.agent import Gang
 from convoy.gang.outcome import Outcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.record import job_store
 from convoy.launch.hindrance import Hindrance
 from convoy.launch.live_card import Draw, LiveCard, Watch
+from convoy.launch.plans import JobPlan, Json
 from convoy.report.page import Callout, Heading, Page, Text
 
 FOREVER = 3600.0
@@ -18,10 +20,11 @@ class GangFailedError(Exception):
     """The gang failed; the text tells the first cause, and is the same on all nodes."""
 
 
-def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str) -> None:
-    """Run to the end of the gang. Raises GangFailedError, PreemptedError. live_task: pathspec of node 0's task."""
+def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str, plan: Json | None = None) -> None:
+    """Run to the end of the gang. Raises GangFailedError, PreemptedError. live_task: pathspec of node 0's task. plan:
+    as the run's first step made it; None: it is made here."""
     if node.index == 0:
-        _run_first(task, node, draw)
+        _run_first(task, node, draw, plan)
     else:
         _run_other(task, node, draw, live_task)
 
@@ -41,15 +44,22 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: Outcome | None =
     )
 
 
-def _run_first(task: Task, node: Node, draw: Draw) -> None:
+def _run_first(task: Task, node: Node, draw: Draw, told: Json | None) -> None:
     with Gang(task, node, Hindrance(job_store(task.root, task.job, task.config), node)) as gang:
         watch = Watch.of(gang.store, task.config, task.script)
-        with LiveCard(watch, draw, task.config.report.card_refresh_seconds) as card:
+        plan = JobPlan(gang.store, _with_ranks(task, node), told) if task.script is None else None
+        with LiveCard(watch, draw, task.config.report.card_refresh_seconds, plan) as card:
             outcome = _until_the_end(gang)
         if outcome.outcome in ("failed", "preempted"):
             card.finish(force=True)
             raise _error(outcome)
     card.finish(force=False)
+
+
+def _with_ranks(task: Task, node: Node) -> RunConfig:
+    """The configuration with as many workers as there are, which `@convoy_gang` may have told."""
+    cluster = task.config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
+    return task.config.model_copy(update={"cluster": cluster})
 
 
 def _run_other(task: Task, node: Node, draw: Draw, live_task: str) -> None:

@@ -14,6 +14,7 @@ from convoy.config.run import RunConfig
 from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent
 from convoy.gang.assignment import Script
+from convoy.launch.plans import JobPlan
 from convoy.report.fold import fold
 from convoy.report.page import Page
 from convoy.report.script_page import script_page
@@ -68,7 +69,9 @@ class Watch:
 class LiveCard:
     """Draws every `seconds` while a `with` block runs; `finish` draws the last time."""
 
-    def __init__(self, watch: Watch, draw: Draw, seconds: float) -> None:
+    def __init__(self, watch: Watch, draw: Draw, seconds: float, plan: JobPlan | None = None) -> None:
+        """plan: of the job, to be shown beside what is measured."""
+        self._plan = plan
         self._watch = watch
         self._draw = draw
         self._seconds = seconds
@@ -106,7 +109,9 @@ class LiveCard:
             print(f"the card was not drawn: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     def _page(self, report: TrainReport) -> Page:
-        return live_page(report, self._config) if self._script is None else script_page(report, self._script.name)
+        if self._script is not None:
+            return script_page(report, self._script.name)
+        return live_page(report, self._config, self._plan.at(report) if self._plan else None)
 
     def _say(self, line: str) -> None:
         if line != self._said:

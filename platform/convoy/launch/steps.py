@@ -28,6 +28,7 @@ class Result:
     model_uri: str | None
     metrics: Json
     incidents: list[Json]
+    plan: Json
 
 
 @contextlib.contextmanager
@@ -48,18 +49,21 @@ def plain_errors(*kinds: type[Exception]) -> Iterator[None]:
         raise failed from None
 
 
-def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any) -> tuple[Json, str]:
-    """The resolved configuration and the job's name; tags the run with the job."""
+def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any) -> tuple[Json, str, Json]:
+    """The resolved configuration, the job's name, and the plan; tags the run with the job."""
     from convoy.launch.flow import flow_config
     from convoy.launch.known_prices import with_price
+    from convoy.launch.plans import planned
     from convoy.launch.support import check_budget
 
     with plain_errors():
-        config = with_price(flow_config({"run": run_config, "set": overrides}))
+        asked = flow_config({"run": run_config, "set": overrides})
+        config = with_price(asked)
         check_budget(config)
         job = named_job(job_option, current.tags) or f"{current.flow_name}-{current.run_id}"
     tag_run(job, current)
-    return config.model_dump(mode="json"), job
+    # Planned as asked for: a price that `with_price` filled in would hide what other zones cost.
+    return config.model_dump(mode="json"), job, planned(asked).model_dump(mode="json")
 
 
 def prepare_data(config_json: Json, job: str) -> Json:
@@ -95,6 +99,7 @@ def report(config_json: Json, job: str, current: Any) -> Result:
     """Draw the final card, and gather what the Client API gives."""
     from convoy.events.log import read_events
     from convoy.launch import results
+    from convoy.launch.plans import JobPlan, read_plan
     from convoy.report.fold import fold
     from convoy.report.train_page import final_page
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show
@@ -105,8 +110,10 @@ def report(config_json: Json, job: str, current: Any) -> Result:
     folded = fold(read_events(store), config.train.steps)
     checkpoint, model = results.checkpoint_uri(folded, store), results.model_uri(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
-    show(current.card, final_page(folded, config_json, places))  # written as the task ends
-    return Result(checkpoint, model, results.metrics(folded), results.incidents(folded))
+    plan = JobPlan(store, config, read_plan(store)).at(folded)
+    show(current.card, final_page(folded, config_json, places, plan))  # written as the task ends
+    told = results.metrics(folded), results.incidents(folded), plan.model_dump(mode="json")
+    return Result(checkpoint, model, *told)
 
 
 def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) -> str:

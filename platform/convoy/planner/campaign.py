@@ -42,8 +42,10 @@ class Course:
 
     @property
     def rented(self) -> Rented:
+        """Raises ValueError where the machines are one's own."""
         cluster = self.config.cluster
-        assert cluster.instance_type is not None
+        if cluster.instance_type is None:
+            raise ValueError("cluster.instance_type: none is named")
         own = own_prices(cluster.price, cluster.instance_type, cluster.market, cluster.region) if cluster.price else ()
         return Rented(cluster.instance_type, self.job.nodes, cluster.region, own, self.given.prices)
 
@@ -67,10 +69,14 @@ class Course:
 
     @property
     def steady(self) -> Failures:
+        if self.config.cluster.instance_type is None:
+            return Failures(self.job.nodes)
         return never_taken(self.rented.instance, self.job.nodes)
 
     @property
     def spot(self) -> Failures | None:
+        if self.config.cluster.instance_type is None:
+            return None
         rate = self.given.node_bytes_per_second
         last = drain(self.state_bytes, self.job.nodes, rate, self.step_seconds) if rate else None
         return on_spot(self.rented.instance, self.job.nodes, last)
@@ -109,7 +115,8 @@ def planned_saves(course: Course) -> PlannedSaves:
     """Raises ValueError where the training would hardly ever end, and as `Course.failures`."""
     best, mtbf = best_save_interval(course.failures, course.saving), course.failures.often.mtbf_seconds
     now, then = course.at(course.interval), course.at(best)
-    price = course.rented.price(course.config.cluster.market)
+    cluster = course.config.cluster
+    price = None if cluster.instance_type is None else course.rented.price(cluster.market)
     over = None
     if price is not None:
         costs = [money(each, course.job.nodes, price, course.kept).total for each in (now, then)]

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
+from convoy.catalog.gpus import rented_gpu
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
@@ -20,7 +21,7 @@ from convoy.planner.campaign import Course, planned_budget, planned_saves
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
-from convoy.planner.machine import machine_of
+from convoy.planner.machine import UNNAMED, machine_of
 from convoy.planner.memory import Memory, memory
 from convoy.planner.step import StepTime, step_time
 from convoy.planner.utilisation import hfu, mfu
@@ -59,6 +60,20 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
     return _Planning(config, job, given, calibration, machines).plan()
 
 
+def nothing_planned(config: RunConfig, why: str) -> Plan:
+    """A plan without a part, for where `plan` raises."""
+    cluster = config.cluster
+    machines = PlannedMachines(
+        nodes=cluster.nodes,
+        ranks_per_node=cluster.nproc_per_node or 1,
+        gpu=UNNAMED,
+        instance_type=cluster.instance_type,
+        market=cluster.market,
+        region=cluster.region,
+    )
+    return _plan(config.model.name, machines, shipped(), [Missing(part=part, why=why) for part in _PARTS])
+
+
 class _Planning:
     """Part by part; what one lacks is noted, and those that need it say the same."""
 
@@ -94,6 +109,7 @@ class _Planning:
                 *(of_step(job, self._calibration) if time else ()),
                 *(of_course(course()) if saves or budget else ()),
             ),
+            "measured": self._given.measured if time and rented_gpu(job.machine.gpu) is None else None,
         }
         return _plan(job.model.name, self._machines, self._calibration, self._missing, told)
 
@@ -118,8 +134,6 @@ class _Planning:
             self._missing += [Missing(part="saves", why=why), Missing(part="budget", why=why)]
 
         def course() -> Course:
-            if self._config.cluster.instance_type is None:
-                raise ValueError("cluster.instance_type: none is named")
             assert time is not None
             return Course(self._config, self._job, time.total, self._given)
 

@@ -17,8 +17,10 @@ from convoy.events.types import (
     CheckpointVerified,
     GenerationStarted,
     Restored,
+    StepDone,
 )
-from convoy.report.train_report import Alert, Checkpoint, SaveCounts, Tier
+from convoy.report.stats import spread
+from convoy.report.train_report import Alert, Checkpoint, SaveCounts, SaveTime, Tier
 
 Ref = tuple[int, int]
 
@@ -56,6 +58,15 @@ def counts(events: Sequence[AnyEvent]) -> SaveCounts:
         moved=sum(e.retried_on is not None for e in failed),
         damaged=len({(e.from_generation, e.step) for e in events if isinstance(e, CheckpointDamaged)}),
     )
+
+
+def save_time(events: Sequence[AnyEvent]) -> SaveTime | None:
+    """Of periodic saves. The last one of a generation is another thing: nothing is trained beside it."""
+    last = {e.generation: e.step for e in events if isinstance(e, StepDone)}
+    periodic = [e for e in events if isinstance(e, CheckpointSaved) and e.step < last.get(e.generation, 0)]
+    stall = spread(e.seconds for e in periodic)
+    durable = spread(e.committed_seconds for e in periodic if e.committed_seconds)
+    return SaveTime(stall_seconds=stall, durable_seconds=durable) if stall else None
 
 
 def alert(events: Sequence[AnyEvent]) -> Alert | None:

@@ -65,7 +65,7 @@ def _title(plan: Plan) -> str:
 def _verdict(plan: Plan) -> list[Block]:
     needed, host = plan.memory, plan.host_memory
     if needed is not None and not needed.fits:
-        return [Callout("Does not fit", f"{_gib(-needed.margin_bytes)} more than a rank has for tensors")]
+        return [Callout("Does not fit", f"{gib(-needed.margin_bytes)} more than a rank has for tensors")]
     if host is not None and not host.fits:
         return [Callout("Does not fit", "the host lacks memory")]
     if needed is not None and not needed.reliable:
@@ -78,7 +78,7 @@ def _headline(plan: Plan) -> Values:
     items: list[Value] = []
     if plan.memory is not None:
         tone: Tone = "good" if plan.memory.reliable else "warning" if plan.memory.fits else "bad"
-        room = f"{_gib(plan.memory.peak_bytes)} of {_gib(plan.memory.capacity_bytes)}"
+        room = f"{gib(plan.memory.peak_bytes)} of {gib(plan.memory.capacity_bytes)}"
         items.append(Value("Memory", f"{plan.memory.share:.0%}", room, tone))
     if plan.step is not None:
         step = plan.step
@@ -92,7 +92,7 @@ def _headline(plan: Plan) -> Values:
         items.append(
             Value("Tokens of a pass", f"{plan.batch.tokens_per_pass:,}", told, "good" if enough else "warning")
         )
-    bought = _bought(plan)
+    bought = plan.bought
     if bought is not None:
         cost = f"{_usd(bought.cost.usd)}, {MARKETS[bought.market]}" if bought.cost else bought.why
         items.append(Value("Time", numbers.long_duration(bought.seconds), cost))
@@ -103,13 +103,6 @@ def _batch(plan: Plan) -> str:
     batch = plan.batch
     assert batch is not None
     return f"{numbers.plural(batch.passes, 'pass').replace('passs', 'passes')} of {batch.sequences_per_pass} sequences"
-
-
-def _bought(plan: Plan) -> PlannedMarket | None:
-    if plan.budget is None:
-        return None
-    spot = (plan.budget.spot,) if plan.budget.spot else ()
-    return next((each for each in (*plan.budget.steady, *spot) if each.market == plan.machines.market), None)
 
 
 def _advice(plan: Plan) -> list[Block]:
@@ -123,20 +116,20 @@ def _advice(plan: Plan) -> list[Block]:
 
 
 def _memory(needed: PlannedMemory, host: PlannedHostMemory | None) -> list[Block]:
-    parts = [(name, _gib(size)) for name, size in needed.parts.items() if size]
+    parts = [(name, gib(size)) for name, size in needed.parts.items() if size]
     rows = (
         *parts,
-        ("at the peak", _gib(needed.peak_bytes)),
-        *([("CUDA, NCCL, driver", _gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
-        ("margin", _gib(needed.margin_bytes)),
-        ("of a rank", _gib(needed.nominal_bytes)),
+        ("at the peak", gib(needed.peak_bytes)),
+        *([("CUDA, NCCL, driver", gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
+        ("margin", gib(needed.margin_bytes)),
+        ("of a rank", gib(needed.nominal_bytes)),
     )
     blocks: list[Block] = [Heading("Memory of a rank"), Table(("Part", "Size"), rows)]
     if host is not None:
         taken = host.states_bytes + host.staged_bytes + host.processes_bytes
         text = (
-            f"Host memory of a machine: {_gib(taken)} of {_gib(host.capacity_bytes)}, "
-            f"{_gib(host.staged_bytes)} of it staged copies of the state."
+            f"Host memory of a machine: {gib(taken)} of {gib(host.capacity_bytes)}, "
+            f"{gib(host.staged_bytes)} of it staged copies of the state."
         )
         blocks.append(Text(text, quiet=host.fits))
     return blocks
@@ -227,7 +220,8 @@ def _footnotes(plan: Plan) -> list[Block]:
     return [*(Text(line, quiet=True) for line in (*lines, f"Calibration: {plan.calibration}."))]
 
 
-def _gib(size: float) -> str:
+def gib(size: float) -> str:
+    """Memory, in the units of data sheets."""
     return f"{size / GIB:,.1f} GiB" if abs(size) >= 0.1 * GIB or not size else f"{size / MIB:,.1f} MiB"
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from convoy.catalog.measured import MeasuredMachine
-from convoy.events.types import AnyEvent, Environment, MemoryPeak, RankThroughput, StepDone
+from convoy.events.types import AnyEvent, Environment, Evaluated, MemoryPeak, RankThroughput, StepDone
 from convoy.report.lineage import starts
 from convoy.report.stats import Spread, spread
-from convoy.report.train_report import Hardware, RankRow, StepTime
+from convoy.report.train_report import Hardware, RankRow, StepTime, Stretch
 
 WARMUP_STEPS = 5
 """Steps left out at the start of each generation: allocators, caches and compilers settle in them."""
@@ -44,6 +44,26 @@ def step_time(steps: Sequence[StepDone]) -> StepTime | None:
     parts = {part: spread(getattr(s, f"{part}_seconds") for s in steps) for part in _PARTS}
     parts["other"] = spread(max(s.seconds - sum(getattr(s, f"{p}_seconds") for p in _PARTS), 0.0) for s in steps)
     return StepTime(total=total, parts={name: figure for name, figure in parts.items() if figure is not None})
+
+
+def stretch(events: Sequence[AnyEvent]) -> Stretch | None:
+    """Of all generations; the first logged step of each is in it, and what was before it is not."""
+    steps: dict[int, list[StepDone]] = {}
+    evaluations: dict[int, list[Evaluated]] = {}
+    for event in events:
+        if isinstance(event, StepDone):
+            steps.setdefault(event.generation, []).append(event)
+        elif isinstance(event, Evaluated):
+            evaluations.setdefault(event.generation, []).append(event)
+    if not steps:
+        return None
+    done, seconds = 0, 0.0
+    for generation, own in steps.items():
+        first, last = own[0], own[-1]
+        beside = sum(e.seconds for e in evaluations.get(generation, ()) if first.t < e.t <= last.t)
+        done += last.step - first.step + 1
+        seconds += last.t - first.t + first.seconds - beside
+    return Stretch(steps=done, seconds=seconds)
 
 
 def gang_rate(steps: Sequence[StepDone]) -> Spread | None:

@@ -4,18 +4,27 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from convoy.report import checkpoint_sections, cost_sections, incident_sections, numbers, sections, trouble_sections
+from convoy.report import (
+    checkpoint_sections,
+    cost_sections,
+    incident_sections,
+    numbers,
+    predicted_sections,
+    sections,
+    trouble_sections,
+)
 from convoy.report.page import Block, Heading, Page, Text, Tone, Value, Values
 from convoy.report.stats import Spread
 from convoy.report.train_report import TrainReport, Validation
+from convoy.results.plan import Plan
 
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
-def live_page(report: TrainReport, config: Mapping[str, Any]) -> Page:
+def live_page(report: TrainReport, config: Mapping[str, Any], plan: Plan | None = None) -> Page:
     """What a person watching the job wants to see; the failure stands at the top where there is one.
 
-    config: the resolved configuration as plain data.
+    config: the resolved configuration as plain data. plan: of the job, where there is one.
     """
     return Page(
         _name(report, config),
@@ -27,16 +36,19 @@ def live_page(report: TrainReport, config: Mapping[str, Any]) -> Page:
             *checkpoint_sections.tiers(report),
             *sections.curves(report),
             *sections.step_breakdown(report),
+            *predicted_sections.predicted(report, plan),
             *sections.samples(report),
             *sections.events(report),
         ),
     )
 
 
-def final_page(report: TrainReport, config: Mapping[str, Any], places: Mapping[str, str] = _NOWHERE) -> Page:
+def final_page(
+    report: TrainReport, config: Mapping[str, Any], places: Mapping[str, str] = _NOWHERE, plan: Plan | None = None
+) -> Page:
     """Everything worth keeping of a job that has ended.
 
-    places: what is kept where, e.g. {"Model": "/jobs/a/model"}.
+    places: what is kept where, e.g. {"Model": "/jobs/a/model"}. plan: of the job, where there is one.
     """
     return Page(
         _name(report, config),
@@ -61,6 +73,7 @@ def final_page(report: TrainReport, config: Mapping[str, Any], places: Mapping[s
             *sections.optimizer_curves(report),
             *sections.samples(report),
             *sections.step_breakdown(report, detailed=True),
+            *predicted_sections.predicted(report, plan),
             *incident_sections.goodput(report),
             *cost_sections.cost(report),
             *sections.ranks(report),

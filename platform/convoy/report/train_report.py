@@ -72,6 +72,14 @@ class StepTime(Fact):
     other."""
 
 
+class Stretch(Fact):
+    """Training from the first logged step of each generation to its last one, steps that were lost among them."""
+
+    steps: int
+    seconds: float
+    """Saves are in it, evaluations are not."""
+
+
 class RankRow(Fact):
     """One rank of the newest generation."""
 
@@ -129,6 +137,15 @@ class SaveCounts(Fact):
     """Failed on a tier and begun anew on the next one."""
     damaged: int = 0
     """Commits that turned out not to be what was written."""
+
+
+class SaveTime(Fact):
+    """What periodic saves took: those after which their generation trained on."""
+
+    stall_seconds: Spread
+    """For which training stood still."""
+    durable_seconds: Spread | None
+    """From the call until the commit was known of, at the end of a step; None: a log of before that was told."""
 
 
 class Alert(Fact):
@@ -327,6 +344,8 @@ class TrainReport(Fact):
     tokens_per_second: Spread | None
     """Of the whole gang while stepping: checkpoints and evaluations are not in it."""
     step_time: StepTime | None
+    stretch: Stretch | None
+    """None before a step is done."""
     checkpoint_seconds: float
     """For which training stood still, over all generations."""
     evaluation_seconds: float
@@ -341,6 +360,8 @@ class TrainReport(Fact):
     tiers: tuple[Tier, ...]
     """Shared tiers in order, the root first; none in a log of before there were tiers."""
     saves: SaveCounts
+    save_time: SaveTime | None
+    """Over all generations; None: none was periodic."""
     alert: Alert | None
     storage_troubles: tuple[StorageTrouble, ...]
     """Tiers that agents of the newest attempt found full or out of reach, and not well again since."""

@@ -8,6 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from convoy.catalog.measured import MeasuredMachine
+
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
 
@@ -251,6 +253,27 @@ class Plan(Planned):
     """What stands for measurements, each with its day and source."""
     calibration: str
     """Day and data of the constants of the step's time."""
+    measured: MeasuredMachine | None = None
+    """What ranks of the job measured before its first step, where the step's time was planned from that; null: the
+    catalog knows the machines, or there is no time."""
+
+    @property
+    def bought(self) -> PlannedMarket | None:
+        """Time and cost in the market of the configuration."""
+        if self.budget is None:
+            return None
+        spot = (self.budget.spot,) if self.budget.spot else ()
+        return next((each for each in (*self.budget.steady, *spot) if each.market == self.machines.market), None)
+
+    def lacking(self) -> tuple[str, ...]:
+        """What of memory, time, saves and cost there is not, with the reason. Where there is no time of a step, the
+        others follow from that."""
+        parts = ("memory", "step") if self.step is None else ("memory", "saves", "budget")
+        found: dict[str, list[str]] = {}
+        for each in self.missing:
+            if each.part in parts:
+                found.setdefault(each.why, []).append(each.part)
+        return tuple(f"{', '.join(names)}: {why}" for why, names in found.items())
 
     @property
     def recommended(self) -> bool:

@@ -1,0 +1,99 @@
+"""The plan of a job, as a run makes and keeps it: when it starts, and once more where its ranks had to measure machines
+that the catalog does not know. No run is stopped for one."""
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from convoy.config.run import RunConfig
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
+
+if TYPE_CHECKING:
+    from convoy.catalog.measured import MeasuredMachine
+    from convoy.planner.given import Given
+    from convoy.report.train_report import TrainReport
+    from convoy.results.plan import Plan
+
+Json = dict[str, Any]
+
+NAME = "plan.json"
+"""Below a job."""
+
+
+def planned(config: RunConfig, measured: "MeasuredMachine | None" = None) -> "Plan":
+    """What `convoy plan` would say, or a plan that says why there is none. measured: by ranks of the job."""
+    from convoy.planner.plan import nothing_planned, plan
+
+    try:
+        return plan(config, _given(config, measured))
+    except ValueError as error:
+        return nothing_planned(config, str(error))
+    except Exception as error:  # not even a bug in the planner is worth a run
+        return nothing_planned(config, f"{type(error).__name__}: {error}")
+
+
+def read_plan(job: Store) -> "Plan | None":
+    """The newest one; None: there is none that this version can read. Raises StoreUnavailable."""
+    from convoy.results.plan import Plan
+
+    try:
+        return Plan.model_validate_json(job.read(NAME))
+    except (ObjectMissing, ValueError):
+        return None
+
+
+class JobPlan:
+    """The plan that a job's cards show. Used by one thread at a time."""
+
+    def __init__(self, job: Store, config: RunConfig, plan: "Plan | Json | None" = None) -> None:
+        """plan: as the run's first step made it; None: it is made when it is asked for."""
+        self._job = job
+        self._config = config
+        self._told = plan
+        self._plan: Plan | None = None
+        self._tried: MeasuredMachine | None = None
+
+    def at(self, report: "TrainReport") -> "Plan":
+        """With what the log tells of the machines by now. The steps themselves never come into it."""
+        plan = self._plan or self._keep(self._first())
+        machine = report.hardware.machine if report.hardware else None
+        if machine is None or not self._tells_more(plan, machine):
+            return plan
+        self._tried = machine
+        again = planned(self._config, machine)
+        return plan if again.step is None else self._keep(again)
+
+    def _tells_more(self, plan: "Plan", machine: "MeasuredMachine") -> bool:
+        """Each measurement is tried once: a slower rank may tell later."""
+        known = plan.step is not None and plan.measured is None
+        same = machine.ranks == plan.machines.ranks
+        return same and not known and machine not in (plan.measured, self._tried)
+
+    def _first(self) -> "Plan":
+        from convoy.results.plan import Plan
+
+        if self._told is not None:
+            with contextlib.suppress(ValueError):  # of another version, in a run that was resumed
+                return Plan.model_validate(self._told)
+        return planned(self._config)
+
+    def _keep(self, plan: "Plan") -> "Plan":
+        self._plan = plan
+        with contextlib.suppress(StoreUnavailable):  # of which the agent tells: a card is drawn all the same
+            self._job.write(NAME, (plan.model_dump_json(indent=1) + "\n").encode())
+        return plan
+
+
+def _given(config: RunConfig, measured: "MeasuredMachine | None") -> "Given":
+    from convoy.launch.host import local_gpus
+    from convoy.launch.known_prices import read_prices
+    from convoy.launch.sizing import host_memory_mib
+    from convoy.planner.given import Given
+    from convoy.storage import open_store
+
+    if config.cluster.instance_type is None:
+        return Given(measured=measured, host_bytes=host_memory_mib() * 2.0**20, host_gpus=local_gpus())
+    prices = None
+    if config.root is not None:
+        with contextlib.suppress(StoreUnavailable):  # the catalog has prices too
+            prices = read_prices(open_store(config.root, config.checkpoint.store))
+    return Given(measured=measured, prices=prices)

@@ -1,0 +1,171 @@
+"""A prediction stands beside what means the same, with its error; what does not is not compared."""
+
+from datetime import date
+
+import pytest
+
+from convoy.events.types import AnyEvent, CheckpointSaved, MemoryPeak, Rent
+from convoy.report.fold import fold
+from convoy.report.page import Heading, Table, Text
+from convoy.report.predicted import Compared, compared, computing_parts
+from convoy.report.predicted_sections import predicted
+from convoy.results.plan import Plan
+from tests.report.plans import MACHINE, planned, unknown
+from tests.report.synthetic import FLOPS_PER_TOKEN, STEP_SECONDS, TOKENS, Log, finished_job, restarted_job, running_job
+
+
+def pairs(plan: Plan, events: list[AnyEvent]) -> dict[str, Compared]:
+    return {each.what: each for each in compared(plan, fold(events, 170))}
+
+
+def on_gpus(events: list[AnyEvent]) -> list[AnyEvent]:
+    return [e.model_copy(update={"device": "cuda"}) if isinstance(e, MemoryPeak) else e for e in events]
+
+
+def test_a_step_and_its_parts_stand_beside_the_medians_without_warm_up() -> None:
+    plan, found = planned(), pairs(planned(), finished_job())
+    assert plan.step is not None
+    step = found["step"]
+    assert (step.predicted, step.n) == (plan.step.seconds, 165)
+    assert step.measured == pytest.approx(STEP_SECONDS, rel=0.01)
+    assert step.pct_error == pytest.approx(100 * (plan.step.seconds - step.measured) / step.measured)
+    parts = [each for what, each in found.items() if what.startswith("of it ")]
+    assert sum(each.predicted for each in parts) == pytest.approx(plan.step.seconds)
+    assert sum(each.measured or 0 for each in parts) == pytest.approx(step.measured, rel=0.01)
+    assert found["of it optimizer"].predicted == plan.step.parts["optimizer"]
+    assert found["of it forward and backward"].measured == pytest.approx(0.88 * STEP_SECONDS, rel=0.01)
+
+
+def test_a_part_that_nobody_named_is_in_forward_and_backward() -> None:
+    plan = planned()
+    assert plan.step is not None
+    assert set(plan.step.parts) - set(computing_parts(plan.step)) == {"optimizer", "step"}
+
+
+def test_speed_and_utilisation_are_of_all_ranks_and_of_the_plan_s_peak() -> None:
+    plan, found = planned(), pairs(planned(), finished_job())
+    assert plan.step is not None
+    rate = found["tokens per second"].measured
+    assert rate == pytest.approx(TOKENS / STEP_SECONDS, rel=0.01)
+    assert found["MFU"].measured == pytest.approx(FLOPS_PER_TOKEN * rate / 2 / plan.step.peak_flops)
+    own = plan.model_copy(update={"measured": MACHINE})
+    assert "share of the measured matmul rate" in pairs(own, finished_job())
+
+
+def test_tensors_are_compared_with_a_gpu_s_peak_and_not_with_a_process() -> None:
+    name = "memory peak, of the highest rank"
+    of_gpus, of_hosts = (pairs(planned(), log)[name] for log in (on_gpus(finished_job()), finished_job()))
+    assert of_gpus.measured == of_hosts.measured == 813_000_000
+    assert of_gpus.n == 2
+    assert of_gpus.pct_error is not None
+    assert (of_hosts.pct_error, of_hosts.why_not) == (None, "planned are tensors, measured is the whole process")
+
+
+def test_saves_are_those_beside_which_training_went_on() -> None:
+    log = Log()
+    log.start()
+    for step, seconds in ((10, 0.1), (20, 0.3), (30, 0.2)):
+        log.steps(step - 9, step)
+        saved = CheckpointSaved(step=step, attempt="a", bytes=7, seconds=seconds, committed_seconds=2.0)
+        log.add(saved, rank=0)
+    found = pairs(planned(), log.events)
+    stall, durable = found["save: training stands still"], found["save: until it counts"]
+    assert (stall.measured, stall.n, durable.measured) == (pytest.approx(0.2), 2, 2.0)
+    assert found["checkpoint"].measured == 7
+
+
+def test_a_job_that_goes_on_has_no_end_to_compare_and_one_that_is_done_has() -> None:
+    assert not {"whole job", "all steps, with saves"} & set(pairs(planned(), running_job()))
+    plan, done = planned(), pairs(planned(), finished_job())["whole job"]
+    assert plan.bought is not None
+    assert done.predicted == plan.bought.seconds
+    assert done.measured == fold(finished_job(), 170).wall_seconds
+
+
+def test_all_steps_are_compared_with_their_saves_and_without_start_and_evaluations() -> None:
+    plan, trained = planned(), pairs(planned(), finished_job())["all steps, with saves"]
+    assert plan.step is not None
+    assert plan.saves is not None
+    assert trained.n == 170
+    assert trained.predicted == pytest.approx(170 * plan.step.seconds + 2 * plan.saves.stall_seconds)
+    # Five steps warm up, taking half as long again; of two saves the last one comes after the last step.
+    assert trained.measured == pytest.approx(172.5 * STEP_SECONDS + 0.2, rel=1e-3)
+
+
+def test_steps_that_were_done_again_are_compared_with_as_many() -> None:
+    trained = pairs(planned(), restarted_job())["all steps, with saves"]
+    assert trained.n == 120 + 85
+    assert trained.measured == pytest.approx((205 + 2 * 2.5) * STEP_SECONDS + 0.2, rel=1e-3)
+
+
+def test_on_machines_of_one_s_own_there_is_no_cost_and_no_whole() -> None:
+    found = pairs(planned().model_copy(update={"budget": None}), finished_job())
+    assert not {"whole job", "cost"} & set(found)
+
+
+def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
+    rent = Rent(
+        instance="g5.xlarge", market="on_demand", region="us-east-1", usd_per_hour=1.0, price_date=date(2026, 11, 1)
+    )
+    log = Log(rents={0: rent, 1: rent})
+    log.start()
+    log.steps(1, 170)
+    log.finish(170)
+    paid, plan = pairs(planned(), log.events)["cost"], planned()
+    assert plan.bought is not None
+    assert plan.bought.cost is not None
+    assert (paid.predicted, paid.unit) == (plan.bought.cost.usd, "usd")
+    assert paid.measured == float(fold(log.events, 170).cost.total)  # type: ignore[union-attr,arg-type]
+
+
+def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None:
+    plan, report = planned(nodes=4), fold(finished_job(), 170)
+    assert [each.what for each in compared(plan, report)] == ["checkpoint"]
+    assert Text("Planned for 4 ranks, and 2 trained: only what does not depend on that is compared.") in predicted(
+        report, plan
+    )
+
+
+def test_before_anything_is_measured_the_plan_stands_there_alone() -> None:
+    log = Log()
+    log.start()
+    found = pairs(planned(), log.events)
+    assert {"step", "tokens per second", "MFU", "checkpoint"} <= set(found)
+    assert {each.measured for each in found.values()} == {None}
+    assert {each.pct_error for each in found.values()} == {None}
+
+
+def test_the_section_has_a_row_for_each_with_its_error_and_its_count() -> None:
+    plan = planned()
+    assert plan.step is not None
+    heading, told, table, parts, notes = predicted(fold(on_gpus(finished_job()), 170), plan)
+    assert heading == Heading("Predicted and measured")
+    assert isinstance(table, Table)
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["step"][3] == "165"
+    assert rows["step"][2].startswith("-")
+    assert rows["tokens per second"][2].startswith("+")
+    assert rows["save: until it counts"][1:] == ("not measured", "", "")
+    assert isinstance(told, Text)
+    assert told.text.startswith("Planned from the configuration and the catalog")
+    assert isinstance(parts, Text)
+    assert "matrix products" in parts.text
+    assert isinstance(notes, Text)
+    assert "without the first 5" in notes.text
+
+
+def test_the_section_says_that_the_machine_was_measured_before_the_first_step() -> None:
+    _, told, *_ = predicted(fold(running_job(), 170), planned().model_copy(update={"measured": MACHINE}))
+    assert isinstance(told, Text)
+    assert "this machine's measured matmul, memory and collectives, before the first step" in told.text
+
+
+def test_what_is_not_planned_is_named_with_the_reason() -> None:
+    *_, notes = predicted(fold(running_job(), 170), unknown())
+    assert isinstance(notes, Text)
+    assert "Not predicted: step: cpu: its bf16 peak is not in the catalog" in notes.text
+    assert "saves" not in notes.text
+
+
+def test_without_a_plan_there_is_no_section() -> None:
+    assert predicted(fold(finished_job(), 170), None) == ()
