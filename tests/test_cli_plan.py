@@ -1,6 +1,7 @@
 """`convoy plan` on files and presets."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVOY_ROOT", str(tmp_path))
 
 
-def convoy_plan(*words: str) -> Result:
-    return CliRunner().invoke(main, ["plan", *words], env={"COLUMNS": "200"})
+def convoy_plan(*words: str, columns: int = 200) -> Result:
+    return CliRunner().invoke(main, ["plan", *words], env={"COLUMNS": str(columns)})
 
 
 def test_a_preset_is_planned_by_its_name_and_by_its_file() -> None:
@@ -56,7 +57,11 @@ def test_keys_are_laid_on_it() -> None:
 
 def test_measured_figures_are_used() -> None:
     done = convoy_plan(PRESET, "--json", "--stall-seconds", "2", "--durable-seconds", "9", "--restart-seconds", "77")
-    saves = json.loads(done.stdout)["saves"]
+    told = json.loads(done.stdout)
+    saves = told["saves"]
+    assert any("another machine is there 10 m 00 s after" in line for line in told["assumed"])
+    quick = json.loads(convoy_plan(PRESET, "--json", "--replacement-seconds", "30").stdout)
+    assert not any("another machine is there" in line for line in quick["assumed"])
     assert (saves["stall_seconds"], saves["durable_seconds"], saves["restart_seconds"]) == (2.0, 9.0, 77.0)
 
 
@@ -102,6 +107,34 @@ def test_the_page_of_a_search_marks_what_nothing_beats() -> None:
     assert "Cheapest" in done.stdout
     assert any(line.startswith("*") for line in done.stdout.splitlines())
     assert "beyond the limits" in done.stdout
+
+
+@pytest.mark.parametrize("model", ["gpt-7b", "llama-13b", "custom-30b", "gpt-175b"])
+def test_a_search_is_read_at_a_hundred_columns(model: str) -> None:
+    """Each machine's line is one line, with the day of its price, and the first one's keys can be copied."""
+    lines = convoy_plan("search", model, columns=100).stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    priced = [line for line in lines if "× p" in line and "USD" not in line and " of a machine" not in line]
+    told = [line for line in priced if "spot" in line or "on demand" in line or "capacity block" in line]
+    assert len(told) >= 16
+    assert all(re.search(r"\d, 20\d\d-\d\d-\d\d(, old)?$", line.strip()) for line in told)
+    for words in ("By old prices", "Prices of 2024-12-31: AWS page", "Assumed: of p5.48xlarge on spot"):
+        assert sum(line.startswith(words) for line in lines) == 1, words
+    keys = next(line for line in lines if line.startswith("train.micro_batch="))
+    assert "checkpoint.every_steps=" in keys + lines[lines.index(keys) + 1]
+
+
+def test_limits_that_nothing_keeps_are_told_how_far_to_go() -> None:
+    done = convoy_plan("search", "gpt-7b", "--nodes", "1,2", "--max-hours", "24", columns=100)
+    assert done.exit_code == 0
+    assert "Nothing is within these limits" in done.stdout
+    assert "--max-hours 24: must be at least" in done.stdout
+
+
+def test_where_nothing_fits_that_is_said_first() -> None:
+    done = convoy_plan("search", "gpt-175b", "--nodes", "1,2")
+    assert "Nothing fits" in done.stdout
+    assert done.stdout.index("Nothing fits") < done.stdout.index("nothing fits in 90 % of a GPU's memory")
 
 
 def test_a_plan_imports_nothing_heavy_and_takes_at_most_half_a_second() -> None:

@@ -45,7 +45,8 @@ plan.add_command(search)
 @_CALIBRATION
 @click.option("--stall-seconds", type=_POSITIVE, help="For which a save stops training, as measured.")
 @click.option("--durable-seconds", type=_POSITIVE, help="Until a save is of use, as measured; with --stall-seconds.")
-@click.option("--restart-seconds", type=_POSITIVE, help="After an interruption, as measured.")
+@click.option("--restart-seconds", type=_POSITIVE, help="Once all machines are there again, as measured.")
+@click.option("--replacement-seconds", type=_POSITIVE, help="Until there is another machine. Default: 600, assumed.")
 @click.option("--write-gb-per-second", type=_POSITIVE, help="Of each machine to the root, while all others write too.")
 @ROOT
 @ENDPOINT
@@ -72,6 +73,7 @@ def show(
     given = Given(
         saving=_saving(measured["stall_seconds"], measured["durable_seconds"]),
         restart=_restart(measured["restart_seconds"]),
+        replacement_seconds=measured["replacement_seconds"],
         node_bytes_per_second=rate and rate * 1e9,
         calibration=_calibration(measured["calibration"]),
         prices=known_prices(root, told.root, endpoint_url),

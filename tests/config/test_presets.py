@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from convoy.catalog.instances import instance
-from convoy.catalog.interruptions import interruptions, mtbf_seconds
 from convoy.config.load import configs_folder, read_overrides, read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -155,20 +154,6 @@ def test_the_training_states_leave_room_on_each_gpu(path: Path) -> None:
     gpu = instance(str(config.cluster.instance_type)).gpu
     assert gpu is not None
     assert gib < 0.6 * gpu.memory_mib / 1024
-
-
-BAD_DAYS = [path for path in CLUSTER if "every 3 hours" in path.read_text()]
-
-
-@pytest.mark.parametrize("path", BAD_DAYS, ids=lambda path: path.stem)
-def test_a_bad_day_is_told_beside_what_the_catalog_tells_of_such_machines(path: Path) -> None:
-    cluster = filled_in(path).cluster
-    found = interruptions(str(cluster.instance_type))
-    assert found is not None
-    days = [round(mtbf_seconds(share, cluster.nodes) / 86400) for share in (found.high, found.low)]
-    words = " ".join(path.read_text().replace("#", " ").split())
-    assert f"{100 * found.low:g} to {100 * found.high:g} % of such machines a month, {cluster.nodes} nodes" in words
-    assert f"lose one in {days[0]} to {days[1]} days" in words
 
 
 @pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ from convoy.config.bench import BenchConfig, MeasureConfig
 from convoy.config.bench_recovery import PredictConfig
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
-from convoy.model.counts import parameter_count
+from convoy.model.counts import SAVED_BYTES, parameter_count
 from convoy.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND
 
 WITHOUT, WITH = "without saves", "a save in each block"
@@ -21,9 +21,6 @@ UNEVEN = 1.1
 
 AROUND_SECONDS = 0.5
 """Of a save, for the copy before its bytes are written, and the commit after."""
-
-SAVED_BYTES = 12
-"""Per parameter that trains: the fp32 weight and the two moments of AdamW."""
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:

@@ -15,16 +15,10 @@ from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
-from convoy.model.counts import embedding_parameter_count, parameter_count
-
-STATE_BYTES = 16
-"""Per parameter that trains: fp32 weight, gradient, and the two moments of AdamW."""
+from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, embedding_parameter_count, parameter_count
 
 WEIGHT_BYTES = 4
-"""Of these; a gradient has as many."""
-
-REST_BYTES = STATE_BYTES - WEIGHT_BYTES
-"""Of these between steps, when there is no gradient."""
+"""Of a parameter that trains; a gradient has as many."""
 
 TYPE_BYTES = {"bf16": 2, "fp32": 4}
 """Per weight, in the type in which a step computes; per gradient, in the type in which gradients are reduced."""
@@ -141,7 +135,7 @@ def _ours(model: TransformerConfig, config: RunConfig, ranks: int, sharing: int,
     turns off both after each backward)."""
     parallel, train, fullest = config.parallel, config.train, _fullest(model, config.parallel)
     shards = max(1, sharing // parallel.shared_by)
-    kept, rest, weights = (-(-of_each * fullest // shards) for of_each in (STATE_BYTES, REST_BYTES, WEIGHT_BYTES))
+    kept, rest, weights = (-(-of_each * fullest // shards) for of_each in (TRAINED_BYTES, SAVED_BYTES, WEIGHT_BYTES))
     staged, several = parallel.pipeline > 1, passes(config, ranks) > 1
     gathered = TYPE_BYTES[train.param_dtype] * fullest if staged or not parallel.reshard_after_forward else 0
     late = staged or (several and not parallel.reduce_every_pass)
@@ -174,7 +168,7 @@ def _baseline(whole: int, *, ranks: int) -> Taken:
     """Several ranks have the buckets of DistributedDataParallel from the start, as copies beside the gradients."""
     buckets = WEIGHT_BYTES * whole if ranks > 1 else 0
     built = WEIGHT_BYTES * whole + buckets
-    return Taken(STATE_BYTES * whole + buckets, REST_BYTES * whole + buckets, built, built)
+    return Taken(TRAINED_BYTES * whole + buckets, SAVED_BYTES * whole + buckets, built, built)
 
 
 def _peer(
@@ -191,8 +185,8 @@ def _peer(
         case "torch DDP":
             return Memories(_torch_ddp(model, train, several=several), Taken())
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
-            rest, gradients = REST_BYTES * shard, TYPE_BYTES[train.reduce_dtype] * whole if several else 0
-            states = max(STATE_BYTES * shard, rest + gradients)
+            rest, gradients = SAVED_BYTES * shard, TYPE_BYTES[train.reduce_dtype] * whole if several else 0
+            states = max(TRAINED_BYTES * shard, rest + gradients)
             return Memories(Taken(states, rest, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Taken())
         case "DeepSpeed ZeRO-3":
             return Memories(_zero_3(whole, shard, train, ranks), Taken())
@@ -211,9 +205,9 @@ def _torch_ddp(model: TransformerConfig, train: TrainConfig, *, several: bool) -
     whole = parameter_count(model)
     copied = whole - embedding_parameter_count(model) if train.param_dtype == "bf16" and not train.compile else 0
     earlier = whole if several else 0
-    states = STATE_BYTES * whole + WEIGHT_BYTES * earlier + TYPE_BYTES["bf16"] * copied
+    states = TRAINED_BYTES * whole + WEIGHT_BYTES * earlier + TYPE_BYTES["bf16"] * copied
     built = 2 * WEIGHT_BYTES * whole
-    return Taken(states, STATE_BYTES * whole, built, built)
+    return Taken(states, TRAINED_BYTES * whole, built, built)
 
 
 def _flattened(
@@ -225,7 +219,7 @@ def _flattened(
     width = TYPE_BYTES[train.param_dtype]
     kept, building, both = width * whole, WEIGHT_BYTES * whole, 2 * width * whole
     gradients = kept if kind == "DeepSpeed ZeRO-1" else width * shard
-    rest = kept + REST_BYTES * shard
+    rest = kept + SAVED_BYTES * shard
     if not ranks.on_gpus:
         return Memories(Taken(rest + gradients, rest, kept, max(building, both)), Taken())
     on_gpu = ranks.memory_bytes is None or both <= ranks.memory_bytes
@@ -239,5 +233,5 @@ def _zero_3(whole: int, shard: int, train: TrainConfig, ranks: Ranks) -> Taken:
     that its part of the gradients is in."""
     bucket = TYPE_BYTES[train.reduce_dtype] * BUCKET_ELEMENTS if ranks.on_gpus else 0
     kept = TYPE_BYTES[train.param_dtype] * shard + bucket
-    states = STATE_BYTES * shard + bucket
+    states = TRAINED_BYTES * shard + bucket
     return Taken(states, states, kept, max(WEIGHT_BYTES * whole, kept))

@@ -7,11 +7,14 @@ from datetime import date, datetime, timedelta
 
 from pydantic import Field, ValidationError, field_validator
 
-from convoy.catalog.prices import Market, Price, of_zones, price, regions
+from convoy.catalog.prices import Market, Price, newest_day, of_zones, price, regions
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
 
 FORMAT = 1
+
+STALE_DAYS = 366
+"""Prices of GPU machines change by a third within a year: one that is so much older than others tells little."""
 
 
 class Observed(Frozen):
@@ -86,6 +89,12 @@ def newest_price(known: PriceList | None, instance: str, market: Market, region:
     fitting = [row.price() for row in rows if (row.instance, row.market, row.region) == (instance, market, region)]
     shipped = price(instance, market, region)
     return max([*fitting, *([shipped] if shipped else [])], key=lambda each: each.date, default=None)
+
+
+def stale(day: date, known: PriceList | None) -> bool:
+    """Whether a price of that day is more than a year older than the newest of any machine that was refreshed or that
+    the catalog has."""
+    return (max((newest_day(), *(row.date for row in (known.prices if known else ())))) - day).days > STALE_DAYS
 
 
 def by_hour(

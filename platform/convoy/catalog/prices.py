@@ -44,6 +44,12 @@ def price(instance: str, market: Market, region: str) -> Price | None:
     return of_zones(instance, market, region, newest["usd_per_hour"], date.fromisoformat(newest["date"]), source)
 
 
+def newest_day() -> date:
+    """Of all prices of the catalog."""
+    rows = (row for market in get_args(Market) for row in table("prices").get(market, ()))
+    return date.fromisoformat(max(row["date"] for row in rows))
+
+
 def regions(instance: str, market: Market) -> list[str]:
     """Those in which the catalog has a price of it, sorted."""
     rows = [row for row in table("prices").get(market, ()) if row["instance"] == instance]

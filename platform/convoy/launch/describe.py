@@ -7,8 +7,7 @@ from convoy.catalog.prices import Price
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.launch.support import TIMES, instance_price, machines, world
-from convoy.model.counts import parameter_count
-from convoy.planner.host_memory import STATE_BYTES
+from convoy.model.counts import SAVED_BYTES, parameter_count
 
 
 def describe(config: RunConfig, local_gpus: int = 0) -> str:
@@ -92,7 +91,7 @@ def _checkpoints(config: RunConfig) -> str:
     text = "one, at the end" if every is None else f"every {every:,} steps, {count:,} in all"
     if isinstance(config.model, CustomModelConfig):
         return text
-    size = parameter_count(config.model) * STATE_BYTES
+    size = parameter_count(config.model) * SAVED_BYTES
     # One more than are kept is there while the newest is read back, after which the oldest goes.
     most = min(count, _kept(config) + 1)
     places = f" on each of {1 + len(config.checkpoint.tiers)} tiers" if config.checkpoint.tiers else ""

@@ -13,13 +13,11 @@ from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
-from convoy.model.counts import parameter_count
+from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
 from convoy.planner.host_memory import (
     MEMORY_SHARE,
     SHARED_BYTES,
     SLOTS,
-    STATE_BYTES,
-    TRAINED_BYTES,
     UNEVEN,
     WORKER_BYTES,
 )
@@ -38,7 +36,7 @@ def staging_mib(config: RunConfig, ranks: "World") -> int | None:
     """For the staged copies of one node's workers; None: the size of a custom model is not known."""
     if isinstance(config.model, CustomModelConfig):
         return None
-    whole = parameter_count(config.model) * STATE_BYTES
+    whole = parameter_count(config.model) * SAVED_BYTES
     return _up(SLOTS * UNEVEN * whole * ranks.nproc_per_node / ranks.size)
 
 
@@ -86,7 +84,7 @@ def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
     if isinstance(config.model, CustomModelConfig):
         return
     replicas = 0 if gpus and not config.parallel.cpu_offload else _replicas(config)
-    needed = _up(parameter_count(config.model) * (SLOTS * STATE_BYTES + replicas * TRAINED_BYTES))
+    needed = _up(parameter_count(config.model) * (SLOTS * SAVED_BYTES + replicas * TRAINED_BYTES))
     if needed > host_mib:
         times = "" if replicas == 1 else f"{replicas} times "
         what = "two copies of the state" if gpus else f"{times}the state and two copies of it"

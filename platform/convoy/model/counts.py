@@ -2,6 +2,12 @@
 
 from convoy.config.model import TransformerConfig
 
+SAVED_BYTES = 12
+"""Of a parameter between steps, and in a checkpoint: the fp32 weight and the two moments of AdamW."""
+
+TRAINED_BYTES = 16
+"""Of a parameter within a step: its fp32 gradient too."""
+
 
 def parameter_count(config: TransformerConfig) -> int:
     """Trainable parameters; a tied head counts once, with the token embedding."""

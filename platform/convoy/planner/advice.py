@@ -18,6 +18,11 @@ LEAST_GAIN = 0.01
 
 MOST_CHANGES = 5
 
+NUMERICS = {
+    "train.reduce_dtype": "gradients are rounded to bf16 as ranks add them up: compare losses before you rely on it"
+}
+"""Keys whose change is one of the results too. All others leave at most another order of sums."""
+
 NETWORK = ("gather", "reduce", "tensor", "bubble")
 """Parts of a step in which ranks wait for what others send."""
 
@@ -84,7 +89,7 @@ def limits(told: Judged, even: PlannedBreakEven | None) -> tuple[Limit, ...]:
 
 def changes(told: Judged) -> tuple[Change, ...]:
     """Those that make a step faster and can be relied on; where the configuration itself cannot, those with which it
-    can. Best first."""
+    can. Best first; those that change the results after all others."""
     known = (_changed(told, keys) for keys in _candidates(told))
     found = [(change, told.time.total / change.seconds) for change in known if change is not None]
     if told.memory.reliable:
@@ -92,7 +97,7 @@ def changes(told: Judged) -> tuple[Change, ...]:
     best: dict[frozenset[str], Change] = {}
     for change, _ in sorted(found, key=lambda pair: -pair[1]):
         best.setdefault(frozenset(change.keys), change)
-    return tuple(best.values())[:MOST_CHANGES]
+    return tuple(sorted(best.values(), key=lambda change: bool(change.numerics)))[:MOST_CHANGES]
 
 
 def _candidates(told: Judged) -> Iterator[Keys]:
@@ -140,7 +145,9 @@ def _changed(told: Judged, keys: Keys) -> Change | None:
     needed = memory(job, fused=config.optimizer.fused)
     if not needed.reliable:
         return None
-    return Change(keys=keys, text=_reason(told, time, needed), seconds=time.total, memory_share=needed.share)
+    numerics = "; ".join(NUMERICS[key] for key in keys if key in NUMERICS)
+    text = "; ".join(filter(None, (_reason(told, time, needed), numerics)))
+    return Change(keys=keys, text=text, seconds=time.total, memory_share=needed.share, numerics=numerics)
 
 
 def _with(config: RunConfig, keys: Keys) -> RunConfig | None:

@@ -7,7 +7,8 @@ forward done again. With fewer tokens the network is what a step takes; with mor
 
 from dataclasses import dataclass
 
-BYTES = {"bf16": 2, "fp32": 4}
+from convoy.planner.units import WIDTH
+from convoy.planner.workload import Workload
 
 FLOPS_PER_PARAMETER = 6
 """Of a token: 2 forward, 4 backward."""
@@ -18,26 +19,38 @@ RECOMPUTED_FLOPS_PER_PARAMETER = 2
 
 @dataclass(frozen=True)
 class Sending:
-    """What the ranks of all machines send each other in a step, by how parameters and gradients are kept."""
+    """What enters a machine in a pass, of what its ranks gather and add up: shares of the whole model."""
 
     gathers: float
-    """Of all parameters, in each pass."""
+    """Of parameters."""
     scatters: float
-    """Of all gradients, in each pass; the scatter and the gather of an all-reduce are two."""
+    """Of gradients; the scatter and the gather of an all-reduce are two."""
 
     def bytes_per_parameter(self, param_dtype: str = "bf16", reduce_dtype: str = "fp32") -> float:
-        """That enter a machine in a pass; with N machines all but 1/N of it."""
-        return self.gathers * BYTES[param_dtype] + self.scatters * BYTES[reduce_dtype]
+        return self.gathers * WIDTH[param_dtype] + self.scatters * WIDTH[reduce_dtype]
+
+    def __add__(self, other: "Sending") -> "Sending":
+        return Sending(self.gathers + other.gathers, self.scatters + other.scatters)
 
 
-def sharded(passes: int = 1, reshard: bool = True, reduce_every_pass: bool = True) -> Sending:
-    """FSDP over all ranks: gathered for forward and, where it was freed since, for backward."""
-    return Sending(2 if reshard else 1, 1 if reduce_every_pass else 1 / passes)
+def sharded(machines: int, passes: int = 1, reshard: bool = True, reduce_every_pass: bool = True) -> Sending:
+    """FSDP over the ranks of so many machines: gathered for forward and, where it was freed since, for backward. Of
+    each message a machine has its own part already."""
+    lacking = (machines - 1) / machines
+    return Sending(lacking * (2 if reshard else 1), lacking * (1 if reduce_every_pass else 1 / passes))
 
 
-def replicated(passes: int = 1) -> Sending:
-    """HSDP with whole machines as shards, or DDP: between machines gradients alone, all-reduced once a step."""
-    return Sending(0, 2 / passes)
+def replicated(copies: int, passes: int = 1, machines: int = 1) -> Sending:
+    """HSDP or DDP: gradients alone, all-reduced once a step over copies that so many machines hold together."""
+    return Sending(0, 2 / passes * (copies - 1) / copies / machines)
+
+
+def sending(job: Workload) -> Sending:
+    """Of any strategy but a pipeline, whose stages send activations."""
+    machines = max(1, job.sharing // job.machine.ranks)
+    parallel, passes = job.parallel, job.passes
+    within = sharded(machines, passes, parallel.reshard_after_forward, parallel.reduce_every_pass)
+    return within + replicated(job.nodes // machines, passes, machines)
 
 
 def break_even_tokens(

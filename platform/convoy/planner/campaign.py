@@ -1,17 +1,16 @@
 """Saves, interruptions, time and cost of a configuration, for the plan."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
+from convoy.catalog.observed import stale
 from convoy.catalog.own_prices import own_prices
 from convoy.config.run import RunConfig
-from convoy.model.counts import parameter_count
-from convoy.planner import assumed
+from convoy.model.counts import SAVED_BYTES, parameter_count
 from convoy.planner.budget import Rented, SpotOffer, budget
 from convoy.planner.cost import Money, money
 from convoy.planner.drain import drain
-from convoy.planner.failures import STATE_BYTES_PER_PARAMETER, Failures, Restart, Saving, never_taken, on_spot
+from convoy.planner.failures import Failures, Restart, Saving, never_taken, on_spot
 from convoy.planner.given import Given
 from convoy.planner.interval import assumed_restart, assumed_saving, best_save_interval, in_steps
 from convoy.planner.kept import Kept
@@ -31,7 +30,7 @@ class Course:
 
     @property
     def state_bytes(self) -> float:
-        return float(STATE_BYTES_PER_PARAMETER * parameter_count(self.job.model))
+        return float(SAVED_BYTES * parameter_count(self.job.model))
 
     @property
     def tokens(self) -> float:
@@ -58,7 +57,9 @@ class Course:
 
     @property
     def restart(self) -> Restart:
-        return self.given.restart or assumed_restart(self.state_bytes, self.job.ranks, self._storage)
+        told, wait = self.given.restart, self.given.replacement_seconds
+        found = told or assumed_restart(self.state_bytes, self.job.ranks, self._storage)
+        return found if wait is None else replace(found, wait_seconds=wait)
 
     @property
     def _storage(self) -> float | None:
@@ -82,9 +83,13 @@ class Course:
 
     @property
     def failures(self) -> Failures:
-        """In the market of the configuration."""
-        spot = self.spot if self.config.cluster.market == "spot" else None
-        return spot or self.steady
+        """In the market of the configuration. Raises ValueError for a type on spot of which nobody knows how often it
+        is taken away."""
+        if self.config.cluster.market != "spot":
+            return self.steady
+        if (spot := self.spot) is None:
+            raise ValueError(f"spot: how often {self.rented.instance} is taken away is not known")
+        return spot
 
     @property
     def interval(self) -> float:
@@ -107,7 +112,7 @@ class Course:
 
 
 def planned_saves(course: Course) -> PlannedSaves:
-    """Raises ValueError where the training would hardly ever end."""
+    """Raises ValueError where the training would hardly ever end, and as `Course.failures`."""
     best, mtbf = best_save_interval(course.failures, course.saving), course.failures.often.mtbf_seconds
     now, then = course.at(course.interval), course.at(best)
     cluster = course.config.cluster
@@ -152,41 +157,24 @@ def planned_budget(course: Course) -> PlannedBudget:
                 seconds=offer.campaign.seconds,
                 parts=_seconds(offer.campaign),
                 interruptions=offer.campaign.interruptions,
-                cost=_cost(offer.money),
+                cost=_cost(offer.money, course),
                 why=offer.why,
             )
             for offer in found.steady
         ),
-        spot=_spot(found.spot) if found.spot else None,
+        spot=_spot(found.spot, course) if found.spot else None,
         why_no_spot=found.why_no_spot,
     )
 
 
-def assumptions(course: Course) -> Iterator[str]:
-    """What stands for measurements that nobody gave."""
-    told = course.given
-    if told.saving is None:
-        yield _said("stall of a save", assumed.SAVED_BYTES_PER_STALL_SECOND)
-    if told.restart is None:
-        yield _said("restart", assumed.RESTART_SECONDS)
-        yield _said("another machine is there", assumed.REPLACEMENT_SECONDS)
-    yield f"interruptions: {course.failures.source}"
-    if course.config.cluster.market == "spot" and told.node_bytes_per_second is None:
-        yield "notices are not counted as used: what a machine writes to the root is not known"
-
-
-def _said(what: str, figure: assumed.Assumed) -> str:
-    return f"{what}: {figure.date}, {figure.source}"
-
-
-def _spot(found: SpotOffer) -> PlannedSpot:
+def _spot(found: SpotOffer, course: Course) -> PlannedSpot:
     often, bad = found.expected.campaign, found.campaigns.bad_day
     return PlannedSpot(
         market="spot",
         seconds=often.seconds,
         parts=_seconds(often),
         interruptions=often.interruptions,
-        cost=_cost(found.expected.money),
+        cost=_cost(found.expected.money, course),
         why=found.expected.why,
         shortest_seconds=found.campaigns.rare.seconds,
         bad_day_seconds=bad.seconds if bad else None,
@@ -203,7 +191,7 @@ def _seconds(campaign: Campaign) -> dict[str, float]:
     return {name: getattr(campaign, name) for name in names}
 
 
-def _cost(found: Money | None) -> PlannedCost | None:
+def _cost(found: Money | None, course: Course) -> PlannedCost | None:
     if found is None:
         return None
     return PlannedCost(
@@ -211,6 +199,7 @@ def _cost(found: Money | None) -> PlannedCost | None:
         usd_per_hour=found.usd_per_hour,
         price_date=found.price.date,
         source=found.price.source,
+        stale=stale(found.price.date, course.given.prices),
         machines={part.name: float(getattr(found.machines, part.name)) for part in fields(found.machines)},
         services={service.what: float(service.usd) for service in found.services},
         not_counted=found.not_counted,

@@ -9,9 +9,6 @@ from convoy.catalog.interruptions import interruptions, mtbf_seconds
 from convoy.planner import assumed
 from convoy.planner.drain import Drain
 
-STATE_BYTES_PER_PARAMETER = 12
-"""Weights and both moments of AdamW in fp32: all that a checkpoint holds, but for a few counters."""
-
 
 class Rate(NamedTuple):
     """Of interruptions of a gang."""
@@ -41,7 +38,6 @@ class Failures:
     """Share of machines that are taken away which have notice; EC2 gives it as far as it can."""
     drain: Drain | None = None
     """What is done with it; None: nothing."""
-    source: str = ""
 
     def __post_init__(self) -> None:
         if not (0 <= self.low <= self.high < 1 and 0 <= self.announced <= 1 and self.nodes >= 1):
@@ -107,7 +103,7 @@ def never_taken(instance: str, nodes: int) -> Failures:
     without a GPU nothing is assumed. Raises ConfigError for a type that the catalog does not have."""
     gpus = machine(instance).gpus * nodes
     faults = assumed.GPU_FAULT_SECONDS.value / gpus if gpus else math.inf
-    return Failures(nodes, faults_seconds=faults, source=assumed.GPU_FAULT_SECONDS.source)
+    return Failures(nodes, faults_seconds=faults)
 
 
 def on_spot(instance: str, nodes: int, drain: Drain | None = None) -> Failures | None:
@@ -115,5 +111,4 @@ def on_spot(instance: str, nodes: int, drain: Drain | None = None) -> Failures |
     found, steady = interruptions(instance), never_taken(instance, nodes)
     if found is None:
         return None
-    source = f"{100 * found.low:g} to {100 * found.high:g} % a month, {found.date}, {found.source}; {steady.source}"
-    return Failures(nodes, found.low, found.high, faults_seconds=steady.faults_seconds, drain=drain, source=source)
+    return Failures(nodes, found.low, found.high, faults_seconds=steady.faults_seconds, drain=drain)

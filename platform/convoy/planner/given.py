@@ -16,6 +16,9 @@ class Given:
     """What a periodic save takes, as the checkpoint suite measures it."""
     restart: Restart | None = None
     """As the recovery suite measures it."""
+    replacement_seconds: float | None = None
+    """Until there is another machine in place of one that is gone, which no suite can measure. None: as `restart` has
+    it, or assumed."""
     node_bytes_per_second: float | None = None
     """That one machine writes to the root while all others do. None: no notice is counted as used, and the storage is
     taken to hold nothing back."""

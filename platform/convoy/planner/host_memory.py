@@ -6,20 +6,14 @@ Controller"; Kubernetes, "emptyDir" in memory.
 
 from typing import NamedTuple
 
-from convoy.model.counts import parameter_count
+from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
 from convoy.planner.workload import Workload
-
-STATE_BYTES = 12
-"""Per parameter in a checkpoint: fp32 weight and two AdamW moments."""
 
 SLOTS = 2
 """A copy is written while the next one is made."""
 
 UNEVEN = 1.1
 """The share of a rank is taken to be so many times the mean: tensors are not cut to be equal."""
-
-TRAINED_BYTES = 16
-"""Per parameter of states that are in host memory: fp32 weight, gradient, and two moments."""
 
 SHARED_BYTES = 2**30
 """Of /dev/shm on each node, for NCCL's own segments and for data loaders."""
@@ -60,6 +54,6 @@ def host_memory(workload: Workload) -> HostMemory:
     states = 0
     if on_cpu or workload.parallel.cpu_offload:
         states = TRAINED_BYTES * whole * machine.ranks // workload.sharing
-    staged = int(SLOTS * UNEVEN * STATE_BYTES * whole / workload.nodes)
+    staged = int(SLOTS * UNEVEN * SAVED_BYTES * whole / workload.nodes)
     processes = SHARED_BYTES + (0 if on_cpu else WORKER_BYTES * machine.ranks)
     return HostMemory(states, staged, processes, int(MEMORY_SHARE * machine.host_bytes))

@@ -1,6 +1,7 @@
 """The best machines to train a model on: each with the best way to train on it, in each market, by cost and by time."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from convoy.catalog.instances import instance
@@ -9,12 +10,14 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
-from convoy.planner.calibration import shipped
+from convoy.planner.assumptions import of_course, of_step
+from convoy.planner.calibration import Calibration, shipped
 from convoy.planner.campaign import Course, planned_budget
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.interval import best_save_interval, in_steps
 from convoy.planner.machine import machine_of
+from convoy.planner.ranking import loosened, ranked
 from convoy.planner.search import Search, Task, Way
 from convoy.planner.utilisation import mfu
 from convoy.results.plan import Keys, PlannedMarket, PlannedSpot
@@ -44,17 +47,22 @@ def search(
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"model.build = {model.build}: nothing is known of it, so nothing is planned")
     task = Task(model, config.data.sequence_length, config.train, config.optimizer.fused)
-    searching = Search(task, given.calibration or shipped())
+    calibration = given.calibration or shipped()
+    searching = Search(task, calibration)
     rows: list[Found] = []
     unfit: list[Unfit] = []
+    courses: list[Course] = []
     for name in instances:
         instance(name)  # a wrong name is told before anything is searched
     for name in instances:
         for count in nodes:
             try:
-                rows += _on(config, name, count, searching, given)
+                way = _way(config, name, count, searching)
+                courses.append(_course(config, name, way, given))
+                rows += _on(way, courses[-1])
             except ValueError as error:
                 unfit.append(Unfit(instance_type=name, nodes=count, why=str(error)))
+    found = ranked(rows, max_usd, max_hours)
     return PlanSearch(
         model=model.name,
         parameters=parameter_count(model),
@@ -64,8 +72,12 @@ def search(
         region=config.cluster.region,
         max_usd=max_usd,
         max_hours=max_hours,
-        found=tuple(ranked(rows, max_usd, max_hours)),
+        found=tuple(found),
         unfit=tuple(unfit),
+        loosen=tuple(loosened(found, max_usd, max_hours)),
+        no_spot=tuple(dict.fromkeys(course.rented.instance for course in courses if course.spot is None)),
+        assumed=tuple(dict.fromkeys(line for course in courses for line in _assumed(course, calibration))),
+        calibration=f"{calibration.date}: {calibration.data}",
     )
 
 
@@ -74,48 +86,45 @@ def recommended(config: RunConfig, searching: Search) -> Way | None:
     return searching.best(machine_of(config), config.cluster.nodes)
 
 
-def ranked(rows: Sequence[Found], max_usd: float | None, max_hours: float | None) -> list[Found]:
-    """By cost, with the limits and the Pareto set marked: those of which nothing else within the limits is cheaper and
-    as fast, or faster and as cheap."""
-    marked = [row.model_copy(update={"within": _within(row, max_usd, max_hours)}) for row in rows]
-    rivals = [row for row in marked if row.within and row.usd is not None]
-    return sorted(
-        (
-            row.model_copy(update={"pareto": row in rivals and not any(_better(other, row) for other in rivals)})
-            for row in marked
-        ),
-        key=lambda row: (row.usd is None, row.usd or row.hours),
-    )
-
-
-def _better(other: Found, row: Found) -> bool:
-    assert other.usd is not None
-    assert row.usd is not None
-    no_worse = other.usd <= row.usd and other.hours <= row.hours
-    return no_worse and (other.usd < row.usd or other.hours < row.hours)
-
-
-def _within(row: Found, max_usd: float | None, max_hours: float | None) -> bool:
-    cheap = max_usd is None or (row.usd is not None and row.usd <= max_usd)
-    return cheap and (max_hours is None or row.hours <= max_hours)
-
-
-def _on(config: RunConfig, name: str, nodes: int, searching: Search, given: Given) -> Iterator[Found]:
-    """In each market. Raises ValueError where nothing fits, or nothing can be told."""
-    own = config.cluster.price if name == config.cluster.instance_type else None
-    update = {"instance_type": name, "nodes": nodes, "nproc_per_node": None, "price": own}
-    there = config.model_copy(update={"cluster": config.cluster.model_copy(update=update)})
+def _way(config: RunConfig, name: str, nodes: int, searching: Search) -> Way:
+    """Raises ValueError where nothing fits, or nothing can be told."""
+    there = _there(config, name, nodes)
     way = recommended(there, searching)
     if way is None:
         raise ValueError(_why_nothing(config.train.global_batch, nodes * machine_of(there).ranks))
-    course = _saved_best(Course(there, way.job, way.time.total, given))
+    return way
+
+
+def _there(config: RunConfig, name: str, nodes: int) -> RunConfig:
+    """The same on other machines."""
+    own = config.cluster.price if name == config.cluster.instance_type else None
+    update = {"instance_type": name, "nodes": nodes, "nproc_per_node": None, "price": own}
+    return config.model_copy(update={"cluster": config.cluster.model_copy(update=update)})
+
+
+def _course(config: RunConfig, name: str, way: Way, given: Given) -> Course:
+    """Saved as often as is best where machines are taken away."""
+    course = Course(_there(config, name, way.job.nodes), way.job, way.time.total, given)
+    best = best_save_interval(course.spot or course.steady, course.saving)
+    every = in_steps(min(best, course.work_seconds), course.step_seconds)
+    checkpoint = course.config.checkpoint.model_copy(update={"every_steps": every})
+    return replace(course, config=course.config.model_copy(update={"checkpoint": checkpoint}))
+
+
+def _assumed(course: Course, calibration: Calibration) -> Iterator[str]:
+    yield from of_step(course.job.machine.gpu, calibration)
+    yield from of_course(course)
+
+
+def _on(way: Way, course: Course) -> Iterator[Found]:
+    """In each market. Raises ValueError where the training would hardly ever end."""
     budget = planned_budget(course)
     speed = way.job.tokens_per_step / way.time.total
     peak = hardware(way.job.machine, way.job.train.param_dtype).flops
     known = {
-        "instance_type": name,
-        "nodes": nodes,
-        "keys": keys_of(way),
+        "instance_type": course.rented.instance,
+        "nodes": way.job.nodes,
+        "keys": {**keys_of(way), "checkpoint.every_steps": course.config.checkpoint.every_steps},
         "step_seconds": way.time.total,
         "tokens_per_second": speed,
         "mfu": mfu(way.job, speed / way.job.ranks, peak),
@@ -138,18 +147,13 @@ def _paid(market: PlannedMarket) -> dict[str, Any]:
         "market": market.market,
         "hours": market.seconds / 3600,
         "usd": market.cost.usd if market.cost else None,
+        "usd_per_hour": market.cost.usd_per_hour if market.cost else None,
+        "price_date": market.cost.price_date if market.cost else None,
+        "stale": bool(market.cost and market.cost.stale),
+        "price_source": market.cost.source if market.cost else None,
         "least_usd": market.least_usd if isinstance(market, PlannedSpot) else None,
         "most_usd": market.most_usd if isinstance(market, PlannedSpot) else None,
     }
-
-
-def _saved_best(course: Course) -> Course:
-    """The same, saved as often as is best where machines are taken away."""
-    best = best_save_interval(course.spot or course.steady, course.saving)
-    every = in_steps(min(best, course.work_seconds), course.step_seconds)
-    checkpoint = course.config.checkpoint.model_copy(update={"every_steps": every})
-    config = course.config.model_copy(update={"checkpoint": checkpoint})
-    return Course(config, course.job, course.step_seconds, course.given)
 
 
 def keys_of(way: Way) -> Keys:

@@ -9,15 +9,15 @@ from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.advice import Judged, changes, limits
+from convoy.planner.assumptions import of_course, of_step
 from convoy.planner.breakeven import (
     FLOPS_PER_PARAMETER,
     RECOMPUTED_FLOPS_PER_PARAMETER,
     break_even_tokens,
-    replicated,
-    sharded,
+    sending,
 )
 from convoy.planner.calibration import Calibration, chip_of, shipped
-from convoy.planner.campaign import Course, assumptions, planned_budget, planned_saves
+from convoy.planner.campaign import Course, planned_budget, planned_saves
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
@@ -105,7 +105,10 @@ class _Planning:
             "budget": budget,
             "limits": limits(judged, even) if judged else (),
             "changes": changes(judged) if judged else (),
-            "assumed": tuple(assumptions(course())) if saves else (),
+            "assumed": (
+                *(of_step(job.machine.gpu, self._calibration) if time else ()),
+                *(of_course(course()) if saves or budget else ()),
+            ),
             "measured": self._given.measured if time and rented_gpu(job.machine.gpu) is None else None,
         }
         return _plan(job.model.name, self._machines, self._calibration, self._missing, told)
@@ -177,13 +180,7 @@ def break_even(job: Workload, calibration: Calibration) -> PlannedBreakEven:
     if parallel.pipeline > 1:
         raise ValueError("pipeline: what a pass sends does not grow with the parameters")
     machine = hardware(job.machine, job.train.param_dtype)
-    whole = job.sharing <= job.machine.ranks
-    sent = (
-        replicated(job.passes)
-        if whole
-        else sharded(job.passes, parallel.reshard_after_forward, parallel.reduce_every_pass)
-    )
-    size = sent.bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
+    size = sending(job).bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
     again = RECOMPUTED_FLOPS_PER_PARAMETER if job.train.activation_checkpointing == "full" else 0
     rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor
     between = machine.between_bytes_per_second * constants.between_efficiency

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from convoy.config.model import TransformerConfig
 from convoy.config.train import TrainConfig
-from convoy.model.counts import parameter_count
+from convoy.model.counts import SAVED_BYTES, parameter_count
 from convoy.planner.calibration import Calibration
 from convoy.planner.memory import RELIABLE_SHARE, Memory, fixed, peak
 from convoy.planner.space import workloads
@@ -15,9 +15,6 @@ from convoy.planner.workload import Machine, Workload
 
 ALIKE = 0.02
 """Steps that differ by no more than this share are as fast as each other, as far as predictions can tell."""
-
-STATE_BYTES = 12
-"""Of a rank's memory for each parameter of its share, at least: weight and moments in fp32."""
 
 
 class Task(NamedTuple):
@@ -93,5 +90,5 @@ class Search:
         return sorted(found, key=lambda timed: timed[0].total)
 
     def _has_room(self, job: Workload) -> bool:
-        states = STATE_BYTES * self._parameters / (job.shards * job.parallel.shared_by)
+        states = SAVED_BYTES * self._parameters / (job.shards * job.parallel.shared_by)
         return states < RELIABLE_SHARE * job.machine.memory_bytes and self.memory(job).reliable

@@ -1,5 +1,7 @@
 """A plan, as a page: what matters first, then each part."""
 
+from collections.abc import Iterator, Sequence
+
 from convoy.report import numbers
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
 from convoy.results.plan import (
@@ -170,7 +172,7 @@ def _budget(budget: PlannedBudget) -> list[Block]:
         (
             MARKETS.get(each.market, each.market),
             numbers.long_duration(each.seconds),
-            _usd(each.cost.usd) if each.cost else each.why,
+            _usd(each.cost.usd) if each.cost else "not known",
             _range(each),
             numbers.percent(1 - each.parts["productive"] / each.seconds),
             f"{each.interruptions:.2g}",
@@ -180,6 +182,7 @@ def _budget(budget: PlannedBudget) -> list[Block]:
     )
     headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
     blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens"), Table(headers, rows)]
+    blocks += [Text(line, quiet=True) for line in _prices(markets)]
     spot = budget.spot
     if spot is not None and spot.savings is not None:
         least, expected, most = spot.savings
@@ -197,7 +200,17 @@ def _range(market: PlannedMarket) -> str:
 
 
 def _price(cost: PlannedCost | None) -> str:
-    return "" if cost is None else f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}"
+    return "" if cost is None else f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}{', old' if cost.stale else ''}"
+
+
+def _prices(markets: Sequence[PlannedMarket]) -> Iterator[str]:
+    """Where they are from, which are old, and which are lacking."""
+    sources = dict.fromkeys((each.cost.price_date, each.cost.source) for each in markets if each.cost)
+    yield from (f"Prices of {day}: {source}." for day, source in sources)
+    old = [MARKETS.get(each.market, each.market) for each in markets if each.cost and each.cost.stale]
+    if old:
+        yield f"Old: {', '.join(old)}: a price more than a year older than the newest that is known may be had no more."
+    yield from (f"{MARKETS.get(each.market, each.market)}: {each.why}." for each in markets if each.why)
 
 
 def _footnotes(plan: Plan) -> list[Block]:

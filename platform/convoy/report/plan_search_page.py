@@ -1,41 +1,68 @@
-"""Machines to train a model on, as a page: the cheapest and the fastest, with the Pareto set marked."""
+"""Machines to train a model on, as a page: the cheapest and the fastest, how to train there, and what all rests on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from convoy.report import numbers
-from convoy.report.page import Block, Heading, Page, Table, Text
+from convoy.report.page import Block, Callout, Heading, Page, Table, Text
 from convoy.report.plan_page import MARKETS
-from convoy.results.plan import Keys
+from convoy.results.plan import Keys, key_words
 from convoy.results.plan_search import Found, PlanSearch
 
-SHOWN = 10
+SHOWN = 8
 """Lines of each table; `--json` has all."""
 
-_HEADERS = ("", "Machines", "Market", "Time", "Cost", "tok/s", "MFU", "Memory", "How")
+_HEADERS = ("", "Machines", "Market", "Time", "Cost, USD", "Between", "USD/h of a machine")
+
+_OLD = (
+    "These prices are more than a year older than the newest that is known, and may be had no more: nothing is left out"
+    " because of them. `convoy prices refresh` asks for today's."
+)
 
 
 def search_page(told: PlanSearch) -> Page:
-    batch = told.global_batch * told.sequence_length
     title = f"{told.model}, {numbers.count(told.parameters)} parameters: {numbers.count(told.tokens)} tokens"
-    about = (
-        f"{numbers.count(batch)} tokens a step; prices of {told.region}; with the best interval between saves; on spot"
-        " what is expected at the upper end of how often machines are taken away. * : nothing else is both cheaper and"
-        " faster."
-    )
     within = [row for row in told.found if row.within]
-    priced = [row for row in within if row.usd is not None]
-    blocks: list[Block] = [Heading(title, level=1), Text(about, quiet=True)]
+    priced = [row for row in within if row.usd is not None and not row.stale]
+    old = [row for row in within if row.stale]
+    fastest = sorted(_first_markets(within), key=lambda row: row.hours)
+    blocks: list[Block] = [Heading(title, level=1), Text(_about(told), quiet=True)]
+    if not within:
+        blocks += _nothing(told)
     if priced:
         blocks += [Heading("Cheapest"), _table(priced)]
     if within:
-        blocks += [Heading("Fastest"), _table(sorted(_cheapest_markets(within), key=lambda row: row.hours))]
-    else:
-        blocks.append(Text("Nothing is within these limits."))
-    blocks += _left_out(told, len(within))
+        blocks += [Heading("Fastest"), _table(fastest)]
+    if old:
+        blocks += [Heading("By old prices"), _table(old), Text(_OLD, quiet=True)]
+    if within:
+        shown = [row for rows in (priced, fastest, old) for row in rows[:SHOWN]]
+        blocks += _ways(shown)
+    blocks += [Text(line, quiet=True) for line in _notes(told, len(within))]
     return Page(title, tuple(blocks))
 
 
-def _cheapest_markets(rows: Sequence[Found]) -> list[Found]:
+def _about(told: PlanSearch) -> str:
+    batch = told.global_batch * told.sequence_length
+    limits = [
+        *([] if told.max_usd is None else [f"at most {told.max_usd:,.0f} USD"]),
+        *([] if told.max_hours is None else [f"at most {told.max_hours:,.0f} h"]),
+    ]
+    asked = f"; {' and '.join(limits)}" if limits else ""
+    return (
+        f"{told.global_batch:,} sequences of {told.sequence_length:,} = {numbers.count(batch)} tokens a step; prices of"
+        f" {told.region}{asked}. Cost on spot is what is expected at the upper end of how often machines are taken"
+        " away; between the cheapest zone at the lower end and the dearest at the upper. * : nothing else is both"
+        " cheaper and faster."
+    )
+
+
+def _nothing(told: PlanSearch) -> list[Block]:
+    if not told.found:
+        return [Callout("Nothing fits", "on any of these machines; more of them (--nodes) have more memory", "warning")]
+    return [Callout("Nothing is within these limits", line, "warning") for line in told.loosen]
+
+
+def _first_markets(rows: Sequence[Found]) -> list[Found]:
     """Of the same machines only the first market: the others take about as long."""
     first: dict[tuple[str, int], Found] = {}
     for row in rows:
@@ -48,17 +75,41 @@ def _table(rows: Sequence[Found]) -> Table:
 
 
 def _line(row: Found) -> tuple[str, ...]:
+    between = ""
+    if row.least_usd is not None and row.most_usd is not None:
+        between = f"{numbers.count(row.least_usd)} to {numbers.count(row.most_usd)}"
     return (
         "*" if row.pareto else "",
-        f"{row.nodes} × {row.instance_type}",
+        _machines(row),
         MARKETS.get(row.market, row.market),
         numbers.long_duration(3600 * row.hours),
-        "not known" if row.usd is None else f"{row.usd:,.0f} USD",
-        numbers.rate(row.tokens_per_second).removesuffix(" tok/s"),
-        f"{row.mfu:.1%}",
-        f"{row.memory_share:.0%}",
-        _how(row.keys),
+        "not known" if row.usd is None else f"{row.usd:,.0f}",
+        between,
+        "" if row.usd_per_hour is None else f"{row.usd_per_hour:,.2f}, {row.price_date}{', old' if row.stale else ''}",
     )
+
+
+def _machines(row: Found) -> str:
+    return f"{row.nodes} × {row.instance_type}"
+
+
+def _ways(rows: Sequence[Found]) -> list[Block]:
+    """One line for each kind and number of machines, in the order in which they are shown."""
+    each = {_machines(row): row for row in rows}
+    lines = tuple(
+        (
+            machines,
+            numbers.duration(row.step_seconds),
+            numbers.rate(row.tokens_per_second).removesuffix(" tok/s"),
+            f"{row.mfu:.1%}",
+            f"{row.memory_share:.0%}",
+            _how(row.keys),
+        )
+        for machines, row in each.items()
+    )
+    first = f"{_machines(rows[0])}, for --set or --config-value set (--json has those of all):"
+    headers = ("Machines", "Step", "tok/s", "MFU", "Memory", "How")
+    return [Heading("How"), Table(headers, lines), Text(""), Text(first), Text(key_words(rows[0].keys))]
 
 
 def _how(keys: Keys) -> str:
@@ -74,16 +125,21 @@ def _how(keys: Keys) -> str:
         "reduced once a step" if keys.get("parallel.reduce_every_pass") is False else "",
         f"micro batch {keys['train.micro_batch']}",
         f"recompute {keys['train.activation_checkpointing']}",
+        f"saved every {keys['checkpoint.every_steps']:,} steps",
     ]
     return ", ".join(word for word in words if word)
 
 
-def _left_out(told: PlanSearch, within: int) -> list[Block]:
-    lines = []
+def _notes(told: PlanSearch, within: int) -> Iterator[str]:
     if within < len(told.found):
-        lines.append(f"{len(told.found) - within} of {len(told.found)} are beyond the limits.")
+        yield f"{len(told.found) - within} of {len(told.found)} are beyond the limits."
     reasons: dict[str, list[str]] = {}
     for each in told.unfit:
         reasons.setdefault(each.why, []).append(f"{each.nodes} × {each.instance_type}")
-    lines += [f"{', '.join(names)}: {why}." for why, names in reasons.items()]
-    return [Text(line, quiet=True) for line in lines]
+    yield from (f"{', '.join(names)}: {why}." for why, names in reasons.items())
+    for name in told.no_spot:
+        yield f"{name} on spot: how often it is taken away is not known, so that there is no forecast."
+    sources = dict.fromkeys((row.price_source, row.price_date) for row in told.found if row.price_source)
+    yield from (f"Prices of {day}: {source}." for source, day in sources)
+    yield from (f"Assumed: {each}." for each in told.assumed)
+    yield f"Calibration: {told.calibration}."

@@ -161,6 +161,8 @@ class PlannedCost(Planned):
     """Of one machine."""
     price_date: date
     source: str
+    stale: bool = False
+    """The price is more than a year older than the newest one that is known: it may be had no more."""
     machines: dict[str, float]
     """By what they do meanwhile."""
     services: dict[str, float]
@@ -225,6 +227,8 @@ class Change(Planned):
     """Of a step with it."""
     memory_share: float
     """With it."""
+    numerics: str = ""
+    """What it changes of the results; empty: nothing beyond the order of sums."""
 
 
 class Plan(Planned):
@@ -243,7 +247,7 @@ class Plan(Planned):
     budget: PlannedBudget | None
     limits: tuple[Limit, ...]
     changes: tuple[Change, ...]
-    """Best first."""
+    """Best first; those that change the results after all others."""
     missing: tuple[Missing, ...]
     assumed: tuple[str, ...]
     """What stands for measurements, each with its day and source."""

@@ -1,4 +1,6 @@
-"""What a search over machines found: the figures that `convoy plan search` shows. docs/planner.md#json-search."""
+"""What a search over machines found: the figures that `convoy plan search` shows. docs/planner.md#json-of-a-search."""
+
+from datetime import date
 
 from convoy.results.plan import Keys, Planned
 
@@ -13,7 +15,7 @@ class Found(Planned):
     nodes: int
     market: str
     keys: Keys
-    """How it is trained there."""
+    """How it is trained there, and how often it is saved: as for `--set`."""
     step_seconds: float
     tokens_per_second: float
     """Of all ranks, without saves."""
@@ -28,8 +30,14 @@ class Found(Planned):
     """On spot: in the cheapest zone, at the lower end of the band."""
     most_usd: float | None
     """On spot: in the dearest zone, at the upper end."""
+    usd_per_hour: float | None
+    """Of one machine."""
+    price_date: date | None
+    price_source: str | None
+    stale: bool
+    """Its price is more than a year older than the newest one that is known: it may be had no more."""
     pareto: bool
-    """Nothing else is both cheaper and faster."""
+    """Within the limits, nothing else is both cheaper and faster; never of what is stale, nor by what is."""
     within: bool
     """The limits that were given."""
 
@@ -43,7 +51,7 @@ class Unfit(Planned):
 
 
 class PlanSearch(Planned):
-    """By cost, cheapest first; what has no price comes last, fastest first."""
+    """By cost, cheapest first; then by cost what has an old price; what has no price comes last, fastest first."""
 
     schema_version: int = SCHEMA
     model: str
@@ -56,3 +64,11 @@ class PlanSearch(Planned):
     max_hours: float | None
     found: tuple[Found, ...]
     unfit: tuple[Unfit, ...]
+    loosen: tuple[str, ...]
+    """Where nothing is within the limits: how far each would have to go, the other one kept."""
+    no_spot: tuple[str, ...]
+    """Types of which nobody knows how often they are taken away: there is no forecast of spot."""
+    assumed: tuple[str, ...]
+    """What stands for measurements, each with its value, day and source."""
+    calibration: str
+    """Day and data of the constants of the step's time."""

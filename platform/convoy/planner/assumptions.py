@@ -1,0 +1,69 @@
+"""What a plan takes for granted where nobody measured: sentences, each with its value, its day and where it is from.
+
+None of them depends on how many machines there are, so that a search over machines says each once.
+"""
+
+from collections.abc import Iterator
+
+from convoy.catalog.interruptions import interruptions
+from convoy.planner import assumed
+from convoy.planner.assumed import Assumed
+from convoy.planner.calibration import Calibration
+from convoy.planner.campaign import Course
+from convoy.planner.given import Given
+from convoy.report import numbers
+
+
+def of_step(chip: str, calibration: Calibration) -> Iterator[str]:
+    """Of a step's time on such GPUs."""
+    other = calibration.stands_for.get(chip)
+    if other is not None:
+        yield (
+            f"a {chip} reaches as much of its peak as an {other} does of its own: the calibration of {calibration.date}"
+            f" has no run on {chip}"
+        )
+
+
+def of_course(course: Course) -> Iterator[str]:
+    """Of saves, interruptions, and what follows them."""
+    told = course.given
+    if told.saving is None:
+        stall = assumed.SAVED_BYTES_PER_STALL_SECOND
+        yield f"a save stops a rank for its bytes at {numbers.size(stall.value)}/s{_from(stall)}"
+    if told.restart is None:
+        whole, read = assumed.RESTART_SECONDS, assumed.RESTORED_BYTES_PER_SECOND
+        yield (
+            f"a restart takes {numbers.duration(whole.value)}{_from(whole)}, and a rank reads its bytes at"
+            f" {numbers.size(read.value)}/s{_from(read)}"
+        )
+    if told.node_bytes_per_second is None and (told.saving is None or told.restart is None):
+        yield "the storage holds nothing back: what a machine writes to the root was not told (--write-gb-per-second)"
+    wait = assumed.REPLACEMENT_SECONDS
+    if told.replacement_seconds is None and course.restart.wait_seconds == wait.value:
+        yield f"another machine is there {numbers.duration(wait.value)} after one is gone{_from(wait)}"
+    yield from _of_failures(course.rented.instance, course.steady.faults_seconds != float("inf"), told)
+
+
+def _of_failures(instance: str, breaks: bool, told: Given) -> Iterator[str]:
+    if breaks:
+        faults = assumed.GPU_FAULT_SECONDS
+        yield f"a GPU, or what it needs, breaks once in {numbers.long_duration(faults.value)}{_from(faults)}"
+    band = interruptions(instance)
+    if band is None:
+        return
+    yield (
+        f"of {instance} on spot {100 * band.low:g} to {100 * band.high:g} % are taken away a month ({band.date},"
+        f" {band.source})"
+    )
+    if told.node_bytes_per_second is None:
+        yield "no notice on spot counts as used: what a machine writes to the root was not told (--write-gb-per-second)"
+        return
+    ahead, seen = assumed.NOTICE_SECONDS, assumed.NOTICED_SECONDS
+    yield (
+        f"{assumed.ANNOUNCED.value:.0%} of machines that are taken away have notice, {numbers.duration(ahead.value)}"
+        f" ahead{_from(ahead)}; it is seen after {numbers.duration(seen.value)}{_from(seen)}"
+    )
+
+
+def _from(figure: Assumed) -> str:
+    return f" ({figure.date}, {figure.source})"
