@@ -70,7 +70,7 @@ class Course:
     @property
     def steady(self) -> Failures:
         if self.config.cluster.instance_type is None:
-            return Failures(self.job.nodes, source="none is assumed of machines that are not rented")
+            return Failures(self.job.nodes)
         return never_taken(self.rented.instance, self.job.nodes)
 
     @property
