@@ -9,9 +9,19 @@ from convoy.report.fold import fold
 from convoy.report.page import Heading, Table, Text
 from convoy.report.predicted import Compared, compared, computing_parts
 from convoy.report.predicted_sections import predicted
+from convoy.report.train_page import final_page, live_page
 from convoy.results.plan import Plan
 from tests.report.plans import MACHINE, planned, unknown
-from tests.report.synthetic import FLOPS_PER_TOKEN, STEP_SECONDS, TOKENS, Log, finished_job, restarted_job, running_job
+from tests.report.synthetic import (
+    CONFIG,
+    FLOPS_PER_TOKEN,
+    STEP_SECONDS,
+    TOKENS,
+    Log,
+    finished_job,
+    restarted_job,
+    running_job,
+)
 
 
 def pairs(plan: Plan, events: list[AnyEvent]) -> dict[str, Compared]:
@@ -167,5 +177,8 @@ def test_what_is_not_planned_is_named_with_the_reason() -> None:
     assert "saves" not in notes.text
 
 
-def test_without_a_plan_there_is_no_section() -> None:
-    assert predicted(fold(finished_job(), 170), None) == ()
+def test_both_pages_have_the_section_where_there_is_a_plan() -> None:
+    report = fold(finished_job(), 170)
+    for plan in (planned(), None):
+        for page in (live_page(report, CONFIG, plan), final_page(report, CONFIG, plan=plan)):
+            assert (Heading("Predicted and measured") in page.blocks) == (plan is not None)

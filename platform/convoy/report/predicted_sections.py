@@ -13,10 +13,8 @@ _HEADERS = ("", "Predicted", "Measured", "Error", "n")
 _WHOLE = "The whole job has its start, evaluations and export, which are not planned."
 
 
-def predicted(report: TrainReport, plan: Plan | None) -> tuple[Block, ...]:
-    """Predictions beside measurements, each with its error; nothing where there is no plan."""
-    if plan is None:
-        return ()
+def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
+    """Predictions beside measurements, each with its error."""
     figures, yet = compared(plan, report), "not yet" if report.outcome.state == "running" else "not measured"
     blocks: list[Block] = [Heading("Predicted and measured"), Text(_from(plan, figures), quiet=True)]
     others = other_ranks(plan, report)
