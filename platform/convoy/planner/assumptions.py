@@ -41,6 +41,9 @@ def of_course(course: Course) -> Iterator[str]:
         )
     if told.node_bytes_per_second is None and (told.saving is None or told.restart is None):
         yield "the storage holds nothing back: what a machine writes to the root was not told (--write-gb-per-second)"
+    if course.config.cluster.instance_type is None:
+        yield "nothing interrupts machines that are not rented"
+        return
     wait = assumed.REPLACEMENT_SECONDS
     if told.replacement_seconds is None and course.restart.wait_seconds == wait.value:
         yield f"another machine is there {numbers.duration(wait.value)} after one is gone{_from(wait)}"
