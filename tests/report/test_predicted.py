@@ -170,6 +170,15 @@ def test_the_section_says_that_the_machine_was_measured_before_the_first_step() 
     assert "this machine's measured matmul, memory and collectives, before the first step" in told.text
 
 
+def test_a_run_that_may_not_fit_says_so() -> None:
+    plan = planned()
+    assert plan.memory is not None
+    full = plan.memory.model_copy(update={"share": 0.95, "reliable": False})
+    blocks = predicted(fold(running_job(), 170), plan.model_copy(update={"memory": full}))
+    (said,) = [block.text for block in blocks if isinstance(block, Text) and "By its plan" in block.text]
+    assert said.endswith("95%, and above 90 % nobody can tell.")
+
+
 def test_what_is_not_planned_is_named_with_the_reason() -> None:
     *_, notes = predicted(fold(running_job(), 170), unknown())
     assert isinstance(notes, Text)
