@@ -18,6 +18,7 @@ from tests.report.synthetic import (
     STEP_SECONDS,
     TOKENS,
     Log,
+    failed_job,
     finished_job,
     restarted_job,
     running_job,
@@ -84,12 +85,19 @@ def test_saves_are_those_beside_which_training_went_on() -> None:
     assert found["checkpoint"].measured == 7
 
 
-def test_a_job_that_goes_on_has_no_end_to_compare_and_one_that_is_done_has() -> None:
-    assert not {"whole job", "all steps, with saves"} & set(pairs(planned(), running_job()))
-    plan, done = planned(), pairs(planned(), finished_job())["whole job"]
+END = {"all steps, with saves", "whole job", "cost"}
+
+
+def test_the_end_is_measured_when_the_job_is_done() -> None:
+    plan, going_on, done = planned(), pairs(planned(), running_job()), pairs(planned(), finished_job())
     assert plan.bought is not None
-    assert done.predicted == plan.bought.seconds
-    assert done.measured == fold(finished_job(), 170).wall_seconds
+    assert {going_on[what].measured for what in END} == {None}
+    assert done["whole job"].predicted == going_on["whole job"].predicted == plan.bought.seconds
+    assert done["whole job"].measured == fold(finished_job(), 170).wall_seconds
+
+
+def test_of_a_job_that_failed_there_is_no_end() -> None:
+    assert not END & set(pairs(planned(), failed_job()))
 
 
 def test_all_steps_are_compared_with_their_saves_and_without_start_and_evaluations() -> None:
