@@ -35,14 +35,15 @@ def batches(measured: Sequence[Measured], calibration: Calibration) -> list[Batc
     """Raises ValueError where a GPU is not in the catalog or the calibration."""
     alike: dict[tuple[str, Kernels], list[int]] = {}
     for index, row in enumerate(measured):
-        chip = chip_of(calibration, row.workload.machine.gpu)
+        machine = row.workload.machine
+        chip = chip_of(calibration, machine.measured.kind if machine.measured else machine.gpu)
         alike.setdefault((chip, row.kernels), []).append(index)
     return [
         Batch(
             indices=tuple(indices),
             chip=chip,
             kernels=kernels,
-            counted=_stacked([count(measured[index].workload, kernels) for index in indices]),
+            counted=_stacked([count(measured[index].workload, kernels, measured[index].machine) for index in indices]),
             log_speed=np.log([measured[index].tokens_per_second for index in indices]),
         )
         for (chip, kernels), indices in alike.items()
