@@ -41,7 +41,7 @@ MOST_TIMES = 200
 WORK_SECONDS = 0.002
 """Of computation before each collective on a CPU."""
 
-_WORK_SIDE = 192
+_WORK_ELEMENTS = 2**20
 _LEAST_SECONDS = 1e-6
 
 CHAIN = 100
@@ -236,13 +236,13 @@ def _together(call: Callable[[], object], ranks: Ranks, seconds: float) -> float
 
 
 def _work(ranks: Ranks) -> Callable[[], object]:
-    """Computation for a while, as between the collectives of a step; none on a GPU."""
+    """Computation for a while, as between the collectives of a step: with results of its own, that fill the caches; none
+    on a GPU."""
     if ranks.device.type == "cuda":
         return lambda: None
-    a = _random(ranks, torch.float32, _WORK_SIDE, _WORK_SIDE)
-    out = torch.empty_like(a)
-    count = max(1, round(WORK_SECONDS / _middle(lambda: torch.mm(a, a, out=out), ranks, WORK_SECONDS)))
-    return lambda: [torch.mm(a, a, out=out) for _ in range(count)]
+    x = _random(ranks, torch.float32, _WORK_ELEMENTS)
+    count = max(1, round(WORK_SECONDS / _middle(lambda: F.gelu(x), ranks, WORK_SECONDS)))
+    return lambda: [F.gelu(x) for _ in range(count)]
 
 
 def _row(call: Callable[[], object], count: int, ranks: Ranks) -> float:
