@@ -20,6 +20,8 @@ class Rates:
     attention: float
     memory: float
     """Bytes/s."""
+    gap: float
+    """Seconds from one kernel to the next."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def forward(work: Work, rates: Rates, k: Constants) -> Seconds:
         matmul=work.matmul_flops / rates.matmul + k.matmul_traffic * work.matmul_bytes / rates.memory,
         attention=work.attention_flops / rates.attention * (1 + k.narrow_head / work.head_width),
         memory=k.elementwise_traffic * work.memory_bytes / rates.memory,
-        kernels=work.kernels * k.kernel_seconds,
+        kernels=work.kernels * rates.gap,
     )
 
 

@@ -16,12 +16,12 @@ from convoy.planner.breakeven import (
     break_even_tokens,
     sending,
 )
-from convoy.planner.calibration import Calibration, chip_of, shipped
+from convoy.planner.calibration import Calibration, chip_of, shipped, shipped_for
 from convoy.planner.campaign import Course, planned_budget, planned_saves
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
-from convoy.planner.machine import UNNAMED, machine_of
+from convoy.planner.machine import UNNAMED, as_measured, machine_of
 from convoy.planner.memory import Memory, memory
 from convoy.planner.step import StepTime, step_time
 from convoy.planner.utilisation import hfu, mfu
@@ -50,8 +50,8 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
     ConfigError for an instance type that the catalog does not have, and ValueError for ranks that cannot be divided as
     configured."""
     given = given or Given()
-    calibration = given.calibration or shipped()
-    machine = machine or machine_of(config, given.host_bytes, given.host_gpus)
+    machine = as_measured(machine or machine_of(config, given.host_bytes, given.host_gpus), given.measured)
+    calibration = given.calibration or (shipped_for(machine.measured.kind) if machine.measured else shipped())
     machines = _machines(config, machine)
     model = config.model
     if isinstance(model, CustomModelConfig):
