@@ -22,8 +22,8 @@ _ASPECT = 128.0
 
 _RECOMPUTED = {"none": exactly(1.0), "full": Span(1.15, 4 / 3, 1.4), "selective": Span(1.0, 1.05, 1.4)}
 _UNTOLD = Span(1.0, 1.0, 1.4)
-"""Operations done over those counted: full recomputation does the forward pass, a third of all, once more. Counters find
-less where neither a block's last product nor a large head is made again, and more where they count what fused
+"""Operations done over those counted: full recomputation does the forward pass, a third of all, once more. Counters
+find less where neither a block's last product nor a large head is made again, and more where they count what fused
 attention makes again: fms-fsdp's pages have up to 1.38."""
 
 
