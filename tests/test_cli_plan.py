@@ -8,9 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convoy.cli import main
+from convoy.results.files import write_case
 from convoy.results.plan import Plan
 from convoy.results.plan_search import PlanSearch
 from tests.flows.places import CONVOY
+from tests.report.bench_survival import faults, saves
+from tests.results.cases import a_case
 from tests.test_import_time import median_cpu_seconds, python
 
 PRESET = "configs/train/gpt-7b-p4d.yaml"
@@ -72,7 +75,11 @@ def test_measured_figures_are_used() -> None:
         ([PRESET, "--set", "train.stepz=1"], "convoy: train.stepz = 1: unknown key"),
         ([PRESET, "--durable-seconds", "1"], "convoy: --durable-seconds: must come with --stall-seconds"),
         ([PRESET, "--set", "parallel.shard_size=5"], f"convoy: {PRESET}: 32 ranks: must be a multiple of"),
-        (["search", "gpt-8b"], "convoy: gpt-8b: no such file"),
+        (
+            ["search", "gpt-8b"],
+            "convoy: gpt-8b: no such file, and no preset of configs/models or configs/train; did",
+        ),
+        (["search", "7B"], "convoy: 7B: no such file, and no preset of configs/models or configs/train; known: gpt-7b"),
         (["search", "gpt-7b", "--nodes", "0"], "convoy: --nodes 0: must be numbers from 1 on"),
     ],
 )
@@ -124,6 +131,25 @@ def test_a_search_is_read_at_a_hundred_columns(model: str) -> None:
     assert "checkpoint.every_steps=" in keys + lines[lines.index(keys) + 1]
 
 
+def test_amounts_and_machines_are_understood_as_people_write_them() -> None:
+    words = ["search", "gpt-7b", "--nodes", "2", "--json"]
+    short = json.loads(convoy_plan(*words, "--instances", "p5", "--tokens", "20B", "--max-usd", "10k").stdout)
+    long = json.loads(
+        convoy_plan(*words, "--instances", "p5.48xlarge", "--tokens", "20e9", "--max-usd", "10,000").stdout
+    )
+    assert short == long
+    assert {row["instance_type"] for row in short["found"]} == {"p5.48xlarge"}
+    refused = convoy_plan(*words, "--max-usd", "cheap")
+    assert refused.exit_code == 2
+    assert "cheap: must be a number of more than 0, such as 10000, 10k or 1.5T" in refused.stderr
+
+
+def test_a_region_without_prices_is_told() -> None:
+    done = convoy_plan("search", "gpt-7b", "--nodes", "2", "--region", "mars-1")
+    assert "No price is known" in done.stdout
+    assert "of these machines in mars-1" in done.stdout
+
+
 def test_limits_that_nothing_keeps_are_told_how_far_to_go() -> None:
     done = convoy_plan("search", "gpt-7b", "--nodes", "1,2", "--max-hours", "24", columns=100)
     assert done.exit_code == 0
@@ -133,8 +159,8 @@ def test_limits_that_nothing_keeps_are_told_how_far_to_go() -> None:
 
 def test_where_nothing_fits_that_is_said_first() -> None:
     done = convoy_plan("search", "gpt-175b", "--nodes", "1,2")
-    assert "Nothing fits" in done.stdout
-    assert done.stdout.index("Nothing fits") < done.stdout.index("nothing fits in 90 % of a GPU's memory")
+    assert "Nothing found" in done.stdout
+    assert done.stdout.index("Nothing found") < done.stdout.index("nothing fits in 90 % of a GPU's memory")
 
 
 def test_a_plan_imports_nothing_heavy_and_takes_at_most_half_a_second() -> None:
@@ -142,3 +168,37 @@ def test_a_plan_imports_nothing_heavy_and_takes_at_most_half_a_second() -> None:
     run = f"from convoy.cli import main; main(['plan', '{PRESET}'], standalone_mode=False); {heavy}"
     assert python("-c", run).splitlines()[-1] == "heavy:"
     assert median_cpu_seconds([str(CONVOY), "plan", PRESET], runs=3) <= 0.5
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Of a benchmark that saved, and lost a node."""
+    for case in [*saves(), *faults()]:
+        write_case(tmp_path / "results", case)
+    return tmp_path / "results"
+
+
+def test_saves_and_restarts_are_those_of_a_benchmark(results: Path) -> None:
+    told, assumed = (json.loads(convoy_plan(PRESET, "--json", *words).stdout)
+                     for words in (("--results", str(results)), ()))  # fmt: skip
+    measured = [line for line in told["assumed"] if str(results) in line]
+    assert len(measured) == 3
+    assert all("2026-11-22" in line for line in measured)
+    assert told["saves"]["restart_seconds"] != assumed["saves"]["restart_seconds"]
+    assert told["saves"]["stall_seconds"] != assumed["saves"]["stall_seconds"]
+    assert not any("stall of a save" in line for line in told["assumed"])
+
+
+def test_an_option_counts_before_results(results: Path) -> None:
+    done = convoy_plan(PRESET, "--json", "--results", str(results), "--restart-seconds", "77")
+    told = json.loads(done.stdout)
+    assert told["saves"]["restart_seconds"] == 77.0
+    assert not any(line.startswith("restart:") for line in told["assumed"])
+    assert any(line.startswith("stall and time of a save:") for line in told["assumed"])
+
+
+def test_results_that_tell_nothing_are_refused(tmp_path: Path) -> None:
+    write_case(tmp_path / "results", a_case())
+    done = convoy_plan(PRESET, "--results", str(tmp_path / "results"))
+    assert done.exit_code == 2
+    assert done.stderr == f"convoy: --results {tmp_path / 'results'}: no case that saves, and no drill node-kill\n"

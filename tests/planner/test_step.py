@@ -139,9 +139,9 @@ def test_a_pipeline_waits_for_its_first_and_last_passes() -> None:
         time = step_time(workload(2, P5, parallel={"pipeline": 4}, micro_batch=1, global_batch=4 * passes))
         return time.bubble / (compute(time) + time.bubble + time.host)
 
-    # (stages - 1) / (passes + stages - 1), as all passes are alike.
-    assert bubble(4) == pytest.approx(3 / 7)
-    assert bubble(32) == pytest.approx(3 / 35)
+    # (stages - 1) / (passes + stages - 1), as all passes are alike; and a little for what stages hand on.
+    assert bubble(4) == pytest.approx(3 / 7, rel=0.01)
+    assert bubble(32) == pytest.approx(3 / 35, rel=0.03)
 
 
 def test_sharing_products_shares_their_work_and_adds_up_activations() -> None:

@@ -47,8 +47,13 @@ class Collective:
 
 def communication(workload: Workload) -> tuple[Collective, ...]:
     """Of a rank of the stage whose ranks send most. Collectives of one rank are none."""
-    each = (tuple(_of_stage(workload, stage)) for stage in stages(workload))
-    return max(each, key=lambda stage: sum(collective.moved for collective in stage))
+    return busiest(workload)[1]
+
+
+def busiest(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
+    """The stage whose ranks send most, and what one of them does."""
+    each = [(stage, tuple(_of_stage(workload, stage))) for stage in stages(workload)]
+    return each[0] if len(each) == 1 else max(each, key=lambda told: sum(one.moved for one in told[1]))
 
 
 def _of_stage(workload: Workload, stage: Stage) -> Iterator[Collective]:

@@ -107,7 +107,7 @@ class _Planning:
             "limits": limits(judged, even) if judged else (),
             "changes": changes(judged) if judged else (),
             "assumed": (
-                *(of_step(job.machine.gpu, self._calibration) if time else ()),
+                *(of_step(job, self._calibration) if time else ()),
                 *(of_course(course()) if saves or budget else ()),
             ),
             "measured": self._given.measured if time and rented_gpu(job.machine.gpu) is None else None,

@@ -35,7 +35,7 @@ class StepTime:
     tensor: float
     """Ranks of one product add up activations."""
     bubble: float
-    """A stage of the pipeline waits for the others."""
+    """A stage of the pipeline waits for the others, and for what they hand on."""
     optimizer: float
     step: float
     """What a step takes whatever it computes."""
@@ -118,7 +118,10 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     gather, reduce = _exposed(counted, k, ahead, back)
     gather, reduce = modelled * gather + lines.gather, modelled * reduce + lines.reduce
     packing = k.sharding_traffic * (modelled * _held(counted) + lines.moved) / rates.memory
-    tensor = modelled * done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
+    tensor = done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
+    tensor = modelled * (tensor + _seconds(sent.tensor_head, counted.hardware, k))
+    # Nothing is taken to hide what a stage hands on, forward and back: torch's schedule waits for it.
+    handed_on = modelled * 2 * _seconds(sent.send, counted.hardware, k)
     running = whole.times(passes)
     # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
     on_gpu = running.total + gather + reduce + packing + tensor * passes + lines.tensor
@@ -133,7 +136,7 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
         "reduce": reduce,
         "packing": packing,
         "tensor": tensor * passes + lines.tensor,
-        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + tensor),
+        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + tensor + handed_on) + passes * handed_on,
         "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
         "step": k.step_seconds,
     }
@@ -164,11 +167,12 @@ def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> t
     again = sent.again * gather
     forward = _seconds(sent.gather_root, machine, k) + gather + hidden * _added(gather, ahead.total, k)
     gathering = hidden * _added(again, back.total, k)
+    ends = _added(_seconds(sent.gather_again, machine, k), back.total, k)
     reducing = hidden * _added(again + reduce, back.total, k)
     replicating = hidden * _added(again + reduce + copies, back.total, k)
     last = reduce + _seconds(sent.reduce_root, machine, k)
     once = replicating - reducing + copies + _seconds(sent.replicate_root, machine, k)
-    return sent.gathering * (forward + gathering), sent.reducing * (reducing - gathering + last) + once
+    return sent.gathering * (forward + gathering + ends), sent.reducing * (reducing - gathering + last) + once
 
 
 def _added(message: float, above: float, k: Constants) -> float:
@@ -188,7 +192,7 @@ def _seconds(message: Message, machine: Hardware, k: Constants) -> float:
 def _held(counted: Counted) -> float:
     """Bytes of all messages of a step that hold parameters or gradients."""
     sent, blocks = counted.traffic, counted.work.blocks
-    gathered = blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held
+    gathered = blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held + sent.gather_again.held
     reduced = blocks * sent.reduce.held + sent.reduce_root.held
     copied = blocks * sent.replicate.held + sent.replicate_root.held
     return sent.gathering * gathered + sent.reducing * reduced + copied
