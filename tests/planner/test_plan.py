@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from convoy.catalog.instances import instance
 from convoy.config.load import configs_folder, read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.planner.calibration import shipped
 from convoy.planner.failures import Restart, Saving
 from convoy.planner.given import Given
+from convoy.planner.machine import rented_machine
 from convoy.planner.plan import plan
 from convoy.results.plan import Plan, key_words
 
@@ -189,6 +191,18 @@ def test_on_this_host_without_a_gpu_there_is_memory_and_no_time() -> None:
     missing = {each.part: each.why for each in found.missing}
     assert missing["step"] == "cpu: its bf16 peak is not in the catalog, so no time can be planned"
     assert set(missing) == {"step", "break_even", "saves", "budget"}
+
+
+def test_on_machines_of_one_s_own_saves_are_planned_and_nothing_is_bought() -> None:
+    machine = rented_machine(instance("g5.xlarge"), 1)
+    found = plan(preset("default", "cluster.nodes=2"), machine=machine)
+    assert found.step is not None
+    assert found.saves is not None
+    assert found.parameters is not None
+    assert found.saves.state_bytes == 12 * found.parameters
+    assert (found.saves.mtbf_seconds, found.saves.best_interval_seconds) == (None, None)
+    assert [each.why for each in found.missing] == ["cluster.instance_type: none is named"]
+    assert "nothing interrupts a gang on machines of one's own" in found.assumed
 
 
 def test_with_states_in_host_memory_there_is_memory_and_no_time() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from convoy.catalog.observed import stale
 from convoy.catalog.own_prices import own_prices
 from convoy.config.run import RunConfig
-from convoy.model.counts import SAVED_BYTES, parameter_count
+from convoy.model.counts import saved_bytes
 from convoy.planner.budget import Rented, SpotOffer, budget
 from convoy.planner.cost import Money, money
 from convoy.planner.drain import drain
@@ -30,7 +30,7 @@ class Course:
 
     @property
     def state_bytes(self) -> float:
-        return float(SAVED_BYTES * parameter_count(self.job.model))
+        return float(saved_bytes(self.job.model))
 
     @property
     def tokens(self) -> float:
