@@ -236,8 +236,7 @@ def _together(call: Callable[[], object], ranks: Ranks, seconds: float) -> float
 
 
 def _work(ranks: Ranks) -> Callable[[], object]:
-    """Computation for a while, as between the collectives of a step: with results of its own, that fill the caches; none
-    on a GPU."""
+    """Computation for a while, as between the collectives of a step, whose results fill the caches; none on a GPU."""
     if ranks.device.type == "cuda":
         return lambda: None
     x = _random(ranks, torch.float32, _WORK_ELEMENTS)
