@@ -18,6 +18,9 @@ from convoy.planner.spot import Campaign, expected_campaign
 from convoy.planner.workload import Workload
 from convoy.results.plan import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
 
+WEIGHT_BYTES = 4
+"""Of a weight in a checkpoint: fp32."""
+
 
 @dataclass(frozen=True)
 class Course:
@@ -30,7 +33,10 @@ class Course:
 
     @property
     def state_bytes(self) -> float:
-        return float(SAVED_BYTES * parameter_count(self.job.model))
+        """Of a checkpoint, which has a weight that embedding and head share under both names."""
+        model = self.job.model
+        twice = WEIGHT_BYTES * model.vocab_size * model.d_model if model.tied_embeddings else 0
+        return float(SAVED_BYTES * parameter_count(model) + twice)
 
     @property
     def tokens(self) -> float:

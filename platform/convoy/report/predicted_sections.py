@@ -34,7 +34,8 @@ def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
 
 def _from(plan: Plan, figures: Sequence[Compared]) -> str:
     if plan.measured is not None:
-        told = "Planned from this machine's measured matmul, memory and collectives, before the first step."
+        measured = "Planned from this machine's matmul, memory and collectives, measured as the job began"
+        told = f"{measured}; no step's time is in it."
     else:
         told = "Planned from the configuration and the catalog, before the run began."
     return f"{told} Error: (predicted - measured) / measured." if figures else told
