@@ -32,7 +32,7 @@ test: $(VENV)/.dev
 	$(RUN) python -m pytest -n auto --durations 15 $(ARGS)
 
 # Faults are told by time: these tests have the machine to themselves.
-DRILLED := tests/drills tests/gang/test_scripts.py tests/gang/test_supervision.py
+DRILLED := tests/drills tests/gang/test_scripts.py tests/gang/test_supervision.py tests/planner/test_two_ranks.py
 
 test-slow: $(VENV)/.dev
 	$(RUN) python -m pytest -m slow -n auto --durations 15 $(addprefix --ignore=,$(DRILLED)) $(ARGS)
@@ -40,8 +40,8 @@ test-slow: $(VENV)/.dev
 test-drills: $(VENV)/.dev
 	$(RUN) python -m pytest -m slow --durations 15 $(DRILLED) $(ARGS)
 
-# The same, of what needs root; two networks of which one is slower are told by time too.
-DRILLED_BY_ROOT := tests/drills tests/system/test_partition.py tests/system/test_networks.py
+# The same, of what needs root; networks of which one is slower are told by time too.
+DRILLED_BY_ROOT := tests/drills tests/system/test_partition.py tests/system/test_networks.py tests/system/test_exposed.py
 
 test-system: $(VENV)/.dev
 	$(RUN):/usr/sbin:/sbin python -m pytest -m system -n auto --durations 15 $(addprefix --ignore=,$(DRILLED_BY_ROOT)) $(ARGS)

@@ -1,5 +1,6 @@
-"""Gradients that are exchanged and added are those of gloo's reduce-scatter, and depend on the order of ranks only."""
+"""What is exchanged over gloo: shards in the order of ranks; what is added up depends on that order alone."""
 
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
-from convoy.parallel.gloo import ExchangeAndAdd
+from convoy.parallel.gloo import ExchangeAndAdd, Gather
 from convoy.training.ranks import lost_peer
 from tests.ranks import KILLED, on_ranks
 from tests.training.job import tiny
@@ -36,13 +37,13 @@ def both(rank: int, world: int, path: str, dtype: torch.dtype) -> dict[str, tupl
     """By operation: ours and gloo's, and the input as it is afterwards."""
     group = join(rank, world, path)
     found = {}
-    for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+    for op, across in itertools.product((dist.ReduceOp.SUM, dist.ReduceOp.AVG), (False, True)):
         given = gradient(rank, world, dtype)
         ours, theirs = torch.empty(LENGTH, dtype=dtype), torch.empty(LENGTH, dtype=dtype)
-        ExchangeAndAdd()(ours, given, group, op)
+        ExchangeAndAdd(across_hosts=across)(ours, given, group, op)
         assert torch.equal(given, gradient(rank, world, dtype))
         dist.reduce_scatter_single(theirs, given, op=op, group=group)
-        found[str(op)] = ours, theirs
+        found[f"{op} {across}"] = ours, theirs
     return found
 
 
@@ -56,17 +57,37 @@ def test_shards_are_added_in_the_order_of_ranks(world: int, dtype: torch.dtype, 
         total += each
     for rank, found in enumerate(answers):
         shard = slice(rank * LENGTH, (rank + 1) * LENGTH)
-        for (ours, theirs), expected in zip(found.values(), (total[shard], total[shard] / world), strict=True):
+        sum_, mean = total[shard], total[shard] / world
+        for (ours, theirs), expected in zip(found.values(), (sum_, sum_, mean, mean), strict=True):
             assert torch.equal(ours, expected)
             if world == 2:
                 assert torch.equal(ours, theirs)
             torch.testing.assert_close(ours, theirs, rtol=0.02, atol=1e-3 * float(total.abs().max()))
 
 
-def without_the_last(rank: int, world: int, path: str) -> bool:
+def gathered(rank: int, world: int, path: str) -> list[torch.Tensor]:
+    """From a shard of its own, and from one that is a part of the output already."""
+    group = join(rank, world, path)
+    shard = gradient(rank, 1, torch.bfloat16)
+    apart, within = torch.empty(world * LENGTH, dtype=shard.dtype), torch.empty(world * LENGTH, dtype=shard.dtype)
+    Gather()(apart, shard, group)
+    own = within[rank * LENGTH : (rank + 1) * LENGTH]
+    own.copy_(shard)
+    Gather()(within, own, group)
+    return [apart, within]
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_each_rank_has_the_shards_of_all_in_the_order_of_ranks(world: int, tmp_path: Path) -> None:
+    expected = torch.cat([gradient(rank, 1, torch.bfloat16) for rank in range(world)])
+    for found in on_ranks(world, gathered, world, str(tmp_path / "store")):
+        assert all(torch.equal(each, expected) for each in found)
+
+
+def without_the_last(rank: int, world: int, path: str, across_hosts: bool) -> bool:
     """Whether the others are told that a rank is gone, and know the error as such."""
     group = join(rank, world, path)
-    exchange, output = ExchangeAndAdd(), torch.empty(LENGTH)
+    exchange, output = ExchangeAndAdd(across_hosts=across_hosts), torch.empty(LENGTH)
     exchange(output, gradient(rank, world, torch.float32), group, dist.ReduceOp.SUM)
     if rank == world - 1:
         os._exit(1)
@@ -78,9 +99,16 @@ def without_the_last(rank: int, world: int, path: str) -> bool:
     return False
 
 
-def test_a_lost_rank_is_an_error_on_all_others(tmp_path: Path) -> None:
-    answers = on_ranks(3, without_the_last, 3, str(tmp_path / "store"), may_die=True)
+@pytest.mark.parametrize("across_hosts", [False, True])
+def test_a_lost_rank_is_an_error_on_all_others(across_hosts: bool, tmp_path: Path) -> None:
+    answers = on_ranks(3, without_the_last, 3, str(tmp_path / "store"), across_hosts, may_die=True)
     assert answers == [True, True, KILLED]
+
+
+def test_a_gather_that_nobody_waits_for_is_refused() -> None:
+    group: Any = None
+    with pytest.raises(ValueError, match="must be waited for"):
+        Gather()(torch.empty(2), torch.empty(1), group, async_op=True)
 
 
 @pytest.mark.parametrize(("op", "async_op"), [(dist.ReduceOp.MAX, False), (dist.ReduceOp.SUM, True)])
@@ -91,11 +119,13 @@ def test_what_it_cannot_do_is_refused(op: Any, async_op: bool) -> None:
 
 
 @alone
+@pytest.mark.parametrize("across_hosts", [False, True])
 @pytest.mark.parametrize("wrap", ["block", "linear"])
-def test_every_sharded_part_of_a_model_on_cpus_reduces_so(wrap: str) -> None:
-    model = sharded_model(tiny(parallel={"wrap": wrap}))
+def test_every_sharded_part_of_a_model_on_cpus_exchanges_so(wrap: str, across_hosts: bool) -> None:
+    model = sharded_model(tiny(parallel={"wrap": wrap}), across_hosts=across_hosts)
     parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
     assert len(parts) >= 3
     for part in parts:
         for group in part._get_fsdp_state()._fsdp_param_groups:
             assert isinstance(group._reduce_scatter_comm, ExchangeAndAdd)
+            assert isinstance(group._all_gather_comm, Gather) is across_hosts

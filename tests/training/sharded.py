@@ -43,11 +43,11 @@ def alone(test: F) -> F:
     return cast(F, run)
 
 
-def sharded_model(config: RunConfig, *, materialise: bool = True) -> nn.Module:
+def sharded_model(config: RunConfig, *, materialise: bool = True, across_hosts: bool = False) -> nn.Module:
     """The configuration's model over the default group, with weights unless it is to stay on meta."""
     model = build_model(config.model, config.train.loss_chunk_tokens, seed=config.train.seed)
     mesh = build_mesh(config.parallel, "cpu", dist.get_world_size(), dist.get_world_size())
-    parallelize(model, mesh, config.parallel, config.train)
+    parallelize(model, mesh, config.parallel, config.train, across_hosts=across_hosts)
     if materialise and isinstance(model, Transformer):
         model.to_empty(device=torch.device("cpu"))
         initialise(model, config.train.seed)

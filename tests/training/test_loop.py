@@ -109,6 +109,9 @@ def test_the_start_is_told_by_all_ranks_and_in_order(job: Job) -> None:
         assert measured.matmul_tflops is not None
         assert measured.matmul_tflops > 0
         assert measured.peak_tflops is None  # a CPU has no entry in the catalog
+        assert first.machine is None
+        assert measured.machine is not None
+        assert measured.machine.ranks == 2
     assert {e.rank for e in job.events(MemoryPeak)} == {0, 1}
 
 

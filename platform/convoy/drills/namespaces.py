@@ -11,8 +11,10 @@ from convoy.drills.mounts import run
 class Network:
     """Hosts that reach each other, while in use."""
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, mtu: int = 1500) -> None:
+        """mtu: bytes of a frame's payload, as on EC2 up to 9001."""
         self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
+        self._mtu = mtu
         self._id = uuid.uuid4().hex[:8]
         self._switch = f"convoy-{self._id}-switch"
 
@@ -49,7 +51,10 @@ class Network:
         for host, address in enumerate(self.addresses):
             name, port = self._host(host), f"port{host}"
             run("ip", "netns", "add", name)
-            self._on_switch("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+            frames = ("mtu", str(self._mtu))
+            self._on_switch(
+                "link", "add", port, *frames, "type", "veth", "peer", "name", "eth0", *frames, "netns", name
+            )
             self._on_switch("link", "set", port, "master", "bridge", "up")
             run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
             run("ip", "-n", name, "link", "set", "lo", "up")

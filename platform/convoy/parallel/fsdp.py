@@ -12,7 +12,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
-from convoy.parallel.gloo import exchange_gradients
+from convoy.parallel.gloo import exchange_on_cpus
 from convoy.parallel.mesh import sharding
 from convoy.parallel.pipeline import Elsewhere, keep_stage
 from convoy.parallel.recompute import recomputed
@@ -21,12 +21,15 @@ from convoy.parallel.tensor import share_products
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, train: TrainConfig) -> FSDPModule:
+def parallelize(
+    model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, train: TrainConfig, *, across_hosts: bool = False
+) -> FSDPModule:
     """Apply pipeline and tensor parallelism, recomputation, compilation and sharding, in this order, to a model on the
     meta device or on the host.
 
     model: has `blocks`, a list of its repeated layers, and may have `embed` and `head`. The optimizer must be built
-    from the result: one built before would hold the unsharded parameters and train nothing. Raises ConfigError where
+    from the result: one built before would hold the unsharded parameters and train nothing. across_hosts: not all ranks
+    are on one. Raises ConfigError where
     there is no GPU from which to offload.
     """
     if "pipeline" in (mesh.mesh_dim_names or ()):
@@ -47,7 +50,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, parallel: ParallelConfig, tr
         shard(end, reshard_after_forward=name != "head" and reshard)
     sharded = shard(model)
     if mesh.device_type == "cpu":
-        exchange_gradients(model)
+        exchange_on_cpus(model, across_hosts=across_hosts)
     return sharded
 
 

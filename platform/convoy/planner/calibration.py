@@ -8,6 +8,7 @@ import datetime
 import functools
 from importlib import resources
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -52,6 +53,8 @@ class Constants(Frozen):
     """Times a collective's message is moved through the GPU's own memory: packed, cast, added up."""
     optimizer_bytes: float = Field(gt=0)
     """Moved for each parameter of the rank's share by clipping and AdamW."""
+    operations: float = Field(1.0, gt=0)
+    """Small operations, as they were measured, that each counted kernel costs where a CPU computes."""
     step_seconds: float = Field(gt=0)
     """Of a step, whatever it computes: batch, learning rate, log, synchronisation."""
     straggling: float = Field(ge=0)
@@ -74,6 +77,8 @@ class Calibration(Frozen):
     """The measurements, and where they are from."""
     constants: Constants
     fitted: Fitted | None = None
+    seen: tuple[str, ...] = ()
+    """Short names of the measurements (`digest.py`)."""
     stands_for: dict[str, str] = {}
     """Chip without measurements: the one whose efficiencies it is given."""
 
@@ -81,7 +86,25 @@ class Calibration(Frozen):
 @functools.cache
 def shipped() -> Calibration:
     """Fitted to the published measurements of `tests/planner/published.csv`."""
-    return Calibration.model_validate_json((resources.files(__package__) / "published.json").read_text())
+    return _shipped("published.json")
+
+
+@functools.cache
+def shipped_for(kind: Literal["cpu", "cuda"]) -> Calibration:
+    """Of machines that were measured, whose shares are of that: of CPUs, fitted to steps on one; of GPUs the published
+    one, where what was measured is what is reached."""
+    if kind == "cpu":
+        return _shipped("cpu.json")
+    calibration = shipped()
+    rates = dict.fromkeys(("memory_efficiency", "inside_efficiency", "between_efficiency"), 1.0)
+    efficiencies = ("matmul_efficiency", "attention_efficiency", "triton_attention_efficiency")
+    reached = {**rates, **{name: {kind: 1.0} for name in efficiencies}}
+    constants = calibration.constants.model_copy(update=reached)
+    return calibration.model_copy(update={"constants": constants, "stands_for": {}, "fitted": None})
+
+
+def _shipped(name: str) -> Calibration:
+    return Calibration.model_validate_json((resources.files(__package__) / name).read_text())
 
 
 def read_calibration(path: Path) -> Calibration:

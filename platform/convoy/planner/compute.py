@@ -20,6 +20,8 @@ class Rates:
     attention: float
     memory: float
     """Bytes/s."""
+    gap: float
+    """Seconds from one kernel to the next."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,17 @@ def forward(work: Work, rates: Rates, k: Constants) -> Seconds:
         matmul=work.matmul_flops / rates.matmul + k.matmul_traffic * work.matmul_bytes / rates.memory,
         attention=work.attention_flops / rates.attention * (1 + k.narrow_head / work.head_width),
         memory=k.elementwise_traffic * work.memory_bytes / rates.memory,
-        kernels=work.kernels * k.kernel_seconds,
+        kernels=work.kernels * rates.gap,
     )
 
 
 def backward(work: Work, ahead: Seconds) -> Seconds:
     """One block, and what of its forward pass is computed again. ahead: its forward pass."""
     return Seconds(
-        matmul=ahead.matmul * (2 + work.again_matmul),
-        attention=ahead.attention * (2.5 + work.again_attention),
-        memory=ahead.memory * (2 + work.again_rest),
-        kernels=ahead.kernels * (2 + work.again_rest),
+        matmul=ahead.matmul * (2 + work.again.matmul),
+        attention=ahead.attention * (work.attention_backward + work.again.attention),
+        memory=ahead.memory * (2 + work.again.rest),
+        kernels=ahead.kernels * (2 + work.again.rest),
     )
 
 
@@ -86,4 +88,4 @@ def head(work: Work, rates: Rates, k: Constants) -> Seconds:
 
 def host(work: Work, k: Constants) -> float:
     """Of a pass: what the CPU needs to start its kernels."""
-    return work.blocks * work.kernels * (3 + work.again_rest) * k.host_seconds
+    return work.blocks * work.kernels * (3 + work.again.rest) * k.host_seconds

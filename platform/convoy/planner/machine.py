@@ -1,6 +1,10 @@
 """What a configuration's machines are, from the catalog."""
 
+from dataclasses import replace
+
+from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.instances import Instance, instance
+from convoy.catalog.measured import MeasuredMachine
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.planner.workload import Machine
@@ -38,3 +42,10 @@ def rented_machine(facts: Instance, ranks: int) -> Machine:
         nvlink_bytes_per_second=facts.nvlink_gb_per_second * 1e9,
         network_bytes_per_second=facts.network_gbps * 1e9 / 8,
     )
+
+
+def as_measured(machine: Machine, measured: MeasuredMachine | None) -> Machine:
+    """With what was measured, where the catalog does not know what computes, and that is of the same kind."""
+    if measured is None or rented_gpu(machine.gpu) is not None:
+        return machine
+    return replace(machine, measured=measured) if (machine.gpu == "cpu") == (measured.kind == "cpu") else machine

@@ -1,11 +1,12 @@
 """The time of one optimizer step, part by part, before it is taken. docs/planner.md derives each part."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from convoy.planner import compute
-from convoy.planner.calibration import Calibration, Constants, chip_of, shipped
+from convoy.planner.calibration import Calibration, Constants, chip_of, shipped, shipped_for
 from convoy.planner.compute import Rates, Seconds, larger
+from convoy.planner.exposed import Exposed, exposed
 from convoy.planner.hardware import Hardware, hardware
 from convoy.planner.traffic import Message, Traffic, traffic
 from convoy.planner.work import Kernels, Work, work
@@ -24,7 +25,7 @@ class StepTime:
     kernels: float
     """Gaps between kernels."""
     host: float
-    """The GPU waits for the CPU that starts its kernels."""
+    """The GPU, with nothing to compute or to send, waits for the CPU that starts its kernels."""
     gather: float
     """Parameters are gathered, and no computation hides it."""
     reduce: float
@@ -34,7 +35,7 @@ class StepTime:
     tensor: float
     """Ranks of one product add up activations."""
     bubble: float
-    """A stage of the pipeline waits for the others."""
+    """A stage of the pipeline waits for the others, and for what they hand on."""
     optimizer: float
     step: float
     """What a step takes whatever it computes."""
@@ -60,6 +61,8 @@ class Counted:
     """Natural logarithm of the machines."""
     tokens: float
     """Of one step and GPU."""
+    exposed: Exposed = field(default_factory=Exposed)
+    """What collectives take by measured lines; where there are none, that follows from `traffic`."""
 
 
 def step_time(
@@ -70,11 +73,17 @@ def step_time(
 ) -> StepTime:
     """machine: measured peaks, in place of the catalog's. Raises ValueError for what no time can be told of: a GPU
     without figures, states in host memory."""
-    calibration, kernels = calibration or shipped(), kernels or Kernels()
+    calibration, kernels = calibration or calibration_of(job), kernels or Kernels()
     if job.parallel.cpu_offload:
         raise ValueError("cpu_offload: its time is not planned")
     counted = count(job, kernels, machine)
     return parts(counted, calibration.constants, chip_of(calibration, counted.hardware.chip), kernels)
+
+
+def calibration_of(job: Workload) -> Calibration:
+    """The shipped one for its machines."""
+    measured = job.machine.measured
+    return shipped() if measured is None else shipped_for(measured.kind)
 
 
 def tokens_per_second(job: Workload, time: StepTime) -> float:
@@ -84,14 +93,17 @@ def tokens_per_second(job: Workload, time: StepTime) -> float:
 
 def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> Counted:
     """Raises ValueError for a GPU without figures."""
+    found, measured = machine or hardware(job.machine, job.train.param_dtype), job.machine.measured
+    lines = measured is not None and not found.hides
     return Counted(
         work=work(job, kernels),
         traffic=traffic(job),
-        hardware=machine or hardware(job.machine, job.train.param_dtype),
+        hardware=found,
         passes=job.passes,
         stages=job.parallel.pipeline,
         log_nodes=math.log(job.nodes),
         tokens=job.tokens_per_step / job.ranks,
+        exposed=exposed(job, measured) if measured is not None and lines else Exposed(),
     )
 
 
@@ -102,21 +114,29 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     ahead = compute.forward(done, rates, k)
     back = compute.backward(done, ahead)
     whole = (ahead + back).times(done.blocks) + compute.head(done, rates, k)
-    waiting = larger(0.0, compute.host(done, k) - whole.total)
+    modelled, lines = counted.hardware.hides, counted.exposed
     gather, reduce = _exposed(counted, k, ahead, back)
+    gather, reduce = modelled * gather + lines.gather, modelled * reduce + lines.reduce
+    packing = k.sharding_traffic * (modelled * _held(counted) + lines.moved) / rates.memory
     tensor = done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
+    tensor = modelled * (tensor + _seconds(sent.tensor_head, counted.hardware, k))
+    # Nothing is taken to hide what a stage hands on, forward and back: torch's schedule waits for it.
+    handed_on = modelled * 2 * _seconds(sent.send, counted.hardware, k)
     running = whole.times(passes)
+    # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
+    on_gpu = running.total + gather + reduce + packing + tensor * passes + lines.tensor
+    waiting = larger(0.0, compute.host(done, k) * passes - on_gpu)
     told = {
         "matmul": running.matmul,
         "attention": running.attention,
         "memory": running.memory,
         "kernels": running.kernels,
-        "host": waiting * passes,
+        "host": waiting,
         "gather": gather,
         "reduce": reduce,
-        "packing": k.sharding_traffic * _held(counted) / rates.memory,
-        "tensor": tensor * passes,
-        "bubble": (counted.stages - 1) * (whole.total + waiting + tensor),
+        "packing": packing,
+        "tensor": tensor * passes + lines.tensor,
+        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + tensor + handed_on) + passes * handed_on,
         "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
         "step": k.step_seconds,
     }
@@ -129,8 +149,9 @@ def _rates(machine: Hardware, k: Constants, chip: str, kernels: Kernels) -> Rate
     return Rates(
         matmul=head * (k.fp8_speedup if kernels.matmul == "fp8" else 1.0),
         head=head,
-        attention=machine.flops * efficiency[chip],
+        attention=larger(machine.attention_flops, machine.flops * (machine.attention_flops == 0)) * efficiency[chip],
         memory=machine.memory_bytes_per_second * k.memory_efficiency,
+        gap=k.kernel_seconds + k.operations * machine.operation_seconds,
     )
 
 
@@ -146,11 +167,12 @@ def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> t
     again = sent.again * gather
     forward = _seconds(sent.gather_root, machine, k) + gather + hidden * _added(gather, ahead.total, k)
     gathering = hidden * _added(again, back.total, k)
+    ends = _added(_seconds(sent.gather_again, machine, k), back.total, k)
     reducing = hidden * _added(again + reduce, back.total, k)
     replicating = hidden * _added(again + reduce + copies, back.total, k)
     last = reduce + _seconds(sent.reduce_root, machine, k)
     once = replicating - reducing + copies + _seconds(sent.replicate_root, machine, k)
-    return sent.gathering * (forward + gathering), sent.reducing * (reducing - gathering + last) + once
+    return sent.gathering * (forward + gathering + ends), sent.reducing * (reducing - gathering + last) + once
 
 
 def _added(message: float, above: float, k: Constants) -> float:
@@ -170,7 +192,7 @@ def _seconds(message: Message, machine: Hardware, k: Constants) -> float:
 def _held(counted: Counted) -> float:
     """Bytes of all messages of a step that hold parameters or gradients."""
     sent, blocks = counted.traffic, counted.work.blocks
-    gathered = blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held
+    gathered = blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held + sent.gather_again.held
     reduced = blocks * sent.reduce.held + sent.reduce_root.held
     copied = blocks * sent.replicate.held + sent.replicate_root.held
     return sent.gathering * gathered + sent.reducing * reduced + copied

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
@@ -24,6 +25,8 @@ class Machine:
     """Of one GPU to the others of its machine, per direction; 0: they have no NVLink."""
     network_bytes_per_second: float
     """Of the whole machine, per direction."""
+    measured: MeasuredMachine | None = None
+    """In place of figures that the catalog does not have."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from convoy import __version__
 from convoy.catalog.gpus import peak_tflops
+from convoy.catalog.measured import MeasuredMachine
 from convoy.events.types import Environment, MemoryPeak
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.ranks import Ranks
@@ -17,7 +18,9 @@ from convoy.training.ranks import Ranks
 _SIDE = {"cpu": 1024, "cuda": 8192}
 
 
-def environment(ranks: Ranks, param_dtype: str, matmul_tflops: float | None = None) -> Environment:
+def environment(
+    ranks: Ranks, param_dtype: str, matmul_tflops: float | None = None, machine: MeasuredMachine | None = None
+) -> Environment:
     """Versions and hardware of this rank."""
     name = device_name(ranks.device)
     return Environment(
@@ -31,6 +34,7 @@ def environment(ranks: Ranks, param_dtype: str, matmul_tflops: float | None = No
         threads=torch.get_num_threads(),
         matmul_tflops=matmul_tflops,
         peak_tflops=peak_tflops(name, param_dtype) if ranks.device.type == "cuda" else None,
+        machine=machine,
     )
 
 

@@ -49,7 +49,7 @@ def build_trained(config: RunConfig, ranks: Ranks, *, filled: bool = True) -> Tr
     train = config.train
     fused = train.attention == "fused"
     model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
-    fsdp = parallelize(model, ranks.mesh, config.parallel, train)
+    fsdp = parallelize(model, ranks.mesh, config.parallel, train, across_hosts=ranks.across_hosts)
     materialise(model, config, kept_on(ranks.device, config.parallel), filled=filled)
     pipeline = None
     if config.parallel.pipeline > 1:

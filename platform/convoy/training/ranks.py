@@ -42,6 +42,10 @@ class Ranks:
         return self.place.world_size // data_place(self.mesh)[1]
 
     @property
+    def across_hosts(self) -> bool:
+        return self.place.host_ranks < self.place.world_size
+
+    @property
     def first(self) -> bool:
         return self.place.rank == 0
 

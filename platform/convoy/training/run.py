@@ -25,6 +25,7 @@ from convoy.training.measure import environment, measure_matmul, memory_peak
 from convoy.training.model import Trained, build_trained, model_built
 from convoy.training.node_check import check_node
 from convoy.training.optimizer import check_all_trained
+from convoy.training.probe import probe
 from convoy.training.ranks import Ranks, connect
 from convoy.training.restore import restore
 from convoy.training.saver import Saver
@@ -154,7 +155,7 @@ def _training(
         clock=clock,
         elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.seconds(),
         vote=_voter(assignment, marker),
-        after_first_step=lambda: _first_step(log, ranks, trained, config, saver),
+        after_first_step=lambda: _first_step(log, ranks, trained, config, saver, new=assignment.parent is None),
         memory=lambda step: memory_peak(ranks, step),
         progress=progress,
         marker=marker,
@@ -175,14 +176,17 @@ def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks, ma
     return evaluated
 
 
-def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver) -> None:
-    """What is made ready once the machine is warm, after the start-up that people wait for."""
+def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver, *, new: bool) -> None:
+    """What is made ready once the machine is warm, after the start-up that people wait for. new: the job goes on from
+    nothing."""
     log.ready("first_step")
     check_all_trained(trained.module, trained.optimizer)
     seconds = config.train.matmul_peak_seconds
     if seconds:
         rate = measure_matmul(ranks, config.train.param_dtype, seconds)
-        log.events.append(environment(ranks, config.train.param_dtype, rate))
+        # The machine of a job that goes on is known, or another one: what the first start found stays beside its plan.
+        machine = probe(config, ranks, seconds) if new else None
+        log.events.append(environment(ranks, config.train.param_dtype, rate, machine))
     saver.start()
 
 

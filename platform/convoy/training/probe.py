@@ -1,0 +1,284 @@
+"""A short look at the machine once it is warm: the rates at which this job's own sizes are computed and sent, from
+which the planner tells how long a step takes where the catalog knows nothing.
+
+All ranks do the same at once, so that what they share (memory, caches, network) is shared as in training.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import DeviceMesh
+
+from convoy.catalog.measured import Line, MeasuredMachine
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+from convoy.parallel.fsdp import DTYPES
+from convoy.parallel.gloo import ExchangeAndAdd, Gather
+from convoy.parallel.mesh import data_place, sharding
+from convoy.stats.line import time_line
+from convoy.training.measure import device_name
+from convoy.training.ranks import Ranks
+
+MOST_TOKENS = 4096
+"""Of a pass, in one measurement: on more of them rates hardly change."""
+
+MOST_BYTES = 64 * 2**20
+"""Of one collective that is timed."""
+
+SMALL_BYTES = 64 * 2**10
+
+TIMES = 5
+"""At least so often is each thing done: the middle of fewer times may have been disturbed."""
+
+MOST_TIMES = 200
+
+WORK_SECONDS = 0.002
+"""Of computation before each collective on a CPU."""
+
+_WORK_SIDE = 192
+_LEAST_SECONDS = 1e-6
+
+CHAIN = 100
+"""Small operations in a row, whose graph is one backward pass."""
+
+
+def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | None:
+    """What this rank measured, each thing for about a quarter of `seconds`; None: of a custom model no sizes are known.
+    All ranks call it alike."""
+    if not isinstance(config.model, TransformerConfig):
+        return None
+    sizes, each = _Sizes(config, config.model, ranks), seconds / 4
+    gather, reduce, all_reduce = _lines(sizes, ranks, each)
+    return MeasuredMachine(
+        device=device_name(ranks.device),
+        kind="cuda" if ranks.device.type == "cuda" else "cpu",
+        dtype=config.train.param_dtype,
+        threads=torch.get_num_threads(),
+        ranks=ranks.place.world_size,
+        matmul_flops=_matmul(sizes, ranks, each),
+        attention_flops=_attention(sizes, ranks, each),
+        memory_bytes_per_second=_memory(sizes, ranks, each),
+        operation_seconds=_operation(ranks, each),
+        gather=gather,
+        reduce=reduce,
+        all_reduce=all_reduce,
+    )
+
+
+class _Sizes:
+    """Of the job's tensors on one rank."""
+
+    def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
+        parts = data_place(ranks.mesh)[1]
+        each = math.ceil(config.train.global_batch / parts)
+        passes = math.ceil(each / config.train.micro_batch)
+        self.length = config.data.sequence_length
+        self.sequences = max(1, min(math.ceil(each / passes), MOST_TOKENS // self.length))
+        self.tokens = min(self.sequences * self.length, MOST_TOKENS)
+        self.width, self.inner = model.d_model, model.ff_width // config.parallel.tensor
+        self.heads, self.head_width = max(1, model.n_heads // config.parallel.tensor), model.head_width
+        self.gated = model.mlp == "swiglu"
+        self.fused = config.train.attention == "fused"
+        self.dtype, self.reduced = DTYPES[config.train.param_dtype], DTYPES[config.train.reduce_dtype]
+        longer = model.model_copy(update={"n_layers": model.n_layers + 1})
+        self.block = (parameter_count(longer) - parameter_count(model)) // config.parallel.tensor
+
+
+def _matmul(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
+    """Operations/s of the MLP's products, forward and backward: transposed operands have rates of their own."""
+    x, gradient = (
+        _random(ranks, sizes.dtype, sizes.tokens, sizes.width),
+        _random(ranks, sizes.dtype, sizes.tokens, sizes.inner),
+    )
+    weight = _random(ranks, sizes.dtype, sizes.inner, sizes.width)
+
+    def products() -> None:
+        F.linear(x, weight)
+        gradient @ weight
+        gradient.t() @ x
+
+    return 3 * 2 * sizes.tokens * sizes.width * sizes.inner / _middle(products, ranks, seconds)
+
+
+def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
+    """Of fused attention, forward and backward: 2 and 5 t S d operations under a causal mask."""
+    if not sizes.fused:
+        return None
+    shape = (sizes.sequences, sizes.heads, sizes.length, sizes.head_width)
+    q, k, v = (_random(ranks, sizes.dtype, *shape).requires_grad_() for _ in range(3))
+    gradient = _random(ranks, sizes.dtype, *shape)
+
+    def attend() -> None:
+        torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), gradient)
+
+    done = 7 * sizes.sequences * sizes.length**2 * sizes.heads * sizes.head_width
+    return done / _middle(attend, ranks, seconds)
+
+
+def _memory(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
+    """Bytes/s of the MLP's nonlinearity, which reads and writes each activation once."""
+    x = _random(ranks, sizes.dtype, sizes.tokens, sizes.inner)
+    nonlinear = F.silu if sizes.gated else F.gelu
+    return 2 * x.nbytes / _middle(lambda: nonlinear(x), ranks, seconds)
+
+
+def _operation(ranks: Ranks, seconds: float) -> float:
+    """Of one forward operation; its backward counts as two of them, as in the planner's count of kernels."""
+    x = torch.ones(16, device=ranks.device, requires_grad=True)
+
+    def chain() -> None:
+        y = x
+        for _ in range(CHAIN):
+            y = y * 1.5
+        y.backward(torch.ones_like(y))
+
+    return _middle(chain, ranks, seconds) / (3 * CHAIN)
+
+
+def _lines(sizes: _Sizes, ranks: Ranks, seconds: float) -> tuple[Line | None, Line | None, Line | None]:
+    """Of all-gathers, reduce-scatters and all-reduces, through the groups that training uses."""
+    mesh = sharding(ranks.mesh)
+    shards = _group(mesh, mesh.ndim - 1)
+    gather = reduce = None
+    if shards is not None:
+        gather = _line(_gathering, sizes.block, sizes.dtype, shards, ranks, seconds)
+        reduce = _line(_reducing, sizes.block, sizes.reduced, shards, ranks, seconds)
+    copies = _group(mesh, 0) if mesh.ndim > 1 else None
+    if copies is None:
+        return gather, reduce, None
+    part = sizes.block // mesh.size(mesh.ndim - 1)
+    return gather, reduce, _line(_summing, part, sizes.reduced, copies, ranks, seconds)
+
+
+def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
+    return mesh.get_group(dimension) if mesh.size(dimension) > 1 else None
+
+
+Made = Callable[[int, torch.dtype, dist.ProcessGroup, Ranks], Callable[[], object]]
+
+
+def _line(
+    made: Made, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, seconds: float
+) -> Line:
+    """made: a collective on a whole tensor of so many elements, a multiple of the group's ranks."""
+
+    def timed(size: float, most: float) -> tuple[float, float]:
+        count = max(1, int(size) // (dtype.itemsize * group.size())) * group.size()
+        return float(count * dtype.itemsize), _together(made(count, dtype, group, ranks), ranks, most)
+
+    small, slow = timed(SMALL_BYTES, seconds / 2)
+    # As large as a block, unless the network would take longer for it than there is time; judged by all ranks alike.
+    room = seconds / 2 / TIMES / slow * small
+    large = max(4 * small, min(float(elements * dtype.itemsize), MOST_BYTES, room))
+    latency, per_byte = time_line([(small, slow), timed(large, seconds / 2)])
+    return Line(latency_seconds=latency, bytes_per_second=1 / per_byte)
+
+
+def _gathering(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    """As `parallel/fsdp.py` has it: on a CPU nothing runs beside the copy from where it was gathered to where weights
+    are used, which one rank alone does not make."""
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
+    if ranks.device.type == "cuda":
+        return lambda: dist.all_gather_into_tensor(whole, part, group=group)
+    gather: Callable[..., object] = Gather() if ranks.across_hosts else dist.all_gather_into_tensor
+
+    def gathered() -> None:
+        buffer = torch.empty_like(whole)
+        gather(buffer, part, group)
+        whole.copy_(buffer)
+
+    return gathered
+
+
+def _reducing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    """As `parallel/fsdp.py` has it."""
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
+    if ranks.device.type == "cpu":
+        exchange = ExchangeAndAdd(across_hosts=ranks.across_hosts)
+        return lambda: exchange(part, whole, group, dist.ReduceOp.SUM)
+    return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+
+
+def _summing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    return lambda: dist.all_reduce(whole, group=group)
+
+
+def _middle(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
+    """Median seconds of one call on this rank, while every rank does the same."""
+    call()
+    dist.barrier(group=ranks.control)
+    times: list[float] = []
+    ends = time.perf_counter() + seconds
+    while len(times) < TIMES or (time.perf_counter() < ends and len(times) < MOST_TIMES):
+        times.append(_seconds(call, ranks))
+    return statistics.median(times)
+
+
+def _together(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
+    """Seconds that a collective adds to the computation around it: the slowest rank's mean, on all ranks.
+
+    On a CPU the threads of gloo share a core with computation, and who comes out of a collective first goes on
+    computing while they still have to send: what that takes, collectives in a row do not show. A GPU is waited for.
+    """
+    work = _work(ranks)
+    alone = _row(work, TIMES, ranks)
+    both = _row(lambda: (work(), call()), 2, ranks)
+    count = max(TIMES, min(MOST_TIMES, int(seconds / both)))
+    alone = min(alone, _row(work, count, ranks))
+    return max(_LEAST_SECONDS, _row(lambda: (work(), call()), count, ranks) - alone)
+
+
+def _work(ranks: Ranks) -> Callable[[], object]:
+    """Computation for a while, as between the collectives of a step; none on a GPU."""
+    if ranks.device.type == "cuda":
+        return lambda: None
+    a = _random(ranks, torch.float32, _WORK_SIDE, _WORK_SIDE)
+    out = torch.empty_like(a)
+    count = max(1, round(WORK_SECONDS / _middle(lambda: torch.mm(a, a, out=out), ranks, WORK_SECONDS)))
+    return lambda: [torch.mm(a, a, out=out) for _ in range(count)]
+
+
+def _row(call: Callable[[], object], count: int, ranks: Ranks) -> float:
+    """Mean seconds of some calls in a row, of the slowest rank."""
+    call()
+    _synchronize(ranks.device)
+    dist.barrier(group=ranks.control)
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    _synchronize(ranks.device)
+    return _most((time.perf_counter() - began) / count, ranks)
+
+
+def _seconds(call: Callable[[], object], ranks: Ranks) -> float:
+    _synchronize(ranks.device)
+    began = time.perf_counter()
+    call()
+    _synchronize(ranks.device)
+    return time.perf_counter() - began
+
+
+def _most(value: float, ranks: Ranks) -> float:
+    """Over all ranks."""
+    told = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(told, op=dist.ReduceOp.MAX, group=ranks.control)
+    return float(told)
+
+
+def _random(ranks: Ranks, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    noise = torch.Generator(ranks.device).manual_seed(0)  # of its own: the model's is not touched
+    return torch.randn(shape, device=ranks.device, generator=noise).to(dtype)
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

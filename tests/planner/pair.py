@@ -1,0 +1,161 @@
+"""Two ranks that train together, and each by itself at the same time, in turns: what a prediction is held against."""
+
+import ctypes
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from convoy.bench.ours import Ours
+from convoy.bench.pinning import keep_to, share
+from convoy.bench.rounds import Measured, Plan, Variant, measure
+from convoy.bench.worlds import world_of
+from convoy.catalog.measured import MeasuredMachine
+from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.run import RunConfig
+from convoy.data.manifest import fingerprint
+from convoy.data.prepare import prepare
+from convoy.gang.assignment import Place
+from convoy.parallel.mesh import build_mesh
+from convoy.planner.workload import Machine, Workload
+from convoy.storage import open_store
+from convoy.training.batches import Data
+from convoy.training.probe import probe
+from convoy.training.ranks import Ranks
+
+PROBE_SECONDS = 3.0
+"""Ten times what a job takes: the test is of the prediction, and not of how well a third of a second tells."""
+
+ALONE = "alone"
+
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET of sched.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks meet."""
+
+    address: str
+    port: int
+    interface: str
+    namespaces: tuple[str, ...] = ()
+    """Of networks, one for each rank; none: this host's."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """By one rank."""
+
+    machine: MeasuredMachine
+    measured: dict[str, Measured]
+    """ALONE, and by the name of each setting what the ranks took together."""
+    optimizer_seconds: float
+    """Of a step alone."""
+
+
+@dataclass
+class _In:
+    """Steps of a variant in a setting of the machine."""
+
+    name: str
+    variant: Ours
+
+    def step(self) -> None:
+        self.variant.step()
+
+    def parts(self) -> Mapping[str, float]:
+        return self.variant.parts()
+
+
+def prepared(config: RunConfig) -> tuple[str, str]:
+    """The data's id and fingerprint, for ranks that are forked later."""
+    manifest = prepare(config.data, open_store(str(config.root)))
+    return manifest.id, fingerprint(manifest, config.data)
+
+
+def run(
+    rank: int,
+    meeting: Meeting,
+    config: RunConfig,
+    data: tuple[str, str],
+    settings: Mapping[str, Callable[[], object]],
+    rounds: int,
+) -> Seen:
+    """As one of two ranks. settings: by name, what brings the machine into one; each rank calls it."""
+    ranks = _meet(rank, meeting)
+    each = RunConfig.model_validate(
+        config.model_dump(mode="json")
+        | {"train": config.train.model_dump() | {"global_batch": config.train.global_batch // 2}}
+    )
+    own = world_of(ranks, 1, each.parallel)
+    with ExitStack() as stack:
+
+        def made(name: str, run: RunConfig, world: Ranks) -> Ours:
+            return stack.enter_context(closing(Ours(name, run, world, Data(run, str(run.root), *data, world))))
+
+        alone, together = made(ALONE, each, own), made("together", config, ranks)
+        turns: list[Variant] = [_In(ALONE, alone), *(_In(name, together) for name in settings)]
+        for _ in range(5):
+            alone.step()
+            together.step()
+        machine = probe(config, ranks, PROBE_SECONDS)
+        assert machine is not None
+        optimizer: list[float] = []
+
+        def before(turn: Variant) -> None:
+            optimizer.append(alone.parts()["optimizer"])
+            settings.get(turn.name, lambda: None)()
+
+        plan = Plan(rounds=rounds, block_steps=2, block_seconds=0.3, warm_up_most=2)
+        found = measure(turns, plan, ranks.device, ranks.control, before_block=before)
+    return Seen(machine, found, sorted(optimizer)[len(optimizer) // 2])
+
+
+def _meet(rank: int, meeting: Meeting) -> Ranks:
+    if meeting.namespaces:
+        enter(meeting.namespaces[rank])
+    cores = sorted(os.sched_getaffinity(0))
+    keep_to(share(cores, rank, 2))
+    os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
+    store = dist.TCPStore(meeting.address, meeting.port, 2, is_master=rank == 0)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    hosted = 1 if meeting.namespaces else 2
+    place = Place(
+        rank=rank, local_rank=rank, node=0, nodes=1, nproc_per_node=2, host_rank=rank, host_ranks=hosted, threads=1
+    )
+    control = dist.new_group(backend="gloo")
+    return Ranks(place, torch.device("cpu"), build_mesh(ParallelConfig(), "cpu", 2, 2), control, control)
+
+
+def enter(namespace: str) -> None:
+    """This thread, and those that it makes, are in the network namespace of that name from now on."""
+    with Path("/var/run/netns", namespace).open() as file:
+        if _LIBC.setns(file.fileno(), _NEW_NETWORK):
+            raise OSError(ctypes.get_errno(), f"setns {namespace}")
+
+
+def job_config(root: Path, **sections: Any) -> RunConfig:
+    base: dict[str, Any] = {
+        "root": str(root),
+        "model": {"vocab_size": 4096, "n_layers": 4, "d_model": 192, "n_heads": 3, "max_sequence_length": 256},
+        "data": {
+            "corpus": {"kind": "synthetic", "tokens": 200_000, "vocab_size": 4096},
+            "sequence_length": 256,
+        },
+        "train": {"steps": 100_000, "global_batch": 8, "micro_batch": 8},
+    }
+    return RunConfig.model_validate(base | {name: base.get(name, {}) | keys for name, keys in sections.items()})
+
+
+def workload(config: RunConfig, nodes: int) -> Workload:
+    """Of the two ranks, on one machine or on two."""
+    assert isinstance(config.model, TransformerConfig)
+    machine = Machine("cpu", 2 // nodes, 0.0, 0.0, 0.0, 0.0)
+    return Workload(config.model, config.data.sequence_length, config.train, config.parallel, machine, nodes)
