@@ -94,7 +94,7 @@ def test_the_final_card_has_the_plan_beside_what_was_measured(smoke: Run) -> Non
     for each in compared(plan, report):
         assert each.measured is not None, each.what
         if each.unit == "seconds" and each.pct_error is not None:
-            for cell in (each.what, duration(each.predicted), duration(each.measured), f"{each.pct_error:+.1f} %"):
+            for cell in (each.what, duration(each.predicted), duration(each.measured), f"{each.pct_error:+z.1f} %"):
                 assert cell in section, (each, cell)
 
 

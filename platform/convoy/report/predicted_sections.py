@@ -48,7 +48,7 @@ def _row(each: Compared, yet: str) -> tuple[str, ...]:
         each.what,
         _form(each.unit, each.predicted),
         measured,
-        "" if error is None else f"{error:+.1f} %",
+        "" if error is None else f"{error:+z.1f} %",
         "" if each.measured is None or each.n is None else f"{each.n:,}",
     )
 
