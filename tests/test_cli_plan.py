@@ -8,9 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convoy.cli import main
+from convoy.results.files import write_case
 from convoy.results.plan import Plan
 from convoy.results.plan_search import PlanSearch
 from tests.flows.places import CONVOY
+from tests.report.bench_survival import faults, saves
+from tests.results.cases import a_case
 from tests.test_import_time import median_cpu_seconds, python
 
 PRESET = "configs/train/gpt-7b-p4d.yaml"
@@ -165,3 +168,37 @@ def test_a_plan_imports_nothing_heavy_and_takes_at_most_half_a_second() -> None:
     run = f"from convoy.cli import main; main(['plan', '{PRESET}'], standalone_mode=False); {heavy}"
     assert python("-c", run).splitlines()[-1] == "heavy:"
     assert median_cpu_seconds([str(CONVOY), "plan", PRESET], runs=3) <= 0.5
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Of a benchmark that saved, and lost a node."""
+    for case in [*saves(), *faults()]:
+        write_case(tmp_path / "results", case)
+    return tmp_path / "results"
+
+
+def test_saves_and_restarts_are_those_of_a_benchmark(results: Path) -> None:
+    told, assumed = (json.loads(convoy_plan(PRESET, "--json", *words).stdout)
+                     for words in (("--results", str(results)), ()))  # fmt: skip
+    measured = [line for line in told["assumed"] if str(results) in line]
+    assert len(measured) == 3
+    assert all("2026-11-22" in line for line in measured)
+    assert told["saves"]["restart_seconds"] != assumed["saves"]["restart_seconds"]
+    assert told["saves"]["stall_seconds"] != assumed["saves"]["stall_seconds"]
+    assert not any("stall of a save" in line for line in told["assumed"])
+
+
+def test_an_option_counts_before_results(results: Path) -> None:
+    done = convoy_plan(PRESET, "--json", "--results", str(results), "--restart-seconds", "77")
+    told = json.loads(done.stdout)
+    assert told["saves"]["restart_seconds"] == 77.0
+    assert not any(line.startswith("restart:") for line in told["assumed"])
+    assert any(line.startswith("stall and time of a save:") for line in told["assumed"])
+
+
+def test_results_that_tell_nothing_are_refused(tmp_path: Path) -> None:
+    write_case(tmp_path / "results", a_case())
+    done = convoy_plan(PRESET, "--results", str(tmp_path / "results"))
+    assert done.exit_code == 2
+    assert done.stderr == f"convoy: --results {tmp_path / 'results'}: no case that saves, and no drill node-kill\n"

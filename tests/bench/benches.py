@@ -8,7 +8,7 @@ from convoy.config.bench import MeasureConfig
 from convoy.config.run import RunConfig
 from tests.training.job import tiny
 
-QUICK = MeasureConfig(rounds=6, block_steps=1, block_seconds=0.001, warm_up_most=16)
+QUICK = MeasureConfig(rounds=6, block_steps=1, block_seconds=0.001, warm_up_most=16, machine_seconds=0.02)
 
 
 def a_group(root: str, *variants: VariantSpec, nodes: int = 1, suite: str = "throughput", **sections: Any) -> Group:

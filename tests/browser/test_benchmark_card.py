@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(MOST_SECONDS + 60)]
 FLOW = REPOSITORY / "flows" / "benchmark_flow.py"
 QUICK = (
     "measure.rounds=6 measure.block_seconds=0.02 measure.block_steps=1 measure.warm_up_most=16 "
+    "measure.machine_seconds=0.1 "
     "run.data.sequence_length=32 run.data.corpus.kind=synthetic run.train.global_batch=4 run.train.micro_batch=2 "
     "run.model.n_layers=2 run.model.d_model=48 run.model.max_sequence_length=32 "
     "predict.least_mb_per_writer=1 recovery.drills=[node-kill]"
@@ -83,6 +84,16 @@ def test_gangs_on_one_host_run_one_after_the_other(benchmark: Benchmark) -> None
     assert all(each["failure"] == "" for each in times)
 
 
+def test_steps_were_predicted_from_what_ranks_measured(benchmark: Benchmark) -> None:
+    told = {name: case.predicted for name, case in benchmark.cases.items()}
+    assert told["recovery/node-kill"] is None
+    for name in ("throughput/ours", "throughput/bf16", "strategies/ddp", "strategies/tensor 2", "strategies/pipeline 2",
+                 "scaling/2 jobs of 1 rank", "memory/recomputed", "sync/with synchronisation"):  # fmt: skip
+        found = told[name]
+        assert found is not None
+        assert (found.step_seconds or 0) > 0, f"{name}: {found.why_no_step}"
+
+
 def test_a_killed_node_is_drilled_and_told(benchmark: Benchmark) -> None:
     case = benchmark.cases["recovery/node-kill"]
     assert case.values[values.RECOVERED_TRIALS] == 1, case.reason
@@ -98,7 +109,7 @@ def test_the_card_has_every_section_and_the_run_s_own_numbers(
     text = _text(browser)
     for part in (
         "Throughput", "Scaling", "Strategies", "Memory", "Utilisation", "Gradient synchronisation", "Cost",
-        "Step time", "Saves", "Recovery", "campaign", "History", "Provenance",
+        "Step time", "Predicted and measured", "Saves", "Recovery", "campaign", "History", "Provenance",
     ):  # fmt: skip
         assert part.casefold() in text.casefold(), part
     measured = tokens_per_second(benchmark.cases["throughput/ours"])

@@ -7,6 +7,9 @@ import torch
 from torch import nn
 
 from convoy.checkpoint.state import TensorsOf, tensors_of
+from convoy.config.model import TransformerConfig
+from convoy.model.counts import saved_bytes
+from tests.model.models import FORMS, ready
 from tests.training.job import GPT, Job, tiny
 
 WAYS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -48,6 +51,14 @@ def test_an_optimizer_counts_one_step_after_one_step(states: dict[str, dict[str,
     counts = [value for name, value in states["one rank"].items() if name.endswith(".step")]
     assert counts
     assert {float(count) for count in counts} == {1.0}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+def test_a_plan_counts_what_is_saved(form: TransformerConfig) -> None:
+    model = ready(form)
+    state = tensors_of(model, torch.optim.AdamW(model.parameters()))  # with the moments that a step would fill
+    moments = [t for of_one in state["optimizer"]["state"].values() for t in of_one.values() if t.dim()]
+    assert saved_bytes(form) == sum(t.nbytes for t in (*state["model"].values(), *moments))
 
 
 @pytest.fixture

@@ -5,11 +5,28 @@ from typing import Any
 
 import numpy as np
 
+from convoy.catalog.measured import Line, MeasuredMachine
 from convoy.results.case import Block, Case, Hardware, Provenance
 
 HARDWARE = Hardware(
     device="AMD EPYC 7R13", nodes=1, ranks=2, threads=1, cores=2, memory_bytes=24 * 10**9, matmul_tflops=0.1
 )
+MEASURED = MeasuredMachine(
+    device=HARDWARE.device,
+    kind="cpu",
+    dtype="fp32",
+    threads=1,
+    ranks=2,
+    matmul_flops=6e10,
+    attention_flops=3e10,
+    memory_bytes_per_second=8e9,
+    operation_seconds=1e-5,
+    gather=Line(latency_seconds=2e-4, bytes_per_second=1e9),
+    reduce=Line(latency_seconds=2e-4, bytes_per_second=1e9),
+    all_reduce=Line(latency_seconds=3e-4, bytes_per_second=5e8),
+)
+"""Two ranks on two cores."""
+
 PROVENANCE = Provenance(
     measured=datetime(2026, 11, 22, 12, 0, tzinfo=UTC),
     commit="0123456789abcdef",

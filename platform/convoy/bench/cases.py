@@ -14,7 +14,7 @@ from convoy.bench.observe import Seen
 from convoy.bench.provenance import host_memory_bytes, provenance
 from convoy.bench.rounds import Measured
 from convoy.bench.variants import AnyVariant
-from convoy.results.case import Case, Hardware
+from convoy.results.case import Case, Hardware, Predicted
 from convoy.results.values import STATE_BYTES
 from convoy.training.measure import environment
 from convoy.training.model import model_built
@@ -38,6 +38,8 @@ class Found:
     """By the type that a case computes in."""
     left_out: Mapping[str, str]
     """Variants that this machine cannot measure, and why not."""
+    predicted: Mapping[str, Predicted]
+    """What was said of them before."""
 
 
 def cases_of(group: Group, variants: Sequence[AnyVariant], found: Found, ranks: Ranks) -> Iterator[Case]:
@@ -87,6 +89,7 @@ def _case(group: Group, spec: VariantSpec, variant: AnyVariant, found: Found, ra
         values=_values(group, spec, variant, found, ranks),
         samples={name: tuple(each) for name, each in saved.samples.items()} if saved else {},
         not_measured={**spec.not_measured, **not_measured, **(found.left_out if baseline is None else {})},
+        predicted=found.predicted[spec.name],
     )
 
 

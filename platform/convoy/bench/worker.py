@@ -21,6 +21,8 @@ from convoy.bench.groups import Group
 from convoy.bench.needs import lacking
 from convoy.bench.observe import observed, observer_of
 from convoy.bench.pinning import keep_to, share
+from convoy.bench.predicted import predictions
+from convoy.bench.probed import measured_machines
 from convoy.bench.rendezvous import place_of_environment, ranks_of_environment
 from convoy.bench.rounds import Plan, host_sent_bytes, measure
 from convoy.bench.saving import before_block, measured_at_rest
@@ -96,6 +98,8 @@ def _found(
     def passed() -> None:
         script.progress(next(steps))
 
+    machines = measured_machines(group, ranks, passed)
+    predicted = predictions(group, ranks.place, machines, on_gpus=ranks.device.type == "cuda")
     measured = measure(
         variants,
         _plan(group),
@@ -125,6 +129,7 @@ def _found(
         collectives=collectives.of_cases(group, ranks),
         matmul_tflops=rates,
         left_out=left_out,
+        predicted=predicted,
     )
 
 

@@ -30,6 +30,9 @@ class MeasureConfig(Frozen):
     """Steps after which warm-up ends though the times still drift; the result says so."""
     pin: bool = True
     """Each rank keeps to its own share of the host's cores."""
+    machine_seconds: float = Field(1.0, ge=0)
+    """Before the first block, on machines that the catalog does not have: for how long ranks measure what the planner
+    predicts from, for each type of number. 0: not at all, and no step's time is predicted."""
 
 
 class BenchConfig(Frozen):

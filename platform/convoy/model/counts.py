@@ -9,6 +9,13 @@ TRAINED_BYTES = 16
 """Of a parameter within a step: its fp32 gradient too."""
 
 
+def saved_bytes(config: TransformerConfig) -> int:
+    """Of a checkpoint, but for some counters. torch names a tied head's weight beside the embedding's, so that it is
+    saved twice; its moments once."""
+    again = 4 * config.vocab_size * config.d_model if config.tied_embeddings else 0
+    return SAVED_BYTES * parameter_count(config) + again
+
+
 def parameter_count(config: TransformerConfig) -> int:
     """Trainable parameters; a tied head counts once, with the token embedding."""
     head = 0 if config.tied_embeddings else config.vocab_size * config.d_model

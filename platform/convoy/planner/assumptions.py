@@ -31,8 +31,9 @@ def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:
 
 
 def of_course(course: Course) -> Iterator[str]:
-    """Of saves, interruptions, and what follows them."""
+    """Of saves, interruptions, and what follows them; what was measured of them comes first."""
     told = course.given
+    yield from told.sources
     if told.saving is None:
         stall = assumed.SAVED_BYTES_PER_STALL_SECOND
         yield f"a save stops a rank for its bytes at {numbers.size(stall.value)}/s{_from(stall)}"

@@ -35,7 +35,8 @@ def batches(measured: Sequence[Measured], calibration: Calibration) -> list[Batc
     """Raises ValueError where a GPU is not in the catalog or the calibration."""
     alike: dict[tuple[str, Kernels], list[int]] = {}
     for index, row in enumerate(measured):
-        chip = chip_of(calibration, row.workload.machine.gpu)
+        machine = row.workload.machine
+        chip = chip_of(calibration, machine.measured.kind if machine.measured else machine.gpu)
         alike.setdefault((chip, row.kernels), []).append(index)
     return [
         Batch(

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
 
@@ -81,6 +82,12 @@ class Calibration(Frozen):
     """Short names of the measurements (`digest.py`)."""
     stands_for: dict[str, str] = {}
     """Chip without measurements: the one whose efficiencies it is given."""
+    machines: tuple[MeasuredMachine, ...] = ()
+    """That the measurements are of, where the catalog does not have them: a plan for such a one is made from these."""
+
+    def machine_for(self, dtype: str, ranks: int) -> MeasuredMachine | None:
+        """The one that was measured in this type, by as many ranks; or what is nearest to it. ranks: of the job."""
+        return min(self.machines, key=lambda each: (each.dtype != dtype, abs(each.ranks - ranks)), default=None)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from convoy.catalog.observed import stale
 from convoy.catalog.own_prices import own_prices
 from convoy.config.run import RunConfig
-from convoy.model.counts import SAVED_BYTES, parameter_count
+from convoy.model.counts import saved_bytes
 from convoy.planner.budget import Rented, SpotOffer, budget
 from convoy.planner.cost import Money, money
 from convoy.planner.drain import drain
@@ -17,9 +17,6 @@ from convoy.planner.kept import Kept
 from convoy.planner.spot import Campaign, expected_campaign
 from convoy.planner.workload import Workload
 from convoy.results.plan import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
-
-WEIGHT_BYTES = 4
-"""Of a weight in a checkpoint: fp32."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +30,7 @@ class Course:
 
     @property
     def state_bytes(self) -> float:
-        """Of a checkpoint, which has a weight that embedding and head share under both names."""
-        model = self.job.model
-        twice = WEIGHT_BYTES * model.vocab_size * model.d_model if model.tied_embeddings else 0
-        return float(SAVED_BYTES * parameter_count(model) + twice)
+        return float(saved_bytes(self.job.model))
 
     @property
     def tokens(self) -> float:

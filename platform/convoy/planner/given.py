@@ -22,6 +22,8 @@ class Given:
     node_bytes_per_second: float | None = None
     """That one machine writes to the root while all others do. None: no notice is counted as used, and the storage is
     taken to hold nothing back."""
+    sources: tuple[str, ...] = ()
+    """Of these: what was measured, where and when, as a plan is to say it."""
     calibration: Calibration | None = None
     """Of the step's time. None: the shipped one."""
     prices: PriceList | None = None

@@ -11,6 +11,7 @@ from convoy.report.bench_checkpoints import checkpoints
 from convoy.report.bench_cost import configured_market, costs, with_levers, with_overhead
 from convoy.report.bench_energy import energies
 from convoy.report.bench_history import history
+from convoy.report.bench_predicted import predicted
 from convoy.report.bench_prices import configured_prices
 from convoy.report.bench_recovery import drills
 from convoy.report.bench_report import BenchReport, CaseFigures, GroupFigures, Losses
@@ -65,6 +66,7 @@ def fold_cases(
         checkpoints=saves,
         recovery=faults,
         campaign=simulated,
+        predicted=predicted(ordered),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),

@@ -13,6 +13,7 @@ from convoy.catalog.energy import GridIntensity, Pue
 from convoy.catalog.prices import Price
 from convoy.report.bench_campaign import CampaignFigures
 from convoy.report.bench_checkpoints import CheckpointFigures
+from convoy.report.bench_predicted import PredictedFigures
 from convoy.report.bench_recovery import DrillFigures
 from convoy.report.train_report import Fact
 from convoy.results.case import Hardware, Provenance, Status
@@ -289,6 +290,8 @@ class BenchReport(Fact):
     recovery: tuple[DrillFigures, ...] = ()
     campaign: CampaignFigures | None = None
     """None: no recovery suite was run."""
+    predicted: PredictedFigures | None = None
+    """None: nothing was predicted, as by earlier versions."""
     history: tuple[HistoryFigures, ...] | None
     """None: nobody asked for it."""
     provenance: tuple[Provenance, ...]

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from convoy.catalog.measured import MeasuredMachine
+
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
 
@@ -82,6 +84,28 @@ class Provenance(Fact):
     command: str = ""
 
 
+class Predicted(Fact):
+    """What the planner said of a case before its first block: from the machine and from constants, and from no step
+    that this benchmark measured."""
+
+    calibration: str
+    """Date and data of the constants."""
+    machine: MeasuredMachine | None = None
+    """What the slowest rank measured of its machine before anything else; None: the catalog's figures stand for it."""
+    nodes: int = Field(1, ge=1)
+    """Of the training that was planned, of which `jobs` ran at once,"""
+    ranks_per_node: int = Field(1, ge=1)
+    """and its ranks on each."""
+    step_seconds: float | None = None
+    """None: `why_no_step` tells."""
+    why_no_step: str = ""
+    peak_bytes: int | None = None
+    """Tensors at the peak of a step, of the rank that takes most; None: `why_no_peak` tells."""
+    why_no_peak: str = ""
+    saved_bytes: float | None = None
+    """Of a checkpoint; None: the case saves none."""
+
+
 class Case(Fact):
     """What is in one file."""
 
@@ -126,6 +150,8 @@ class Case(Fact):
     """Independent measurements of other things than steps, such as saves, by documented names."""
     not_measured: dict[str, str] = {}
     """What this machine cannot show, and why."""
+    predicted: Predicted | None = None
+    """None: nothing was, as in benchmarks of earlier versions, and of drills."""
 
     @property
     def key(self) -> str:

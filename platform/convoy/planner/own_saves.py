@@ -1,0 +1,134 @@
+"""What a benchmark of one's own showed of saves and restarts, for the state and the machines of a plan.
+
+Its checkpoint suite tells how long a save stops a step, and how fast a rank writes and reads; its recovery suite how
+long a gang needs from the loss of a node to its next step. What is scaled is scaled by the bytes of a rank: what a save
+takes whatever its size is in the figures of a small state, so that those of a large one come out too long, not too
+short.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from convoy.checkpoint.pace import bytes_per_second as pace
+from convoy.config.run import RunConfig
+from convoy.planner import assumed
+from convoy.planner.failures import Restart, Saving
+from convoy.planner.interval import assumed_restart
+from convoy.planner.workload import Machine
+from convoy.report import numbers
+from convoy.report.bench_checkpoints import CheckpointFigures, checkpoints, predict
+from convoy.report.bench_recovery import drills
+from convoy.results.case import Case
+from convoy.results.samples import Sample
+
+DRILL = "node-kill"
+"""What is nearest to the loss of a machine."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """In place of assumptions, each with where it is from; None: the results do not tell."""
+
+    saving: tuple[Saving, str] | None
+    restart: tuple[Restart, str] | None
+    node_bytes_per_second: tuple[float, str] | None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is to be saved, where."""
+
+    config: RunConfig
+    machine: Machine
+    state_bytes: float
+
+    @property
+    def ranks(self) -> int:
+        return self.config.cluster.nodes * self.machine.ranks
+
+    @property
+    def part_bytes(self) -> float:
+        """Of a rank."""
+        return self.state_bytes / self.ranks
+
+    @property
+    def network_bytes_per_second(self) -> float | None:
+        """Of all machines; None: not known."""
+        return self.machine.network_bytes_per_second * self.config.cluster.nodes or None
+
+    def seconds(self, figures: CheckpointFigures, rate: Sample, *, load: bool = False) -> float:
+        """Of a save or a load with nothing else going on: as a benchmark's page predicts those of larger states."""
+        bought, network = figures.storage_bytes_per_second, self.network_bytes_per_second
+        return predict("load" if load else "save", self.state_bytes, self.ranks, rate, bought, network).seconds
+
+
+def shown(cases: Sequence[Case], name: str, planned: Planned) -> Shown:
+    """name: of the results. Of several trainings that saved the one with the largest state tells. Raises ValueError
+    where none saved, and no drill was run."""
+    saved = max(checkpoints(cases), key=lambda each: each.rest_bytes, default=None)
+    lost = next((drill.recovered for drill in drills(cases) if drill.drill == DRILL), None)
+    if saved is None and lost is None:
+        raise ValueError(f"no case that saves, and no drill {DRILL}")
+    case = next((each for each in cases if saved and (each.group, each.name) == (saved.group, saved.case)), None)
+    named = f"{name}, {max(each.provenance.measured for each in cases).date()}"
+    where = f"{named}, {_machines(case, planned)}" if case else named
+    return Shown(
+        saving=_saving(saved, planned, where) if saved else None,
+        restart=_restart(saved, lost, planned, named),
+        node_bytes_per_second=_node_rate(saved, planned, where) if saved else None,
+    )
+
+
+def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[Saving, str] | None:
+    """Stall: of what training waited for and what a save cost it in all, where that is surely more, the larger."""
+    if figures.stall is None or figures.save_rate is None:
+        return None
+    own = figures.state_bytes / figures.writers
+    more = figures.extra is not None and figures.extra.low > figures.stall.median
+    once = figures.extra.estimate if more and figures.extra else figures.stall.median
+    stall = once * max(1.0, planned.part_bytes / own)
+    paced = planned.config.checkpoint.write_mb_per_second
+    rate = pace(paced and paced * 1e6, round(planned.part_bytes))
+    durable = max(planned.seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
+    told = f"stall and time of a save: {where}, {numbers.size(own)} of each rank for {numbers.size(planned.part_bytes)}"
+    return Saving(stall, stall + durable), told
+
+
+def _restart(
+    figures: CheckpointFigures | None, lost: Sample | None, planned: Planned, name: str
+) -> tuple[Restart, str] | None:
+    """The loss of a node, and the state that is read; either may be assumed, but not both."""
+    rate = figures.restore_rate if figures else None
+    if lost is None and rate is None:
+        return None
+    before, first = (
+        (lost.median, f"{DRILL}, n = {lost.n}")
+        if lost
+        else (assumed.RESTART_SECONDS.value, f"{assumed.RESTART_SECONDS.date}, {assumed.RESTART_SECONDS.source}")
+    )
+    if figures is not None and rate is not None:
+        reading, second = planned.seconds(figures, rate, load=True), f"{numbers.size(rate.median)}/s of a rank"
+    else:
+        reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - assumed.RESTART_SECONDS.value
+        second = f"state read as {assumed.RESTORED_BYTES_PER_SECOND.source} has it"
+    return Restart(before + reading), f"restart: {name}: {first}; {second}"
+
+
+def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[float, str] | None:
+    """Of all its ranks, as far as the storage and the network take it."""
+    if figures.save_rate is None:
+        return None
+    nodes, bought = planned.config.cluster.nodes, figures.storage_bytes_per_second
+    limits = [
+        planned.machine.ranks * figures.save_rate.median,
+        *([bought / nodes] if bought else []),
+        *([planned.machine.network_bytes_per_second] if planned.machine.network_bytes_per_second else []),
+    ]
+    return min(limits), f"what a machine writes to the root: {where}, {numbers.size(min(limits))}/s"
+
+
+def _machines(case: Case, planned: Planned) -> str:
+    """Of a case, and whether others are planned."""
+    hardware, wanted = case.hardware, planned.config.cluster.instance_type
+    other = f", which is not {wanted}" if wanted and hardware.instance_type != wanted else ""
+    return f"{hardware.machines}{other}"

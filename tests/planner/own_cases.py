@@ -1,0 +1,46 @@
+"""Cases of a benchmark that was never run, whose steps took what known constants say."""
+
+from typing import Any
+
+from convoy.catalog.measured import MeasuredMachine
+from convoy.config.run import RunConfig
+from convoy.planner.calibration import Calibration
+from convoy.planner.own_runs import workload_of
+from convoy.planner.step import step_time
+from convoy.results.case import Case, Predicted
+from tests.results.cases import HARDWARE, MEASURED, a_case
+
+SMALL: dict[str, Any] = {"n_layers": 4, "d_model": 192, "n_heads": 3, "vocab_size": 4096}
+
+
+def a_run(
+    truth: Calibration,
+    name: str,
+    model: dict[str, Any] | None = None,
+    cluster: dict[str, Any] | None = None,
+    nodes: int = 1,
+    ranks_per_node: int = 2,
+    machine: MeasuredMachine | None = MEASURED,
+    **train: Any,
+) -> Case:
+    """On this host, or on machines of the catalog, where `machine` is None. Its blocks have noise of 2 %."""
+    tree = {
+        "model": {**SMALL, "max_sequence_length": 256, **(model or {})},
+        "data": {"sequence_length": 256},
+        "train": {"global_batch": 4, "micro_batch": 2, "param_dtype": "fp32", **train},
+        "cluster": {"nodes": nodes, **(cluster or {})},
+    }
+    config = RunConfig.model_validate(tree)
+    seconds = step_time(workload_of(config, nodes, ranks_per_node, machine, on_gpus=False), truth).total
+    told = Predicted(
+        calibration="a test", machine=machine, nodes=nodes, ranks_per_node=ranks_per_node, step_seconds=seconds
+    )
+    beside = {"nodes": nodes, "ranks": nodes * ranks_per_node, "instance_type": config.cluster.instance_type}
+    return a_case(
+        name,
+        seconds,
+        config=config.model_dump(mode="json"),
+        predicted=told,
+        hardware=HARDWARE.model_copy(update=beside),
+        tokens_per_step=config.train.global_batch * 256,
+    )

@@ -1,0 +1,98 @@
+"""Constants fitted to a benchmark of one's own."""
+
+from itertools import product
+
+import pytest
+
+from convoy.planner.calibration import Calibration, shipped, shipped_for
+from convoy.planner.own_fit import own_fit
+from convoy.planner.own_runs import own_runs, typical
+from convoy.planner.validate import median_abs
+from convoy.results.case import Case
+from tests.planner.own_cases import a_run
+from tests.results.cases import MEASURED, a_case
+
+SLOWER = shipped().model_copy(
+    update={"constants": shipped().constants.model_copy(update={"matmul_efficiency": {"A100": 0.6, "H100": 0.729}})}
+)
+P4D = {"instance_type": "p4d.24xlarge", "backend": "batch"}
+WIDE = {"n_layers": 12, "d_model": 4096, "n_heads": 32, "vocab_size": 50304}
+
+
+def on_gpus(truth: Calibration) -> list[Case]:
+    """A p4d whose products are slower than others'."""
+    return [
+        a_run(truth, f"{layers} {micro} {recomputed}", {**WIDE, "n_layers": layers}, P4D, 1, 8, None,
+              param_dtype="bf16", micro_batch=micro, global_batch=64, activation_checkpointing=recomputed)
+        for layers, micro, recomputed in product((12, 24), (4, 8), ("none", "full"))
+    ]  # fmt: skip
+
+
+def on_this_host(truth: Calibration) -> list[Case]:
+    return [
+        a_run(truth, f"{layers} {batch}", {"n_layers": layers}, global_batch=batch)
+        for layers, batch in product((4, 8, 16), (4, 8))
+    ]
+
+
+def test_what_a_benchmark_shows_of_a_gpu_is_found() -> None:
+    found = own_fit(on_gpus(SLOWER))
+    before, after = (abs(each.constants.matmul_efficiency["A100"] - 0.6) for each in (shipped(), found.calibration))
+    assert after < before / 3
+    assert found.calibration.constants.matmul_efficiency["H100"] == shipped().constants.matmul_efficiency["H100"]
+    assert median_abs(found.after) < 1 < 10 < median_abs(found.before)
+    assert median_abs(found.others) < 2
+    assert found.calibration.machines == ()
+
+
+def test_one_training_in_several_suites_is_left_out_at_once() -> None:
+    cases = on_gpus(SLOWER)
+    twice = [case.model_copy(update={"suite": "sync", "group": "sync"}) for case in cases]
+    once, both = own_fit(cases), own_fit([*cases, *twice])
+    assert (once.trainings, both.trainings) == (8, 8)
+    assert (len(once.others), len(both.others)) == (8, 16)
+    assert both.others[:8] == pytest.approx(both.others[8:])
+    assert own_fit([cases[0], twice[0]]).others == ()  # nothing is left to fit to
+
+
+def test_a_machine_that_the_catalog_does_not_know_is_kept_with_the_constants() -> None:
+    found = own_fit(on_this_host(shipped_for("cpu")))
+    assert found.calibration.machines == (MEASURED,)
+    assert median_abs(found.before) < 1
+    assert found.calibration.machine_for("fp32", 2) == MEASURED
+    assert shipped().machine_for("fp32", 2) is None
+
+
+def test_the_data_are_named_with_machine_day_and_commit() -> None:
+    told = own_fit(on_this_host(shipped_for("cpu"))).calibration.data
+    assert told.startswith("6 runs of a benchmark on AMD EPYC 7R13, 2026-11-22, commit 0123456789ab (results sha256 ")
+
+
+def test_why_a_case_is_left_out_is_told() -> None:
+    good = on_this_host(shipped_for("cpu"))[0]
+    assert good.predicted is not None
+    unplanned = good.predicted.model_copy(update={"step_seconds": None, "why_no_step": "padding is not planned"})
+    found = own_runs([
+        good,
+        good.model_copy(update={"name": "padded", "predicted": unplanned}),
+        good.model_copy(update={"name": "old", "predicted": None}),
+        good.model_copy(update={"name": "short", "blocks": good.blocks[:3]}),
+        a_case("broken", status="failed", blocks=()),
+    ])  # fmt: skip
+    assert [row.name for row in found.rows] == ["tiny"]
+    told = {each.case.split("-")[-1]: each.why for each in found.left_out}
+    assert told["padded"] == "padding is not planned"
+    assert "earlier version" in told["old"]
+    assert told["short"] == "3 blocks: at least 6 needed"
+    assert told["broken"] == "failed"
+
+
+def test_without_a_case_that_can_be_fitted_to_there_is_no_calibration() -> None:
+    with pytest.raises(ValueError, match="no case can be fitted to: 2 of 2: nothing was predicted of it"):
+        own_fit([a_case("ours"), a_case("baseline")])
+
+
+def test_of_several_measurements_of_a_machine_a_middle_one_stands_for_it() -> None:
+    fast, slow = (MEASURED.model_copy(update={"matmul_flops": rate}) for rate in (7e10, 5e10))
+    half = MEASURED.model_copy(update={"dtype": "bf16"})
+    assert typical([fast, MEASURED, half, slow]) == (MEASURED, half)
