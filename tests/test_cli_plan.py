@@ -144,6 +144,18 @@ def test_amounts_and_machines_are_understood_as_people_write_them() -> None:
     assert "cheap: must be a number of more than 0, such as 10000, 10k or 1.5T" in refused.stderr
 
 
+def test_a_search_takes_what_was_measured_of_the_storage() -> None:
+    words = ["search", "gpt-7b", "--nodes", "2", "--instances", "p4d", "--json"]
+    assumed, told = (
+        json.loads(convoy_plan(*words, *more).stdout)
+        for more in ([], ["--write-gb-per-second", "2", "--replacement-seconds", "60"])
+    )
+    assert "--write-gb-per-second" in str(assumed["assumed"])
+    assert "--write-gb-per-second" not in str(told["assumed"])
+    assert "another machine is there" not in str(told["assumed"])
+    assert told["found"][0]["usd"] != assumed["found"][0]["usd"]
+
+
 def test_a_region_without_prices_is_told() -> None:
     done = convoy_plan("search", "gpt-7b", "--nodes", "2", "--region", "mars-1")
     assert "No price is known" in done.stdout

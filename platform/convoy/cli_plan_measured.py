@@ -17,14 +17,22 @@ CALIBRATION = click.option(
     help="Of `calibrate`, in place of the shipped one.",
 )
 
+REPLACEMENT = click.option(
+    "--replacement-seconds", type=_POSITIVE, help="Until there is another one. Default: 600, assumed."
+)
+
+WRITES = click.option(
+    "--write-gb-per-second", type=_POSITIVE, help="Of each machine to the root, while all others write."
+)
+
 _OPTIONS = (
     CALIBRATION,
     click.option("--results", type=click.Path(exists=True), help="Of a benchmark: its saves and restarts."),
     click.option("--stall-seconds", type=_POSITIVE, help="For which a save stops training, as measured."),
     click.option("--durable-seconds", type=_POSITIVE, help="Until a save is of use; with --stall-seconds."),
     click.option("--restart-seconds", type=_POSITIVE, help="Once all machines are there again, as measured."),
-    click.option("--replacement-seconds", type=_POSITIVE, help="Until there is another one. Default: 600, assumed."),
-    click.option("--write-gb-per-second", type=_POSITIVE, help="Of each machine to the root, while all others write."),
+    REPLACEMENT,
+    WRITES,
 )
 
 

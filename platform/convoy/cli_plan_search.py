@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from convoy.cli_places import ENDPOINT, ROOT
+from convoy.cli_plan_measured import CALIBRATION, REPLACEMENT, WRITES, calibration_of
 
 if TYPE_CHECKING:
     from convoy.config.run import RunConfig
@@ -45,6 +46,9 @@ _AMOUNT = _Amount()
 @click.option("--sequence-length", type=click.IntRange(min=1), help="Default: the model's longest, or as configured.")
 @click.option("--global-batch", type=click.IntRange(min=1), help="Sequences of a step. Default: 4 Mi tokens.")
 @click.option("--region", help="Of the prices. Default: us-east-1, or as configured.")
+@CALIBRATION
+@REPLACEMENT
+@WRITES
 @ROOT
 @ENDPOINT
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
@@ -56,6 +60,9 @@ def search(
     max_hours: float | None,
     root: str | None,
     endpoint_url: str | None,
+    calibration: str | None,
+    replacement_seconds: float | None,
+    write_gb_per_second: float | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
@@ -73,7 +80,12 @@ def search(
     from convoy.report.terminal import show
 
     config = _asked(model, asked)
-    given = Given(prices=known_prices(root, config.root, endpoint_url))
+    given = Given(
+        calibration=calibration_of(calibration),
+        replacement_seconds=replacement_seconds,
+        node_bytes_per_second=write_gb_per_second and write_gb_per_second * 1e9,
+        prices=known_prices(root, config.root, endpoint_url),
+    )
     types = [_type(word) for word in instances.split(",")] if instances else INSTANCES
     found = search(config, types, _counts(nodes) if nodes else NODES, max_usd, max_hours, given)
     if as_json:

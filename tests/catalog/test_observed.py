@@ -13,8 +13,9 @@ from convoy.catalog.observed import (
     newest_price,
     price_list,
     regions_of,
+    stale,
 )
-from convoy.catalog.prices import Market, price
+from convoy.catalog.prices import Market, newest_day, price
 from convoy.config.errors import ConfigError
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -114,3 +115,12 @@ def test_hours_are_kept_with_the_prices_until_they_are_read_again() -> None:
 def test_regions_are_those_of_the_catalog_and_those_that_were_refreshed() -> None:
     far = seen(5.0).model_copy(update={"region": "af-south-1"})
     assert regions_of(merged(None, [far], NOW), "p4d.24xlarge", "spot") == ["af-south-1", "us-east-1", "us-west-2"]
+
+
+def test_a_price_is_old_beside_the_newest_that_is_known() -> None:
+    newest = newest_day()
+    assert not stale(newest - timedelta(days=366), None)
+    assert stale(newest - timedelta(days=367), None)
+    refreshed = PriceList(refreshed=NOW, prices=(seen(3.0, "2028-06-01"),))
+    assert stale(newest, refreshed)
+    assert not stale(date(2028, 6, 1), refreshed)

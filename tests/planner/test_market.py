@@ -181,6 +181,12 @@ def test_limits_that_nothing_keeps_are_told_how_far_to_go(
     assert [line[: len(start)] for line, start in zip(found, told, strict=True)] == told
 
 
+def test_a_limit_is_not_loosened_to_what_an_old_price_promises() -> None:
+    rows = ranked([row(10, 9).model_copy(update={"stale": True}), row(30, 2)], 5, None)
+    (line,) = loosened(rows, 5, None)
+    assert line.startswith("--max-usd 5: must be at least 30")
+
+
 def row(usd: float, hours: float) -> Found:
     told: dict[str, Any] = {
         "instance_type": "p4d.24xlarge", "nodes": 1, "market": "spot", "keys": {}, "step_seconds": 1.0, "mfu": 0.5,

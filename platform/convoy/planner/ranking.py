@@ -22,9 +22,11 @@ def ranked(rows: Sequence[Found], max_usd: float | None, max_hours: float | None
 
 
 def loosened(rows: Sequence[Found], max_usd: float | None, max_hours: float | None) -> Iterator[str]:
-    """Where nothing is within the limits: how far each would have to go. rows: as `ranked` has them."""
+    """Where nothing is within the limits: how far each would have to go, by prices that are not old where there are
+    such. rows: as `ranked` has them."""
     if not rows or any(row.within for row in rows):
         return
+    rows = [row for row in rows if not row.stale] or rows
     quick = [row for row in rows if _within(row, None, max_hours) and row.usd is not None]
     cheap = [row for row in rows if _within(row, max_usd, None)]
     if max_usd is not None and quick:
