@@ -75,7 +75,11 @@ def test_measured_figures_are_used() -> None:
         ([PRESET, "--set", "train.stepz=1"], "convoy: train.stepz = 1: unknown key"),
         ([PRESET, "--durable-seconds", "1"], "convoy: --durable-seconds: must come with --stall-seconds"),
         ([PRESET, "--set", "parallel.shard_size=5"], f"convoy: {PRESET}: 32 ranks: must be a multiple of"),
-        (["search", "gpt-8b"], "convoy: gpt-8b: no such file"),
+        (
+            ["search", "gpt-8b"],
+            "convoy: gpt-8b: no such file, and no preset of configs/models or configs/train; did",
+        ),
+        (["search", "7B"], "convoy: 7B: no such file, and no preset of configs/models or configs/train; known: gpt-7b"),
         (["search", "gpt-7b", "--nodes", "0"], "convoy: --nodes 0: must be numbers from 1 on"),
     ],
 )
@@ -127,6 +131,25 @@ def test_a_search_is_read_at_a_hundred_columns(model: str) -> None:
     assert "checkpoint.every_steps=" in keys + lines[lines.index(keys) + 1]
 
 
+def test_amounts_and_machines_are_understood_as_people_write_them() -> None:
+    words = ["search", "gpt-7b", "--nodes", "2", "--json"]
+    short = json.loads(convoy_plan(*words, "--instances", "p5", "--tokens", "20B", "--max-usd", "10k").stdout)
+    long = json.loads(
+        convoy_plan(*words, "--instances", "p5.48xlarge", "--tokens", "20e9", "--max-usd", "10,000").stdout
+    )
+    assert short == long
+    assert {row["instance_type"] for row in short["found"]} == {"p5.48xlarge"}
+    refused = convoy_plan(*words, "--max-usd", "cheap")
+    assert refused.exit_code == 2
+    assert "cheap: must be a number of more than 0, such as 10000, 10k or 1.5T" in refused.stderr
+
+
+def test_a_region_without_prices_is_told() -> None:
+    done = convoy_plan("search", "gpt-7b", "--nodes", "2", "--region", "mars-1")
+    assert "No price is known" in done.stdout
+    assert "of these machines in mars-1" in done.stdout
+
+
 def test_limits_that_nothing_keeps_are_told_how_far_to_go() -> None:
     done = convoy_plan("search", "gpt-7b", "--nodes", "1,2", "--max-hours", "24", columns=100)
     assert done.exit_code == 0
@@ -136,8 +159,8 @@ def test_limits_that_nothing_keeps_are_told_how_far_to_go() -> None:
 
 def test_where_nothing_fits_that_is_said_first() -> None:
     done = convoy_plan("search", "gpt-175b", "--nodes", "1,2")
-    assert "Nothing fits" in done.stdout
-    assert done.stdout.index("Nothing fits") < done.stdout.index("nothing fits in 90 % of a GPU's memory")
+    assert "Nothing found" in done.stdout
+    assert done.stdout.index("Nothing found") < done.stdout.index("nothing fits in 90 % of a GPU's memory")
 
 
 def test_a_plan_imports_nothing_heavy_and_takes_at_most_half_a_second() -> None:

@@ -84,10 +84,10 @@ def test_a_task_of_the_train_flow_imports_neither_numpy_nor_what_only_benchmarks
     assert python("-c", f"import runpy, sys; runpy.run_path({str(flow)!r}); print({unwanted})") == "[]"
 
 
-def test_neither_an_agent_s_process_nor_convoy_run_imports_numpy() -> None:
+def test_neither_an_agent_s_process_nor_convoy_run_imports_numpy_or_makes_plans() -> None:
     modules = "convoy.gang.agent, convoy.launch.gang_run, convoy.launch.gang_step, convoy.launch.complete"
-    code = f"import sys, {modules}, convoy.data.manifest; print('numpy' in sys.modules)"
-    assert python("-c", code) == "False"
+    unwanted = "[n for n in ('numpy', 'convoy.planner.plan', 'convoy.results.plan') if n in sys.modules]"
+    assert python("-c", f"import sys, {modules}, convoy.data.manifest; print({unwanted})") == "[]"
 
 
 def test_the_rooms_that_must_be_light_are_looked_at() -> None:

@@ -76,19 +76,18 @@ def validate(file: str, calibration: str | None, as_json: bool) -> None:
     from rich.console import Console
 
     from convoy.config.errors import ConfigError
-    from convoy.planner.memory import memory
     from convoy.planner.published import published, read_measured
+    from convoy.planner.ran import memory_of
     from convoy.planner.validate import validate
     from convoy.planner.validate_page import validation_page
     from convoy.report.terminal import show
 
     constants, measured, known = calibration_of(calibration), read_measured(Path(file)), published()
     try:
-        found = validate(measured, known, constants, lambda job: memory(job).fits)
+        found = validate(measured, known, constants, lambda row: memory_of(row).fits)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from None
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     else:
-        seen = sum(row in known for row in measured) if calibration is None else 0
-        show(validation_page(found, measured, constants, seen), Console())
+        show(validation_page(found, measured, constants), Console())

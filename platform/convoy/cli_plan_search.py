@@ -1,6 +1,7 @@
 """`convoy plan search`: the machines to train a model on, and how to train it there."""
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,16 +14,34 @@ if TYPE_CHECKING:
 TOKENS_OF_A_STEP = 2**22
 """Where nobody says how many: as many as 13B to 70B models are trained with (Touvron et al. 2023)."""
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+class _Amount(click.ParamType[float]):
+    """A number of more than 0, as people write large ones: 1B, 300 B, 1.5T, 10k, 1e12."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"([\d.,_]+(?:e\d+)?)\s*([kmbt]?)", str(value).strip().lower())
+        try:
+            assert found is not None
+            amount = float(re.sub(r"[,_]", "", found[1])) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}[found[2]]
+        except (AssertionError, ValueError):
+            amount = 0.0
+        if not amount > 0:
+            self.fail(f"{value}: must be a number of more than 0, such as 10000, 10k or 1.5T", param, ctx)
+        return amount
+
+
+_AMOUNT = _Amount()
 
 
 @click.command()
 @click.argument("model")
-@click.option("--instances", metavar="TYPE,…", help="Default: p4d.24xlarge,p5.48xlarge.")
+@click.option("--instances", metavar="TYPE,…", help="Such as p5, the largest of its family. Default: p4d,p5.")
 @click.option("--nodes", metavar="N,…", help="Default: 1,2,4,8,16,32,64.")
-@click.option("--max-usd", type=_POSITIVE, help="Show only what costs no more.")
-@click.option("--max-hours", type=_POSITIVE, help="Show only what takes no longer.")
-@click.option("--tokens", type=_POSITIVE, help="To train. Default: 20 a parameter, or as configured.")
+@click.option("--max-usd", type=_AMOUNT, help="Show only what costs no more.")
+@click.option("--max-hours", type=_AMOUNT, help="Show only what takes no longer.")
+@click.option("--tokens", type=_AMOUNT, help="To train, such as 300B. Default: 20 a parameter, or as configured.")
 @click.option("--sequence-length", type=click.IntRange(min=1), help="Default: the model's longest, or as configured.")
 @click.option("--global-batch", type=click.IntRange(min=1), help="Sequences of a step. Default: 4 Mi tokens.")
 @click.option("--region", help="Of the prices. Default: us-east-1, or as configured.")
@@ -55,12 +74,20 @@ def search(
 
     config = _asked(model, asked)
     given = Given(prices=known_prices(root, config.root, endpoint_url))
-    types = instances.split(",") if instances else INSTANCES
+    types = [_type(word) for word in instances.split(",")] if instances else INSTANCES
     found = search(config, types, _counts(nodes) if nodes else NODES, max_usd, max_hours, given)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     else:
         show(search_page(found), Console())
+
+
+def _type(word: str) -> str:
+    """`p5` is p5.48xlarge: of a family the one with most GPUs. What is no family is judged by the search."""
+    from convoy.catalog.instances import instance, instance_names
+
+    family = [instance(name) for name in instance_names() if name.split(".")[0] == word.strip().lower()]
+    return max(family, key=lambda each: (each.gpus, each.vcpus)).name if family else word.strip()
 
 
 def _counts(text: str) -> list[int]:
@@ -73,6 +100,22 @@ def _counts(text: str) -> list[int]:
     if min(counts) < 1:
         raise ConfigError(f"--nodes {text}: must be numbers from 1 on, such as 2,4,8")
     return counts
+
+
+def _is_known(name: str) -> None:
+    """Raises ConfigError for what is neither a model nor a training configuration."""
+    from pathlib import Path
+
+    from convoy.config.errors import ConfigError, nearest
+    from convoy.config.load import configs_folder
+
+    models, runs = (
+        sorted(each.stem for each in (configs_folder() / kind).glob("*.yaml")) for kind in ("models", "train")
+    )
+    if not Path(name).is_file() and name not in runs:
+        alike = [each for each in models if name.lower() in each] or models
+        places = "no such file, and no preset of configs/models or configs/train"
+        raise ConfigError(f"{name}: {places}; {nearest(name, alike)}")
 
 
 def _asked(name: str, asked: dict[str, Any]) -> "RunConfig":
@@ -92,6 +135,7 @@ def _asked(name: str, asked: dict[str, Any]) -> "RunConfig":
         assert isinstance(config.model, TransformerConfig)
         tokens = tokens or TOKENS_PER_PARAMETER * parameter_count(config.model)
     else:
+        _is_known(name)
         words = [f"data.sequence_length={asked['sequence_length']}"] if asked["sequence_length"] else []
         config = read_config(name, words)
     batch = batch or config.train.global_batch

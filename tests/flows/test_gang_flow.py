@@ -13,6 +13,7 @@ import pytest
 from convoy.events.log import read_events
 from convoy.events.types import FailureDetected, GenerationStarted
 from convoy.job.record import job_store
+from convoy.launch.plans import read_plan
 from tests.flows.places import REPOSITORY, Place, own_lines, wait_for, worker_pid
 from tests.flows.runs import card_text
 
@@ -94,6 +95,9 @@ def test_training_in_a_flow_of_one_s_own_prepares_its_data_and_a_second_gang_may
         assert shown.returncode == 0, shown.stderr
         assert title in shown.stdout
         assert "Finished" in shown.stdout
+    planned, of_script = (read_plan(job_store(str(place.root), job)) for job in (first, second))
+    assert planned is not None
+    assert (planned.machines.ranks, of_script) == (2, None)
     logs = [path.read_text() for path in sorted((place.root / second / "logs" / "000001").rglob("*.log"))]
     assert logs == ["rank 0\n", "rank 1\n"]
 

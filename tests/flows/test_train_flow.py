@@ -82,6 +82,7 @@ def test_node_0_has_the_live_card_and_the_other_nodes_say_where_it_is(smoke: Run
     (control,) = [task for task in cards if "node" not in task]
     (other,) = [task for task in cards if task != control]
     assert "Step breakdown" in cards[control] or "Loss" in cards[control]
+    assert "Predicted and measured" in cards[control]
     assert "Node 1 of 2" in cards[other]
     assert f"{smoke.pathspec}/train/{control}" in cards[other]
     assert "Loss" not in cards[other]

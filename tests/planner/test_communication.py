@@ -48,6 +48,7 @@ def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
         (GPT, {"reshard_after_forward": False, "global_batch": 32, "micro_batch": 2}),
         (GPT, {"tensor": 4, "global_batch": 8, "micro_batch": 2, "activation_checkpointing": "full"}),
         (LLAMA, {"tensor": 4, "global_batch": 8, "micro_batch": 2, "activation_checkpointing": "selective"}),
+        ({**GPT, "dropout": 0.1}, {"tensor": 4, "global_batch": 8, "activation_checkpointing": "full"}),
         (LLAMA, {"tensor": 2, "nodes": 2, "reduce_every_pass": False, "global_batch": 32, "micro_batch": 2}),
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from convoy.config.errors import ConfigError
 from convoy.config.load import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
+from convoy.launch.support import check_ranks, world
 from convoy.planner.calibration import shipped
 from convoy.planner.machine import machine_of
 from convoy.planner.market import search
@@ -101,6 +102,23 @@ def test_what_is_found_is_what_the_plan_of_its_keys_says() -> None:
     cluster = {"backend": "batch", "instance_type": row.instance_type, "nodes": row.nodes}
     config = resolve(read_run(str({**base, "cluster": cluster})), read_overrides(key_words(row.keys)))
     assert step_time(workload(config)).total == pytest.approx(row.step_seconds)
+
+
+def test_a_pipeline_is_searched_where_training_takes_one() -> None:
+    """With the keys that it needs, one micro batch for each stage at least; GPT's embedding and head are one weight."""
+    words = "model=llama-70b data.tokenizer.vocab_size=32000 train.global_batch=128"
+    config = preset("llama-13b-p5", words)
+    told = search(config, instances=("p4d.24xlarge",), nodes=(64,))
+    staged = [row for row in told.found if "parallel.pipeline" in row.keys]
+    assert staged
+    assert any("parallel.pipeline takes the time" in line for line in told.assumed)
+    for row in staged:
+        cluster = f"cluster.instance_type={row.instance_type} cluster.nodes={row.nodes}"
+        own = preset("llama-13b-p5", f"{words} {cluster} {key_words(row.keys)}")
+        check_ranks(own, world(own))
+        assert step_time(workload(own)).total == pytest.approx(row.step_seconds)
+    gpt = search(preset("gpt-175b-p5"), nodes=(16,))
+    assert not any("parallel.pipeline" in row.keys for row in gpt.found)
 
 
 ROWS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)

@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from convoy.catalog.instances import instance
 from convoy.config.load import configs_folder, read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
+from convoy.planner.calibration import shipped
 from convoy.planner.failures import Restart, Saving
 from convoy.planner.given import Given
+from convoy.planner.machine import rented_machine
 from convoy.planner.plan import plan
 from convoy.results.plan import Plan, key_words
 
@@ -128,7 +131,9 @@ def test_break_even_is_that_of_the_documentation() -> None:
     found = planned("llama-13b-p4d", "train.activation_checkpointing=none")
     assert found.break_even is not None
     assert found.break_even.bytes_per_parameter == 8 * 7 / 8
-    assert found.break_even.tokens_per_pass == pytest.approx(7 / 8 * 4987 / 0.844 * 0.847 / 0.6, rel=0.01)
+    k = shipped().constants
+    at_line_rate = 7 / 8 * 4987 * k.matmul_efficiency["A100"] / 0.6
+    assert found.break_even.tokens_per_pass == pytest.approx(at_line_rate / k.between_efficiency, rel=0.01)
 
 
 def test_the_best_interval_costs_least() -> None:
@@ -144,12 +149,12 @@ def test_the_best_interval_costs_least() -> None:
 
 
 def test_what_is_computed_again_is_in_hfu_alone() -> None:
-    """All of forward again is a third more, and the head is not computed again."""
+    """All of forward again would be a third more; a block's last product and the head are not computed again."""
     none, full = (planned("gpt-7b-p5", f"train.activation_checkpointing={how}").step for how in ("none", "full"))
     assert none is not None
     assert full is not None
     assert none.hfu == none.mfu
-    assert 1.30 < full.hfu / full.mfu < 4 / 3
+    assert 1.22 < full.hfu / full.mfu < 1.25
 
 
 def test_what_was_measured_takes_the_place_of_what_is_assumed() -> None:
@@ -186,6 +191,18 @@ def test_on_this_host_without_a_gpu_there_is_memory_and_no_time() -> None:
     missing = {each.part: each.why for each in found.missing}
     assert missing["step"] == "cpu: its bf16 peak is not in the catalog, so no time can be planned"
     assert set(missing) == {"step", "break_even", "saves", "budget"}
+
+
+def test_on_machines_of_one_s_own_saves_are_planned_and_nothing_is_bought() -> None:
+    machine = rented_machine(instance("g5.xlarge"), 1)
+    found = plan(preset("default", "cluster.nodes=2"), machine=machine)
+    assert found.step is not None
+    assert found.saves is not None
+    assert found.parameters is not None
+    assert found.saves.state_bytes == 12 * found.parameters
+    assert (found.saves.mtbf_seconds, found.saves.best_interval_seconds) == (None, None)
+    assert [each.why for each in found.missing] == ["cluster.instance_type: none is named"]
+    assert "nothing interrupts a gang on machines of one's own" in found.assumed
 
 
 def test_with_states_in_host_memory_there_is_memory_and_no_time() -> None:

@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_told_with_its_line(tmp_path: Path, column: str, 
 def test_a_missing_column_and_an_empty_file_are_told(tmp_path: Path) -> None:
     file = tmp_path / "some.csv"
     file.write_text("model\nmine\n")
-    with pytest.raises(ConfigError, match="no column gpus"):
+    with pytest.raises(ConfigError, match=r"some\.csv:2: no column gpu"):
         read_measured(file)
     file.write_text("model\n")
     with pytest.raises(ConfigError, match="no rows"):

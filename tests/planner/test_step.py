@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.planner.hardware import hardware
@@ -78,9 +78,6 @@ def test_compiling_is_never_slower_and_recomputing_never_faster(job: Workload) -
         return step_time(replace(job, train=job.train.model_copy(update=train))).total
 
     assert total(compile=True) <= total(compile=False)
-    # Where the CPU sets the pace a step is no longer for what is computed again, which hides more of what is sent: the
-    # model hides nothing behind the time for which the GPU waits.
-    assume(not step_time(job).host)
     assert total(activation_checkpointing="none") <= total(activation_checkpointing="selective")
     assert total(activation_checkpointing="selective") <= total(activation_checkpointing="full")
 
@@ -89,11 +86,13 @@ def compute(time: StepTime) -> float:
     return time.matmul + time.attention + time.memory + time.kernels
 
 
-def test_recomputing_all_blocks_is_a_third_more_work_in_them() -> None:
+def test_recomputing_all_blocks_is_two_ninths_more_products_and_a_third_of_the_rest() -> None:
     none, full = (step_time(workload(activation_checkpointing=how)) for how in ("none", "full"))
 
-    # The head is not computed again, and attention's backward is 2.5 forwards.
-    assert 1.27 < compute(full) / compute(none) < 1.34
+    # The last product is not made again, nor is the head, and attention's backward is 2.5 forwards.
+    assert 1.19 < full.matmul / none.matmul < 1 + 2 / 9
+    assert full.attention == pytest.approx(none.attention * 4.5 / 3.5)
+    assert 1.2 < compute(full) / compute(none) < 1.26
 
 
 def test_a_slow_network_is_hidden_until_it_is_slower_than_the_computation() -> None:
@@ -140,9 +139,9 @@ def test_a_pipeline_waits_for_its_first_and_last_passes() -> None:
         time = step_time(workload(2, P5, parallel={"pipeline": 4}, micro_batch=1, global_batch=4 * passes))
         return time.bubble / (compute(time) + time.bubble + time.host)
 
-    # (stages - 1) / (passes + stages - 1), as all passes are alike.
-    assert bubble(4) == pytest.approx(3 / 7)
-    assert bubble(32) == pytest.approx(3 / 35)
+    # (stages - 1) / (passes + stages - 1), as all passes are alike; and a little for what stages hand on.
+    assert bubble(4) == pytest.approx(3 / 7, rel=0.01)
+    assert bubble(32) == pytest.approx(3 / 35, rel=0.03)
 
 
 def test_sharing_products_shares_their_work_and_adds_up_activations() -> None:
@@ -164,6 +163,20 @@ def test_attention_as_written_moves_its_scores() -> None:
     fused, plain = (step_time(workload(attention=how)) for how in ("fused", "plain"))
 
     assert plain.memory > 2 * fused.memory
+
+
+def test_what_is_sent_while_the_gpu_waits_for_its_cpu_takes_no_time() -> None:
+    """A narrow model and few tokens: the CPU sets the pace, until the network is slower than it."""
+
+    def step(gbps: float) -> StepTime:
+        narrow = {**GPT_7B, "d_model": 512, "n_heads": 8}
+        return step_time(workload(2, replace(P5, network_bytes_per_second=gbps * 1e9 / 8), narrow, sequence_length=128))
+
+    fast, middling, slow = step(3200), step(400), step(10)
+    assert fast.host > middling.host > 0 == slow.host
+    assert middling.gather + middling.reduce > fast.gather + fast.reduce
+    assert middling.total == pytest.approx(fast.total)
+    assert slow.total > 2 * fast.total
 
 
 def test_measured_peaks_stand_in_for_the_catalog_s() -> None:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from convoy.cli import main
 from convoy.planner.calibration import shipped
-from convoy.planner.published import published
+from convoy.planner.published import published, read_measured
 from convoy.planner.validate import p90_abs, validate
 from tests.planner.test_published import OTHERS, SHIPPED, write
 
@@ -60,6 +60,33 @@ def test_own_measurements_make_an_own_calibration(tmp_path: Path) -> None:
 
     assert f"{own}: 32 runs, off by a median of " in told.stdout
     assert json.loads(found.stdout)["median_abs_pct_error"] < 4
+
+
+def test_a_calibration_tells_which_rows_it_has_seen(tmp_path: Path) -> None:
+    """Its own, whatever they are called and in whatever order; not those of another, nor one with another speed."""
+    own, some = tmp_path / "own.json", tmp_path / "some.csv"
+    lines = OTHERS.read_text().splitlines()
+    some.write_text("\n".join([lines[0], *lines[6:26]]))
+    CliRunner().invoke(main, ["plan", "calibrate", str(some), str(own)])
+
+    def seen(file: Path, *options: str) -> str:
+        return CliRunner().invoke(main, ["plan", "validate", str(file), *options]).stdout
+
+    assert "20 of the 32 rows are among those that it was fitted to" in seen(OTHERS, "--calibration", str(own))
+    assert "fitted to" not in seen(SHIPPED, "--calibration", str(own))
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text("\n".join([lines[0], *reversed(lines[6:26])]).replace("llama2", "LLaMA"))
+    assert "20 of the 20 rows" in seen(renamed, "--calibration", str(own))
+    faster = tmp_path / "faster.csv"
+    faster.write_text("\n".join([lines[0], lines[6], lines[7].replace(",700,", ",701,")]))
+    assert "1 of the 2 rows" in seen(faster, "--calibration", str(own))
+
+
+def test_a_gpu_that_a_calibration_lacks_is_told_with_its_row(tmp_path: Path) -> None:
+    alone = shipped().model_copy(update={"stands_for": {}})
+    row = read_measured(write(tmp_path / "b.csv", gpu="h200_141gb"))
+    with pytest.raises(ValueError, match="row 1: H200: the calibration of "):
+        validate([*published()[:1], *row], published(), alone)
 
 
 def test_what_is_no_calibration_is_told(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ def test_the_lines_tell_memory_step_time_cost_saves_limits_and_changes() -> None
     assert lines["memory"].startswith("fits: ")
     assert lines["memory"].endswith(f"of a rank's memory, {plan.memory.share:.0%}")
     assert "MFU" in lines["step"]
-    assert lines["time, cost"].endswith(", spot")
+    assert plan.bought is not None
+    assert plan.bought.cost is not None
+    assert lines["time, cost"].endswith(f"), spot, price of {plan.bought.cost.price_date}")
     assert f"best checkpoint.every_steps = {plan.saves.best_every_steps}" in lines["checkpoints"]
     assert lines["limits"].splitlines()[0].startswith(f"{plan.limits[0].what}: ")
 

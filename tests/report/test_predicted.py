@@ -9,9 +9,20 @@ from convoy.report.fold import fold
 from convoy.report.page import Heading, Table, Text
 from convoy.report.predicted import Compared, compared, computing_parts
 from convoy.report.predicted_sections import predicted
+from convoy.report.train_page import final_page, live_page
 from convoy.results.plan import Plan
 from tests.report.plans import MACHINE, planned, unknown
-from tests.report.synthetic import FLOPS_PER_TOKEN, STEP_SECONDS, TOKENS, Log, finished_job, restarted_job, running_job
+from tests.report.synthetic import (
+    CONFIG,
+    FLOPS_PER_TOKEN,
+    STEP_SECONDS,
+    TOKENS,
+    Log,
+    failed_job,
+    finished_job,
+    restarted_job,
+    running_job,
+)
 
 
 def pairs(plan: Plan, events: list[AnyEvent]) -> dict[str, Compared]:
@@ -74,12 +85,19 @@ def test_saves_are_those_beside_which_training_went_on() -> None:
     assert found["checkpoint"].measured == 7
 
 
-def test_a_job_that_goes_on_has_no_end_to_compare_and_one_that_is_done_has() -> None:
-    assert not {"whole job", "all steps, with saves"} & set(pairs(planned(), running_job()))
-    plan, done = planned(), pairs(planned(), finished_job())["whole job"]
+END = {"all steps, with saves", "whole job", "cost"}
+
+
+def test_the_end_is_measured_when_the_job_is_done() -> None:
+    plan, going_on, done = planned(), pairs(planned(), running_job()), pairs(planned(), finished_job())
     assert plan.bought is not None
-    assert done.predicted == plan.bought.seconds
-    assert done.measured == fold(finished_job(), 170).wall_seconds
+    assert {going_on[what].measured for what in END} == {None}
+    assert done["whole job"].predicted == going_on["whole job"].predicted == plan.bought.seconds
+    assert done["whole job"].measured == fold(finished_job(), 170).wall_seconds
+
+
+def test_of_a_job_that_failed_there_is_no_end() -> None:
+    assert not END & set(pairs(planned(), failed_job()))
 
 
 def test_all_steps_are_compared_with_their_saves_and_without_start_and_evaluations() -> None:
@@ -160,6 +178,15 @@ def test_the_section_says_that_the_machine_was_measured_before_the_first_step() 
     assert "this machine's measured matmul, memory and collectives, before the first step" in told.text
 
 
+def test_a_run_that_may_not_fit_says_so() -> None:
+    plan = planned()
+    assert plan.memory is not None
+    full = plan.memory.model_copy(update={"share": 0.95, "reliable": False})
+    blocks = predicted(fold(running_job(), 170), plan.model_copy(update={"memory": full}))
+    (said,) = [block.text for block in blocks if isinstance(block, Text) and "By its plan" in block.text]
+    assert said.endswith("95%, and above 90 % nobody can tell.")
+
+
 def test_what_is_not_planned_is_named_with_the_reason() -> None:
     *_, notes = predicted(fold(running_job(), 170), unknown())
     assert isinstance(notes, Text)
@@ -167,5 +194,8 @@ def test_what_is_not_planned_is_named_with_the_reason() -> None:
     assert "saves" not in notes.text
 
 
-def test_without_a_plan_there_is_no_section() -> None:
-    assert predicted(fold(finished_job(), 170), None) == ()
+def test_both_pages_have_the_section_where_there_is_a_plan() -> None:
+    report = fold(finished_job(), 170)
+    for plan in (planned(), None):
+        for page in (live_page(report, CONFIG, plan), final_page(report, CONFIG, plan=plan)):
+            assert (Heading("Predicted and measured") in page.blocks) == (plan is not None)

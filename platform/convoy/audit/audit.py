@@ -59,7 +59,9 @@ def audit(page: PageClaims) -> Audit:
     clashes = minimal(solved.clashes, _ORDER)
     found = [_finding(clash, texts, parts) for clash in clashes]
     found += pairs.findings(parts.runs)
-    found += [each for run in parts.runs for each in (*survival.findings(run), *hardware.findings(run))]
+    found += [
+        each for run in parts.runs for each in (*survival.findings(run), *hardware.findings(run), *money.findings(run))
+    ]
     found += [each for told in parts.collectives for each in collectives.findings(told)]
     found += [each for told in parts.links for each in links.findings(told)]
     found += _dates(page, parts.runs)

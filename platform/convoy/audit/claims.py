@@ -158,12 +158,14 @@ class RunClaims(Claims):
     mtbf: Hours = ()
     """Time over interruptions."""
     shares: dict[str, Annotated[Figures, Reads("share")]] = {}
-    """Of one whole, e.g. parts of a step; they add up to 100 %."""
+    """Of one whole, e.g. parts of a step; they add up to 100 %. By name, or a list."""
 
     @model_validator(mode="before")
     @classmethod
     def _read_shares(cls, told: Any) -> Any:
         shares = told.get("shares") if isinstance(told, dict) else None
+        if isinstance(shares, list):
+            shares = {str(at + 1): share for at, share in enumerate(shares)}
         if not isinstance(shares, dict):
             return told
         return {**told, "shares": {str(k): figures(f"shares.{k}", v, Reads("share")) for k, v in shares.items()}}
@@ -215,7 +217,7 @@ class LinkClaims(Claims):
     """Kind."""
     bandwidth: Bandwidth = ()
     """Of one machine between machines, or of one GPU where the text says `/GPU`; within a machine of one GPU."""
-    peak: Bandwidth = ()
+    peak: Annotated[Figures, Reads("exact_bandwidth", "GB/s")] = ()
     """That the page says the link has."""
     utilisation: Share = ()
     """bandwidth over peak."""

@@ -39,8 +39,8 @@ def written(text: str) -> Written:
     if found is None:
         raise ValueError("must begin with a number")
     unit = found["unit"].strip()
-    if unit.startswith("+"):
-        least, unit = _AT_LEAST.match(">"), unit[1:].strip()
+    if "+" in (unit[:1], unit[-1:]):  # 15+ T, and 15T+
+        least, unit = _AT_LEAST.match(">"), unit.strip("+").strip()
     span = rounded(found["first"])
     if found["last"]:
         last = rounded(found["last"])

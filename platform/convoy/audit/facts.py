@@ -100,7 +100,8 @@ def stated(run: Run) -> Known:
             if name:
                 found.setdefault(run.quantity(name), []).append(value)
     model = model_size(run.claims.model)
-    if model is not None:
+    exact = run.claims.parameters
+    if model is not None and not (exact and not model.span.apart(exact[0].span)):  # its name tells no more
         value = Value(model.span, run.rests_on("model"), f"{model.text} parameters")
         found.setdefault(run.quantity("parameters"), []).append(value)
     for name, value in [*_of_catalog(run), *_prices(run)]:

@@ -23,7 +23,7 @@ _BY_QUANTITY: dict[str, tuple[tuple[float, str], ...]] = {
 _OF_GANG = frozenset(
     {
         "throughput", "throughput_per_gpu", "throughput_per_node", "cost", "cost_per_token", "gpu_hours", "time",
-        "power",
+        "power", "bandwidth",
         "price_per_hour", "total_price_per_hour", "price_per_gpu_hour", "batch", "batch_tokens", "samples_per_second",
         "energy", "tokens", "tokens_per_joule", "step_time", "speedup", "scaling_efficiency",
     }
@@ -37,12 +37,20 @@ def hint(quantity: str, told: Span, implied: Span, gang: dict[str, float]) -> st
     """The usual confusion by whose factor the two miss each other, or nothing. gang: GPUs, nodes, and GPUs per node."""
     name = quantity.rpartition("/")[2]
     known = [*_BY_QUANTITY.get(name, ()), *(_gang(gang) if name in _OF_GANG else ())]
-    for factor, words in known:
-        for direction in (factor, 1 / factor):
-            # By the value alone: wide bounds would explain anything.
-            if not told.apart(exactly(implied.value * direction), _NEAR) and abs(direction - 1) > 0.05:
-                return f"a factor of {factor:.4g}: {words}?"
-    return ""
+    found = [(factor, words) for factor, words in known if _explains(factor, told, implied)]
+    if not found:
+        return ""
+    # A factor of 8 is bits for bytes, and a machine of 8 GPUs for one of them.
+    first = found[0][0]
+    return f"a factor of {first:.4g}: {', or '.join(words for factor, words in found if factor == first)}?"
+
+
+def _explains(factor: float, told: Span, implied: Span) -> bool:
+    """By the value alone: wide bounds would explain anything."""
+    return any(
+        not told.apart(exactly(implied.value * direction), _NEAR) and abs(direction - 1) > 0.05
+        for direction in (factor, 1 / factor)
+    )
 
 
 def _gang(gang: dict[str, float]) -> list[tuple[float, str]]:

@@ -39,6 +39,22 @@ Tflops = Annotated[Figures, Reads("flops")]
 _ALIASES = {"hours": ("time", "h"), "days": ("time", "d"), "instance_type": ("instance", ""), "name": ("id", "")}
 """Other words for a key, and the unit that such a word tells."""
 
+_SYNONYMS = {
+    "s3": "shared", "fsx": "shared", "fsxforlustre": "shared", "lustre": "shared", "efs": "shared", "nfs": "shared",
+    "localnvme": "nvme", "localdisk": "nvme", "localdisks": "nvme", "localssd": "nvme", "ssd": "nvme", "disk": "nvme",
+    "ram": "memory", "hostmemory": "memory", "cpumemory": "memory", "dram": "memory",
+    "modelweights": "weights", "weightsonly": "weights", "modelonly": "weights", "model": "weights",
+    "weightsandoptimizer": "training_state", "modelandoptimizer": "training_state", "fullstate": "training_state",
+    "weightsoptimizer": "training_state", "fulltrainingstate": "training_state", "trainingstates": "training_state",
+    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float8": "fp8",
+    "fsdp2": "fsdp", "fullysharded": "fsdp", "fullshard": "fsdp", "hybridshard": "hsdp", "dataparallel": "ddp",
+    "zerostage1": "zero1", "zerostage2": "zero2", "zerostage3": "zero3", "deepspeedzero1": "zero1",
+    "deepspeedzero2": "zero2", "deepspeedzero3": "zero3", "deepspeedzerostage1": "zero1",
+    "deepspeedzerostage2": "zero2", "deepspeedzerostage3": "zero3", "3dparallelism": "3d",
+    "bidirectional": "both", "unidirectional": "one", "off": "none",
+}  # fmt: skip
+"""What pages call the options, in letters and digits alone."""
+
 _GPUS = re.compile(
     r"^\s*([\d,]+(?:\s*k\b)?)\s*[x×*]?\s*(?!(?:k|gpus?|nodes?|machines?|instances?|hosts?)\b)([a-z].*)$", re.IGNORECASE
 )
@@ -63,11 +79,12 @@ class Claims(Frozen):
 
 
 def _option(value: Any, field: FieldInfo | None) -> Any:
-    """`ZeRO-3` is zero3, and `On-demand` on_demand."""
+    """`ZeRO-3` is zero3, `On-demand` on_demand, and `FSx for Lustre` shared."""
     if field is None or get_origin(field.annotation) is not Literal or not isinstance(value, str):
         return value
     named = {_letters(option): option for option in get_args(field.annotation) if option}
-    return named.get(_letters(value), value)
+    word = _letters(value)
+    return named.get(word) or named.get(_letters(_SYNONYMS.get(word, "")), value)
 
 
 def _letters(text: str) -> str:

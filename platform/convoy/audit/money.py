@@ -1,9 +1,14 @@
 """Prices, costs and savings. Pure."""
 
+from convoy.audit import machines
 from convoy.audit.facts import Run
+from convoy.audit.findings import Finding, claim_line
 from convoy.audit.rates import over_training
 from convoy.audit.solve import Bound, Law
-from convoy.audit.span import exactly
+from convoy.audit.span import Span, exactly
+
+_MARKETS = {"price_per_hour": "", "price_per_gpu_hour": "", "spot_price": "spot", "on_demand_price": "on_demand"}
+"""Keys of prices, and the market that they tell; the run's where they tell none."""
 
 _HOURLY = exactly(1 / 3600)
 
@@ -44,6 +49,36 @@ def bounds(run: Run) -> list[Bound]:
         Bound(q("dearness"), exactly(1 / (1 - MOST_SAVED.value)), "unlikely", saved),
         Bound(q("spot_price"), q("on_demand_price"), "contradiction", "spot is never dearer than on demand"),
     ]
+
+
+def findings(run: Run) -> list[Finding]:
+    """Prices of the page that are far from those that the catalog has of the machine."""
+    found = []
+    for key, market in _MARKETS.items():
+        figures, bought = getattr(run.claims, key), market or run.claims.market
+        prices = machines.prices_of(run.machine, bought, run.claims.region) if run.machine else []
+        if not figures or not prices or not run.machine:
+            continue
+        of_one = key == "price_per_gpu_hour" or figures[0].per == "gpu"
+        told = figures[0].span.times(exactly(run.machine.gpus if of_one else 1))
+        usual = machines.price_span(prices, bought, elsewhere=not run.claims.region)
+        if told.apart(usual):
+            found.append(_far(run, key, figures[0].text, told, usual, machines.dated(prices)))
+    return found
+
+
+def _far(run: Run, key: str, text: str, told: Span, usual: Span, days: str) -> Finding:
+    assert run.machine is not None
+    given = f"${usual.low:,.2f} to ${usual.high:,.2f} an hour, now and in the past, by prices of {days}"
+    one = told.times(exactly(run.machine.gpus))
+    hint = "the price of one GPU for that of a machine?" if run.machine.gpus > 1 and not one.apart(usual) else ""
+    return Finding(
+        kind="unlikely",
+        claims=(claim_line(run.claim(key), text),),
+        arithmetic=f"{text}, where a {run.machine.name} costs {given}",
+        hint=hint,
+        given=(given,),
+    )
 
 
 def savings(run: Run) -> list[Law]:

@@ -5,7 +5,7 @@ import math
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.solve import Bound, Known, Law, Value
-from convoy.audit.span import Span
+from convoy.audit.span import Figure, Span, exactly
 
 _SHARES = 0.005
 """By which parts of a whole may miss 100 %, beyond their rounding."""
@@ -65,9 +65,11 @@ def _parts(run: Run) -> list[Finding]:
 def _whole_numbers(run: Run) -> list[Finding]:
     """Of n interruptions a whole number was recovered."""
     claims = run.claims
-    if not claims.recovery_rate or not claims.interruptions or claims.recovered:
+    if not claims.recovery_rate or not claims.interruptions:
         return []
     rate, n = claims.recovery_rate[0], round(claims.interruptions[0].value)
+    if claims.recovered:
+        return _of_whole_numbers(run, round(claims.recovered[0].value), n, rate)
     least, most = math.ceil((rate.low - 1e-9) * n), math.floor((min(rate.high, 1.0) + 1e-9) * n)
     if n < 1 or least <= most or rate.low > 1:
         return []
@@ -76,4 +78,16 @@ def _whole_numbers(run: Run) -> list[Finding]:
     lines = [("recovery_rate", rate.text), ("interruptions", claims.interruptions[0].text)]
     told = tuple(claim_line(run.claim(key), text) for key, text in lines)
     arithmetic = f"of {n} interruptions no number is {rate.text}: the nearest are {fractions}"
+    return [Finding(kind="contradiction", claims=told, arithmetic=arithmetic)]
+
+
+def _of_whole_numbers(run: Run, recovered: int, n: int, rate: Figure) -> list[Finding]:
+    """Where both are told there is nothing to be rounded but the rate: 7 of 7 are not 99.2 %, near as that is. What is
+    farther off is found as any other contradiction."""
+    share = recovered / n if n else 0.0
+    if rate.low - 1e-9 <= share <= rate.high + 1e-9 or rate.span.apart(exactly(share)):
+        return []
+    lines = [("recovery_rate", rate.text), ("recovered", str(recovered)), ("interruptions", str(n))]
+    told = tuple(claim_line(run.claim(key), text) for key, text in lines)
+    arithmetic = f"{recovered} of {n} interruptions = {100 * share:.4g} %, not {rate.text}"
     return [Finding(kind="contradiction", claims=told, arithmetic=arithmetic)]

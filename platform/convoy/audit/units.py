@@ -12,22 +12,23 @@ from convoy.audit.digits import NUMBER, Written, is_one_digit, written
 from convoy.audit.span import Figure, Span, exactly
 
 Dimension = Literal[
-    "exact", "message", "count", "size", "batch", "rate", "samples", "time", "bytes", "bandwidth", "money",
-    "price",
-    "unit_price", "share", "ratio", "flops", "flop", "power", "energy", "number", "gpu_hours",
+    "exact", "message", "exact_bandwidth", "count", "size", "batch", "rate", "samples", "time", "bytes", "bandwidth",
+    "money", "price", "unit_price", "share", "ratio", "flops", "flop", "power", "energy", "number", "gpu_hours",
 ]  # fmt: skip
 
 _MULTIPLIERS = {
     "": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "mn": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "g": 1e9,
     "billion": 1e9, "t": 1e12, "tn": 1e12, "trillion": 1e12, "p": 1e15, "e": 1e18, "z": 1e21,
+    "ki": 2.0**10, "mi": 2.0**20,
 }  # fmt: skip
-_MULTIPLIER = r"(k|thousand|mn|million|m|bn|billion|b|g|trillion|tn|t|p|e|z)?"
+_MULTIPLIER = r"(ki|k|thousand|mn|million|mi|m|bn|billion|b|g|trillion|tn|t|p|e|z)?"
 _TOKENS = r"(?:tokens?|toks?|words?)?"
 _SECONDS = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0,
     "seconds": 1.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0, "m": 60.0, "h": 3600.0, "hr": 3600.0,
     "hrs": 3600.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0, "week": 604800.0,
     "weeks": 604800.0, "w": 604800.0, "month": 2629746.0, "months": 2629746.0, "year": 31556952.0, "years": 31556952.0,
+    "microseconds": 1e-6, "milliseconds": 1e-3,
 }  # fmt: skip
 _JOULES = {"j": 1.0, "kj": 1e3, "mj": 1e6, "gj": 1e9, "wh": 3600.0, "kwh": 3.6e6, "mwh": 3.6e9, "gwh": 3.6e12}
 _PREFIXES = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
@@ -108,7 +109,7 @@ def _batch(text: str) -> Parsed:
     text = _STEP.sub("", text)
     found = written(text)
     # Nobody has millions of sequences in a step.
-    tokens = bool(re.search(r"tok|m\b|million", found.unit, re.IGNORECASE))
+    tokens = bool(re.search(r"tok|mi?\b|million", found.unit, re.IGNORECASE))
     span, _ = _count(text)
     if not tokens and not re.search(r"k\b", found.unit, re.IGNORECASE):
         return exactly(span.value), "sequences"
@@ -203,6 +204,12 @@ def _bandwidth(text: str) -> Parsed:
     bits = match[3] == "b" or "bit" in match[3].lower()
     factor = (1024.0 if match[2] else 1000.0) ** power / (8 if bits else 1)
     return _scaled(found, factor), "gpu" if match[4] else "node" if match[5] else ""
+
+
+def _exact_bandwidth(text: str) -> Parsed:
+    """Of a link's data sheet: 400 Gbps are 400."""
+    span, per = _bandwidth(text)
+    return exactly(span.value), per
 
 
 def _dollars(text: str) -> tuple[Written, str]:
@@ -301,6 +308,7 @@ _PARSERS: dict[Dimension, Callable[[str], Parsed]] = {
     "bytes": _bytes,
     "message": _message,
     "bandwidth": _bandwidth,
+    "exact_bandwidth": _exact_bandwidth,
     "money": _money,
     "price": _price,
     "unit_price": _unit_price,

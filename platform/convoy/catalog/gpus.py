@@ -20,6 +20,8 @@ class GpuPeak(Frozen):
     """Dense peak in TFLOP/s, for the types whose peak is known."""
     memory_gb_per_second: dict[int, float]
     """Bandwidth of its memory in GB/s (1e9 bytes), by how many GB of it there are, as the data sheet names them."""
+    watts: float | None = None
+    """Power for which the peak is told, of the data sheet; None: not known."""
     source: str
     """Document of the figures."""
 

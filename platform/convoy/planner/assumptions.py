@@ -11,17 +11,23 @@ from convoy.planner.assumed import Assumed
 from convoy.planner.calibration import Calibration
 from convoy.planner.campaign import Course
 from convoy.planner.given import Given
+from convoy.planner.workload import Workload
 from convoy.report import numbers
 
 
-def of_step(chip: str, calibration: Calibration) -> Iterator[str]:
-    """Of a step's time on such GPUs."""
+def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:
+    """Of a step's time."""
+    chip = job.machine.gpu
     other = calibration.stands_for.get(chip)
     if other is not None:
         yield (
             f"a {chip} reaches as much of its peak as an {other} does of its own: the calibration of {calibration.date}"
             f" has no run on {chip}"
         )
+    if job.parallel.tensor > 1:
+        yield "parallel.tensor takes the time that its formulas have: the calibration has no run with it"
+    if job.parallel.pipeline > 1:
+        yield "parallel.pipeline takes the time and the memory that its formulas have: nobody compared them with a run"
 
 
 def of_course(course: Course) -> Iterator[str]:
@@ -31,6 +37,9 @@ def of_course(course: Course) -> Iterator[str]:
     if told.saving is None:
         stall = assumed.SAVED_BYTES_PER_STALL_SECOND
         yield f"a save stops a rank for its bytes at {numbers.size(stall.value)}/s{_from(stall)}"
+    if course.config.cluster.instance_type is None:
+        yield "nothing interrupts a gang on machines of one's own"
+        return
     if told.restart is None:
         whole, read = assumed.RESTART_SECONDS, assumed.RESTORED_BYTES_PER_SECOND
         yield (

@@ -43,7 +43,7 @@ def batches(measured: Sequence[Measured], calibration: Calibration) -> list[Batc
             indices=tuple(indices),
             chip=chip,
             kernels=kernels,
-            counted=_stacked([count(measured[index].workload, kernels) for index in indices]),
+            counted=_stacked([count(measured[index].workload, kernels, measured[index].machine) for index in indices]),
             log_speed=np.log([measured[index].tokens_per_second for index in indices]),
         )
         for (chip, kernels), indices in alike.items()

@@ -1,8 +1,8 @@
 """How many tokens a pass needs so that its computation takes as long as what is sent between machines for it.
 
 Both grow with the parameters, so that their ratio does not depend on the model: each pass over a micro batch sends some
-bytes per parameter into each machine, and computes 6 operations per parameter and token on each GPU, or 8 with all of
-forward done again. With fewer tokens the network is what a step takes; with more it can be hidden.
+bytes per parameter into each machine, and computes 6 operations per parameter and token on each GPU, and those that
+are done again. With fewer tokens the network is what a step takes; with more it can be hidden.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from convoy.planner.workload import Workload
 FLOPS_PER_PARAMETER = 6
 """Of a token: 2 forward, 4 backward."""
 
-RECOMPUTED_FLOPS_PER_PARAMETER = 2
-"""More, where all of forward is done again for backward."""
+FORWARD_FLOPS_PER_PARAMETER = 2
+"""Of which a share is done again for backward."""
 
 
 @dataclass(frozen=True)

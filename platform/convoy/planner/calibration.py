@@ -78,6 +78,8 @@ class Calibration(Frozen):
     """The measurements, and where they are from."""
     constants: Constants
     fitted: Fitted | None = None
+    seen: tuple[str, ...] = ()
+    """Short names of the measurements (`digest.py`)."""
     stands_for: dict[str, str] = {}
     """Chip without measurements: the one whose efficiencies it is given."""
     machines: tuple[MeasuredMachine, ...] = ()

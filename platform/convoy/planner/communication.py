@@ -47,8 +47,13 @@ class Collective:
 
 def communication(workload: Workload) -> tuple[Collective, ...]:
     """Of a rank of the stage whose ranks send most. Collectives of one rank are none."""
-    each = (tuple(_of_stage(workload, stage)) for stage in stages(workload))
-    return max(each, key=lambda stage: sum(collective.moved for collective in stage))
+    return busiest(workload)[1]
+
+
+def busiest(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
+    """The stage whose ranks send most, and what one of them does."""
+    each = [(stage, tuple(_of_stage(workload, stage))) for stage in stages(workload)]
+    return each[0] if len(each) == 1 else max(each, key=lambda told: sum(one.moved for one in told[1]))
 
 
 def _of_stage(workload: Workload, stage: Stage) -> Iterator[Collective]:
@@ -106,7 +111,8 @@ def _among_tensor_ranks(workload: Workload, stage: Stage) -> Iterator[Collective
     The head's tokens are shared, so that its weights get a part of their gradient on each rank."""
     model, train, ranks = workload.model, workload.train, workload.parallel.tensor
     forward, backward = 2, 3 if model.mlp == "swiglu" else 2
-    again = 0 if train.activation_checkpointing == "none" else 1  # what follows the block's last product is not needed
+    # What follows the block's last product is not needed again, but for the mask of a dropout.
+    again = 0 if train.activation_checkpointing == "none" else 2 if model.dropout else 1
     number = workload.passes * stage.blocks * (forward + again + backward)
     hidden = _hidden(workload)
     yield Collective("all_reduce", "activations", "hidden", number, hidden, ranks, 1)

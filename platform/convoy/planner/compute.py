@@ -69,10 +69,10 @@ def forward(work: Work, rates: Rates, k: Constants) -> Seconds:
 def backward(work: Work, ahead: Seconds) -> Seconds:
     """One block, and what of its forward pass is computed again. ahead: its forward pass."""
     return Seconds(
-        matmul=ahead.matmul * (2 + work.again_matmul),
-        attention=ahead.attention * (2.5 + work.again_attention),
-        memory=ahead.memory * (2 + work.again_rest),
-        kernels=ahead.kernels * (2 + work.again_rest),
+        matmul=ahead.matmul * (2 + work.again.matmul),
+        attention=ahead.attention * (work.attention_backward + work.again.attention),
+        memory=ahead.memory * (2 + work.again.rest),
+        kernels=ahead.kernels * (2 + work.again.rest),
     )
 
 
@@ -88,4 +88,4 @@ def head(work: Work, rates: Rates, k: Constants) -> Seconds:
 
 def host(work: Work, k: Constants) -> float:
     """Of a pass: what the CPU needs to start its kernels."""
-    return work.blocks * work.kernels * (3 + work.again_rest) * k.host_seconds
+    return work.blocks * work.kernels * (3 + work.again.rest) * k.host_seconds

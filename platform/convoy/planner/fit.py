@@ -13,6 +13,7 @@ import numpy as np
 
 from convoy.planner.batch import batches, percent_errors
 from convoy.planner.calibration import Calibration, Constants, Fitted
+from convoy.planner.digest import digest
 from convoy.planner.prior import Prior
 from convoy.planner.published import Measured
 
@@ -40,6 +41,7 @@ def fit(measured: Sequence[Measured], prior: Prior) -> Calibration:
         date=datetime.date.today(),
         data=f"{len(measured)} runs of {', '.join(dict.fromkeys(row.source for row in measured))}",
         constants=_with(prior.constants, values),
+        seen=tuple(dict.fromkeys(map(digest, measured))),
         stands_for=prior.stands_for,
     )
     return calibration.model_copy(update={"fitted": _fitted(percent_errors(measured, calibration))})

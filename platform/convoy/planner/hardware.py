@@ -1,7 +1,7 @@
 """What a machine can do at best: figures of data sheets, or what its ranks measured; all per rank unless they say
 otherwise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.measured import Line, MeasuredMachine
@@ -72,3 +72,21 @@ def _measured(found: MeasuredMachine, dtype: str) -> Hardware:
 def _link(gather: Line | None, ranks: int) -> float:
     """Bytes/s of a rank, each way: a ring carries (n - 1) / n of a message through each of its links."""
     return PCIE_BYTES_PER_SECOND if gather is None else gather.bytes_per_second * (ranks - 1) / ranks
+
+
+def limited(machine: Machine, watts: float | None, memory_bytes_per_second: float | None) -> Hardware:
+    """Of GPUs held to so much power, or with other memory than the data sheet's; None: as the data sheet has it.
+
+    Power grows with voltage squared and clock, and voltage with the clock, so that the clock goes with the cube root of
+    power; the data sheets of H100 SXM (989 TFLOP/s, 700 W) and NVL (835, 400 W) have an exponent of 0.30. Raises
+    ValueError as `hardware`, and for a limit on a GPU whose power the catalog does not have.
+    """
+    found = hardware(machine)
+    if memory_bytes_per_second is not None:
+        found = replace(found, memory_bytes_per_second=memory_bytes_per_second)
+    if watts is None:
+        return found
+    gpu = rented_gpu(machine.gpu)
+    if gpu is None or gpu.watts is None:
+        raise ValueError(f"{machine.gpu}: its power is not in the catalog, so that no limit of it can be reckoned with")
+    return replace(found, flops=found.flops * min(1.0, watts / gpu.watts) ** (1 / 3))

@@ -112,7 +112,7 @@ def _course(config: RunConfig, name: str, way: Way, given: Given) -> Course:
 
 
 def _assumed(course: Course, calibration: Calibration) -> Iterator[str]:
-    yield from of_step(course.job.machine.gpu, calibration)
+    yield from of_step(course.job, calibration)
     yield from of_course(course)
 
 
@@ -124,7 +124,7 @@ def _on(way: Way, course: Course) -> Iterator[Found]:
     known = {
         "instance_type": course.rented.instance,
         "nodes": way.job.nodes,
-        "keys": {**keys_of(way), "checkpoint.every_steps": course.config.checkpoint.every_steps},
+        "keys": _keys(way, course.config),
         "step_seconds": way.time.total,
         "tokens_per_second": speed,
         "mfu": mfu(way.job, speed / way.job.ranks, peak),
@@ -154,6 +154,13 @@ def _paid(market: PlannedMarket) -> dict[str, Any]:
         "least_usd": market.least_usd if isinstance(market, PlannedSpot) else None,
         "most_usd": market.most_usd if isinstance(market, PlannedSpot) else None,
     }
+
+
+def _keys(way: Way, config: RunConfig) -> Keys:
+    """And how often it is saved; a pipeline writes no sample text, and is refused where one is asked for."""
+    samples = config.evaluation.sample_tokens and config.evaluation.prompts
+    silent = {"evaluation.sample_tokens": 0} if samples and way.job.parallel.pipeline > 1 else {}
+    return {**keys_of(way), "checkpoint.every_steps": config.checkpoint.every_steps, **silent}
 
 
 def keys_of(way: Way) -> Keys:

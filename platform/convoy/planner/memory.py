@@ -72,14 +72,15 @@ class Memory:
         return self.share <= RELIABLE_SHARE
 
 
-def memory(workload: Workload, *, fused: bool = True) -> Memory:
-    """Of the stage whose ranks take most. fused: `optimizer.fused`."""
-    return Memory(peak(workload, fused=fused), fixed(workload), int(workload.machine.memory_bytes))
+def memory(workload: Workload, *, fused: bool = True, fused_loss: bool = False) -> Memory:
+    """Of the stage whose ranks take most. fused: `optimizer.fused`. fused_loss: as `Kernels` has it."""
+    parts = peak(workload, fused=fused, fused_loss=fused_loss)
+    return Memory(parts, fixed(workload), int(workload.machine.memory_bytes))
 
 
-def peak(workload: Workload, *, fused: bool = True) -> dict[Part, int]:
+def peak(workload: Workload, *, fused: bool = True, fused_loss: bool = False) -> dict[Part, int]:
     """Bytes of all tensors of such a rank, by what they are for."""
-    return max(_stages(workload, fused), key=lambda tally: tally.most).peak
+    return max(_stages(workload, fused, fused_loss), key=lambda tally: tally.most).peak
 
 
 def fixed(workload: Workload) -> int:
@@ -90,9 +91,9 @@ def fixed(workload: Workload) -> int:
     return CONTEXT_BYTES + nccl + int(DRIVER_SHARE * workload.machine.memory_bytes)
 
 
-def _stages(workload: Workload, fused: bool) -> list[Tally]:
+def _stages(workload: Workload, fused: bool, fused_loss: bool) -> list[Tally]:
     each = stages(workload)
     return [
-        replay(workload, stage, in_flight=min(len(each) - i, workload.passes), fused=fused)
+        replay(workload, stage, in_flight=min(len(each) - i, workload.passes), fused=fused, fused_loss=fused_loss)
         for i, stage in enumerate(each)
     ]

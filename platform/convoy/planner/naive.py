@@ -24,18 +24,15 @@ class Gpu(NamedTuple):
 
 def constant_hfu(known: Sequence[Measured], job: Workload) -> float | None:
     """Tokens/s of a GPU, with the median HFU of all that is known of this kind of GPU; None: nothing is."""
-    alike = [row for row in known if _gpu(row.workload) == _gpu(job)]
+    alike = _of_its_kind(known, job)
     return _speed(job, statistics.median(map(_hfu, alike))) if alike else None
 
 
 def nearest(known: Sequence[Measured], job: Workload) -> float | None:
     """Tokens/s of a GPU, with the HFU of the run that is nearest in parameters, sequence length, tokens of a pass and
     GPUs, on the same kind of GPU, and computes all blocks again or does not. A run is not its own neighbour."""
-    alike = [
-        row
-        for row in known
-        if _gpu(row.workload) == _gpu(job) and _again(row.workload) == _again(job) and row.workload != job
-    ]
+    kind = _of_its_kind(known, job)
+    alike = [row for row in kind if _again(row.workload) == _again(job) and row.workload != job]
     if not alike:
         return None
     place = _place(job)
@@ -46,6 +43,12 @@ def token_flops(job: Workload) -> float:
     """Of forward and backward, r (6 N + 12 L d S): N all parameters, r = 4/3 where all blocks are computed again."""
     model = job.model
     return _again(job) * (6.0 * parameter_count(model) + 12.0 * model.n_layers * model.d_model * job.sequence_length)
+
+
+def _of_its_kind(known: Sequence[Measured], job: Workload) -> list[Measured]:
+    """Runs on this kind of GPU, or, where none has as much memory, on this chip."""
+    chip = [row for row in known if row.workload.machine.gpu == job.machine.gpu]
+    return [row for row in chip if _gpu(row.workload) == _gpu(job)] or chip
 
 
 def _again(job: Workload) -> float:

@@ -12,7 +12,7 @@ from convoy.planner.advice import Judged, changes, limits
 from convoy.planner.assumptions import of_course, of_step
 from convoy.planner.breakeven import (
     FLOPS_PER_PARAMETER,
-    RECOMPUTED_FLOPS_PER_PARAMETER,
+    FORWARD_FLOPS_PER_PARAMETER,
     break_even_tokens,
     sending,
 )
@@ -25,6 +25,7 @@ from convoy.planner.machine import UNNAMED, as_measured, machine_of
 from convoy.planner.memory import Memory, memory
 from convoy.planner.step import StepTime, step_time
 from convoy.planner.utilisation import hfu, mfu
+from convoy.planner.work import Kernels, work
 from convoy.planner.workload import Machine, Workload
 from convoy.results.plan import (
     Missing,
@@ -106,7 +107,7 @@ class _Planning:
             "limits": limits(judged, even) if judged else (),
             "changes": changes(judged) if judged else (),
             "assumed": (
-                *(of_step(job.machine.gpu, self._calibration) if time else ()),
+                *(of_step(job, self._calibration) if time else ()),
                 *(of_course(course()) if saves or budget else ()),
             ),
             "measured": self._given.measured if time and rented_gpu(job.machine.gpu) is None else None,
@@ -181,7 +182,7 @@ def break_even(job: Workload, calibration: Calibration) -> PlannedBreakEven:
         raise ValueError("pipeline: what a pass sends does not grow with the parameters")
     machine = hardware(job.machine, job.train.param_dtype)
     size = sending(job).bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
-    again = RECOMPUTED_FLOPS_PER_PARAMETER if job.train.activation_checkpointing == "full" else 0
+    again = FORWARD_FLOPS_PER_PARAMETER * work(job, Kernels()).again.matmul
     rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor
     between = machine.between_bytes_per_second * constants.between_efficiency
     tokens = break_even_tokens(size, between, rate, FLOPS_PER_PARAMETER + again)

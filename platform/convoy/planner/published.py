@@ -3,9 +3,8 @@
 The columns are those of `published.csv`; docs/planner.md#measurements explains them.
 """
 
-import csv
+import dataclasses
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,33 +12,44 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.instances import Instance, usual_instance
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
+from convoy.planner.cells import Row, read_rows
+from convoy.planner.hardware import Hardware, limited
+from convoy.planner.memory import memory
+from convoy.planner.ran import blocks_that_fit
+from convoy.planner.sources import known_kernels, known_limits
 from convoy.planner.work import Kernels
 from convoy.planner.workload import Machine, Workload
 
 _FULL: dict[str, Any] = {}
 _GRADIENTS: dict[str, Any] = {"reshard_after_forward": False}
 _HYBRID: dict[str, Any] = {"strategy": "hsdp"}
+_WHOLE: dict[str, Any] = {"strategy": "ddp"}
 _SHARDING: dict[str, dict[str, Any]] = {
     "full_shard": _FULL, "shard_grad_op": _GRADIENTS, "hybrid_shard": _HYBRID,
-    "_hybrid_shard_zero2": _HYBRID | _GRADIENTS, "no_shard": {"strategy": "ddp"},
-    "fsdp": _FULL, "zero3": _FULL, "zero2": _GRADIENTS, "hsdp": _HYBRID, "ddp": {"strategy": "ddp"}, "": _FULL,
+    "_hybrid_shard_zero2": _HYBRID | _GRADIENTS, "no_shard": _WHOLE, "fsdp": _FULL, "fsdp2": _FULL, "zero3": _FULL,
+    "zero_3": _FULL, "zero2": _GRADIENTS, "zero_2": _GRADIENTS, "hsdp": _HYBRID,
+    "hybrid_shard_zero2": _HYBRID | _GRADIENTS, "ddp": _WHOLE, "": _FULL,
 }  # fmt: skip
 """torch's names, and others' of the same."""
 
 _PRECISIONS = {
-    "bf16": "bf16", "amp_bf16": "bf16", "fp16": "bf16", "amp_fp16": "bf16", "amp_fp8": "fp8", "fp8": "fp8", "": "bf16",
+    "bf16": "bf16", "amp_bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "amp_fp16": "bf16", "float16": "bf16",
+    "amp_fp8": "fp8", "fp8": "fp8", "float8": "fp8", "": "bf16",
 }  # fmt: skip
 """Of linear layers; fp16 has the peak of bf16."""
 
 _REDUCTIONS = {"pure": "bf16", "default": "fp32", "": "fp32"}
-_RECOMPUTED = {"none": "none", "selective": "selective", "full": "full", "": "none"}
-_BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False, "": False}
+_RECOMPUTED = {
+    "none": "none", "false": "none", "no": "none", "": "none", "selective": "selective", "selective_op": "selective",
+    "full": "full", "true": "full", "yes": "full",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,8 @@ class Measured:
     kernels: Kernels
     tokens_per_second: float
     """Of each GPU."""
+    machine: Hardware | None = None
+    """Peaks that are not those of the GPU's data sheet."""
 
 
 def published() -> list[Measured]:
@@ -64,124 +76,118 @@ def published() -> list[Measured]:
 
 def read_measured(path: Path) -> list[Measured]:
     """All rows. Raises ConfigError with file, line and column for what cannot be read, and where there is no row."""
+    return [_measured(row) for row in read_rows(path)]
+
+
+def _measured(row: Row) -> Measured:
+    name, memory_bytes = _gpu(row)
+    usual = usual_instance(name, memory_bytes)
+    if usual is None:
+        raise row.wrong("gpu", "the catalog has no machine with it")
+    gpus, per_node = row.whole("gpus"), row.whole("gpus_per_node", usual=usual.gpus)
+    ranks = min(gpus, per_node)
+    if gpus % ranks:
+        raise row.wrong("gpus", f"must be a multiple of gpus_per_node, {per_node}")
+    network = row.optional("network_gbps_per_node") or usual.network_gbps
+    machine = _machine(usual, ranks, memory_bytes, network)
+    parallel = ParallelConfig.model_validate(row.one_of("sharding", _SHARDING))
+    model, train, length = _model(row), _train(row, gpus), row.whole("seq_len")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path}: {error}") from None
-    if not rows:
-        raise ConfigError(f"{path}: no rows")
-    return [_Row(row, f"{path}:{number}").measured() for number, row in enumerate(rows, start=2)]
+        workload = Workload(model, length, train, parallel, machine, gpus // ranks)
+    except ValueError as error:
+        raise ConfigError(f"{row.where}: {error}") from None
+    speed = row.number("tokens_per_s_per_gpu")
+    return Measured(model.name, row.text("source"), workload, _kernels(row, workload), speed, _peaks(row, machine))
 
 
-@dataclass(frozen=True)
-class _Row:
-    cells: dict[str, str]
-    where: str
+def _train(row: Row, gpus: int) -> TrainConfig:
+    micro = row.whole("micro_batch_per_gpu")
+    whole = micro * gpus
+    batch = row.whole("grad_accum") * whole if row.has("grad_accum") else row.whole("global_batch", usual=whole)
+    if batch < gpus:
+        raise row.wrong("global_batch", f"must be at least gpus, {gpus}")
+    told = {
+        "global_batch": batch,
+        "micro_batch": micro,
+        "reduce_dtype": row.one_of("mp_mode", _REDUCTIONS),
+        "activation_checkpointing": row.one_of("activation_checkpointing", _RECOMPUTED),
+        "compile": row.boolean("compile"),
+        "loss_chunk_tokens": 0,
+    }
+    return TrainConfig.model_validate(told)
 
-    def measured(self) -> Measured:
-        gpus, per_node = self.whole("gpus"), self.whole("gpus_per_node")
-        ranks = min(gpus, per_node)
-        if gpus % ranks:
-            raise self.wrong("gpus", f"must be a multiple of gpus_per_node, {per_node}")
-        parallel = ParallelConfig.model_validate(self.one_of("sharding", _SHARDING))
-        model, length, train, machine = self.model(), self.whole("seq_len"), self.train(gpus), self.machine(ranks)
-        try:
-            workload = Workload(model, length, train, parallel, machine, gpus // ranks)
-        except ValueError as error:
-            raise ConfigError(f"{self.where}: {error}") from None
-        speed = self.number("tokens_per_s_per_gpu")
-        return Measured(model.name, self.text("source"), workload, self.kernels(), speed)
 
-    def train(self, gpus: int) -> TrainConfig:
-        micro = self.whole("micro_batch_per_gpu")
-        told = {
-            "global_batch": micro * (self.whole("grad_accum") if self.text("grad_accum") else 1) * gpus,
-            "micro_batch": micro,
-            "reduce_dtype": self.one_of("mp_mode", _REDUCTIONS),
-            "activation_checkpointing": self.one_of("activation_checkpointing", _RECOMPUTED),
-            "compile": self.boolean("compile"),
-            "loss_chunk_tokens": 0,
-        }
-        return TrainConfig.model_validate(told)
+def _model(row: Row) -> TransformerConfig:
+    """GPT-like without a gated MLP, LLaMA-like with one; tied as it comes nearer to the number of parameters, or, where
+    that is not told, as most of its kind are."""
+    row.told("mlp_gated")
+    gated = row.boolean("mlp_gated")
+    shape = {
+        "name": row.text("model"),
+        "vocab_size": row.whole("vocab_size"),
+        "n_layers": row.whole("n_layers"),
+        "d_model": row.whole("d_model"),
+        "n_heads": row.whole("n_heads"),
+        "n_kv_heads": row.whole("n_kv_heads") if row.has("n_kv_heads") else None,
+        "d_ff": row.whole("mlp_hidden"),
+        "max_sequence_length": row.whole("seq_len"),
+        "norm": "rmsnorm" if gated else "layernorm",
+        "positions": "rotary" if gated else "learned",
+        "mlp": "swiglu" if gated else "gelu",
+        "bias": False,
+    }
+    params = row.optional("params")
+    try:
+        untied, tied = (TransformerConfig.model_validate({**shape, "tied_embeddings": told}) for told in (False, True))
+    except ValidationError as error:
+        raise ConfigError(f"{row.where}: {one_line(error, TransformerConfig)}") from None
+    if params is None:
+        return untied if gated else tied
+    return min(tied, untied, key=lambda model: abs(parameter_count(model) - params))
 
-    def model(self) -> TransformerConfig:
-        """GPT-like without a gated MLP, LLaMA-like with one; tied as it comes nearer to the number of parameters."""
-        gated = self.boolean("mlp_gated")
-        shape = {
-            "name": self.text("model"),
-            "vocab_size": self.whole("vocab_size"),
-            "n_layers": self.whole("n_layers"),
-            "d_model": self.whole("d_model"),
-            "n_heads": self.whole("n_heads"),
-            "n_kv_heads": self.whole("n_kv_heads") if self.text("n_kv_heads") else None,
-            "d_ff": self.whole("mlp_hidden"),
-            "max_sequence_length": self.whole("seq_len"),
-            "norm": "rmsnorm" if gated else "layernorm",
-            "positions": "rotary" if gated else "learned",
-            "mlp": "swiglu" if gated else "gelu",
-            "bias": False,
-        }
-        params = self.number("params")
-        try:
-            models = [TransformerConfig.model_validate({**shape, "tied_embeddings": tied}) for tied in (True, False)]
-        except ValidationError as error:
-            raise ConfigError(f"{self.where}: {one_line(error, TransformerConfig)}") from None
-        return min(models, key=lambda model: abs(parameter_count(model) - params))
 
-    def kernels(self) -> Kernels:
-        """MPT's attention is a kernel of its own; the LLaMA of most has a norm in many."""
-        mpt = "llm-foundry" in self.text("source")
-        return Kernels(self.one_of("precision", _PRECISIONS), "triton" if mpt else "sdpa", fused_norm=False)
+def _kernels(row: Row, job: Workload) -> Kernels:
+    matmul, chip = row.one_of("precision", _PRECISIONS), job.machine.gpu
+    gpu = rented_gpu(chip)
+    if matmul == "fp8" and gpu is not None and "fp8" not in gpu.tflops:
+        raise row.wrong("precision", f"{chip} has no fp8")
+    known = known_kernels(row.text("source"), job, matmul)
+    return dataclasses.replace(known, whole_blocks=_whole_blocks(row, job))
 
-    def machine(self, ranks: int) -> Machine:
-        name, memory_bytes = self.gpu()
-        usual = usual_instance(name, memory_bytes)
-        if usual is None:
-            raise self.wrong("gpu", "the catalog has no machine with it")
-        network = self.text("network_gbps_per_node")
-        gbps = self.number("network_gbps_per_node") if network else usual.network_gbps
-        return _machine(usual, ranks, memory_bytes, gbps)
 
-    def gpu(self) -> tuple[str, float]:
-        """AWS's short name and the bytes of its memory."""
-        found = re.fullmatch(r"([a-z]+\d+[a-z]*)_(\d+)gb", self.text("gpu").lower())
-        if found is None:
-            raise self.wrong("gpu", "must be like a100_80gb")
-        return found[1].upper(), float(found[2]) * 2**30
+def _whole_blocks(row: Row, job: Workload) -> float | None:
+    """Share of blocks that are computed again as a whole, of a run that calls it selective. Its HFU is more than its
+    MFU by what is computed again, of which all of forward would be a third. Where they are not told, operators are
+    taken to be what is selected. In either case it is at least so much that the run fits."""
+    mfu, hfu = row.optional("mfu_percent"), row.optional("hfu_percent")
+    if job.train.activation_checkpointing != "selective":
+        return None
+    needed = blocks_that_fit(job)
+    if mfu is None or hfu is None:
+        return needed if not memory(job).fits else None
+    return min(1.0, max(needed, 3 * (hfu / mfu - 1)))
 
-    def text(self, column: str) -> str:
-        value = self.cells.get(column)
-        if value is None:
-            raise ConfigError(f"{self.where}: no column {column}")
-        return value.strip()
 
-    def whole(self, column: str) -> int:
-        value = self.number(column)
-        if value != int(value):
-            raise self.wrong(column, "must be a whole number")
-        return int(value)
+def _peaks(row: Row, machine: Machine) -> Hardware | None:
+    watts, gigabytes = row.optional("power_watts"), row.optional("memory_gb_per_second")
+    known = known_limits(row.text("source"), machine.gpu)
+    watts = watts or known.watts
+    memory = gigabytes * 1e9 if gigabytes else known.memory_bytes_per_second
+    if watts is None and memory is None:
+        return None
+    try:
+        return limited(machine, watts, memory)
+    except ValueError as error:
+        raise row.wrong("power_watts", str(error)) from None
 
-    def number(self, column: str) -> float:
-        try:
-            value = float(self.text(column))
-        except ValueError:
-            raise self.wrong(column, "must be a number") from None
-        if not 0 < value < float("inf"):
-            raise self.wrong(column, "must be positive")
-        return value
 
-    def boolean(self, column: str) -> bool:
-        return bool(self.one_of(column, _BOOLEANS))
-
-    def one_of(self, column: str, known: Mapping[str, Any]) -> Any:
-        value = self.text(column).lower()
-        if value not in known:
-            raise self.wrong(column, f"must be one of {', '.join(filter(None, known))}")
-        return known[value]
-
-    def wrong(self, column: str, what: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {column} = {self.text(column)}: {what}")
+def _gpu(row: Row) -> tuple[str, float]:
+    """AWS's short name and the bytes of its memory."""
+    told = row.told("gpu").lower().replace("-", "_").replace(" ", "_")
+    found = re.fullmatch(r"(?:nvidia_)?([a-z]+\d+[a-z]*)(?:_sxm\d?)?_(\d+)_?gi?b", told)
+    if found is None:
+        raise row.wrong("gpu", "must be like a100_80gb")
+    return found[1].upper(), float(found[2]) * 2**30
 
 
 def _machine(usual: Instance, ranks: int, memory_bytes: float, network_gbps: float) -> Machine:

@@ -5,21 +5,25 @@ from functools import partial
 
 from convoy.planner.activations import EVERYTHING, Sizes, backward, forward, kept
 from convoy.planner.gathering import Gathering, Pass
-from convoy.planner.loss import Loss
+from convoy.planner.loss import FusedLoss, Loss
 from convoy.planner.tally import Live, Tally
 from convoy.planner.units import WIDTH, Stage, Unit, matrices
 from convoy.planner.workload import Workload
 
 
-def replay(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True) -> Tally:
-    """in_flight: micro batches whose activations a stage of a pipeline holds. fused: the update is one kernel."""
+def replay(
+    workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True, fused_loss: bool = False
+) -> Tally:
+    """in_flight: micro batches whose activations a stage of a pipeline holds. fused: the update is one kernel.
+    fused_loss: the loss is not Convoy's, but a kernel of others."""
     tally = Tally()
     on_cpu = workload.machine.gpu == "cpu"
     offloaded = workload.parallel.cpu_offload and not on_cpu
     if not offloaded:
         tally.take("parameters", 4 * stage.shard)
         tally.take("optimizer", 8 * stage.shard)
-    step = _Step(workload, stage, tally, offloaded=offloaded, on_cpu=on_cpu)
+    loss = FusedLoss.of(workload) if fused_loss else Loss.of(workload)
+    step = _Step(workload, stage, tally, loss, offloaded=offloaded, on_cpu=on_cpu)
     if workload.parallel.pipeline > 1:
         step.hand_on(workload.passes, in_flight)
     for one in _passes(workload):
@@ -46,7 +50,9 @@ def _passes(workload: Workload) -> list[Pass]:
 class _Step:
     """Forward and backward of the blocks of a rank, and of the ends that it has."""
 
-    def __init__(self, workload: Workload, stage: Stage, tally: Tally, *, offloaded: bool, on_cpu: bool) -> None:
+    def __init__(
+        self, workload: Workload, stage: Stage, tally: Tally, loss: Loss, *, offloaded: bool, on_cpu: bool
+    ) -> None:
         model, train, parallel = workload.model, workload.train, workload.parallel
         self._stage, self._tally = stage, tally
         self._width = WIDTH[train.param_dtype]
@@ -59,7 +65,7 @@ class _Step:
             exchanged=on_cpu,
         )
         self._sizes = Sizes.of(workload)
-        self._loss = Loss.of(workload)
+        self._loss = loss
         self._keep = kept(train.activation_checkpointing, gated=model.mlp == "swiglu")
         self._recomputes = train.activation_checkpointing != "none"
         self._reshards = parallel.reshard_after_forward

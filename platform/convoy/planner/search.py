@@ -11,6 +11,7 @@ from convoy.planner.memory import RELIABLE_SHARE, Memory, fixed, peak
 from convoy.planner.space import workloads
 from convoy.planner.step import StepTime, step_time
 from convoy.planner.tally import Part
+from convoy.planner.units import WIDTH
 from convoy.planner.workload import Machine, Workload
 
 ALIKE = 0.02
@@ -90,5 +91,15 @@ class Search:
         return sorted(found, key=lambda timed: timed[0].total)
 
     def _has_room(self, job: Workload) -> bool:
-        states = SAVED_BYTES * self._parameters / (job.shards * job.parallel.shared_by)
-        return states < RELIABLE_SHARE * job.machine.memory_bytes and self.memory(job).reliable
+        return self._least(job) < RELIABLE_SHARE * job.machine.memory_bytes and self.memory(job).reliable
+
+    def _least(self, job: Workload) -> float:
+        """Bytes that a rank takes in any case: states, and in a pipeline whole weights and gradients of its stage, and
+        what it is handed of all micro batches of a step."""
+        whole = self._parameters / job.parallel.shared_by
+        states = SAVED_BYTES * whole / job.shards
+        if job.parallel.pipeline == 1:
+            return states
+        width, reduced = WIDTH[job.train.param_dtype], WIDTH[job.train.reduce_dtype]
+        handed_on = width * job.sequences_per_rank * job.sequence_length * job.model.d_model
+        return states + (width + reduced) * whole + handed_on

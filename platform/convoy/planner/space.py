@@ -14,6 +14,9 @@ TENSOR = (2, 4, 8)
 SHARD_NODES = (2, 4, 8)
 """Machines of a sharding group of `hsdp`, beside one."""
 
+STAGES = (2, 4, 8, 16)
+"""Of a pipeline."""
+
 LARGEST_MICRO_BATCH = 64
 
 
@@ -43,13 +46,13 @@ def _sizes(
     nodes: int,
 ) -> Iterator[Workload]:
     """Micro batches that cut a step into equal passes. Where gradients are kept whole between passes there must be
-    several."""
+    several, and in a pipeline one for each stage."""
     whole = Workload(model, sequence_length, train, parallel, machine, nodes)
     if train.global_batch % whole.data_ranks:
         return
     count = whole.sequences_per_rank
     for size in range(1, min(count, LARGEST_MICRO_BATCH) + 1):
-        if count % size or (size == count and not parallel.reduce_every_pass):
+        if count % size or (size == count and not parallel.reduce_every_pass) or count // size < parallel.pipeline:
             continue
         update = {"micro_batch": size}
         yield Workload(model, sequence_length, train.model_copy(update=update), parallel, machine, nodes)
@@ -58,7 +61,7 @@ def _sizes(
 def _ways(model: TransformerConfig, machine: Machine, nodes: int) -> Iterator[ParallelConfig]:
     for strategy in _strategies(model, machine, nodes):
         for wrap in ("block", "linear"):
-            for every in (True, False):
+            for every in (True,) if strategy.get("pipeline") else (True, False):
                 yield ParallelConfig.model_validate({**strategy, "wrap": wrap, "reduce_every_pass": every})
 
 
@@ -73,11 +76,24 @@ def _strategies(model: TransformerConfig, machine: Machine, nodes: int) -> Itera
             yield {"strategy": "hsdp", "shard_size": count * ranks}
     if nodes * ranks > 1:
         yield {"strategy": "ddp"}
-    for shared in TENSOR:
-        if ranks % shared == 0 and not any(size % shared for size in (model.n_heads, model.kv_heads, model.ff_width)):
-            yield {"tensor": shared}
+    tensors = [shared for shared in TENSOR if ranks % shared == 0 and _divides(model, shared)]
+    yield from ({"tensor": shared} for shared in tensors)
+    for stages in STAGES if _has_stages(model) else ():
+        for shared in (1, *tensors):
+            if stages <= model.n_layers and nodes * ranks % (shared * stages) == 0:
+                yield {"pipeline": stages, "tensor": shared}
+
+
+def _divides(model: TransformerConfig, ranks: int) -> bool:
+    return not any(size % ranks for size in (model.n_heads, model.kv_heads, model.ff_width))
+
+
+def _has_stages(model: TransformerConfig) -> bool:
+    """Embedding and head are on two stages, and each fills its own weights."""
+    return not model.tied_embeddings and model.init_from is None
 
 
 def _compiles(parallel: ParallelConfig) -> bool:
-    """With `tensor` it is refused, and a block that is gathered matrix by matrix breaks at each gather."""
-    return parallel.tensor == 1 and parallel.wrap == "block"
+    """With `tensor` and `pipeline` it is refused, and a block that is gathered matrix by matrix breaks at each
+    gather."""
+    return parallel.shared_by == 1 and parallel.wrap == "block"

@@ -25,7 +25,7 @@ class StepTime:
     kernels: float
     """Gaps between kernels."""
     host: float
-    """The GPU waits for the CPU that starts its kernels."""
+    """The GPU, with nothing to compute or to send, waits for the CPU that starts its kernels."""
     gather: float
     """Parameters are gathered, and no computation hides it."""
     reduce: float
@@ -35,7 +35,7 @@ class StepTime:
     tensor: float
     """Ranks of one product add up activations."""
     bubble: float
-    """A stage of the pipeline waits for the others."""
+    """A stage of the pipeline waits for the others, and for what they hand on."""
     optimizer: float
     step: float
     """What a step takes whatever it computes."""
@@ -114,22 +114,29 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     ahead = compute.forward(done, rates, k)
     back = compute.backward(done, ahead)
     whole = (ahead + back).times(done.blocks) + compute.head(done, rates, k)
-    waiting = larger(0.0, compute.host(done, k) - whole.total)
+    modelled, lines = counted.hardware.hides, counted.exposed
     gather, reduce = _exposed(counted, k, ahead, back)
+    gather, reduce = modelled * gather + lines.gather, modelled * reduce + lines.reduce
+    packing = k.sharding_traffic * (modelled * _held(counted) + lines.moved) / rates.memory
     tensor = done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
-    modelled, told_by_lines = counted.hardware.hides, counted.exposed
+    tensor = modelled * (tensor + _seconds(sent.tensor_head, counted.hardware, k))
+    # Nothing is taken to hide what a stage hands on, forward and back: torch's schedule waits for it.
+    handed_on = modelled * 2 * _seconds(sent.send, counted.hardware, k)
     running = whole.times(passes)
+    # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
+    on_gpu = running.total + gather + reduce + packing + tensor * passes + lines.tensor
+    waiting = larger(0.0, compute.host(done, k) * passes - on_gpu)
     told = {
         "matmul": running.matmul,
         "attention": running.attention,
         "memory": running.memory,
         "kernels": running.kernels,
-        "host": waiting * passes,
-        "gather": modelled * gather + told_by_lines.gather,
-        "reduce": modelled * reduce + told_by_lines.reduce,
-        "packing": k.sharding_traffic * (modelled * _held(counted) + told_by_lines.moved) / rates.memory,
-        "tensor": modelled * tensor * passes + told_by_lines.tensor,
-        "bubble": (counted.stages - 1) * (whole.total + waiting + modelled * tensor),
+        "host": waiting,
+        "gather": gather,
+        "reduce": reduce,
+        "packing": packing,
+        "tensor": tensor * passes + lines.tensor,
+        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + tensor + handed_on) + passes * handed_on,
         "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
         "step": k.step_seconds,
     }
@@ -160,11 +167,12 @@ def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> t
     again = sent.again * gather
     forward = _seconds(sent.gather_root, machine, k) + gather + hidden * _added(gather, ahead.total, k)
     gathering = hidden * _added(again, back.total, k)
+    ends = _added(_seconds(sent.gather_again, machine, k), back.total, k)
     reducing = hidden * _added(again + reduce, back.total, k)
     replicating = hidden * _added(again + reduce + copies, back.total, k)
     last = reduce + _seconds(sent.reduce_root, machine, k)
     once = replicating - reducing + copies + _seconds(sent.replicate_root, machine, k)
-    return sent.gathering * (forward + gathering), sent.reducing * (reducing - gathering + last) + once
+    return sent.gathering * (forward + gathering + ends), sent.reducing * (reducing - gathering + last) + once
 
 
 def _added(message: float, above: float, k: Constants) -> float:
@@ -184,7 +192,7 @@ def _seconds(message: Message, machine: Hardware, k: Constants) -> float:
 def _held(counted: Counted) -> float:
     """Bytes of all messages of a step that hold parameters or gradients."""
     sent, blocks = counted.traffic, counted.work.blocks
-    gathered = blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held
+    gathered = blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held + sent.gather_again.held
     reduced = blocks * sent.reduce.held + sent.reduce_root.held
     copied = blocks * sent.replicate.held + sent.replicate_root.held
     return sent.gathering * gathered + sent.reducing * reduced + copied

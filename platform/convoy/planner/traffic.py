@@ -1,33 +1,45 @@
-"""What a rank's collectives carry, counted: bytes through NVLink and through the machine's network, and hops.
+"""What the collectives of `communication.py` carry: bytes through NVLink and through the machine's network, and hops.
 
 A group of ranks that lie beside each other has `q` of them on each of `m` machines. A ring carries (n - 1) / n of a
 message of n = q m ranks through each of its links. Between machines it crosses each network card (m - 1) / m of a
 message times as often as there are such groups on a machine: they share its network. docs/planner.md#communication.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from convoy.catalog.links import inside
-from convoy.model.counts import parameter_count
-from convoy.planner.work import element_bytes
+from convoy.planner.communication import Collective, busiest
+from convoy.planner.units import stages
 from convoy.planner.workload import Workload
 
 BETWEEN_HOP_SECONDS = 14e-6
 """NCCL's tuning.cc, as in the catalog of links: a ring over a network, protocol Simple."""
 
+ENDS = ("root", "embed", "head")
+"""Units outside of blocks."""
+
 
 @dataclass(frozen=True)
 class Message:
-    """One collective of a block, or of what is outside of blocks."""
+    """Collectives of a block, or of what is outside of blocks."""
 
-    inside: float
+    inside: float = 0.0
     """Bytes that pass NVLink of a rank, in each direction."""
-    between: float
+    between: float = 0.0
     """Bytes that pass the network of a machine, in each direction."""
-    hops: float
+    hops: float = 0.0
     """Seconds of latency, at the catalog's figures."""
-    held: float
+    held: float = 0.0
     """Bytes of the message, as it lies in a rank's memory."""
+
+    def __add__(self, other: "Message") -> "Message":
+        return Message(
+            self.inside + other.inside, self.between + other.between, self.hops + other.hops, self.held + other.held
+        )
+
+    def times(self, count: float) -> "Message":
+        return Message(self.inside * count, self.between * count, self.hops * count, self.held * count)
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,10 @@ class Traffic:
     gather: Message
     """Parameters of a block."""
     gather_root: Message
-    """Parameters outside of blocks."""
+    """Parameters outside of blocks, for a forward pass."""
+    gather_again: Message
+    """The same, beside a backward pass: of an embedding with a head of its own, and of that head what is gathered ahead
+    and never used."""
     reduce: Message
     """Gradients of a block, over the ranks that share them."""
     reduce_root: Message
@@ -55,6 +70,10 @@ class Traffic:
     """Activations that the ranks of a product add up, once."""
     tensor_sums: float
     """Of a block and pass."""
+    tensor_head: Message
+    """What these ranks exchange for the head, a pass."""
+    send: Message
+    """Activations of a pass, to the next stage of a pipeline; their gradients come back the same way."""
     updated: float
     """Parameters that a rank's optimizer updates."""
 
@@ -72,71 +91,84 @@ class Group:
     def ranks(self) -> int:
         return self.on_node * self.nodes
 
-    def ring(self, size: float, messages: int = 1, rounds: float = 1.0) -> Message:
-        """Once around. messages: collectives that it is sent as, each with its own latency; rounds: an all-reduce is
-        two."""
+    def ring(self, size: float, rounds: float = 1.0) -> Message:
+        """Once around; an all-reduce is two rounds."""
         if self.ranks == 1:
-            return Message(0.0, 0.0, 0.0, 0.0)
+            return Message()
         share = (self.ranks - 1) / self.ranks if self.on_node > 1 else 0.0
         hops = (self.on_node - 1) * inside() + (self.nodes - 1) * BETWEEN_HOP_SECONDS
         return Message(
             inside=rounds * size * share,
             between=rounds * size * self.abreast * (self.nodes - 1) / self.nodes,
-            hops=rounds * messages * hops,
+            hops=rounds * hops,
             held=size,
         )
 
 
+def group(collective: Collective, ranks_per_machine: int) -> Group:
+    """Ranks so far apart lie beside each other on a machine as far as it has them; the others form groups like it."""
+    on_node = max(1, min(collective.ranks, ranks_per_machine // collective.stride))
+    return Group(on_node, -(-collective.ranks // on_node), max(1, ranks_per_machine // on_node))
+
+
 def traffic(job: Workload) -> Traffic:
-    """Counted for the rank that has most of it."""
-    model, train, parallel = job.model, job.train, job.parallel
-    total = parameter_count(model)
-    block = parameter_count(model.model_copy(update={"n_layers": model.n_layers + 1})) - total
-    root = total - model.n_layers * block
-    shards, replicas = _groups(job)
-    size, reduced = element_bytes(train), 2 if train.reduce_dtype == "bf16" else 4
-    part = block / parallel.tensor
-    messages = 1 if parallel.wrap == "block" else (5 if model.mlp == "swiglu" else 4)
-    passes = job.passes
-    tensor = Group(parallel.tensor, 1, 1)
-    whole = size * job.tokens_per_pass * model.d_model
-    blocks = -(-model.n_layers // parallel.pipeline)
+    """Of the rank that sends most."""
+    stage, sent = busiest(job)
+    node, passes, shared = job.machine.ranks, float(job.passes), job.parallel.tensor > 1
+    gathers = _of(sent, "all_gather", "weights")
+    reductions = _of(sent, "reduce_scatter", "gradients")
+    added_up = _of(sent, "all_reduce", "gradients")
+    sums = _of(sent, "all_reduce", "activations")
+    of_head = _of(sent, "all_gather", "activations") + (added_up if shared else [])
+    copied = [] if shared else added_up
+    again = 1.0 if job.parallel.reshard_after_forward and job.parallel.pipeline == 1 else 0.0
+    gathering = _each(gathers, stage.blocks) / (1 + again) or passes
+    reducing = _each(reductions, stage.blocks) or passes
+    ends = [(each, each.number / gathering) for each in gathers if each.unit in ENDS]
     return Traffic(
-        gather=shards.ring(size * part, messages),
-        gather_root=shards.ring(size * root),
-        reduce=shards.ring(reduced * part, messages),
-        reduce_root=shards.ring(reduced * root),
-        replicate=replicas.ring(reduced * part / shards.ranks, messages, rounds=2.0),
-        replicate_root=replicas.ring(reduced * root / shards.ranks, rounds=2.0),
-        gathering=_gathering(job),
-        again=1.0 if parallel.reshard_after_forward and parallel.pipeline == 1 else 0.0,
-        reducing=float(passes if parallel.reduce_every_pass and parallel.pipeline == 1 else 1),
-        tensor=tensor.ring(whole, rounds=2.0),
-        tensor_sums=_sums(job),
-        updated=(blocks * part + root) / shards.ranks,
+        gather=_blocks(gathers, node),
+        gather_root=_sum(((each, min(1.0, times)) for each, times in ends), node),
+        gather_again=_sum(((each, max(0.0, times - 1)) for each, times in ends), node),
+        reduce=_blocks(reductions, node),
+        reduce_root=_sum(((each, each.number / reducing) for each in reductions if each.unit in ENDS), node),
+        replicate=_blocks(copied, node),
+        replicate_root=_sum(((each, each.number) for each in copied if each.unit in ENDS), node),
+        gathering=gathering,
+        again=again,
+        reducing=reducing,
+        tensor=_sum(((each, 1.0) for each in sums), node),
+        tensor_sums=_each(sums, stage.blocks) / passes,
+        tensor_head=_sum(((each, each.number / passes) for each in of_head), node),
+        send=_sum(((each, 1.0) for each in _of(sent, "send", "activations")), node),
+        updated=float(max(each.shard for each in stages(job))),
     )
 
 
-def _gathering(job: Workload) -> float:
-    if job.parallel.pipeline == 1:
-        return float(job.passes)
-    return float(job.passes + 1) if job.parallel.reshard_after_forward else 1.0
+def message(collective: Collective, ranks_per_machine: int) -> Message:
+    """One of them, by a ring; what a stage of a pipeline sends goes its way straight, with all ranks abreast."""
+    if collective.kind == "send":
+        near = collective.stride < ranks_per_machine
+        size = float(collective.bytes)
+        hop = inside() if near else BETWEEN_HOP_SECONDS
+        return Message(size if near else 0.0, 0.0 if near else size * ranks_per_machine, hop, size)
+    rounds = 2.0 if collective.kind == "all_reduce" else 1.0
+    return group(collective, ranks_per_machine).ring(collective.bytes, rounds)
 
 
-def _groups(job: Workload) -> tuple[Group, Group]:
-    """That shard states, and that hold copies of them. Ranks of one product lie beside each other, then those that
-    shard, then stages or copies."""
-    node, tensor = job.machine.ranks, job.parallel.tensor
-    shards = job.shards
-    on_node = max(1, min(shards, node // tensor))
-    sharding = Group(on_node, -(-shards // on_node), max(1, node // on_node))
-    filled = max(1, node // (on_node * tensor)) if shards * tensor < node else 1
-    copies = min(job.replicas, filled)
-    return sharding, Group(copies, -(-job.replicas // copies), max(1, node // copies))
+def _of(sent: Iterable[Collective], kind: str, what: str) -> list[Collective]:
+    return [each for each in sent if (each.kind, each.what) == (kind, what)]
 
 
-def _sums(job: Workload) -> float:
-    """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do;
-    of what is computed again, only the first half is needed."""
-    again = 0.0 if job.train.activation_checkpointing == "none" else 1.0
-    return 2.0 + again + (3.0 if job.model.mlp == "swiglu" else 2.0)
+def _each(sent: list[Collective], blocks: int) -> float:
+    """Of a step: how often each unit of each block is sent."""
+    return next((each.number / blocks for each in sent if each.unit not in ENDS), 0.0)
+
+
+def _blocks(sent: list[Collective], node: int) -> Message:
+    """All units of one block."""
+    return _sum(((each, 1.0) for each in sent if each.unit not in ENDS), node)
+
+
+def _sum(sent: Iterable[tuple[Collective, float]], node: int) -> Message:
+    """Each so many times."""
+    return sum((message(each, node).times(times) for each, times in sent), start=Message())

@@ -12,10 +12,11 @@ def mfu(job: Workload, tokens_per_second: float, peak: float) -> float:
 
 
 def hfu(job: Workload, tokens_per_second: float, peak: float) -> float:
-    """The same, with the share of the blocks' forward that backward computes again."""
-    model, again = job.model, work(job, Kernels())
+    """The same, with the share of the blocks' forward that backward computes again. The scores that fused attention
+    makes again within its kernel are not in it."""
+    model, again = job.model, work(job, Kernels()).again
     attention = 4.0 * model.n_layers * model.d_model * job.sequence_length
     head = 2.0 * model.vocab_size * model.d_model
     products = forward_flops_per_token(model, job.sequence_length) - attention - head
-    repeated = again.again_matmul * products + again.again_attention * attention
+    repeated = again.matmul * products + again.attention * attention
     return tokens_per_second * (flops_per_token(model, job.sequence_length) + repeated) / peak

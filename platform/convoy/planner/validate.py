@@ -7,10 +7,10 @@ from pydantic import Field
 
 from convoy.config.base import Frozen
 from convoy.planner.calibration import Calibration
+from convoy.planner.digest import digest
 from convoy.planner.naive import constant_hfu, nearest
 from convoy.planner.published import Measured
 from convoy.planner.step import step_time, tokens_per_second
-from convoy.planner.workload import Workload
 
 
 class RowError(Frozen):
@@ -42,16 +42,18 @@ class Validation(Frozen):
     lookup_median_abs_pct_error: float | None = Field(exclude=True)
     """Of the nearest neighbour among the shipped measurements."""
     lookup_p90_abs_pct_error: float | None = Field(exclude=True)
+    seen: int = Field(exclude=True)
+    """Rows that the calibration was fitted to."""
 
 
 def validate(
     measured: Sequence[Measured],
     known: Sequence[Measured],
     calibration: Calibration,
-    fits: Callable[[Workload], bool] | None = None,
+    fits: Callable[[Measured], bool] | None = None,
 ) -> Validation:
-    """known: what the other predictors learn from. fits: whether a workload fits in memory. Raises ValueError for a GPU
-    that the catalog or the calibration does not have."""
+    """known: what the other predictors learn from. fits: whether a run fits in memory. Raises ValueError, with the
+    row's number, for a GPU that the catalog or the calibration does not have."""
     rows = tuple(_row(index, row, calibration, fits) for index, row in enumerate(measured))
     wrong = [row.pct_error for row in rows]
     constant = _errors(measured, [constant_hfu(known, row.workload) for row in measured])
@@ -66,6 +68,7 @@ def validate(
         per_row=rows,
         lookup_median_abs_pct_error=median_abs(lookup) if lookup else None,
         lookup_p90_abs_pct_error=p90_abs(lookup) if lookup else None,
+        seen=sum(digest(row) in calibration.seen for row in measured),
     )
 
 
@@ -80,14 +83,17 @@ def p90_abs(wrong: Sequence[float]) -> float:
     return statistics.quantiles(sizes, n=10, method="inclusive")[8] if len(sizes) > 1 else sizes[0]
 
 
-def _row(index: int, row: Measured, calibration: Calibration, fits: Callable[[Workload], bool] | None) -> RowError:
-    predicted = tokens_per_second(row.workload, step_time(row.workload, calibration, row.kernels))
+def _row(index: int, row: Measured, calibration: Calibration, fits: Callable[[Measured], bool] | None) -> RowError:
+    try:
+        predicted = tokens_per_second(row.workload, step_time(row.workload, calibration, row.kernels, row.machine))
+    except ValueError as error:
+        raise ValueError(f"row {index}: {error}") from None
     return RowError(
         index=index,
         predicted_tokens_per_s_per_gpu=predicted,
         measured=row.tokens_per_second,
         pct_error=_percent(predicted, row),
-        fits=fits(row.workload) if fits else None,
+        fits=fits(row) if fits else None,
         name=row.name,
     )
 

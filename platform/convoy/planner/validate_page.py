@@ -9,8 +9,7 @@ _TITLE = "Predicted and measured"
 _HEADERS = ("#", "model", "machines", "sharding", "recomputed", "predicted", "measured", "error")
 
 
-def validation_page(found: Validation, measured: list[Measured], calibration: Calibration, seen: int) -> Page:
-    """seen: rows that are among those the calibration was fitted to."""
+def validation_page(found: Validation, measured: list[Measured], calibration: Calibration) -> Page:
     blocks: list[Block] = [
         Heading(_TITLE, level=1),
         Text("Tokens/s of each GPU; the error is of the prediction.", quiet=True),
@@ -33,8 +32,8 @@ def validation_page(found: Validation, measured: list[Measured], calibration: Ca
         ),
         Text(f"Calibration of {calibration.date}: {calibration.data}.", quiet=True),
     ]
-    if seen:
-        blocks.append(Text(f"{seen} of the {found.rows} rows are among those that it was fitted to.", quiet=True))
+    if found.seen:
+        blocks.append(Text(f"{found.seen} of the {found.rows} rows are among those that it was fitted to.", quiet=True))
     return Page(_TITLE, tuple(blocks))
 
 

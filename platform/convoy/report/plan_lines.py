@@ -76,7 +76,7 @@ def _bought(bought: PlannedMarket) -> str:
     between = ""
     if isinstance(bought, PlannedSpot) and bought.least_usd is not None and bought.most_usd is not None:
         between = f" ({bought.least_usd:,.0f} to {bought.most_usd:,.0f})"
-    return f"{time} for {bought.cost.usd:,.0f} USD{between}, {market}"
+    return f"{time} for {bought.cost.usd:,.0f} USD{between}, {market}, price of {bought.cost.price_date}"
 
 
 def _saves(saves: PlannedSaves) -> str:

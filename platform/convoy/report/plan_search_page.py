@@ -11,7 +11,7 @@ from convoy.results.plan_search import Found, PlanSearch
 SHOWN = 8
 """Lines of each table; `--json` has all."""
 
-_HEADERS = ("", "Machines", "Market", "Time", "Cost, USD", "Between", "USD/h of a machine")
+_HEADERS = ("", "Machines", "Market", "Time", "Cost, USD", "Between, USD", "USD/h of a machine")
 
 _OLD = (
     "These prices are more than a year older than the newest that is known, and may be had no more: nothing is left out"
@@ -28,6 +28,9 @@ def search_page(told: PlanSearch) -> Page:
     blocks: list[Block] = [Heading(title, level=1), Text(_about(told), quiet=True)]
     if not within:
         blocks += _nothing(told)
+    if told.found and not any(row.usd is not None for row in told.found):
+        text = f"of these machines in {told.region}: `convoy prices refresh` asks for it, --region takes another one"
+        blocks.append(Callout("No price is known", text, "warning"))
     if priced:
         blocks += [Heading("Cheapest"), _table(priced)]
     if within:
@@ -58,7 +61,9 @@ def _about(told: PlanSearch) -> str:
 
 def _nothing(told: PlanSearch) -> list[Block]:
     if not told.found:
-        return [Callout("Nothing fits", "on any of these machines; more of them (--nodes) have more memory", "warning")]
+        return [
+            Callout("Nothing found", "None of these machines can be relied on to train it; why is below", "warning")
+        ]
     return [Callout("Nothing is within these limits", line, "warning") for line in told.loosen]
 
 
@@ -121,6 +126,7 @@ def _how(keys: Keys) -> str:
         strategy,
         "ZeRO-2" if keys.get("parallel.reshard_after_forward") is False else "",
         f"tensor {keys['parallel.tensor']}" if "parallel.tensor" in keys else "",
+        f"pipeline {keys['parallel.pipeline']}" if "parallel.pipeline" in keys else "",
         "per linear" if keys.get("parallel.wrap") == "linear" else "",
         "reduced once a step" if keys.get("parallel.reduce_every_pass") is False else "",
         f"micro batch {keys['train.micro_batch']}",

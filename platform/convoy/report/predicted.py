@@ -125,19 +125,24 @@ def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Compar
 
 
 def _whole(plan: Plan, report: TrainReport) -> Iterator[Compared]:
-    """Of a job that is done: while it goes on, there is no measurement of the end. A start and evaluations are not
-    planned: steps and saves are compared without them, and what is bought with them."""
-    if report.outcome.state != "finished":
+    """Until the end, which is measured when the job is done; nothing of a job that ended before it. A start and
+    evaluations are not planned: steps and saves are compared without them, and what is bought with them."""
+    state, step, bought = report.outcome.state, plan.step, plan.bought
+    if state not in ("running", "finished"):
         return
-    step, trained, bought = plan.step, report.stretch, plan.bought
-    if step is not None and trained is not None:
-        seconds = trained.steps * (step.seconds + (step.save_stall_seconds or 0.0))
-        what, n = "all steps, with saves", trained.steps
-        yield Compared(what=what, unit="seconds", predicted=seconds, measured=trained.seconds, n=n)
+    trained = report.stretch if state == "finished" else None
+    steps = trained.steps if trained else report.target_steps
+    if step is not None and steps is not None:
+        seconds = steps * (step.seconds + (step.save_stall_seconds or 0.0))
+        took = trained.seconds if trained else None
+        yield Compared(what="all steps, with saves", unit="seconds", predicted=seconds, measured=took, n=steps)
     if bought is not None:
-        yield Compared(what="whole job", unit="seconds", predicted=bought.seconds, measured=report.wall_seconds)
-        if bought.cost is not None and report.cost is not None and report.cost.total is not None:
-            yield Compared(what="cost", unit="usd", predicted=bought.cost.usd, measured=float(report.cost.total))
+        took = report.wall_seconds if trained else None
+        yield Compared(what="whole job", unit="seconds", predicted=bought.seconds, measured=took)
+        if bought.cost is not None:
+            paid = report.cost.total if trained and report.cost else None
+            usd = None if paid is None else float(paid)
+            yield Compared(what="cost", unit="usd", predicted=bought.cost.usd, measured=usd)
 
 
 def _median(what: str, unit: Unit, predicted: float, figure: Spread | None, measured: float | None = None) -> Compared:

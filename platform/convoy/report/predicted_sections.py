@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from convoy.report import numbers, plan_page
 from convoy.report.page import Block, Heading, Table, Text
+from convoy.report.plan_lines import warning
 from convoy.report.predicted import Compared, compared, computing_parts, other_ranks
 from convoy.report.train_report import TrainReport
 from convoy.results.plan import Plan, PlannedStep
@@ -13,12 +14,12 @@ _HEADERS = ("", "Predicted", "Measured", "Error", "n")
 _WHOLE = "The whole job has its start, evaluations and export, which are not planned."
 
 
-def predicted(report: TrainReport, plan: Plan | None) -> tuple[Block, ...]:
-    """Predictions beside measurements, each with its error; nothing where there is no plan."""
-    if plan is None:
-        return ()
+def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
+    """Predictions beside measurements, each with its error."""
     figures, yet = compared(plan, report), "not yet" if report.outcome.state == "running" else "not measured"
     blocks: list[Block] = [Heading("Predicted and measured"), Text(_from(plan, figures), quiet=True)]
+    if (why := warning(plan)) is not None:
+        blocks.append(Text(f"By its plan the run {why}."))
     others = other_ranks(plan, report)
     if others is not None:
         told = f"Planned for {numbers.plural(plan.machines.ranks, 'rank')}, and {others:,} trained"

@@ -2,26 +2,20 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from convoy.report import (
-    checkpoint_sections,
-    cost_sections,
-    incident_sections,
-    numbers,
-    predicted_sections,
-    sections,
-    trouble_sections,
-)
+from convoy.report import checkpoint_sections, cost_sections, incident_sections, numbers, sections, trouble_sections
 from convoy.report.page import Block, Heading, Page, Text, Tone, Value, Values
 from convoy.report.stats import Spread
 from convoy.report.train_report import TrainReport, Validation
-from convoy.results.plan import Plan
+
+if TYPE_CHECKING:
+    from convoy.results.plan import Plan
 
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
-def live_page(report: TrainReport, config: Mapping[str, Any], plan: Plan | None = None) -> Page:
+def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None" = None) -> Page:
     """What a person watching the job wants to see; the failure stands at the top where there is one.
 
     config: the resolved configuration as plain data. plan: of the job, where there is one.
@@ -36,7 +30,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any], plan: Plan | None 
             *checkpoint_sections.tiers(report),
             *sections.curves(report),
             *sections.step_breakdown(report),
-            *predicted_sections.predicted(report, plan),
+            *_predicted(report, plan),
             *sections.samples(report),
             *sections.events(report),
         ),
@@ -44,7 +38,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any], plan: Plan | None 
 
 
 def final_page(
-    report: TrainReport, config: Mapping[str, Any], places: Mapping[str, str] = _NOWHERE, plan: Plan | None = None
+    report: TrainReport, config: Mapping[str, Any], places: Mapping[str, str] = _NOWHERE, plan: "Plan | None" = None
 ) -> Page:
     """Everything worth keeping of a job that has ended.
 
@@ -73,7 +67,7 @@ def final_page(
             *sections.optimizer_curves(report),
             *sections.samples(report),
             *sections.step_breakdown(report, detailed=True),
-            *predicted_sections.predicted(report, plan),
+            *_predicted(report, plan),
             *incident_sections.goodput(report),
             *cost_sections.cost(report),
             *sections.ranks(report),
@@ -84,6 +78,14 @@ def final_page(
             *sections.facts(report, config),
         ),
     )
+
+
+def _predicted(report: TrainReport, plan: "Plan | None") -> tuple[Block, ...]:
+    if plan is None:
+        return ()
+    from convoy.report.predicted_sections import predicted  # an agent imports this module before its gang forms
+
+    return predicted(report, plan)
 
 
 def _name(report: TrainReport, config: Mapping[str, Any]) -> str:

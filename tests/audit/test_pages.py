@@ -1,0 +1,105 @@
+"""Small pages in the words of many writers: those whose figures agree, and those in which two of them clash."""
+
+from pathlib import Path
+
+import pytest
+
+from convoy.audit.audit import audit
+from convoy.audit.findings import Audit
+from convoy.audit.read import read_claims
+from tests.audit.test_audit import of_tree
+
+PAGES = Path(__file__).parent / "pages"
+
+AGREE = sorted((PAGES / "agree").glob("*.yaml"))
+
+CLASHES = {
+    "a100-80-in-p4d": "not A100-80",
+    "bus-bandwidth": "84.6 GB/s of the bus",
+    "checkpoint-size": "not 36 GB",
+    "collective-beyond-the-network": "66.7 GB/s",
+    "compute": "8.4e+23 FLOP",
+    "cost": "7.00 days, not 21 d",
+    "cost-per-million": "$203.31 per 1 B tokens",
+    "days": "57.9 days",
+    "ddp": "112 GB",
+    "efficiency": "75 %, not 95% efficiency",
+    "eighteen-bytes": "not 160 GB",
+    "fsdp-memory": "more than 45 GB",
+    "hfu-below-mfu": "HFU counts recomputation on top",
+    "hfu-of-full-recomputation": "35.2 %, not 45% MFU",
+    "hours-for-days": "86.4 days, not 66.4 h",
+    "hours-of-a-price": "10.0 h",
+    "link-utilisation": "49 GB/s, not 46 GB/s",
+    "machines-price-for-a-gpu": "GPU for machine",
+    "mfu-above-one": "no GPU does more than its peak",
+    "mfu-of-throughput": "not 62% MFU",
+    "mtbf": "= 3 days",
+    "price-of-a-machine": "one machine for all of them",
+    "recovered": "7 of 7 interruptions = 100 %, not 99.2%",
+    "save-beyond-the-network": "the network of the machines is no faster",
+    "save-overhead": "= 5 %",
+    "savings": "70.0 % saved",
+    "shares": "= 109 %, more than 100 %",
+    "sparse-peak": "not 32% MFU",
+    "thousands": "7.60 h",
+    "throughput-per-gpu": "197,184 tokens/s",
+    "tokens-of-steps": "52.4 B tokens, not 105B tokens",
+    "zero1-memory": "the states alone take more than that",
+}
+"""A page of `pages/clash`, and what a finding of it says."""
+
+
+def audited(path: Path) -> Audit:
+    return audit(read_claims(path.read_text(), path.name))
+
+
+@pytest.mark.parametrize("path", AGREE, ids=lambda path: path.stem)
+def test_a_page_whose_figures_agree_has_no_finding(path: Path) -> None:
+    found = audited(path)
+    assert found.consistent
+    assert found.findings == ()
+
+
+@pytest.mark.parametrize(("name", "words"), CLASHES.items())
+def test_a_clash_is_found_and_told_with_its_arithmetic(name: str, words: str) -> None:
+    found = audited(PAGES / "clash" / f"{name}.yaml")
+    assert not found.consistent
+    assert any(words in f"{each.arithmetic} {each.hint}" for each in found.findings), found.findings
+
+
+def test_every_page_is_looked_at() -> None:
+    assert sorted(CLASHES) == sorted(path.stem for path in (PAGES / "clash").glob("*.yaml"))
+    assert len(AGREE) >= 20
+
+
+def test_a_price_far_from_the_catalog_s_is_unlikely() -> None:
+    """A machine of eight GPUs for what one of them costs."""
+    tree = {"instance": "p5.48xlarge", "market": "spot", "region": "us-east-1"}
+    (found,) = of_tree({**tree, "price_per_hour": "$3.90"}).findings
+    assert (found.kind, found.hint) == ("unlikely", "the price of one GPU for that of a machine?")
+    assert of_tree({**tree, "price_per_hour": "$3.90 per GPU-hour"}).findings == ()
+    assert of_tree({**tree, "price_per_hour": "$31.20"}).findings == ()
+
+
+def test_a_size_in_the_model_s_name_is_not_told_beside_the_exact_one() -> None:
+    tree = {"model": "13B", "parameters": "13.0B", "checkpoints": [{"contents": "weights", "size": "78 GB"}]}
+    (found,) = of_tree(tree).findings
+    assert found.arithmetic.startswith("13.0B parameters")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "words"),
+    [
+        ("checkpoints", "to", ["S3", "FSx for Lustre", "local NVMe", "host memory"]),
+        ("checkpoints", "contents", ["model weights", "weights + optimizer", "full state"]),
+        ("runs", "strategy", ["FSDP2", "ZeRO stage 2", "DeepSpeed ZeRO-3", "3D parallelism", "fully sharded"]),
+        ("runs", "precision", ["bfloat16", "float32", "half"]),
+        ("runs", "tokens", ["15T+", "15+ T", "2 trillion"]),
+        ("runs", "global_batch", ["4 Mi tokens", "2,048 sequences"]),
+        ("runs", "step_time", ["2,830 milliseconds", "2.83 s/step"]),
+    ],
+)
+def test_words_of_pages_are_understood(section: str, key: str, words: list[str]) -> None:
+    for each in words:
+        assert of_tree({section: [{key: each}]}).consistent
