@@ -96,6 +96,14 @@ def test_every_figure_of_a_list_is_held_against_the_others() -> None:
     assert "page.throughput_per_gpu[2] = 9,000 tokens/s" in told
 
 
+@pytest.mark.parametrize(
+    ("mfu", "hfu", "agree"), [("47 %", "64 %", True), ("48 %", "58.6 %", True), ("40 %", "66 %", False)]
+)
+def test_full_recomputation_may_be_counted_or_taken_for_a_third(mfu: str, hfu: str, agree: bool) -> None:
+    """What fms-fsdp's page counts; what torch's counter finds of GPT, whose last products are not made again."""
+    assert of_tree({"recomputation": "full", "mfu": mfu, "hfu": hfu}).consistent == agree
+
+
 def test_what_runs_share_is_told_once() -> None:
     runs = [{"throughput": "100k tokens/s"}, {"throughput": "50k tokens/s", "variant": "other"}]
     found = of_tree({"gpus": "32 × H100", "instance": "p4d", "runs": runs})

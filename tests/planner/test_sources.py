@@ -1,13 +1,14 @@
 """What pages tell of their runs beside the columns."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from convoy.planner.hardware import hardware, limited
 from convoy.planner.published import Measured, published, read_measured
 from convoy.planner.step import step_time
-from tests.planner.test_published import OTHERS
+from tests.planner.test_published import OTHERS, write
 from tests.planner.workloads import LLAMA_8B, P4D, P5, workload
 
 
@@ -31,6 +32,14 @@ def test_four_models_on_many_gpus_had_another_attention() -> None:
     assert flash == {"mpt-1b", "mpt-3b", "mpt-7b", "mpt-70b"}
     assert all(row.workload.ranks >= 128 for row in of("llm-foundry", "H100") if row.kernels.attention == "sdpa")
     assert not any(row.kernels.attention == "sdpa" for row in of("llm-foundry", "A100"))
+
+
+def test_mpt_is_llm_foundry_s_whoever_tells_of_it(tmp_path: Path) -> None:
+    (named,) = read_measured(write(tmp_path / "named.csv", model="MPT-70B"))
+    (unnamed,) = read_measured(write(tmp_path / "unnamed.csv", source="", model="MPT-70B"))
+    (other,) = read_measured(write(tmp_path / "other.csv", source="", model="gpt-70b"))
+
+    assert named.kernels == unnamed.kernels != other.kernels
 
 
 def test_torchtitan_s_h100_are_slower_than_their_data_sheet() -> None:

