@@ -198,15 +198,16 @@ def test_saves_and_restarts_are_those_of_a_benchmark(results: Path) -> None:
     assert all("2026-11-22" in line for line in measured)
     assert told["saves"]["restart_seconds"] != assumed["saves"]["restart_seconds"]
     assert told["saves"]["stall_seconds"] != assumed["saves"]["stall_seconds"]
-    assert not any("stall of a save" in line for line in told["assumed"])
+    assert not any("a save stops a rank" in line for line in told["assumed"])
+    assert any("a save stops a rank" in line for line in assumed["assumed"])
 
 
 def test_an_option_counts_before_results(results: Path) -> None:
     done = convoy_plan(PRESET, "--json", "--results", str(results), "--restart-seconds", "77")
     told = json.loads(done.stdout)
     assert told["saves"]["restart_seconds"] == 77.0
-    assert not any(line.startswith("restart:") for line in told["assumed"])
-    assert any(line.startswith("stall and time of a save:") for line in told["assumed"])
+    assert not any(line.startswith("a restart") for line in told["assumed"])
+    assert any(line.startswith("a save, as measured:") for line in told["assumed"])
 
 
 def test_results_that_tell_nothing_are_refused(tmp_path: Path) -> None:

@@ -3,19 +3,22 @@
 import json
 import re
 
+from convoy.config.run import RunConfig
 from convoy.events.types import (
     CheckpointSaved,
+    Environment,
     Evaluated,
     GenerationEnded,
     GenerationStarted,
-    MemoryPeak,
     StepDone,
     WorkerReady,
 )
 from convoy.job.lineage import CommitRef, lineage, read_history
 from convoy.job.record import read_config, read_record
-from convoy.launch.plans import read_plan
-from convoy.report.numbers import size
+from convoy.launch.plans import planned, read_plan
+from convoy.report.fold import fold
+from convoy.report.numbers import duration
+from convoy.report.predicted import compared
 from tests.flows.places import own_lines
 from tests.flows.runs import Run
 
@@ -56,6 +59,18 @@ def test_the_plan_is_told_first_and_is_plain_data_that_lies_below_the_job(smoke:
     assert (kept.machines.ranks, kept.model) == (2, "smoke")
     assert kept.memory is not None
     assert kept.memory.fits
+    assert "no time can be planned" in line
+
+
+def test_the_time_of_a_step_is_planned_once_the_machine_is_measured_and_from_nothing_else(smoke: Run) -> None:
+    kept = read_plan(smoke.store)
+    assert kept is not None
+    assert kept.step is not None
+    told = [e.machine for e in smoke.events() if isinstance(e, Environment) and e.machine is not None]
+    assert len(told) == 2
+    assert kept.measured == min(told, key=lambda machine: machine.matmul_flops)
+    config = RunConfig.model_validate(smoke.data("config")["config"])
+    assert planned(config, kept.measured).step == kept.step
 
 
 def test_the_run_is_tagged_with_its_job(smoke: Run) -> None:
@@ -72,9 +87,15 @@ def test_the_final_card_tells_the_outcome(smoke: Run) -> None:
 def test_the_final_card_has_the_plan_beside_what_was_measured(smoke: Run) -> None:
     ((_, text),) = smoke.cards("join")
     shown = json.dumps(json.loads(text), ensure_ascii=False)
-    assert "Predicted and measured" in shown
-    peak = max(e.bytes for e in smoke.events() if isinstance(e, MemoryPeak))
-    assert size(peak) in shown[shown.index("memory peak, of the highest rank") :]
+    section = shown[shown.index("Predicted and measured") :]
+    assert "no step's time is in it" in section
+    plan, report = read_plan(smoke.store), fold(smoke.events(), 20)
+    assert plan is not None
+    for each in compared(plan, report):
+        assert each.measured is not None, each.what
+        if each.unit == "seconds" and each.pct_error is not None:
+            for cell in (each.what, duration(each.predicted), duration(each.measured), f"{each.pct_error:+z.1f} %"):
+                assert cell in section, (each, cell)
 
 
 def test_node_0_has_the_live_card_and_the_other_nodes_say_where_it_is(smoke: Run) -> None:

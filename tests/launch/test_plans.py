@@ -91,6 +91,17 @@ def test_each_measurement_is_planned_from_once(job: PosixStore, monkeypatch: pyt
     assert read_plan(job) == kept.at(NOTHING)
 
 
+def test_the_time_of_a_step_follows_from_the_measurement(job: PosixStore) -> None:
+    kept, faster = JobPlan(job, RunConfig(), made.unknown()), made.MACHINE.model_copy(update={"matmul_flops": 5e11})
+    slow, fast = kept.at(measured(made.MACHINE)), JobPlan(job, RunConfig(), made.unknown()).at(measured(faster))
+    assert slow.step is not None
+    assert fast.step is not None
+    assert (slow.measured, fast.measured) == (made.MACHINE, faster)
+    assert fast.step.parts["matmul"] < slow.step.parts["matmul"]
+    assert slow.saves is not None
+    assert read_plan(job) == fast
+
+
 def test_what_no_time_can_be_planned_from_leaves_the_plan_as_it_was(
     job: PosixStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

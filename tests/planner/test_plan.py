@@ -199,7 +199,8 @@ def test_on_machines_of_one_s_own_saves_are_planned_and_nothing_is_bought() -> N
     assert found.step is not None
     assert found.saves is not None
     assert found.parameters is not None
-    assert found.saves.state_bytes == 12 * found.parameters
+    # The tied head is written beside the embedding: 4 bytes for each of 4,096 × 192 weights.
+    assert found.saves.state_bytes == 12 * found.parameters + 4 * 4096 * 192
     assert (found.saves.mtbf_seconds, found.saves.best_interval_seconds) == (None, None)
     assert [each.why for each in found.missing] == ["cluster.instance_type: none is named"]
     assert "nothing interrupts a gang on machines of one's own" in found.assumed

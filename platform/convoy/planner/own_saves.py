@@ -90,7 +90,7 @@ def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[S
     paced = planned.config.checkpoint.write_mb_per_second
     rate = pace(paced and paced * 1e6, round(planned.part_bytes))
     durable = max(planned.seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
-    told = f"stall and time of a save: {where}, {numbers.size(own)} of each rank for {numbers.size(planned.part_bytes)}"
+    told = f"a save, as measured: {where}, {numbers.size(own)} of each rank for {numbers.size(planned.part_bytes)}"
     return Saving(stall, stall + durable), told
 
 
@@ -104,14 +104,17 @@ def _restart(
     before, first = (
         (lost.median, f"{DRILL}, n = {lost.n}")
         if lost
-        else (assumed.RESTART_SECONDS.value, f"{assumed.RESTART_SECONDS.date}, {assumed.RESTART_SECONDS.source}")
+        else (
+            assumed.RESTART_SECONDS.value,
+            f"the loss of a node assumed: {assumed.RESTART_SECONDS.date}, {assumed.RESTART_SECONDS.source}",
+        )
     )
     if figures is not None and rate is not None:
         reading, second = planned.seconds(figures, rate, load=True), f"{numbers.size(rate.median)}/s of a rank"
     else:
         reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - assumed.RESTART_SECONDS.value
-        second = f"state read as {assumed.RESTORED_BYTES_PER_SECOND.source} has it"
-    return Restart(before + reading), f"restart: {name}: {first}; {second}"
+        second = f"reading the state assumed: {assumed.RESTORED_BYTES_PER_SECOND.source}"
+    return Restart(before + reading), f"a restart, as measured: {name}: {first}; {second}"
 
 
 def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[float, str] | None:
@@ -124,7 +127,7 @@ def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tupl
         *([bought / nodes] if bought else []),
         *([planned.machine.network_bytes_per_second] if planned.machine.network_bytes_per_second else []),
     ]
-    return min(limits), f"what a machine writes to the root: {where}, {numbers.size(min(limits))}/s"
+    return min(limits), f"what a machine writes to the root, as measured: {where}, {numbers.size(min(limits))}/s"
 
 
 def _machines(case: Case, planned: Planned) -> str:

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
-from convoy.catalog.gpus import rented_gpu
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
@@ -110,7 +109,7 @@ class _Planning:
                 *(of_step(job, self._calibration) if time else ()),
                 *(of_course(course()) if saves or budget else ()),
             ),
-            "measured": self._given.measured if time and rented_gpu(job.machine.gpu) is None else None,
+            "measured": job.machine.measured if time else None,
         }
         return _plan(job.model.name, self._machines, self._calibration, self._missing, told)
 

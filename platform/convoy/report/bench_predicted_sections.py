@@ -43,8 +43,9 @@ def predicted(report: BenchReport) -> tuple[Block, ...]:
 
 
 def signed(error: float) -> str:
-    """`+3.2 %`."""
-    return f"{100 * error:+.1f} %"
+    """`+3.2 %`, and `0.0 %` on either side of nothing."""
+    percent = round(100 * error, 1)
+    return f"{percent:+.1f} %" if percent else "0.0 %"
 
 
 def _summaries(found: Sequence[Summary]) -> Table:

@@ -71,7 +71,7 @@ def _speed(plan: Plan, report: TrainReport) -> Iterator[Compared]:
         yield _median("step", "seconds", step.seconds, time.total if time else None)
         yield from _step_parts(step, time)
         yield _median("tokens per second", "tokens/s", step.tokens_per_second, rate)
-        share = "share of the measured matmul rate" if plan.measured else "MFU"
+        share = "share of the matmul rate at its own sizes" if plan.measured else "MFU"
         yield _median(share, "share", step.mfu, rate, _utilisation(plan, report) if rate else None)
     if plan.memory is not None:
         yield _memory(plan.memory.peak_bytes, report)

@@ -34,7 +34,8 @@ def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
 
 def _from(plan: Plan, figures: Sequence[Compared]) -> str:
     if plan.measured is not None:
-        told = "Planned from this machine's measured matmul, memory and collectives, before the first step."
+        measured = "Planned from this machine's matmul, memory and collectives, measured as the job began"
+        told = f"{measured}; no step's time is in it."
     else:
         told = "Planned from the configuration and the catalog, before the run began."
     return f"{told} Error: (predicted - measured) / measured." if figures else told
@@ -47,7 +48,7 @@ def _row(each: Compared, yet: str) -> tuple[str, ...]:
         each.what,
         _form(each.unit, each.predicted),
         measured,
-        "" if error is None else f"{error:+.1f} %",
+        "" if error is None else f"{error:+z.1f} %",
         "" if each.measured is None or each.n is None else f"{each.n:,}",
     )
 

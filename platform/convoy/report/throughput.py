@@ -47,7 +47,7 @@ def step_time(steps: Sequence[StepDone]) -> StepTime | None:
 
 
 def stretch(events: Sequence[AnyEvent]) -> Stretch | None:
-    """Of all generations; the first logged step of each is in it, and what was before it is not."""
+    """Of all generations, from the end of the first logged step of each: after it the machine is measured."""
     steps: dict[int, list[StepDone]] = {}
     evaluations: dict[int, list[Evaluated]] = {}
     for event in events:
@@ -59,10 +59,11 @@ def stretch(events: Sequence[AnyEvent]) -> Stretch | None:
         return None
     done, seconds = 0, 0.0
     for generation, own in steps.items():
-        first, last = own[0], own[-1]
-        beside = sum(e.seconds for e in evaluations.get(generation, ()) if first.t < e.t <= last.t)
+        first, last = (own[1:] or own)[0], own[-1]
+        began = first.t - first.seconds
+        beside = sum(e.seconds for e in evaluations.get(generation, ()) if began < e.t <= last.t)
         done += last.step - first.step + 1
-        seconds += last.t - first.t + first.seconds - beside
+        seconds += last.t - began - beside
     return Stretch(steps=done, seconds=seconds)
 
 

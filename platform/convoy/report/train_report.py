@@ -73,7 +73,7 @@ class StepTime(Fact):
 
 
 class Stretch(Fact):
-    """Training from the first logged step of each generation to its last one, steps that were lost among them."""
+    """Training from the second logged step of each generation to its last one, steps that were lost among them."""
 
     steps: int
     seconds: float
