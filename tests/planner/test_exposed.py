@@ -60,9 +60,10 @@ def test_one_rank_s_measurement_tells_nothing_of_a_network() -> None:
         step_time(job(alone))
 
 
-def test_a_slower_link_sets_the_pace_and_a_faster_one_does_not() -> None:
-    assert on_link(LINE, 1e8, 2) == Line(latency_seconds=1e-3, bytes_per_second=2e8)
-    assert on_link(LINE, 1e10, 2) == LINE
+def test_a_link_takes_its_time_beside_that_of_the_ranks() -> None:
+    size = 1e6
+    assert on_link(LINE, 1e8, 2).seconds(size) == pytest.approx(LINE.seconds(size) + size / 2 / 1e8)
+    assert on_link(LINE, 1e20, 4).seconds(size) == pytest.approx(LINE.seconds(size))
 
 
 def test_several_ranks_share_the_update_and_send() -> None:

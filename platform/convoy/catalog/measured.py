@@ -1,4 +1,4 @@
-"""What ranks of one job measured of the machines they are on, before its first step: the planner's figures for machines
+"""What ranks of one job measured of the machines they are on, once these are warm: the planner's figures for machines
 that the catalog does not know."""
 
 from typing import Literal

@@ -45,4 +45,6 @@ class TrainConfig(Frozen):
     """Time spent before an attempt's first step to find a machine that is far slower than the others, about; 0 skips
     it."""
     matmul_peak_seconds: float = Field(0.3, ge=0)
-    """Time spent after the first step to measure the rate of a plain matmul on all ranks at once; 0 skips it."""
+    """Time spent after the first step to measure the rate of a plain matmul on all ranks at once; 0 skips it. A job's
+    first start spends about twice as much again, less than a second on CPUs, on what the planner needs of machines that
+    the catalog does not know: rates at the job's own sizes, and collectives."""

@@ -19,7 +19,8 @@ class Environment(Event):
     peak_tflops: float | None = None
     """Dense peak of the GPU in the compute dtype; None: not known, then there is no MFU."""
     machine: MeasuredMachine | None = None
-    """Measured at the start of a job's first generation, all ranks at once; None: not measured."""
+    """Measured after the first step of a job that does not go on from another generation, all ranks at once; None: not
+    measured."""
 
 
 class ModelBuilt(Event):

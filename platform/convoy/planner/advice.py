@@ -77,12 +77,14 @@ def limits(told: Judged, even: PlannedBreakEven | None) -> tuple[Limit, ...]:
         found.append(Limit(what="network", text=f"{network:.0%} of a step waits for the network{below}"))
     if bandwidth >= 0.2 or most == "memory bandwidth":
         largest = max(BANDWIDTH, key=lambda part: getattr(told.time, part))
-        text = f"{bandwidth:.0%} of a step is bound by the GPU's own memory, most of it {WORDS[largest]}"
+        whose = "the machine's" if told.job.machine.gpu == "cpu" else "the GPU's own"
+        text = f"{bandwidth:.0%} of a step is bound by {whose} memory, most of it {WORDS[largest]}"
         found.append(Limit(what="memory bandwidth", text=text))
     if shares["overheads"] >= 0.1 or most == "overheads":
         found.append(Limit(what="overheads", text=f"{shares['overheads']:.0%} of a step is overheads"))
     if most == "computation":
-        text = f"{shares['computation']:.0%} of a step is matrix products and attention: the GPUs set the pace"
+        who = "the CPUs" if told.job.machine.gpu == "cpu" else "the GPUs"
+        text = f"{shares['computation']:.0%} of a step is matrix products and attention: {who} set the pace"
         found.append(Limit(what="computation", text=text))
     return tuple(found)
 

@@ -59,9 +59,10 @@ def with_more_ranks(job: Workload, machine: MeasuredMachine, alone_seconds: floa
 
 def on_link(line: Line, bytes_per_second: float, ranks: int) -> Line:
     """The line of a gather or a reduce-scatter where each of its ranks has a link of its own that carries so much of a
-    message each way: the slower of the two sets the pace."""
+    message each way. line: where nothing limits it: what the ranks' own cores take, of which the link hides nothing."""
     carried = bytes_per_second * ranks / (ranks - 1)
-    return Line(latency_seconds=line.latency_seconds, bytes_per_second=min(line.bytes_per_second, carried))
+    rate = 1 / (1 / line.bytes_per_second + 1 / carried)
+    return Line(latency_seconds=line.latency_seconds, bytes_per_second=rate)
 
 
 def _line(collective: Collective, machine: MeasuredMachine) -> Line:

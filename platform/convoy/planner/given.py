@@ -33,4 +33,4 @@ class Given:
     host_gpus: int = 0
     """The same of its GPUs."""
     measured: MeasuredMachine | None = None
-    """By ranks of the job, before its first step: in place of the catalog where that does not know the machines."""
+    """By ranks of the job, after its first step: in place of the catalog where that does not know the machines."""

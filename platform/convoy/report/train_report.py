@@ -315,7 +315,7 @@ class Hardware(Fact):
     peak_tflops: float | None
     versions: dict[str, str]
     machine: MeasuredMachine | None = None
-    """What the slowest rank found before the job's first step; None: no generation measured."""
+    """What the slowest rank found after the job's first step; None: no generation measured."""
 
 
 class TrainReport(Fact):

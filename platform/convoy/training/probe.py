@@ -41,7 +41,7 @@ MOST_TIMES = 200
 WORK_SECONDS = 0.002
 """Of computation before each collective on a CPU."""
 
-_WORK_SIDE = 192
+_WORK_ELEMENTS = 2**20
 _LEAST_SECONDS = 1e-6
 
 CHAIN = 100
@@ -83,7 +83,6 @@ class _Sizes:
         self.tokens = min(self.sequences * self.length, MOST_TOKENS)
         self.width, self.inner = model.d_model, model.ff_width // config.parallel.tensor
         self.heads, self.head_width = max(1, model.n_heads // config.parallel.tensor), model.head_width
-        self.gated = model.mlp == "swiglu"
         self.fused = config.train.attention == "fused"
         self.dtype, self.reduced = DTYPES[config.train.param_dtype], DTYPES[config.train.reduce_dtype]
         longer = model.model_copy(update={"n_layers": model.n_layers + 1})
@@ -122,10 +121,9 @@ def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
 
 
 def _memory(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
-    """Bytes/s of the MLP's nonlinearity, which reads and writes each activation once."""
+    """Bytes/s of a GELU, which reads and writes each activation once."""
     x = _random(ranks, sizes.dtype, sizes.tokens, sizes.inner)
-    nonlinear = F.silu if sizes.gated else F.gelu
-    return 2 * x.nbytes / _middle(lambda: nonlinear(x), ranks, seconds)
+    return 2 * x.nbytes / _middle(lambda: F.gelu(x), ranks, seconds)
 
 
 def _operation(ranks: Ranks, seconds: float) -> float:
@@ -238,13 +236,12 @@ def _together(call: Callable[[], object], ranks: Ranks, seconds: float) -> float
 
 
 def _work(ranks: Ranks) -> Callable[[], object]:
-    """Computation for a while, as between the collectives of a step; none on a GPU."""
+    """Computation for a while, as between the collectives of a step, whose results fill the caches; none on a GPU."""
     if ranks.device.type == "cuda":
         return lambda: None
-    a = _random(ranks, torch.float32, _WORK_SIDE, _WORK_SIDE)
-    out = torch.empty_like(a)
-    count = max(1, round(WORK_SECONDS / _middle(lambda: torch.mm(a, a, out=out), ranks, WORK_SECONDS)))
-    return lambda: [torch.mm(a, a, out=out) for _ in range(count)]
+    x = _random(ranks, torch.float32, _WORK_ELEMENTS)
+    count = max(1, round(WORK_SECONDS / _middle(lambda: F.gelu(x), ranks, WORK_SECONDS)))
+    return lambda: [F.gelu(x) for _ in range(count)]
 
 
 def _row(call: Callable[[], object], count: int, ranks: Ranks) -> float:
