@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from convoy.catalog.measured import MeasuredMachine
+from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Assignment
 from convoy.training.probe import probe
@@ -54,6 +55,15 @@ def test_copies_measure_their_sums(tmp_path: Any) -> None:
 def test_a_rank_alone_has_nobody_to_send_to_and_plain_attention_is_not_measured(tmp_path: Any) -> None:
     (found,) = probed(tmp_path, 1, train={"attention": "plain"})
     assert (found.gather, found.reduce, found.all_reduce, found.attention_flops) == (None, None, None, None)
+
+
+def test_what_the_catalog_has_is_not_measured(tmp_path: Any) -> None:
+    config = tiny()
+    rented = config.model_copy(update={"cluster": ClusterConfig(instance_type="p4d.24xlarge")})
+    without = config.model_copy(update={"cluster": ClusterConfig(instance_type="c7i.48xlarge")})
+    job = Job(str(tmp_path), config)
+    assert job.on_gang(1, _probed, rented, config=config)[0][0] is None
+    assert job.on_gang(1, _probed, without, config=config)[0][0] is not None
 
 
 def test_of_a_model_of_one_s_own_no_sizes_are_known(tmp_path: Any) -> None:

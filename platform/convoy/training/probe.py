@@ -14,6 +14,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import DeviceMesh
 
+from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.measured import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -49,9 +51,9 @@ CHAIN = 100
 
 
 def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | None:
-    """What this rank measured, each thing for about a quarter of `seconds`; None: of a custom model no sizes are known.
-    All ranks call it alike."""
-    if not isinstance(config.model, TransformerConfig):
+    """What this rank measured, each thing for about a quarter of `seconds`; None where nobody needs it, for the catalog
+    has the GPUs that were rented, and where no sizes are known, of a custom model. All ranks call it alike."""
+    if not isinstance(config.model, TransformerConfig) or _catalogued(config.cluster.instance_type):
         return None
     sizes, each = _Sizes(config, config.model, ranks), seconds / 4
     gather, reduce, all_reduce = _lines(sizes, ranks, each)
@@ -69,6 +71,13 @@ def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | 
         reduce=reduce,
         all_reduce=all_reduce,
     )
+
+
+def _catalogued(instance_type: str | None) -> bool:
+    if instance_type is None or instance_type not in instance_names():
+        return False
+    gpu = instance(instance_type).gpu
+    return gpu is not None and rented_gpu(gpu.name) is not None
 
 
 class _Sizes:
