@@ -17,9 +17,10 @@ from convoy.planner.hardware import hardware
 from convoy.planner.machine import UNNAMED, as_measured
 from convoy.planner.plan import plan
 from convoy.planner.step import step_time
+from convoy.planner.work import Kernels, work
 from convoy.planner.workload import Machine, Workload
 
-LINE = Line(latency_seconds=1e-3, bytes_per_second=1e9)
+LINE = Line(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
 MEASURED = MeasuredMachine(
     device="AMD EPYC", kind="cpu", dtype="bf16", threads=1, ranks=2, matmul_flops=4e11, attention_flops=4e10,
     memory_bytes_per_second=2e10, operation_seconds=2e-6, gather=LINE, reduce=LINE,
@@ -30,6 +31,11 @@ MODEL = TransformerConfig(vocab_size=4096, n_layers=4, d_model=192, n_heads=3, m
 def job(measured: MeasuredMachine | None = MEASURED, ranks: int = 2, **parallel: object) -> Workload:
     machine = Machine("cpu", ranks, 8e9, 16e9, 0.0, 0.0, measured)
     return Workload(MODEL, 256, TrainConfig(global_batch=8), ParallelConfig.model_validate(parallel), machine, 1)
+
+
+def unnamed_gpu(**measured: object) -> Machine:
+    found = {"kind": "cuda", "device": "NVIDIA X1", "matmul_flops": 3e14, "memory_bytes_per_second": 2e12, **measured}
+    return as_measured(Machine(UNNAMED, 2, 0.0, 16e9, 0.0, 0.0), MEASURED.model_copy(update=found))
 
 
 def test_every_collective_of_a_step_takes_its_line() -> None:
@@ -58,6 +64,68 @@ def test_one_rank_s_measurement_tells_nothing_of_a_network() -> None:
     assert step_time(job(alone, ranks=1)).total > 0
     with pytest.raises(ValueError, match="one rank measured it"):
         step_time(job(alone))
+    with pytest.raises(ValueError, match="one rank measured it"):
+        step_time(replace(job(), machine=unnamed_gpu(ranks=1, gather=None, reduce=None)))
+    with pytest.raises(ValueError, match="2 ranks without a collective"):
+        step_time(replace(job(), machine=unnamed_gpu(gather=None, reduce=None)))
+
+
+def test_copies_are_planned_by_their_sums_alone() -> None:
+    copies = MEASURED.model_copy(update={"gather": None, "reduce": None, "all_reduce": LINE})
+    asked = job(copies, strategy="ddp")
+    by_hand = sum(c.number * LINE.seconds(c.bytes) for c in communication(asked))
+    assert exposed(asked, copies).total == pytest.approx(by_hand)
+    assert step_time(asked).reduce > 0
+    with pytest.raises(ValueError, match="no all-gather was measured"):
+        step_time(job(copies))
+
+
+def test_a_line_of_some_of_the_ranks_is_that_of_as_many() -> None:
+    """hsdp, two times two: each collective is one of two ranks, which is what was measured."""
+    four = MEASURED.model_copy(update={"ranks": 4, "all_reduce": LINE})
+    asked = job(four, ranks=4, strategy="hsdp", shard_size=2)
+    sent = [c for c in communication(asked) if c.what in ("weights", "gradients")]
+    assert {c.ranks for c in sent} == {2}
+    found = exposed(asked, four)
+    assert found.gather + found.reduce == pytest.approx(sum(c.number * LINE.seconds(c.bytes) for c in sent))
+    gpu = unnamed_gpu(ranks=4)
+    assert hardware(gpu).between_bytes_per_second == pytest.approx(LINE.bytes_per_second / 2)
+
+
+def test_what_one_rank_hands_to_another_passes_its_link_whole() -> None:
+    """Of a gather of two ranks each link carries half."""
+    staged = job(pipeline=2)
+    (send,) = (c for c in communication(staged) if c.kind == "send")
+    others = [c for c in communication(staged) if c.what == "loss and norm"]
+    rest = sum(c.number * 2 * LINE.seconds(c.bytes) for c in others)
+    handed_on = send.number * (1e-3 + send.bytes / (LINE.bytes_per_second / 2))
+    assert exposed(staged, MEASURED).tensor == pytest.approx(rest + handed_on)
+
+
+def test_a_stage_waits_for_what_the_others_send_too() -> None:
+    slow = MEASURED.model_copy(update={"gather": LINE.model_copy(update={"latency_seconds": 0.1})})
+    added = exposed(job(pipeline=2), slow).tensor - exposed(job(pipeline=2), MEASURED).tensor
+    staged = job(slow, pipeline=2)
+    later = step_time(staged).bubble - step_time(job(pipeline=2)).bubble
+    assert later == pytest.approx(added / staged.passes)
+
+
+def test_copies_on_unnamed_gpus_have_the_link_that_their_sums_had() -> None:
+    """Each link carries a share of 7 / 8 of the message twice."""
+    sums = Line(latency_seconds=1e-4, bytes_per_second=6e8, ranks=8)
+    gpu = unnamed_gpu(ranks=8, gather=None, reduce=None, all_reduce=sums)
+    assert hardware(gpu).between_bytes_per_second == pytest.approx(2 * 7 / 8 * 6e8)
+
+
+def test_on_measured_gpus_nothing_is_charged_on_top_of_what_products_and_attention_took() -> None:
+    gpu = unnamed_gpu(attention_flops=2e14)
+    asked = replace(job(), machine=gpu)
+    done = work(asked, Kernels())
+    matmul = asked.passes * (done.blocks * done.matmul_flops * (3 + done.again.matmul) + 3 * done.head_flops) / 3e14
+    scores = asked.passes * done.blocks * done.attention_flops * (1 + done.attention_backward + done.again.attention)
+    time = step_time(asked)
+    assert time.matmul == pytest.approx(matmul, rel=0.01)
+    assert time.attention == pytest.approx(scores / 2e14, rel=0.01)
 
 
 def test_a_link_takes_its_time_beside_that_of_the_ranks() -> None:
@@ -105,10 +173,9 @@ def test_the_default_configuration_is_planned_on_this_host_once_it_was_measured(
 
 
 def test_an_unnamed_gpu_hides_what_it_sends_and_reaches_what_it_measured() -> None:
-    gpu = MEASURED.model_copy(
-        update={"kind": "cuda", "device": "NVIDIA X1", "matmul_flops": 3e14, "attention_flops": 2e14}
-    )
-    machine = as_measured(Machine(UNNAMED, 2, 0.0, 16e9, 0.0, 0.0), gpu)
+    machine = unnamed_gpu(attention_flops=2e14)
+    gpu = machine.measured
+    assert gpu is not None
     time = step_time(replace(job(), machine=machine))
     assert 0 < time.total < 1
     assert shipped_for("cuda").constants.matmul_efficiency == {"cuda": 1.0}

@@ -8,7 +8,7 @@ from convoy.planner.given import Given
 from convoy.planner.plan import plan
 from convoy.results.plan import Plan
 
-_LINE = Line(latency_seconds=1e-4, bytes_per_second=1e9)
+_LINE = Line(latency_seconds=1e-4, bytes_per_second=1e9, ranks=2)
 
 MACHINE = MeasuredMachine(
     device="AMD EPYC 7R13", kind="cpu", dtype="bf16", threads=1, ranks=2, matmul_flops=5e10, attention_flops=2e10,

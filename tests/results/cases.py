@@ -21,9 +21,9 @@ MEASURED = MeasuredMachine(
     attention_flops=3e10,
     memory_bytes_per_second=8e9,
     operation_seconds=1e-5,
-    gather=Line(latency_seconds=2e-4, bytes_per_second=1e9),
-    reduce=Line(latency_seconds=2e-4, bytes_per_second=1e9),
-    all_reduce=Line(latency_seconds=3e-4, bytes_per_second=5e8),
+    gather=Line(latency_seconds=2e-4, bytes_per_second=1e9, ranks=2),
+    reduce=Line(latency_seconds=2e-4, bytes_per_second=1e9, ranks=2),
+    all_reduce=Line(latency_seconds=3e-4, bytes_per_second=5e8, ranks=2),
 )
 """Two ranks on two cores."""
 

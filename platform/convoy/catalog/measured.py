@@ -18,6 +18,8 @@ class Line(_Measured):
     latency_seconds: float
     bytes_per_second: float
     """Of the whole tensor: what all ranks have after an all-gather, or before a reduce-scatter."""
+    ranks: int
+    """That took part: those of one group, which may be fewer than all that measured."""
 
     def seconds(self, size: float) -> float:
         """size: bytes of the whole tensor."""
@@ -44,7 +46,8 @@ class MeasuredMachine(_Measured):
     operation_seconds: float
     """To start one small operation forward, with autograd."""
     gather: Line | None = None
-    """All-gather; None: one rank."""
+    """All-gather among the ranks that shard; None: nothing is sharded (one rank, ddp), so nobody measured it."""
     reduce: Line | None = None
-    """Reduce-scatter."""
+    """Reduce-scatter among the same; None as `gather`."""
     all_reduce: Line | None = None
+    """Among copies of the model (ddp, hsdp); None: there is one."""

@@ -17,6 +17,10 @@ from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
 
 
+NEGLIGIBLE = 1e-3
+"""A factor for what is measured with something else: logarithms are fitted, so that none is 0."""
+
+
 class Constants(Frozen):
     """Shares are of the data sheet's figure; factors multiply a count of `work` or `traffic`."""
 
@@ -99,13 +103,15 @@ def shipped() -> Calibration:
 @functools.cache
 def shipped_for(kind: Literal["cpu", "cuda"]) -> Calibration:
     """Of machines that were measured, whose shares are of that: of CPUs, fitted to steps on one; of GPUs the published
-    one, where what was measured is what is reached."""
+    one, where what was measured is what is reached: at the job's own sizes, so with what products move and with the
+    width of its heads."""
     if kind == "cpu":
         return _shipped("cpu.json")
     calibration = shipped()
     rates = dict.fromkeys(("memory_efficiency", "inside_efficiency", "between_efficiency"), 1.0)
     efficiencies = ("matmul_efficiency", "attention_efficiency", "triton_attention_efficiency")
-    reached = {**rates, **{name: {kind: 1.0} for name in efficiencies}}
+    within = dict.fromkeys(("matmul_traffic", "narrow_head"), NEGLIGIBLE)
+    reached = {**rates, **within, **{name: {kind: 1.0} for name in efficiencies}}
     constants = calibration.constants.model_copy(update=reached)
     return calibration.model_copy(update={"constants": constants, "stands_for": {}, "fitted": None})
 

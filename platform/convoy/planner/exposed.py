@@ -31,7 +31,7 @@ class Exposed:
 
 
 def exposed(job: Workload, machine: MeasuredMachine) -> Exposed:
-    """Raises ValueError where several ranks train and one measured: nothing is known of what is between them."""
+    """Raises ValueError where a collective is needed that nobody measured: nothing is known of what it takes."""
     seconds = {"weights": 0.0, "gradients": 0.0, "activations": 0.0, "loss and norm": 0.0}
     for collective in communication(job):
         seconds[collective.what] += collective.number * _line(collective, machine).seconds(collective.bytes)
@@ -62,26 +62,42 @@ def on_link(line: Line, bytes_per_second: float, ranks: int) -> Line:
     message each way. line: where nothing limits it: what the ranks' own cores take, of which the link hides nothing."""
     carried = bytes_per_second * ranks / (ranks - 1)
     rate = 1 / (1 / line.bytes_per_second + 1 / carried)
-    return Line(latency_seconds=line.latency_seconds, bytes_per_second=rate)
+    return Line(latency_seconds=line.latency_seconds, bytes_per_second=rate, ranks=line.ranks)
 
 
 def _line(collective: Collective, machine: MeasuredMachine) -> Line:
-    """By which a collective takes its time, at its own number of ranks: a ring has as many hops, and carries a share of
-    (n - 1) / n of a message through each link."""
-    if machine.gather is None or machine.reduce is None or machine.ranks == 1:
-        raise ValueError(f"{machine.device}: one rank measured it, so nothing is known of what {collective.ranks} send")
-    measured, asked = machine.ranks, collective.ranks
-    hops = (asked - 1) / (measured - 1)
-    share = (measured - 1) / measured * asked / (asked - 1)
-    line = {"all_gather": machine.gather, "send": machine.gather, "reduce_scatter": machine.reduce}.get(collective.kind)
-    if line is None:
-        line = machine.all_reduce or _both(machine.gather, machine.reduce)
-    return Line(latency_seconds=hops * line.latency_seconds, bytes_per_second=share * line.bytes_per_second)
+    """By which a collective takes its time, at its own number of ranks."""
+    gather, reduce, asked = machine.gather, machine.reduce, collective.ranks
+    found = {"all_gather": gather, "send": gather, "reduce_scatter": reduce}.get(collective.kind, machine.all_reduce)
+    if found is not None:
+        return _handed_on(found) if collective.kind == "send" else _among(found, asked)
+    if collective.kind == "all_reduce" and gather is not None and reduce is not None:
+        return _both(_among(gather, asked), _among(reduce, asked))
+    missing = {"all_gather": "all-gather", "send": "all-gather", "reduce_scatter": "reduce-scatter"}
+    name = missing.get(collective.kind, "all-reduce")
+    raise ValueError(f"{machine.device}: no {name} was measured, of which {collective.what} of {asked} ranks are told")
+
+
+def _among(line: Line, asked: int) -> Line:
+    """A ring has as many hops as others, and carries a share of (n - 1) / n of a message through each link."""
+    hops = (asked - 1) / (line.ranks - 1)
+    share = (line.ranks - 1) / line.ranks * asked / (asked - 1)
+    return Line(
+        latency_seconds=hops * line.latency_seconds, bytes_per_second=share * line.bytes_per_second, ranks=asked
+    )
+
+
+def _handed_on(gather: Line) -> Line:
+    """From one rank to another: a single hop, and all of the message passes the link."""
+    share, hops = (gather.ranks - 1) / gather.ranks, gather.ranks - 1
+    rate = share * gather.bytes_per_second
+    return Line(latency_seconds=gather.latency_seconds / hops, bytes_per_second=rate, ranks=2)
 
 
 def _both(gather: Line, reduce: Line) -> Line:
-    """An all-reduce is a reduce-scatter and a gather of its result."""
+    """An all-reduce is a reduce-scatter and a gather of its result. Both lines: of as many ranks."""
     return Line(
         latency_seconds=gather.latency_seconds + reduce.latency_seconds,
         bytes_per_second=1 / (1 / gather.bytes_per_second + 1 / reduce.bytes_per_second),
+        ranks=gather.ranks,
     )

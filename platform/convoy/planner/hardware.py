@@ -1,10 +1,11 @@
 """What a machine can do at best: figures of data sheets, or what its ranks measured; all per rank unless they say
 otherwise."""
 
+import math
 from dataclasses import dataclass, replace
 
 from convoy.catalog.gpus import rented_gpu
-from convoy.catalog.measured import Line, MeasuredMachine
+from convoy.catalog.measured import MeasuredMachine
 from convoy.planner.workload import Machine
 
 PCIE_BYTES_PER_SECOND = 16e9
@@ -34,12 +35,12 @@ class Hardware:
     """Collectives run beside computation."""
 
 
-def hardware(machine: Machine, dtype: str = "bf16") -> Hardware:
+def hardware(machine: Machine, dtype: str = "bf16", ranks: int = 1) -> Hardware:
     """From what was measured, where the machine has that, else from the catalog. dtype: of parameters and activations,
-    `bf16` or `fp32`. Raises ValueError for what was measured in another type, and for a GPU that the catalog does not
-    have: a plan for it would be a guess."""
+    `bf16` or `fp32`. ranks: that send each other. Raises ValueError for what was measured in another type or without
+    anybody to send to, and for a GPU that the catalog does not have: a plan for it would be a guess."""
     if machine.measured is not None:
-        return _measured(machine.measured, dtype)
+        return _measured(machine.measured, dtype, ranks)
     gpu = rented_gpu(machine.gpu)
     peak = {str(known): tflops for known, tflops in gpu.tflops.items()}.get(dtype) if gpu else None
     if gpu is None or peak is None:
@@ -53,10 +54,13 @@ def hardware(machine: Machine, dtype: str = "bf16") -> Hardware:
     )
 
 
-def _measured(found: MeasuredMachine, dtype: str) -> Hardware:
+def _measured(found: MeasuredMachine, dtype: str, ranks: int) -> Hardware:
     if found.dtype != dtype:
         raise ValueError(f"{found.device}: it was measured in {found.dtype}, so no time can be planned in {dtype}")
-    link = _link(found.gather, found.ranks)
+    link = _link(found)
+    if ranks > 1 and math.isinf(link):
+        who = "one rank" if found.ranks == 1 else f"{found.ranks} ranks without a collective of weights or gradients"
+        raise ValueError(f"{found.device}: {who} measured it, so nothing is known of what {ranks} send")
     return Hardware(
         chip=found.kind,
         flops=found.matmul_flops,
@@ -69,9 +73,11 @@ def _measured(found: MeasuredMachine, dtype: str) -> Hardware:
     )
 
 
-def _link(gather: Line | None, ranks: int) -> float:
-    """Bytes/s of a rank, each way: a ring carries (n - 1) / n of a message through each of its links."""
-    return PCIE_BYTES_PER_SECOND if gather is None else gather.bytes_per_second * (ranks - 1) / ranks
+def _link(found: MeasuredMachine) -> float:
+    """Bytes/s of a rank, each way: a ring carries (n - 1) / n of a message through each of its links, of an all-reduce
+    twice. Infinite where nobody sent anything."""
+    line, rounds = (found.gather, 1) if found.gather is not None else (found.all_reduce, 2)
+    return math.inf if line is None else rounds * line.bytes_per_second * (line.ranks - 1) / line.ranks
 
 
 def limited(machine: Machine, watts: float | None, memory_bytes_per_second: float | None) -> Hardware:

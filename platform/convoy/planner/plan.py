@@ -179,7 +179,7 @@ def break_even(job: Workload, calibration: Calibration) -> PlannedBreakEven:
         raise ValueError("one machine: nothing crosses the network")
     if parallel.pipeline > 1:
         raise ValueError("pipeline: what a pass sends does not grow with the parameters")
-    machine = hardware(job.machine, job.train.param_dtype)
+    machine = hardware(job.machine, job.train.param_dtype, job.ranks)
     size = sending(job).bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
     again = FORWARD_FLOPS_PER_PARAMETER * work(job, Kernels()).again.matmul
     rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor

@@ -92,8 +92,8 @@ def tokens_per_second(job: Workload, time: StepTime) -> float:
 
 
 def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> Counted:
-    """Raises ValueError for a GPU without figures."""
-    found, measured = machine or hardware(job.machine, job.train.param_dtype), job.machine.measured
+    """Raises ValueError for a GPU without figures, and for several ranks of which nobody measured what they send."""
+    found, measured = machine or hardware(job.machine, job.train.param_dtype, job.ranks), job.machine.measured
     lines = measured is not None and not found.hides
     return Counted(
         work=work(job, kernels),
@@ -123,6 +123,7 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     # Nothing is taken to hide what a stage hands on, forward and back: torch's schedule waits for it.
     handed_on = modelled * 2 * _seconds(sent.send, counted.hardware, k)
     running = whole.times(passes)
+    among = tensor + lines.tensor / passes
     # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
     on_gpu = running.total + gather + reduce + packing + tensor * passes + lines.tensor
     waiting = larger(0.0, compute.host(done, k) * passes - on_gpu)
@@ -136,7 +137,7 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
         "reduce": reduce,
         "packing": packing,
         "tensor": tensor * passes + lines.tensor,
-        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + tensor + handed_on) + passes * handed_on,
+        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + among + handed_on) + passes * handed_on,
         "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
         "step": k.step_seconds,
     }

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
-LEAST = 1e-15
-"""A slope below it is none."""
+RESOLVED = 0.05
+"""Share of the largest size's seconds that its slope must make up: less cannot be told from what disturbs a clock."""
 
 
 def time_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Start and slope of the line through (size, seconds) with the least squares of relative errors; none is below 0.
+
+    Where the times tell no slope, it is that from nothing to the largest size, and the start is 0: what comes out is too
+    slow for larger sizes, and never infinitely fast.
 
     Relative, because a clock and its disturbances err in proportion: by plain squares the largest size alone would
     decide. Raises ValueError for fewer than two sizes, or a time that is not above 0.
@@ -20,8 +23,9 @@ def time_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     y = sum(w * seconds for w, (_, seconds) in zip(weights, points, strict=True)) / total
     covered = sum(w * (size - x) ** 2 for w, (size, _) in zip(weights, points, strict=True))
     slope = sum(w * (size - x) * (s - y) for w, (size, s) in zip(weights, points, strict=True)) / covered
-    if slope < LEAST:
-        return y, LEAST
+    largest, most = max(points)
+    if slope * largest < RESOLVED * most:
+        return 0.0, most / largest
     if y - slope * x < 0:  # the best line through nothing
         slope = sum(w * size * s for w, (size, s) in zip(weights, points, strict=True)) / sum(
             w * size**2 for w, (size, _) in zip(weights, points, strict=True)

@@ -41,22 +41,29 @@ TIMES = 5
 MOST_TIMES = 200
 
 WORK_SECONDS = 0.002
-"""Of computation before each collective on a CPU."""
+"""Of computation around each collective on a CPU: about as long as the kernel lets it keep a core from gloo's threads,
+so that less of it hides what they take from it."""
 
-_WORK_ELEMENTS = 2**20
-_LEAST_SECONDS = 1e-6
+LINES_SECONDS = 0.5
+"""At least, for all lines together: what computation adds to a collective varies by as much as it is."""
+
+CALLS = {"cpu": 2, "cuda": 10}
+"""In a row: a GPU's are started ahead, and the wait at the end is shared by them."""
+
+_WORK_ELEMENTS = 2**18
 
 CHAIN = 100
 """Small operations in a row, whose graph is one backward pass."""
 
 
 def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | None:
-    """What this rank measured, each thing for about a quarter of `seconds`; None where nobody needs it, for the catalog
-    has the GPUs that were rented, and where no sizes are known, of a custom model. All ranks call it alike."""
+    """What this rank measured, each thing for about a quarter of `seconds`, collectives for at least LINES_SECONDS; None
+    where nobody needs it, for the catalog has the GPUs that were rented, and where no sizes are known, of a custom
+    model. All ranks call it alike."""
     if not isinstance(config.model, TransformerConfig) or _catalogued(config.cluster.instance_type):
         return None
     sizes, each = _Sizes(config, config.model, ranks), seconds / 4
-    gather, reduce, all_reduce = _lines(sizes, ranks, each)
+    gather, reduce, all_reduce = _lines(sizes, ranks, max(2 * each, LINES_SECONDS))
     return MeasuredMachine(
         device=device_name(ranks.device),
         kind="cuda" if ranks.device.type == "cuda" else "cpu",
@@ -149,18 +156,19 @@ def _operation(ranks: Ranks, seconds: float) -> float:
 
 
 def _lines(sizes: _Sizes, ranks: Ranks, seconds: float) -> tuple[Line | None, Line | None, Line | None]:
-    """Of all-gathers, reduce-scatters and all-reduces, through the groups that training uses."""
+    """Of all-gathers, reduce-scatters and all-reduces, through the groups that training uses. seconds: of all."""
     mesh = sharding(ranks.mesh)
     shards = _group(mesh, mesh.ndim - 1)
+    copies = _group(mesh, 0) if mesh.ndim > 1 else None
+    each = seconds / max(1, 2 * (shards is not None) + (copies is not None))
     gather = reduce = None
     if shards is not None:
-        gather = _line(_gathering, sizes.block, sizes.dtype, shards, ranks, seconds)
-        reduce = _line(_reducing, sizes.block, sizes.reduced, shards, ranks, seconds)
-    copies = _group(mesh, 0) if mesh.ndim > 1 else None
+        gather = _line(_gathering, sizes.block, sizes.dtype, shards, ranks, each)
+        reduce = _line(_reducing, sizes.block, sizes.reduced, shards, ranks, each)
     if copies is None:
         return gather, reduce, None
     part = sizes.block // mesh.size(mesh.ndim - 1)
-    return gather, reduce, _line(_summing, part, sizes.reduced, copies, ranks, seconds)
+    return gather, reduce, _line(_summing, part, sizes.reduced, copies, ranks, each)
 
 
 def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
@@ -175,16 +183,31 @@ def _line(
 ) -> Line:
     """made: a collective on a whole tensor of so many elements, a multiple of the group's ranks."""
 
-    def timed(size: float, most: float) -> tuple[float, float]:
+    def sized(size: float) -> tuple[float, Callable[[], object]]:
         count = max(1, int(size) // (dtype.itemsize * group.size())) * group.size()
-        return float(count * dtype.itemsize), _together(made(count, dtype, group, ranks), ranks, most)
+        return float(count * dtype.itemsize), made(count, dtype, group, ranks)
 
-    small, slow = timed(SMALL_BYTES, seconds / 2)
-    # As large as a block, unless the network would take longer for it than there is time; judged by all ranks alike.
-    room = seconds / 2 / TIMES / slow * small
-    large = max(4 * small, min(float(elements * dtype.itemsize), MOST_BYTES, room))
-    latency, per_byte = time_line([(small, slow), timed(large, seconds / 2)])
-    return Line(latency_seconds=latency, bytes_per_second=1 / per_byte)
+    wanted = min(float(elements * dtype.itemsize), MOST_BYTES)
+    small, call = sized(min(SMALL_BYTES, wanted / 4))
+    latency = _together(call, ranks, seconds / 3)
+    large, call = sized(_largest(small, wanted, lambda size: sized(size)[1], ranks, seconds / (4 * TIMES)))
+    start, per_byte = time_line([(small, latency), (large, _together(call, ranks, 2 * seconds / 3))])
+    return Line(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=group.size())
+
+
+def _largest(
+    size: float, wanted: float, made: Callable[[float], Callable[[], object]], ranks: Ranks, most: float
+) -> float:
+    """Bytes of a collective, as many as wanted unless the network would take longer than `most` seconds for them; at
+    least twice as many as `size`. All ranks judge alike, by the slowest."""
+    tried = 2 * size
+    while tried < wanted:
+        call, larger = made(tried), min(4 * tried, wanted)
+        call()
+        if _once(call, ranks) * larger / tried > most:
+            return tried
+        tried = larger
+    return max(wanted, 2 * size)
 
 
 def _gathering(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
@@ -231,17 +254,34 @@ def _middle(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
 
 
 def _together(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
-    """Seconds that a collective adds to the computation around it: the slowest rank's mean, on all ranks.
+    """Seconds that a collective adds to the computation around it, agreed by all ranks: the median of what rows with it
+    take longer than rows without, each of the slowest rank.
 
     On a CPU the threads of gloo share a core with computation, and who comes out of a collective first goes on
     computing while they still have to send: what that takes, collectives in a row do not show. A GPU is waited for.
+    Rows take turns, so that both see the same machine, and end with computation, in which what is still sent is seen.
+    Where something else disturbs them more than that, it is what the collective takes in a row: it cannot be less.
     """
-    work = _work(ranks)
-    alone = _row(work, TIMES, ranks)
-    both = _row(lambda: (work(), call()), 2, ranks)
-    count = max(TIMES, min(MOST_TIMES, int(seconds / both)))
-    alone = min(alone, _row(work, count, ranks))
-    return max(_LEAST_SECONDS, _row(lambda: (work(), call()), count, ranks) - alone)
+    work, calls = _work(ranks), CALLS[ranks.device.type]
+
+    def beside() -> None:
+        for _ in range(calls):
+            work()
+            call()
+        work()
+
+    def alone() -> None:
+        for _ in range(calls + 1):
+            work()
+
+    once = _once(alone, ranks) + min(_once(beside, ranks) for _ in range(2))
+    count = max(TIMES, min(MOST_TIMES, int(seconds / once)))
+    rows = [(_timed(alone, ranks), _timed(beside, ranks)) for _ in range(count)]
+    slowest = torch.tensor(rows, dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=ranks.control)
+    longer = statistics.median((slowest[:, 1] - slowest[:, 0]).tolist())
+    in_a_row = statistics.median(_once(lambda: [call() for _ in range(TIMES)], ranks) for _ in range(3))
+    return max(longer / calls, in_a_row / TIMES)
 
 
 def _work(ranks: Ranks) -> Callable[[], object]:
@@ -253,16 +293,16 @@ def _work(ranks: Ranks) -> Callable[[], object]:
     return lambda: [F.gelu(x) for _ in range(count)]
 
 
-def _row(call: Callable[[], object], count: int, ranks: Ranks) -> float:
-    """Mean seconds of some calls in a row, of the slowest rank."""
-    call()
+def _once(call: Callable[[], object], ranks: Ranks) -> float:
+    """Seconds of a call, of the slowest rank, on all ranks."""
+    return _most(_timed(call, ranks), ranks)
+
+
+def _timed(call: Callable[[], object], ranks: Ranks) -> float:
+    """Seconds of a call that all ranks begin together, on this one."""
     _synchronize(ranks.device)
     dist.barrier(group=ranks.control)
-    began = time.perf_counter()
-    for _ in range(count):
-        call()
-    _synchronize(ranks.device)
-    return _most((time.perf_counter() - began) / count, ranks)
+    return _seconds(call, ranks)
 
 
 def _seconds(call: Callable[[], object], ranks: Ranks) -> float:
@@ -282,7 +322,7 @@ def _most(value: float, ranks: Ranks) -> float:
 
 def _random(ranks: Ranks, dtype: torch.dtype, *shape: int) -> torch.Tensor:
     noise = torch.Generator(ranks.device).manual_seed(0)  # of its own: the model's is not touched
-    return torch.randn(shape, device=ranks.device, generator=noise).to(dtype)
+    return torch.randn(shape, device=ranks.device, generator=noise, dtype=dtype)  # in fp32 it would take memory twice
 
 
 def _synchronize(device: torch.device) -> None:
