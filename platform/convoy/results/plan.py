@@ -27,7 +27,7 @@ def key_words(keys: Keys) -> str:
 class Planned(BaseModel):
     """What was planned does not change. Keys of later versions are passed over."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Missing(Planned):
