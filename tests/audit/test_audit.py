@@ -177,3 +177,55 @@ def test_of_one_wrong_claim_every_finding_is_about_it(
     for each in found.findings:
         assert any(f".{key}" in claim.split(" = ")[0] for claim in each.claims), each
     assert any(each.kind == kind and words in each.arithmetic for each in found.findings), found.findings
+
+
+@pytest.mark.parametrize(
+    ("interruptions", "recovered", "rate"),
+    [
+        ("about 100", "98", "98.4 %"),
+        ("over 400", "over 390", "98.5 %"),
+        ("120 to 130", "", "99.5 %"),
+        ("3,000", "2,999", "99.9 %"),
+        ("67", "66", "98 %"),
+        ("67", "", "98 %"),
+        ("7", "7", "7 of 7"),
+    ],
+)
+def test_counts_that_are_not_exact_and_shares_that_are_cut_down_are_no_contradiction(
+    interruptions: str, recovered: str, rate: str
+) -> None:
+    tree = {"interruptions": interruptions, "recovery_rate": rate} | ({"recovered": recovered} if recovered else {})
+    assert of_tree(tree).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("recovered", "rate"), [("7", "99.2 %"), ("7", "99 %"), ("", "99 %"), ("6", "85 %"), ("6", "86.6 %")]
+)
+def test_exact_counts_have_one_share(recovered: str, rate: str) -> None:
+    """6 of 7 are 85.71 %: 86 %, or cut down 85 or 85.7 %. 7 of 7 are 100 %, and that cut down is 100 %."""
+    tree = {"interruptions": "7", "recovery_rate": rate} | ({"recovered": recovered} if recovered else {})
+    assert of_tree(tree).consistent == (rate == "85 %")
+
+
+@pytest.mark.parametrize(
+    ("peak", "agrees"), [("about 50 GB/s", True), ("~50 GB/s", True), ("up to 50 GB/s", False), ("50 GB/s", False)]
+)
+def test_a_peak_is_exact_unless_the_page_says_that_it_is_not(peak: str, agrees: bool) -> None:
+    link = {"bandwidth": "47.6 GB/s", "peak": peak, "utilisation": "93 %"}
+    assert of_tree({"links": [link]}).consistent == agrees
+
+
+def test_a_price_that_was_negotiated_is_likely() -> None:
+    """10 and 45 % below the list's, by Savings Plans and private rates; a quarter of it is nobody's."""
+    tree = {"instance": "p4d.24xlarge", "market": "on_demand", "region": "us-east-1"}
+    assert of_tree({**tree, "price_per_hour": "$19.77"}).findings == ()
+    assert of_tree({**tree, "price_per_hour": "$12.10"}).findings == ()
+    (found,) = of_tree({**tree, "price_per_hour": "$5.50"}).findings
+    assert (found.kind, found.hint) == ("unlikely", "")
+
+
+@pytest.mark.parametrize("gang", [{"nodes": "4"}, {"gpus": "32"}])
+def test_the_price_of_all_machines_for_that_of_one_is_told(gang: dict[str, str]) -> None:
+    tree = {"instance": "p4d.24xlarge", "market": "on_demand", **gang}
+    (found,) = of_tree({**tree, "price_per_hour": "$131.08"}).findings
+    assert found.hint == "the price of all 4 machines for that of one?"

@@ -42,6 +42,13 @@ def test_mpt_is_llm_foundry_s_whoever_tells_of_it(tmp_path: Path) -> None:
     assert named.kernels == unnamed.kernels != other.kernels
 
 
+def test_a_model_called_mpt_of_other_software_has_kernels_as_most(tmp_path: Path) -> None:
+    (own,) = read_measured(write(tmp_path / "own.csv", source="my runs with Megatron-LM", model="mpt-70b"))
+    (other,) = read_measured(write(tmp_path / "other.csv", source="", model="gpt-70b"))
+
+    assert own.kernels == other.kernels
+
+
 def test_torchtitan_s_h100_are_slower_than_their_data_sheet() -> None:
     """2.4 TB/s, and 500 of 700 W: the clock goes with the cube root of power."""
     peaks = {row.machine for row in of("torchtitan", "H100")}
@@ -52,6 +59,30 @@ def test_torchtitan_s_h100_are_slower_than_their_data_sheet() -> None:
     assert slow.memory_bytes_per_second == 2.4e12 < sheet.memory_bytes_per_second
     assert slow.flops == pytest.approx(sheet.flops * (500 / 700) ** (1 / 3))
     assert {row.machine for row in of("torchtitan", "A100")} == {None}
+
+
+@pytest.mark.parametrize(
+    ("source", "gpu", "held"),
+    [
+        ("pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md", "h100_80gb", True),
+        ("torchtitan, our own", "h100_96gb", True),
+        ("torchtitan, our own", "h100_80gb", False),
+        ("our own", "h100_96gb", False),
+    ],
+)
+def test_only_the_h100_of_torchtitan_s_page_are(tmp_path: Path, source: str, gpu: str, held: bool) -> None:
+    (row,) = read_measured(write(tmp_path / "b.csv", source=source, gpu=gpu))
+
+    assert (row.machine is not None) == held
+    assert ("held to 500 W" in row.facts) == held
+
+
+def test_what_a_column_has_is_not_taken_by_the_source(tmp_path: Path) -> None:
+    source = "torchtitan benchmarks/llama3_h100_202412_torchtitan.md"
+    (row,) = read_measured(write(tmp_path / "b.csv", source=source, gpu="h100_80gb", power_watts="650"))
+
+    assert row.machine == limited(row.workload.machine, 650.0, 2.4e12)
+    assert row.facts[1:] == ("memory of 2.4 TB/s",)
 
 
 def test_a_limit_of_power_slows_products_alone_and_one_above_the_data_sheet_nothing() -> None:

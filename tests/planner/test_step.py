@@ -136,7 +136,7 @@ def test_one_rank_sends_nothing() -> None:
 
 def test_a_pipeline_waits_for_its_first_and_last_passes() -> None:
     def bubble(passes: int) -> float:
-        time = step_time(workload(2, P5, parallel={"pipeline": 4}, micro_batch=1, global_batch=4 * passes))
+        time = step_time(workload(1, P5, parallel={"pipeline": 4}, micro_batch=1, global_batch=2 * passes))
         return time.bubble / (compute(time) + time.bubble + time.host)
 
     # (stages - 1) / (passes + stages - 1), as all passes are alike; and a little for what stages hand on.

@@ -73,6 +73,19 @@ def test_stages_on_other_machines_hand_on_over_the_network() -> None:
     assert (near.inside, near.between) == (hidden, 0)
 
 
+@pytest.mark.parametrize(("nodes", "stages", "abreast"), [(3, 4, 6), (2, 4, 4), (1, 4, 0), (6, 4, 8)])
+def test_the_slowest_pair_of_stages_sets_the_pace(nodes: int, stages: int, abreast: int) -> None:
+    """Stages of 24 ranks on three machines are 6 apart: 2 to 7 send to 8 to 13 of the next machine. Of 16 on two they
+    are 4 apart: 4 to 7 send to 8 to 11."""
+    sent = traffic(workload(nodes, model=LLAMA_8B, parallel={"pipeline": stages}, global_batch=nodes * 64)).send
+
+    ranks, apart = nodes * 8, nodes * 8 // stages
+    on = [sum(r // 8 == machine != (r + apart) // 8 for r in range(ranks - apart)) for machine in range(nodes)]
+    assert max(on) == abreast
+    assert sent.between == abreast * sent.held
+    assert (sent.inside > 0) == (nodes == 1)
+
+
 def test_bf16_reductions_are_half_as_large() -> None:
     wide, narrow = (held(workload(8, reduce_dtype=dtype))[1] for dtype in ("fp32", "bf16"))
 

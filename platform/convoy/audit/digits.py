@@ -27,6 +27,8 @@ class Written(NamedTuple):
     unit: str
     digits: str
     """The first number, as it is written."""
+    approximate: bool
+    """With words such as `about` and `over`, or a range."""
 
 
 def written(text: str) -> Written:
@@ -47,7 +49,8 @@ def written(text: str) -> Written:
         span = Span(min(span.low, last.low), (span.value + last.value) / 2, max(span.high, last.high))
     if about:
         span = Span(min(span.low, span.value * (1 - _VAGUE)), span.value, max(span.high, span.value * (1 + _VAGUE)))
-    return Written(Span(0.0 if most else span.low, span.value, BIG if least else span.high), unit, found["first"])
+    span = Span(0.0 if most else span.low, span.value, BIG if least else span.high)
+    return Written(span, unit, found["first"], any((about, most, least, found["last"])))
 
 
 def rounded(digits: str) -> Span:
@@ -63,6 +66,11 @@ def rounded(digits: str) -> Span:
         zeros = len(whole) - len(whole.rstrip("0"))
         half = max(0.5 * scale, min(0.5 * 10.0**zeros * scale, _ZEROS * value)) if zeros else 0.5 * scale
     return Span(max(value - half, 0.0), value, value + half)
+
+
+def last_place(digits: str) -> float:
+    """What one more in the last digit is: 0.1 of `98.5`, 1 of `90`."""
+    return 10.0 ** -len(digits.partition(".")[2])
 
 
 def is_one_digit(digits: str) -> bool:

@@ -16,7 +16,8 @@ _MEMORY = 0.08
 """A GPU with 40960 MiB is sold as one with 40 GB."""
 
 _DEARER, _CHEAPER = 1.8, 0.5
-"""Prices were up to so many times those of the catalog before AWS's cuts of June 2025, and elsewhere they are lower."""
+"""Prices were up to so many times those of the catalog before AWS's cuts of June 2025. On spot and elsewhere they are
+lower, and on demand too: by Savings Plans and rates agreed on in private."""
 
 
 class GpuKind(NamedTuple):
@@ -98,9 +99,7 @@ def price_span(found: list[Price], market: str, elsewhere: bool) -> Span:
     cheapest region, or the cheapest there is."""
     own = [each for each in found if each.market == (market or "on_demand")] or found
     low = min(each.low_usd_per_hour for each in found)
-    # On-demand prices of the past were higher, never lower; all others move in both directions.
-    low *= 1.0 if market == "on_demand" else _CHEAPER
-    low *= _CHEAPER if elsewhere else 1.0
+    low *= _CHEAPER * (_CHEAPER if elsewhere else 1.0)
     return Span(low, min(each.usd_per_hour for each in own), max(each.high_usd_per_hour for each in found) * _DEARER)
 
 

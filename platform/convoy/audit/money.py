@@ -70,15 +70,25 @@ def findings(run: Run) -> list[Finding]:
 def _far(run: Run, key: str, text: str, told: Span, usual: Span, days: str) -> Finding:
     assert run.machine is not None
     given = f"${usual.low:,.2f} to ${usual.high:,.2f} an hour, now and in the past, by prices of {days}"
-    one = told.times(exactly(run.machine.gpus))
-    hint = "the price of one GPU for that of a machine?" if run.machine.gpus > 1 and not one.apart(usual) else ""
     return Finding(
         kind="unlikely",
         claims=(claim_line(run.claim(key), text),),
         arithmetic=f"{text}, where a {run.machine.name} costs {given}",
-        hint=hint,
+        hint=_confusion(run, run.machine.gpus, told, usual),
         given=(given,),
     )
+
+
+def _confusion(run: Run, gpus: int, told: Span, usual: Span) -> str:
+    """What a price may have been taken for."""
+    if gpus > 1 and not told.times(exactly(gpus)).apart(usual):
+        return "the price of one GPU for that of a machine?"
+    nodes = run.claims.nodes[0].value if run.claims.nodes else 0.0
+    if not nodes and run.claims.gpus:
+        nodes = run.claims.gpus[0].value / gpus
+    if nodes > 1 and not told.times(exactly(1 / nodes)).apart(usual):
+        return f"the price of all {nodes:.0f} machines for that of one?"
+    return ""
 
 
 def savings(run: Run) -> list[Law]:

@@ -2,6 +2,7 @@
 
 import math
 
+from convoy.audit.digits import last_place, rounded, written
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.solve import Bound, Known, Law, Value
@@ -9,6 +10,9 @@ from convoy.audit.span import Figure, Span, exactly
 
 _SHARES = 0.005
 """By which parts of a whole may miss 100 %, beyond their rounding."""
+
+_EPSILON = 1e-9
+"""Of floating point, on shares."""
 
 
 def laws(run: Run) -> list[Law]:
@@ -63,17 +67,18 @@ def _parts(run: Run) -> list[Finding]:
 
 
 def _whole_numbers(run: Run) -> list[Finding]:
-    """Of n interruptions a whole number was recovered."""
+    """Of n interruptions a whole number was recovered. Of about n nothing is known so exactly."""
     claims = run.claims
     if not claims.recovery_rate or not claims.interruptions:
         return []
-    rate, n = claims.recovery_rate[0], round(claims.interruptions[0].value)
-    if claims.recovered:
-        return _of_whole_numbers(run, round(claims.recovered[0].value), n, rate)
-    least, most = math.ceil((rate.low - 1e-9) * n), math.floor((min(rate.high, 1.0) + 1e-9) * n)
-    if n < 1 or least <= most or rate.low > 1:
+    rate, n = claims.recovery_rate[0], _number(claims.interruptions[0])
+    if not n or rate.low > 1:
         return []
+    if claims.recovered:
+        return _of_whole_numbers(run, _number(claims.recovered[0]), n, rate)
     near = sorted({min(max(k, 0), n) for k in (math.floor(rate.value * n), math.ceil(rate.value * n))})
+    if any(_is_told_as(rate, k / n) for k in near):
+        return []
     fractions = " and ".join(f"{k}/{n} = {100 * k / n:.4g} %" for k in near)
     lines = [("recovery_rate", rate.text), ("interruptions", claims.interruptions[0].text)]
     told = tuple(claim_line(run.claim(key), text) for key, text in lines)
@@ -81,13 +86,31 @@ def _whole_numbers(run: Run) -> list[Finding]:
     return [Finding(kind="contradiction", claims=told, arithmetic=arithmetic)]
 
 
-def _of_whole_numbers(run: Run, recovered: int, n: int, rate: Figure) -> list[Finding]:
-    """Where both are told there is nothing to be rounded but the rate: 7 of 7 are not 99.2 %, near as that is. What is
-    farther off is found as any other contradiction."""
-    share = recovered / n if n else 0.0
-    if rate.low - 1e-9 <= share <= rate.high + 1e-9 or rate.span.apart(exactly(share)):
+def _of_whole_numbers(run: Run, recovered: int | None, n: int, rate: Figure) -> list[Finding]:
+    """Where both are told exactly there is nothing to be rounded but the rate: 7 of 7 are not 99.2 %, near as that is.
+    What is farther off is found as any other contradiction."""
+    if recovered is None:
+        return []
+    share = recovered / n
+    if _is_told_as(rate, share) or rate.span.apart(exactly(share)):
         return []
     lines = [("recovery_rate", rate.text), ("recovered", str(recovered)), ("interruptions", str(n))]
     told = tuple(claim_line(run.claim(key), text) for key, text in lines)
     arithmetic = f"{recovered} of {n} interruptions = {100 * share:.4g} %, not {rate.text}"
     return [Finding(kind="contradiction", claims=told, arithmetic=arithmetic)]
+
+
+def _number(count: Figure) -> int | None:
+    """None: it is approximate."""
+    return round(count.value) if count.low == count.value == count.high else None
+
+
+def _is_told_as(rate: Figure, share: float) -> bool:
+    """Rounded, or cut down after the last digit: 2,999 of 3,000 are 99.9 % to whoever would not claim 100."""
+    if rate.low - _EPSILON <= share <= rate.high + _EPSILON:
+        return True
+    if rate.low == rate.high:
+        return False
+    digits = written(rate.text).digits
+    place = last_place(digits) * rate.value / rounded(digits).value if rate.value else 0.0
+    return rate.value - _EPSILON <= share < rate.value + place - _EPSILON

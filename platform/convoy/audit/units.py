@@ -58,13 +58,14 @@ _STEP = re.compile(r"\s*(?:/|\bper\b)\s*(?:steps?|iterations?|iters?|its?|update
 
 
 def _exact(text: str) -> Parsed:
-    """16k GPUs are 16,000 or 16,384."""
+    """16k GPUs are 16,000 or 16,384; about 100 are not exact."""
     found = written(text)
     match = re.fullmatch(r"(?:(k|m|b|t|million|billion|trillion)\b)?[a-z ]*", found.unit.lower())
     if match is None or match[1] not in (None, "k", "m"):
         raise ValueError("must be a whole number, e.g. 32")
-    value, power = found.span.value, _PREFIXES[match[1] or ""]
-    return Span(value * 1000.0**power, value * 1024.0**power, value * 1024.0**power), ""
+    power = _PREFIXES[match[1] or ""]
+    low, value, high = found.span if found.approximate else exactly(found.span.value)
+    return Span(low * 1000.0**power, value * 1024.0**power, high * 1024.0**power), ""
 
 
 def _number(text: str) -> Parsed:
@@ -206,10 +207,15 @@ def _bandwidth(text: str) -> Parsed:
     return _scaled(found, factor), "gpu" if match[4] else "node" if match[5] else ""
 
 
+_UP_TO = re.compile(r"^(?:up to|at most|max(?:imum)?)\s*", re.IGNORECASE)
+"""What every peak is."""
+
+
 def _exact_bandwidth(text: str) -> Parsed:
-    """Of a link's data sheet: 400 Gbps are 400."""
+    """Of a link's data sheet: 400 Gbps are 400, and so are up to 400; about 400 are not."""
+    text = _UP_TO.sub("", text)
     span, per = _bandwidth(text)
-    return exactly(span.value), per
+    return span if written(text).approximate else exactly(span.value), per
 
 
 def _dollars(text: str) -> tuple[Written, str]:

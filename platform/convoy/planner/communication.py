@@ -1,6 +1,6 @@
 """What ranks send each other in a step: every collective of FSDP2, of tensor and of pipeline parallelism.
 
-Derivation and checks: docs/planner.md#communication. What ranks decide together is left out: a few numbers a step, on
+Derivation and checks: docs/planner.md#communication-1. What ranks decide together is left out: a few numbers a step, on
 the host, while they compute.
 """
 

@@ -23,7 +23,7 @@ from convoy.planner.cells import Row, read_rows
 from convoy.planner.hardware import Hardware, limited
 from convoy.planner.memory import memory
 from convoy.planner.ran import blocks_that_fit
-from convoy.planner.sources import known_kernels, known_limits
+from convoy.planner.sources import Limits, known_kernels, known_limits, told_kernels, told_limits
 from convoy.planner.work import Kernels
 from convoy.planner.workload import Machine, Workload
 
@@ -66,6 +66,8 @@ class Measured:
     """Of each GPU."""
     machine: Hardware | None = None
     """Peaks that are not those of the GPU's data sheet."""
+    facts: tuple[str, ...] = ()
+    """What was taken by its source, beside the columns."""
 
 
 def published() -> list[Measured]:
@@ -96,8 +98,10 @@ def _measured(row: Row) -> Measured:
         workload = Workload(model, length, train, parallel, machine, gpus // ranks)
     except ValueError as error:
         raise ConfigError(f"{row.where}: {error}") from None
+    kernels, limits, source = _kernels(row, workload), _limits(row, machine), row.text("source")
+    facts = (told_kernels(source, model.name, kernels), *told_limits(limits))
     speed = row.number("tokens_per_s_per_gpu")
-    return Measured(model.name, row.text("source"), workload, _kernels(row, workload), speed, _peaks(row, machine))
+    return Measured(model.name, source, workload, kernels, speed, _peaks(row, machine, limits), facts)
 
 
 def _train(row: Row, gpus: int) -> TrainConfig:
@@ -168,9 +172,14 @@ def _whole_blocks(row: Row, job: Workload) -> float | None:
     return min(1.0, max(needed, 3 * (hfu / mfu - 1)))
 
 
-def _peaks(row: Row, machine: Machine) -> Hardware | None:
+def _limits(row: Row, machine: Machine) -> Limits:
+    """By the source; what a column has is not."""
+    watts, memory = known_limits(row.text("source"), machine.gpu, machine.memory_bytes)
+    return Limits(None if row.has("power_watts") else watts, None if row.has("memory_gb_per_second") else memory)
+
+
+def _peaks(row: Row, machine: Machine, known: Limits) -> Hardware | None:
     watts, gigabytes = row.optional("power_watts"), row.optional("memory_gb_per_second")
-    known = known_limits(row.text("source"), machine.gpu)
     watts = watts or known.watts
     memory = gigabytes * 1e9 if gigabytes else known.memory_bytes_per_second
     if watts is None and memory is None:

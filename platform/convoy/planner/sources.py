@@ -13,8 +13,15 @@ class Limits(NamedTuple):
     memory_bytes_per_second: float | None = None
 
 
+_HBM2E_BYTES = 96 * 2.0**30
+
+_OTHER_SOFTWARE = ("torchtitan", "fms-fsdp", "megatron", "nemo", "deepspeed", "transformers", "hugging", "convoy")
+"""Sources whose runs of a model named MPT are not by the software that MPT is from."""
+
+
 def known_kernels(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) -> Kernels:
-    """Of a run, by the page that it is from; MPT is llm-foundry's own.
+    """Of a run, by the page that it is from. A model named `mpt-…` is taken for llm-foundry's own, whose attention was
+    a Triton kernel, unless its source is other software.
 
     llm-foundry: cross entropy is flash-attn's kernel (modeling_mpt.py, `fused_crossentropy`), and after each backward
     pass two metrics make it again, with kernels of torch (`use_train_metrics`), so it moves no less. Runs that reduce
@@ -27,7 +34,7 @@ def known_kernels(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) ->
     selective recomputation counts them.
     """
     name = job.model.name.lower()
-    if "llm-foundry" not in source.lower() and not name.startswith("mpt-"):
+    if not _is_llm_foundry(source, name):
         return Kernels(matmul, fused_norm=False, separate_projections=True)
     large = job.machine.gpu == "H100" and job.ranks >= 128
     flash = large and name.removeprefix("mpt-") in ("1b", "3b", "7b", "70b")
@@ -40,6 +47,31 @@ def known_kernels(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) ->
     )
 
 
-def known_limits(source: str, chip: str) -> Limits:
-    """torchtitan: H100 with HBM2e of 2.4 TB/s, held to 500 W (benchmarks/llama3_h100_202412_torchtitan.md @31a17bf)."""
-    return Limits(500.0, 2.4e12) if "torchtitan" in source.lower() and chip == "H100" else Limits()
+def known_limits(source: str, chip: str, memory_bytes: float) -> Limits:
+    """Of the runs of torchtitan's page of December 2024: H100 with HBM2e of 96 GB and 2.4 TB/s, held to 500 W
+    (benchmarks/llama3_h100_202412_torchtitan.md @31a17bf). Its other pages are of other machines."""
+    told = source.lower()
+    page = "llama3_h100_202412" in told or ("torchtitan" in told and memory_bytes == _HBM2E_BYTES)
+    return Limits(500.0, 2.4e12) if page and chip == "H100" else Limits()
+
+
+def told_kernels(source: str, model: str, kernels: Kernels) -> str:
+    """What `known_kernels` takes of a run beside its columns, in words."""
+    if not _is_llm_foundry(source, model.lower()):
+        return "nothing is known of the software: kernels as most write LLaMA's"
+    whose = "llm-foundry" if "llm-foundry" in source.lower() else "llm-foundry, by the model's name"
+    attention = "attention by Triton" if kernels.attention == "triton" else "attention by PyTorch"
+    recomputed = "" if kernels.stops_early else ", whole blocks where it recomputes"
+    return f"{whose}: {attention}, fused cross entropy{recomputed}"
+
+
+def told_limits(limits: Limits) -> list[str]:
+    """The same of `known_limits`."""
+    watts, memory = limits
+    found = [f"held to {watts:g} W"] if watts else []
+    return found + ([f"memory of {memory / 1e12:g} TB/s"] if memory else [])
+
+
+def _is_llm_foundry(source: str, name: str) -> bool:
+    told = source.lower()
+    return "llm-foundry" in told or (name.startswith("mpt-") and not any(each in told for each in _OTHER_SOFTWARE))

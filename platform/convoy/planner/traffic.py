@@ -139,20 +139,27 @@ def traffic(job: Workload) -> Traffic:
         tensor=_sum(((each, 1.0) for each in sums), node),
         tensor_sums=_each(sums, stage.blocks) / passes,
         tensor_head=_sum(((each, each.number / passes) for each in of_head), node),
-        send=_sum(((each, 1.0) for each in _of(sent, "send", "activations")), node),
+        send=_handed_on(job, sent),
         updated=float(max(each.shard for each in stages(job))),
     )
 
 
 def message(collective: Collective, ranks_per_machine: int) -> Message:
-    """One of them, by a ring; what a stage of a pipeline sends goes its way straight, with all ranks abreast."""
-    if collective.kind == "send":
-        near = collective.stride < ranks_per_machine
-        size = float(collective.bytes)
-        hop = inside() if near else BETWEEN_HOP_SECONDS
-        return Message(size if near else 0.0, 0.0 if near else size * ranks_per_machine, hop, size)
+    """One of them, by a ring."""
     rounds = 2.0 if collective.kind == "all_reduce" else 1.0
     return group(collective, ranks_per_machine).ring(collective.bytes, rounds)
+
+
+def _handed_on(job: Workload, sent: Iterable[Collective]) -> Message:
+    """What a stage of a pipeline sends to the next one goes its way straight. Neighbours are ranks / stages apart, so
+    that on several machines some of them are on two, which set the pace of all: from each machine as many ranks at once
+    as they are apart."""
+    for each in _of(sent, "send", "activations"):
+        size = float(each.bytes)
+        if job.nodes == 1:
+            return Message(inside=size, hops=inside(), held=size)
+        return Message(between=size * min(each.stride, job.machine.ranks), hops=BETWEEN_HOP_SECONDS, held=size)
+    return Message()
 
 
 def _of(sent: Iterable[Collective], kind: str, what: str) -> list[Collective]:

@@ -1,5 +1,7 @@
 """Predicted and measured speeds, as a page."""
 
+from collections.abc import Iterator
+
 from convoy.planner.calibration import Calibration
 from convoy.planner.published import Measured
 from convoy.planner.validate import Validation
@@ -30,6 +32,7 @@ def validation_page(found: Validation, measured: list[Measured], calibration: Ca
                 ),
             ),
         ),
+        *_taken(measured),
         Text(f"Calibration of {calibration.date}: {calibration.data}.", quiet=True),
     ]
     if found.seen:
@@ -49,6 +52,25 @@ def _line(found: Validation, row: Measured, index: int) -> tuple[str, ...]:
         f"{told.measured:,.0f}",
         f"{told.pct_error:+.1f} %",
     )
+
+
+def _taken(measured: list[Measured]) -> Iterator[Block]:
+    """What no column says, and was taken by the rows' sources."""
+    yield Text("Taken by the rows' sources, beside what the columns say:", quiet=True)
+    for fact in dict.fromkeys(fact for row in measured for fact in row.facts):
+        yield Text(f"{_numbers([at for at, row in enumerate(measured) if fact in row.facts])}: {fact}.", quiet=True)
+
+
+def _numbers(rows: list[int]) -> str:
+    """`Rows 0 to 21, 28`."""
+    runs = [[rows[0], rows[0]]]
+    for at in rows[1:]:
+        if at == runs[-1][1] + 1:
+            runs[-1][1] = at
+        else:
+            runs.append([at, at])
+    told = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
+    return f"{'Row' if len(rows) == 1 else 'Rows'} {told}"
 
 
 def _percent(value: float | None) -> str:
