@@ -87,6 +87,18 @@ def test_why_a_case_is_left_out_is_told() -> None:
     assert told["broken"] == "failed"
 
 
+def test_a_case_that_ran_on_another_device_than_is_planned_is_left_out() -> None:
+    rented, here = on_gpus(shipped())[0], on_this_host(shipped_for("cpu"))[0]
+    on_cpus = rented.model_copy(update={"hardware": rented.hardware.model_copy(update={"device": "AMD EPYC 7R13"})})
+    moved = here.model_copy(update={"hardware": here.hardware.model_copy(update={"device": "Intel Xeon"})})
+    found = own_runs([rented, on_cpus, here, moved])
+    assert len(found.rows) == 2
+    assert [each.why for each in found.left_out] == [
+        "it ran on AMD EPYC 7R13, and was planned on A100",
+        "it ran on Intel Xeon, and was planned on AMD EPYC 7R13",
+    ]
+
+
 def test_without_a_case_that_can_be_fitted_to_there_is_no_calibration() -> None:
     with pytest.raises(ValueError, match="no case can be fitted to: 2 of 2: nothing was predicted of it"):
         own_fit([a_case("ours"), a_case("baseline")])
