@@ -58,6 +58,14 @@ def test_keys_are_laid_on_it() -> None:
     assert told["budget"]["tokens"] == 10 * 1024 * 2048
 
 
+def test_a_local_run_is_planned_on_this_host_whatever_type_it_names() -> None:
+    done = convoy_plan(PRESET, "--json", "--set", "cluster.backend=local cluster.nodes=8 cluster.nproc_per_node=1")
+    told = Plan.model_validate_json(done.stdout)
+    assert (told.machines.instance_type, told.step, told.budget) == (None, None, None)
+    assert told.machines.gpu != "A100"
+    assert "cluster.instance_type = p4d.24xlarge only labels it" in told.assumed[0]
+
+
 def test_measured_figures_are_used() -> None:
     done = convoy_plan(PRESET, "--json", "--stall-seconds", "2", "--durable-seconds", "9", "--restart-seconds", "77")
     told = json.loads(done.stdout)
@@ -207,7 +215,7 @@ def test_an_option_counts_before_results(results: Path) -> None:
     told = json.loads(done.stdout)
     assert told["saves"]["restart_seconds"] == 77.0
     assert not any(line.startswith("a restart") for line in told["assumed"])
-    assert any(line.startswith("a save, as measured:") for line in told["assumed"])
+    assert any(line.startswith("a save, scaled from what was measured:") for line in told["assumed"])
 
 
 def test_results_that_tell_nothing_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convoy.cli import main
-from convoy.planner.calibration import read_calibration, shipped_for
+from convoy.planner.calibration import read_calibration, shipped, shipped_for
 from convoy.results.files import write_case
 from tests.planner.own_cases import a_run
 from tests.results.cases import MEASURED, a_case
@@ -50,6 +50,30 @@ def test_with_it_a_step_is_planned_on_a_machine_that_the_catalog_does_not_have(r
     assert without["step"] is None
     assert with_it["step"]["seconds"] > 0
     assert MEASURED.device in with_it["calibration"]
+
+
+def test_the_machine_is_that_of_as_many_ranks_as_this_host_has_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = {"device": "RTX", "kind": "cuda", "dtype": "bf16"}
+    two, four = (MEASURED.model_copy(update={**measured, "ranks": ranks}) for ranks in (2, 4))
+    own = tmp_path / "own.json"
+    own.write_text(shipped_for("cuda").model_copy(update={"machines": (two, four)}).model_dump_json())
+    monkeypatch.setattr("convoy.launch.host.local_gpus", lambda: 4)
+    told = json.loads(convoy_plan("default", "--json", "--calibration", str(own)).stdout)
+    assert told["measured"]["ranks"] == 4
+
+
+def test_a_calibration_of_several_devices_is_refused_only_where_one_is_needed(tmp_path: Path) -> None:
+    other = MEASURED.model_copy(update={"device": "Intel Xeon"})
+    own = tmp_path / "own.json"
+    own.write_text(shipped().model_copy(update={"machines": (MEASURED, other)}).model_dump_json())
+    done = convoy_plan("default", "--calibration", str(own))
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"convoy: --calibration {own}: it has machines of several devices: AMD EPYC 7R13, Intel Xeon\n"
+    )
+    assert convoy_plan("gpt-7b-p4d", "--calibration", str(own)).exit_code == 0
 
 
 def test_one_case_is_a_benchmark_too(results: Path, tmp_path: Path) -> None:

@@ -38,8 +38,10 @@ def known_prices(root: str | None, configured: str | None, endpoint_url: str | N
 
 
 def host(config: "RunConfig") -> dict[str, Any]:
-    """What this host has, as `Given` takes it: only a run without an instance type needs it."""
-    if config.cluster.instance_type is not None:
+    """What this host has, as `Given` takes it: only a run on it needs it."""
+    from convoy.planner.machine import rented_type
+
+    if rented_type(config) is not None:
         return {}
     from convoy.launch.host import local_gpus
     from convoy.launch.sizing import host_memory_mib

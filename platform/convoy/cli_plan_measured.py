@@ -59,7 +59,7 @@ def given_measured(config: "RunConfig", told: dict[str, Any], host: dict[str, An
             if found[key] is None:
                 found[key] = value
                 sources.append(source)
-    return {**found, "sources": tuple(sources), **_calibrated(config, told["calibration"])}
+    return {**found, "sources": tuple(sources), **_calibrated(config, told["calibration"], host)}
 
 
 def calibration_of(path: str | None) -> "Calibration":
@@ -71,13 +71,23 @@ def calibration_of(path: str | None) -> "Calibration":
     return shipped() if path is None else read_calibration(Path(path))
 
 
-def _calibrated(config: "RunConfig", path: str | None) -> dict[str, Any]:
-    """With the machine that it was measured on, where that is one of no catalog."""
+def _calibrated(config: "RunConfig", path: str | None, host: dict[str, Any]) -> dict[str, Any]:
+    """With the machine that it was measured on, where the planned one is of no catalog."""
+    from convoy.catalog.gpus import rented_gpu
+    from convoy.config.errors import ConfigError
+    from convoy.planner.machine import machine_of
+
     if path is None:
         return {}
-    calibration = calibration_of(path)
-    ranks = config.cluster.nodes * (config.cluster.nproc_per_node or 1)
-    return {"calibration": calibration, "measured": calibration.machine_for(config.train.param_dtype, ranks)}
+    calibration, machine = calibration_of(path), machine_of(config, **host)
+    if rented_gpu(machine.gpu) is not None:
+        return {"calibration": calibration}
+    train, ranks = config.train, config.cluster.nodes * machine.ranks
+    try:
+        found = calibration.machine_for(train.param_dtype, ranks, train.threads_per_rank)
+    except ValueError as error:
+        raise ConfigError(f"--calibration {path}: {error}") from None
+    return {"calibration": calibration, "measured": found}
 
 
 def _shown(config: "RunConfig", results: str, host: dict[str, Any]) -> dict[str, tuple[Any, str]]:

@@ -1,19 +1,25 @@
 """What is said of a benchmark's cases before they run."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
 
 from convoy.bench.groups import Group, Kind, VariantSpec
 from convoy.bench.predicted import predictions
+from convoy.bench.probed import _known
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.gang.assignment import Place
 from convoy.model.counts import saved_bytes
 from convoy.results.case import Predicted
+from convoy.training.ranks import Ranks
 from tests.bench.benches import a_group
 from tests.results.cases import MEASURED
+
+ON_CPUS = cast("Ranks", SimpleNamespace(device=torch.device("cpu")))
 
 PLACE = Place(rank=0, local_rank=0, node=0, nodes=2, nproc_per_node=1, host_rank=0, host_ranks=2, threads=1)
 """Two ranks, a node each."""
@@ -26,6 +32,13 @@ def one(
     found: Group = a_group("/nowhere", spec, nodes=2, **sections).model_copy(update=group or {})
     machines = {} if machine is None else {"fp32": machine, "bf16": machine}
     return predictions(found, PLACE, machines, on_gpus=False)[spec.name]
+
+
+def with_cluster(changes: dict[str, Any]) -> Group:
+    """Of one case, on such machines."""
+    group = a_group("/nowhere", VariantSpec(name="ours"), nodes=2)
+    cluster = group.run.cluster.model_copy(update=changes)
+    return group.model_copy(update={"run": group.run.model_copy(update={"cluster": cluster})})
 
 
 def test_a_step_and_its_tensors_are_predicted_from_what_was_measured() -> None:
@@ -71,6 +84,40 @@ def test_nothing_is_predicted_of_others_code(kind: Kind) -> None:
     assert (found.step_seconds, found.peak_bytes) == (None, None)
     assert found.why_no_step
     assert found.why_no_peak
+
+
+@pytest.mark.parametrize(
+    ("cluster", "why"),
+    [
+        ({"backend": "batch", "instance_type": "m7i.2xlarge"}, "m7i.2xlarge: not in the catalog"),
+        ({"backend": "batch", "instance_type": "g5.xlarge", "nproc_per_node": 2}, "a g5.xlarge has 1 GPUs"),
+        ({"backend": "batch", "instance_type": "p4d.24xlarge"}, "A100 is configured, and its ranks compute on CPUs"),
+    ],
+)
+def test_machines_that_are_not_what_is_configured_end_nothing(cluster: dict[str, Any], why: str) -> None:
+    group = with_cluster(cluster)
+    assert not _known(group.run, ON_CPUS)
+    found = predictions(group, PLACE, {}, on_gpus=False)["ours"]
+    assert found.step_seconds is None
+    assert why in found.why_no_step
+
+
+@pytest.mark.parametrize("name", ["m7i.2xlarge", "p4d.24xlarge"])
+def test_a_local_case_is_one_of_this_host_whatever_type_it_names(name: str) -> None:
+    group = with_cluster({"instance_type": name})
+    assert not _known(group.run, ON_CPUS)
+    found = predictions(group, PLACE, {"fp32": MEASURED, "bf16": MEASURED}, on_gpus=False)["ours"]
+    assert found.step_seconds == one(VariantSpec(name="ours")).step_seconds
+
+
+def test_not_even_a_bug_of_the_planner_ends_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("convoy.bench.predicted.step_time", broken)
+    monkeypatch.setattr("convoy.bench.predicted.peak", broken)
+    found = one(VariantSpec(name="ours"))
+    assert (found.why_no_step, found.why_no_peak) == ("ZeroDivisionError: division by zero",) * 2
 
 
 def test_compiled_blocks_have_a_time_and_no_peak() -> None:

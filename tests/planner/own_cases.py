@@ -10,6 +10,9 @@ from convoy.planner.step import step_time
 from convoy.results.case import Case, Predicted
 from tests.results.cases import HARDWARE, MEASURED, a_case
 
+A100 = "NVIDIA A100-SXM4-40GB"
+"""As CUDA reports it, of a p4d."""
+
 SMALL: dict[str, Any] = {"n_layers": 4, "d_model": 192, "n_heads": 3, "vocab_size": 4096}
 
 
@@ -23,7 +26,7 @@ def a_run(
     machine: MeasuredMachine | None = MEASURED,
     **train: Any,
 ) -> Case:
-    """On this host, or on machines of the catalog, where `machine` is None. Its blocks have noise of 2 %."""
+    """On this host, or on a p4d, where `machine` is None. Its blocks have noise of 2 %."""
     tree = {
         "model": {**SMALL, "max_sequence_length": 256, **(model or {})},
         "data": {"sequence_length": 256},
@@ -35,7 +38,13 @@ def a_run(
     told = Predicted(
         calibration="a test", machine=machine, nodes=nodes, ranks_per_node=ranks_per_node, step_seconds=seconds
     )
-    beside = {"nodes": nodes, "ranks": nodes * ranks_per_node, "instance_type": config.cluster.instance_type}
+    device = machine.device if machine else A100
+    beside = {
+        "device": device,
+        "nodes": nodes,
+        "ranks": nodes * ranks_per_node,
+        "instance_type": config.cluster.instance_type,
+    }
     return a_case(
         name,
         seconds,

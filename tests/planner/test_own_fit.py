@@ -1,12 +1,15 @@
 """Constants fitted to a benchmark of one's own."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 
+from convoy.config.train import TrainConfig
 from convoy.planner.calibration import Calibration, shipped, shipped_for
-from convoy.planner.own_fit import own_fit
+from convoy.planner.own_fit import TIMED, own_fit
 from convoy.planner.own_runs import own_runs, typical
+from convoy.planner.step import step_time
 from convoy.planner.validate import median_abs
 from convoy.results.case import Case
 from tests.planner.own_cases import a_run
@@ -68,6 +71,43 @@ def test_the_data_are_named_with_machine_day_and_commit() -> None:
     assert told.startswith("6 runs of a benchmark on AMD EPYC 7R13, 2026-11-22, commit 0123456789ab (results sha256 ")
 
 
+def test_devices_that_no_plan_can_tell_apart_are_refused_by_name() -> None:
+    other = MEASURED.model_copy(update={"device": "Intel Xeon"})
+    truth = shipped_for("cpu")
+    with pytest.raises(ValueError, match="cases of several devices need a calibration each: AMD EPYC 7R13, Intel Xeon"):
+        own_fit([*on_this_host(truth), a_run(truth, "elsewhere", machine=other)])
+    with pytest.raises(ValueError, match="it has machines of several devices: AMD EPYC 7R13, Intel Xeon"):
+        truth.model_copy(update={"machines": (MEASURED, other)}).machine_for("fp32", 2)
+
+
+def test_threads_tell_machines_of_one_device_apart() -> None:
+    two = MEASURED.model_copy(update={"threads": 2})
+    found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, two)})
+    assert (found.machine_for("fp32", 2, 1), found.machine_for("fp32", 2, 2)) == (MEASURED, two)
+    with pytest.raises(ValueError, match=r"with 1 and 2 threads: set train\.threads_per_rank"):
+        found.machine_for("fp32", 2)
+
+
+def test_steps_and_seeds_make_no_other_training() -> None:
+    truth = shipped_for("cpu")
+    cases = on_this_host(truth)
+    again = [
+        a_run(truth, "again", {"n_layers": 4, "name": "other"}, global_batch=4, steps=9, seed=3, log_every_steps=2)
+    ]
+    assert own_fit(cases).trainings == own_fit([*cases, *again]).trainings == 6
+
+
+def test_no_key_that_makes_no_other_training_changes_the_time_of_a_step() -> None:
+    others: dict[str, Any] = {
+        "steps": 9, "seed": 3, "clip_norm": None, "max_nonfinite_steps": 9, "prefetch_steps": 4, "log_every_steps": 2,
+        "node_check_seconds": 0.0, "matmul_peak_seconds": 0.0,
+    }  # fmt: skip
+    assert set(others) | set(TIMED) == set(TrainConfig.model_fields)
+    plain, changed = (own_runs([a_run(shipped_for("cpu"), "a", **train)]).rows[0].workload for train in ({}, others))
+    assert plain.train != changed.train
+    assert step_time(plain).total == step_time(changed).total
+
+
 def test_why_a_case_is_left_out_is_told() -> None:
     good = on_this_host(shipped_for("cpu"))[0]
     assert good.predicted is not None
@@ -85,6 +125,18 @@ def test_why_a_case_is_left_out_is_told() -> None:
     assert "earlier version" in told["old"]
     assert told["short"] == "3 blocks: at least 6 needed"
     assert told["broken"] == "failed"
+
+
+def test_a_case_that_ran_on_another_device_than_is_planned_is_left_out() -> None:
+    rented, here = on_gpus(shipped())[0], on_this_host(shipped_for("cpu"))[0]
+    on_cpus = rented.model_copy(update={"hardware": rented.hardware.model_copy(update={"device": "AMD EPYC 7R13"})})
+    moved = here.model_copy(update={"hardware": here.hardware.model_copy(update={"device": "Intel Xeon"})})
+    found = own_runs([rented, on_cpus, here, moved])
+    assert len(found.rows) == 2
+    assert [each.why for each in found.left_out] == [
+        "it ran on AMD EPYC 7R13, and was planned on A100",
+        "it ran on Intel Xeon, and was planned on AMD EPYC 7R13",
+    ]
 
 
 def test_without_a_case_that_can_be_fitted_to_there_is_no_calibration() -> None:

@@ -27,7 +27,7 @@ def test_a_save_takes_what_its_bytes_and_its_pace_take() -> None:
     assert once == pytest.approx(0.1, rel=0.3)
     assert saving.durable_seconds == pytest.approx(saving.stall_seconds + 1.2e9 / 100e6)  # the pace of training
     assert where == (
-        "a save, as measured: results/, 2026-11-22, AMD EPYC 7R13, which is not p4d.24xlarge, "
+        "a save, scaled from what was measured: results/, 2026-11-22, AMD EPYC 7R13, which is not p4d.24xlarge, "
         "600 MB of each rank for 1.20 GB"
     )
 
@@ -54,7 +54,10 @@ def test_a_restart_is_the_loss_of_a_node_and_the_state_that_is_read() -> None:
     assert found.restart is not None
     restart, where = found.restart
     assert restart.seconds == pytest.approx(5.0 + 1.2e9 / 2e9)
-    assert where == "a restart, as measured: results/, 2026-11-22: node-kill, n = 3; 2.00 GB/s of a rank"
+    assert where == (
+        "a restart: the loss of a node as measured: results/, 2026-11-22, node-kill, n = 3; "
+        "reading the state scaled from what was measured: results/, 2026-11-22, 2.00 GB/s of a rank"
+    )
 
 
 def test_half_of_a_restart_may_be_assumed_and_is_said_to_be() -> None:
@@ -67,6 +70,7 @@ def test_half_of_a_restart_may_be_assumed_and_is_said_to_be() -> None:
     assert assumed.RESTORED_BYTES_PER_SECOND.source in drills.restart[1]
     assert read.restart[0].seconds == pytest.approx(4.73 + 0.6)
     assert assumed.RESTART_SECONDS.source in read.restart[1]
+    assert "restart, as measured" not in read.restart[1]
 
 
 def test_a_machine_writes_what_its_ranks_write_as_far_as_network_and_storage_take_it() -> None:

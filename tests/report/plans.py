@@ -18,7 +18,7 @@ MACHINE = MeasuredMachine(
 
 def rented(**cluster: Any) -> RunConfig:
     """The default job on two machines with a GPU each, with saves as `synthetic.Log.steps` has them."""
-    kept = {"nodes": 2, "instance_type": "g5.xlarge", "nproc_per_node": 1, **cluster}
+    kept = {"backend": "batch", "nodes": 2, "instance_type": "g5.xlarge", "nproc_per_node": 1, **cluster}
     return RunConfig.model_validate({"cluster": kept, "checkpoint": {"every_steps": 85}, "train": {"steps": 170}})
 
 

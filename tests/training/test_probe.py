@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 import torch
@@ -110,11 +110,15 @@ def test_a_rank_alone_has_nobody_to_send_to_and_plain_attention_is_not_measured(
 
 def test_what_the_catalog_has_is_not_measured(tmp_path: Any) -> None:
     config = tiny()
-    rented = config.model_copy(update={"cluster": ClusterConfig(instance_type="p4d.24xlarge")})
-    without = config.model_copy(update={"cluster": ClusterConfig(instance_type="c7i.48xlarge")})
-    job = Job(str(tmp_path), config)
-    assert job.on_gang(1, _probed, rented, config=config)[0][0] is None
-    assert job.on_gang(1, _probed, without, config=config)[0][0] is not None
+
+    def on(backend: Literal["batch", "local"], instance_type: str) -> MeasuredMachine | None:
+        cluster = ClusterConfig(backend=backend, instance_type=instance_type)
+        own = config.model_copy(update={"cluster": cluster})
+        return Job(str(tmp_path), config).on_gang(1, _probed, own, config=config)[0][0]
+
+    assert on("batch", "p4d.24xlarge") is None
+    assert on("batch", "c7i.48xlarge") is not None
+    assert on("local", "p4d.24xlarge") is not None  # this host, whatever it is called
 
 
 def test_of_a_model_of_one_s_own_no_sizes_are_known(tmp_path: Any) -> None:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from convoy.bench.groups import Group, VariantSpec
+from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -68,7 +69,7 @@ class _Planned:
         return workload_of(self.config, nodes, self.per_node, self.machine, on_gpus=self.on_gpus)
 
     def predicted(self) -> Predicted:
-        seconds, why_no_step = _made(self.why_no_step(), lambda: step_time(self.job).total)
+        seconds, why_no_step = _made(self.why_no_step(), self._step_seconds)
         tensors, why_no_peak = _made(self.why_no_peak(), self._peak)
         calibration = shipped() if self.machine is None else shipped_for(self.machine.kind)
         return Predicted(
@@ -115,6 +116,11 @@ class _Planned:
             return "compiled blocks keep less, and how much less is not planned"
         return ""
 
+    def _step_seconds(self) -> float:
+        if rented_gpu(gpu := self.job.machine.gpu) is not None and not self.on_gpus:
+            raise ValueError(f"{gpu} is configured, and its ranks compute on CPUs")
+        return step_time(self.job).total
+
     def _peak(self) -> int:
         return sum(peak(self.job, fused=self.config.optimizer.fused).values())
 
@@ -126,10 +132,12 @@ class _Planned:
 
 
 def _made(why_not: str, make: Callable[[], T]) -> tuple[T | None, str]:
-    """It, or why there is none."""
+    """It, or why there is none: no prediction is worth a gang that is paid for."""
     if why_not:
         return None, why_not
     try:
         return make(), ""
     except ValueError as error:
         return None, str(error)
+    except Exception as error:  # a bug in the planner
+        return None, f"{type(error).__name__}: {error}"

@@ -9,6 +9,7 @@ from convoy.bench.groups import Group
 from convoy.bench.worlds import world_of
 from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.measured import MeasuredMachine
+from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.planner.machine import machine_of
@@ -41,8 +42,12 @@ def measured_machines(group: Group, ranks: Ranks, passed: Callable[[], None]) ->
 
 
 def _known(run: RunConfig, ranks: Ranks) -> bool:
-    """Whether the catalog has what computes."""
-    return rented_gpu(machine_of(run, host_gpus=int(ranks.device.type == "cuda")).gpu) is not None
+    """Whether the catalog has what computes: not where a GPU is configured and the ranks have none."""
+    try:
+        machine = machine_of(run, host_gpus=int(ranks.device.type == "cuda"))
+    except ConfigError:  # which is told where the cases are predicted, and no benchmark ends for it
+        return False
+    return ranks.device.type == "cuda" and rented_gpu(machine.gpu) is not None
 
 
 def _measured(

@@ -88,9 +88,10 @@ def _given(config: RunConfig, measured: "MeasuredMachine | None") -> "Given":
     from convoy.launch.known_prices import read_prices
     from convoy.launch.sizing import host_memory_mib
     from convoy.planner.given import Given
+    from convoy.planner.machine import rented_type
     from convoy.storage import open_store
 
-    if config.cluster.instance_type is None:
+    if rented_type(config) is None:
         return Given(measured=measured, host_bytes=host_memory_mib() * 2.0**20, host_gpus=local_gpus())
     prices = None
     if config.root is not None:

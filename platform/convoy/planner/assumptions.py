@@ -6,13 +6,22 @@ None of them depends on how many machines there are, so that a search over machi
 from collections.abc import Iterator
 
 from convoy.catalog.interruptions import interruptions
+from convoy.config.run import RunConfig
 from convoy.planner import assumed
 from convoy.planner.assumed import Assumed
 from convoy.planner.calibration import Calibration
 from convoy.planner.campaign import Course
 from convoy.planner.given import Given
+from convoy.planner.machine import rented_type
 from convoy.planner.workload import Workload
 from convoy.report import numbers
+
+
+def of_label(config: RunConfig) -> Iterator[str]:
+    """Of an instance type that a local run names."""
+    named = config.cluster.instance_type
+    if named is not None and rented_type(config) is None:
+        yield f"a local run computes on this host: cluster.instance_type = {named} only labels it; set cluster.backend"
 
 
 def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:

@@ -16,7 +16,6 @@ from convoy.catalog.measured import MeasuredMachine
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
 
-
 NEGLIGIBLE = 1e-3
 """A factor for what is measured with something else: logarithms are fitted, so that none is 0."""
 
@@ -89,9 +88,23 @@ class Calibration(Frozen):
     machines: tuple[MeasuredMachine, ...] = ()
     """That the measurements are of, where the catalog does not have them: a plan for such a one is made from these."""
 
-    def machine_for(self, dtype: str, ranks: int) -> MeasuredMachine | None:
-        """The one that was measured in this type, by as many ranks; or what is nearest to it. ranks: of the job."""
-        return min(self.machines, key=lambda each: (each.dtype != dtype, abs(each.ranks - ranks)), default=None)
+    def machine_for(self, dtype: str, ranks: int, threads: int | None = None) -> MeasuredMachine | None:
+        """The one that was measured in this type, by as many ranks; or what is nearest to it. ranks: of the job.
+        threads: of each; None: not configured. Raises ValueError where several devices, or as many ranks with other
+        threads, were measured: which of them is meant nobody said."""
+
+        def far(each: MeasuredMachine) -> tuple[bool, int, bool]:
+            return each.dtype != dtype, abs(each.ranks - ranks), threads not in (None, each.threads)
+
+        devices = sorted({each.device for each in self.machines})
+        if len(devices) > 1:
+            raise ValueError(f"it has machines of several devices: {', '.join(devices)}")
+        nearest = min(map(far, self.machines), default=None)
+        found = [each for each in self.machines if far(each) == nearest]
+        if len({each.threads for each in found}) > 1:
+            told = " and ".join(str(each.threads) for each in found)
+            raise ValueError(f"{found[0].ranks} ranks were measured with {told} threads: set train.threads_per_rank")
+        return found[0] if found else None
 
 
 @functools.cache

@@ -13,18 +13,31 @@ UNNAMED = "unnamed GPU"
 """Of this host, of which nothing is known."""
 
 
+def rented_type(config: RunConfig) -> str | None:
+    """The instance type of each node; None: all nodes are processes on this host, as those of a local run are whatever
+    type is named, for there it is a label of the results."""
+    return None if config.cluster.backend == "local" else config.cluster.instance_type
+
+
+def unlabelled(config: RunConfig) -> RunConfig:
+    """Without an instance type that rents nothing, so that nothing is paid for it and nothing takes it away."""
+    if config.cluster.instance_type == rented_type(config):
+        return config
+    own = config.cluster.model_copy(update={"instance_type": None, "price": None})
+    return config.model_copy(update={"cluster": own})
+
+
 def machine_of(config: RunConfig, host_bytes: float = 0.0, host_gpus: int = 0) -> Machine:
-    """Of one node: the instance type's, where one is named, on whatever backend; else this host, which all nodes of a
-    local run share. host_bytes, host_gpus: of it. Raises ConfigError for a type that the catalog does not have, and for
-    more ranks than it has GPUs."""
-    cluster = config.cluster
-    if cluster.instance_type is None:
+    """Of one node: the instance type's; else this host, which all nodes of a local run share. host_bytes, host_gpus: of
+    it. Raises ConfigError for a type that the catalog does not have, and for more ranks than it has GPUs."""
+    cluster, rented = config.cluster, rented_type(config)
+    if rented is None:
         ranks = cluster.nproc_per_node or max(1, host_gpus // cluster.nodes)
         node_bytes = host_bytes / cluster.nodes
         if host_gpus:
             return Machine(UNNAMED, ranks, 0.0, node_bytes, 0.0, 0.0)
         return Machine("cpu", ranks, node_bytes / ranks, node_bytes, 0.0, 0.0)
-    facts = instance(cluster.instance_type)
+    facts = instance(rented)
     ranks = cluster.nproc_per_node or max(1, facts.gpus)
     if facts.gpus and ranks > facts.gpus:
         raise ConfigError(f"cluster.nproc_per_node = {ranks}: a {facts.name} has {facts.gpus} GPUs")

@@ -96,9 +96,11 @@ def _way(config: RunConfig, name: str, nodes: int, searching: Search) -> Way:
 
 
 def _there(config: RunConfig, name: str, nodes: int) -> RunConfig:
-    """The same on other machines."""
+    """The same on other machines. On which backend is all the same to its plan, but for a local one, whose machine is
+    this host."""
     own = config.cluster.price if name == config.cluster.instance_type else None
-    update = {"instance_type": name, "nodes": nodes, "nproc_per_node": None, "price": own}
+    backend = "batch" if config.cluster.backend == "local" else config.cluster.backend
+    update = {"backend": backend, "instance_type": name, "nodes": nodes, "nproc_per_node": None, "price": own}
     return config.model_copy(update={"cluster": config.cluster.model_copy(update=update)})
 
 

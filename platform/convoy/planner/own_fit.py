@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from convoy.catalog.measured import MeasuredMachine
 from convoy.config.canonical import canonical_json
 from convoy.planner.batch import percent_errors
 from convoy.planner.calibration import Calibration, Constants
@@ -17,6 +18,7 @@ from convoy.planner.own_runs import LeftOut, own_runs, typical
 from convoy.planner.prior import Prior, prior
 from convoy.planner.published import Measured
 from convoy.planner.step import calibration_of
+from convoy.planner.workload import Workload
 from convoy.results.case import Case
 
 SPREAD = {"matmul_efficiency": 0.15, "attention_efficiency": 0.3}
@@ -24,6 +26,23 @@ SPREAD = {"matmul_efficiency": 0.15, "attention_efficiency": 0.3}
 
 OPERATIONS_SPREAD = 0.5
 """Of the small operations that a kernel costs on a CPU: as of the gap between two kernels of a GPU."""
+
+
+TIMED = (
+    "global_batch",
+    "micro_batch",
+    "param_dtype",
+    "reduce_dtype",
+    "activation_checkpointing",
+    "attention",
+    "compile",
+    "loss_chunk_tokens",
+    "threads_per_rank",
+)
+"""Keys of `train` that a step's time depends on. Others, such as `steps` and `seed`, make no other training."""
+
+UNTIMED = ("name", "norm_eps", "rope_theta", "init_std", "init_from")
+"""Keys of `model` that it does not depend on."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +64,12 @@ class OwnFit:
 
 
 def own_fit(cases: Sequence[Case]) -> OwnFit:
-    """Raises ValueError where no case can be fitted to, and for a GPU that the shipped constants do not have."""
+    """Raises ValueError where no case can be fitted to, for a GPU that the shipped constants do not have, and for
+    machines of several devices that the catalog does not have."""
     found = own_runs(cases)
     if not found.rows:
         raise ValueError("no case can be fitted to" + _why(found.left_out))
+    _one_device(found.machines)
     base = own_prior(found.rows)
     alike = _alike(found.rows)
     calibration = fit(found.rows, base)
@@ -64,6 +85,13 @@ def own_fit(cases: Sequence[Case]) -> OwnFit:
         others=tuple(_left_out(found.rows, alike, base)),
         trainings=len(alike),
     )
+
+
+def _one_device(machines: Sequence[MeasuredMachine]) -> None:
+    """A plan is made from one."""
+    devices = sorted({each.device for each in machines})
+    if len(devices) > 1:
+        raise ValueError(f"cases of several devices need a calibration each: {', '.join(devices)}")
 
 
 def own_prior(rows: Sequence[Measured]) -> Prior:
@@ -91,7 +119,7 @@ def _has(constants: Constants, name: str) -> bool:
 
 def _alike(rows: Sequence[Measured]) -> list[list[int]]:
     """Numbers of the rows of each training: the same one is in several suites, whose gangs all measured the machine."""
-    jobs = [replace(row.workload, machine=replace(row.workload.machine, measured=None)) for row in rows]
+    jobs = [_timed(row.workload) for row in rows]
     found: list[list[int]] = []
     for number, job in enumerate(jobs):
         for numbers in found:
@@ -101,6 +129,12 @@ def _alike(rows: Sequence[Measured]) -> list[list[int]]:
         else:
             found.append([number])
     return found
+
+
+def _timed(job: Workload) -> tuple[object, ...]:
+    """What the time of a step depends on, whoever measured the machine."""
+    model, train = job.model.model_dump(exclude=set(UNTIMED)), job.train.model_dump(include=set(TIMED))
+    return model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes
 
 
 def _left_out(rows: Sequence[Measured], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:

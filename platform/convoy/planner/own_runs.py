@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -17,7 +18,7 @@ from convoy.planner.machine import as_measured, machine_of
 from convoy.planner.published import Measured
 from convoy.planner.step import step_time
 from convoy.planner.work import Kernels
-from convoy.planner.workload import Workload
+from convoy.planner.workload import Machine, Workload
 from convoy.results.case import Case, Predicted
 from convoy.results.figures import step_seconds
 from convoy.stats.interval import FEWEST
@@ -62,7 +63,7 @@ def workload_of(
     config: RunConfig, nodes: int, ranks_per_node: int, measured: MeasuredMachine | None, *, on_gpus: bool
 ) -> Workload:
     """The training of a configuration on so many ranks of its machines, which may be fewer than it has. measured: in
-    place of the catalog, where that does not have them. on_gpus: this host has such, where no instance type is named.
+    place of the catalog, where that does not have them. on_gpus: this host has such, where none is rented.
     Raises ConfigError as `machine_of`, and ValueError for ranks that cannot be divided as configured and for a model of
     which nothing is known."""
     if not isinstance(config.model, TransformerConfig):
@@ -96,6 +97,8 @@ def _measured(case: Case, told: Predicted, seconds: float) -> Measured:
         raise NoRun("its configuration is of another version") from None
     except ValueError as error:
         raise NoRun(str(error)) from None
+    if not _is_of(job.machine, case.hardware.device):
+        raise NoRun(f"it ran on {case.hardware.device}, and was planned on {_name(job.machine)}")
     return Measured(
         name=case.model,
         source=source_of(case),
@@ -103,6 +106,18 @@ def _measured(case: Case, told: Predicted, seconds: float) -> Measured:
         kernels=Kernels(),
         tokens_per_second=job.tokens_per_step / job.ranks / seconds,
     )
+
+
+def _is_of(machine: Machine, device: str) -> bool:
+    """device: as CUDA reports it, or the CPU's model name."""
+    if machine.measured is not None:
+        return machine.measured.device == device
+    ran, planned = gpu_peak(device), rented_gpu(machine.gpu)
+    return ran is not None and planned is not None and ran.chip == planned.chip
+
+
+def _name(machine: Machine) -> str:
+    return machine.measured.device if machine.measured is not None else machine.gpu
 
 
 def source_of(case: Case) -> str:

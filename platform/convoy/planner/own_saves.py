@@ -14,6 +14,7 @@ from convoy.config.run import RunConfig
 from convoy.planner import assumed
 from convoy.planner.failures import Restart, Saving
 from convoy.planner.interval import assumed_restart
+from convoy.planner.machine import rented_type
 from convoy.planner.workload import Machine
 from convoy.report import numbers
 from convoy.report.bench_checkpoints import CheckpointFigures, checkpoints, predict
@@ -90,7 +91,10 @@ def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[S
     paced = planned.config.checkpoint.write_mb_per_second
     rate = pace(paced and paced * 1e6, round(planned.part_bytes))
     durable = max(planned.seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
-    told = f"a save, as measured: {where}, {numbers.size(own)} of each rank for {numbers.size(planned.part_bytes)}"
+    told = (
+        f"a save, scaled from what was measured: {where}, {numbers.size(own)} of each rank for"
+        f" {numbers.size(planned.part_bytes)}"
+    )
     return Saving(stall, stall + durable), told
 
 
@@ -102,7 +106,7 @@ def _restart(
     if lost is None and rate is None:
         return None
     before, first = (
-        (lost.median, f"{DRILL}, n = {lost.n}")
+        (lost.median, f"the loss of a node as measured: {name}, {DRILL}, n = {lost.n}")
         if lost
         else (
             assumed.RESTART_SECONDS.value,
@@ -110,11 +114,12 @@ def _restart(
         )
     )
     if figures is not None and rate is not None:
-        reading, second = planned.seconds(figures, rate, load=True), f"{numbers.size(rate.median)}/s of a rank"
+        reading = planned.seconds(figures, rate, load=True)
+        second = f"reading the state scaled from what was measured: {name}, {numbers.size(rate.median)}/s of a rank"
     else:
         reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - assumed.RESTART_SECONDS.value
         second = f"reading the state assumed: {assumed.RESTORED_BYTES_PER_SECOND.source}"
-    return Restart(before + reading), f"a restart, as measured: {name}: {first}; {second}"
+    return Restart(before + reading), f"a restart: {first}; {second}"
 
 
 def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[float, str] | None:
@@ -127,11 +132,13 @@ def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tupl
         *([bought / nodes] if bought else []),
         *([planned.machine.network_bytes_per_second] if planned.machine.network_bytes_per_second else []),
     ]
-    return min(limits), f"what a machine writes to the root, as measured: {where}, {numbers.size(min(limits))}/s"
+    return min(
+        limits
+    ), f"what a machine writes to the root, from what was measured: {where}, {numbers.size(min(limits))}/s"
 
 
 def _machines(case: Case, planned: Planned) -> str:
     """Of a case, and whether others are planned."""
-    hardware, wanted = case.hardware, planned.config.cluster.instance_type
+    hardware, wanted = case.hardware, rented_type(planned.config)
     other = f", which is not {wanted}" if wanted and hardware.instance_type != wanted else ""
     return f"{hardware.machines}{other}"

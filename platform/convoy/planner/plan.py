@@ -8,7 +8,7 @@ from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.advice import Judged, changes, limits
-from convoy.planner.assumptions import of_course, of_step
+from convoy.planner.assumptions import of_course, of_label, of_step
 from convoy.planner.breakeven import (
     FLOPS_PER_PARAMETER,
     FORWARD_FLOPS_PER_PARAMETER,
@@ -20,7 +20,7 @@ from convoy.planner.campaign import Course, planned_budget, planned_saves
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
-from convoy.planner.machine import UNNAMED, as_measured, machine_of
+from convoy.planner.machine import UNNAMED, as_measured, machine_of, rented_type, unlabelled
 from convoy.planner.memory import Memory, memory
 from convoy.planner.step import StepTime, step_time
 from convoy.planner.utilisation import hfu, mfu
@@ -48,7 +48,8 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
     """What cannot be planned is missing from it, with the reason. machine: in place of the configuration's. Raises
     ConfigError for an instance type that the catalog does not have, and ValueError for ranks that cannot be divided as
     configured."""
-    given = given or Given()
+    given, label = given or Given(), of_label(config)
+    config = unlabelled(config)
     machine = as_measured(machine or machine_of(config, given.host_bytes, given.host_gpus), given.measured)
     calibration = given.calibration or (shipped_for(machine.measured.kind) if machine.measured else shipped())
     machines = _machines(config, machine)
@@ -57,7 +58,8 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
         why = f"model.build = {model.build}: nothing is known of it"
         return _plan(model.name, machines, calibration, [Missing(part=part, why=why) for part in _PARTS])
     job = Workload(model, config.data.sequence_length, config.train, config.parallel, machine, config.cluster.nodes)
-    return _Planning(config, job, given, calibration, machines).plan()
+    found = _Planning(config, job, given, calibration, machines).plan()
+    return found.model_copy(update={"assumed": (*label, *found.assumed)})
 
 
 def nothing_planned(config: RunConfig, why: str) -> Plan:
@@ -67,7 +69,7 @@ def nothing_planned(config: RunConfig, why: str) -> Plan:
         nodes=cluster.nodes,
         ranks_per_node=cluster.nproc_per_node or 1,
         gpu=UNNAMED,
-        instance_type=cluster.instance_type,
+        instance_type=rented_type(config),
         market=cluster.market,
         region=cluster.region,
     )

@@ -23,6 +23,7 @@ from convoy.model.counts import parameter_count
 from convoy.parallel.fsdp import DTYPES
 from convoy.parallel.gloo import ExchangeAndAdd, Gather
 from convoy.parallel.mesh import data_place, sharding
+from convoy.planner.machine import rented_type
 from convoy.stats.line import time_line
 from convoy.training.measure import device_name
 from convoy.training.ranks import Ranks
@@ -57,10 +58,11 @@ CHAIN = 100
 
 
 def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | None:
-    """What this rank measured, each thing for about a quarter of `seconds`, collectives for at least LINES_SECONDS; None
-    where nobody needs it, for the catalog has the GPUs that were rented, and where no sizes are known, of a custom
+    """What this rank measured, each thing for about a quarter of `seconds`, collectives for at least LINES_SECONDS.
+
+    None where nobody needs it, for the catalog has the GPUs that were rented, and where no sizes are known, of a custom
     model. All ranks call it alike."""
-    if not isinstance(config.model, TransformerConfig) or _catalogued(config.cluster.instance_type):
+    if not isinstance(config.model, TransformerConfig) or _catalogued(config):
         return None
     sizes, each = _Sizes(config, config.model, ranks), seconds / 4
     gather, reduce, all_reduce = _lines(sizes, ranks, max(2 * each, LINES_SECONDS))
@@ -80,7 +82,8 @@ def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | 
     )
 
 
-def _catalogued(instance_type: str | None) -> bool:
+def _catalogued(config: RunConfig) -> bool:
+    instance_type = rented_type(config)
     if instance_type is None or instance_type not in instance_names():
         return False
     gpu = instance(instance_type).gpu
