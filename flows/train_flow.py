@@ -49,8 +49,9 @@ class TrainFlow(FlowSpec):
     @step
     def join(self, inputs):
         """What came of it."""
-        self.config, self.job = next(iter(inputs)).config, next(iter(inputs)).job
-        result = steps.report(self.config, self.job, current)
+        first = next(iter(inputs))
+        self.config, self.job = first.config, first.job
+        result = steps.report(self.config, self.job, current, getattr(first, "plan", None))
         self.checkpoint_uri, self.model_uri = result.checkpoint_uri, result.model_uri
         self.metrics, self.incidents, self.plan = result.metrics, result.incidents, result.plan
         self.next(self.end)

@@ -60,6 +60,8 @@ def test_the_plan_is_told_first_and_is_plain_data_that_lies_below_the_job(smoke:
     assert kept.memory is not None
     assert kept.memory.fits
     assert "no time can be planned" in line
+    assert line.endswith("its rates are measured as the job begins, and the card then has the step's time")
+    assert {e.training for e in smoke.events() if isinstance(e, GenerationStarted)} == {kept.training}
 
 
 def test_the_time_of_a_step_is_planned_once_the_machine_is_measured_and_from_nothing_else(smoke: Run) -> None:

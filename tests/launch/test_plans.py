@@ -1,16 +1,20 @@
 """The plan of a job is made once, kept below it, made again when the machine was measured, and stops no run."""
 
 import json
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.observed import Observed, PriceList, merged
+from convoy.config.load import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.launch import plans
 from convoy.launch.flow import _plan, _say_plan
-from convoy.launch.plans import NAME, JobPlan, planned, read_plan
+from convoy.launch.known_prices import as_asked, with_price
+from convoy.launch.plans import NAME, JobPlan, planned, read_plan, unsure
 from convoy.planner.plan import plan
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport
@@ -54,13 +58,22 @@ def test_of_a_plan_of_another_version_it_is_made_anew(job: PosixStore) -> None:
     assert JobPlan(job, RunConfig(), {"schema_version": 9}).at(NOTHING).model == "tiny"
 
 
-def test_a_store_that_takes_nothing_costs_no_card(job: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_takes_nothing_costs_no_card_and_is_tried_later(
+    job: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(name: str, data: bytes) -> None:
         raise StoreUnavailable("No space left on device")
 
+    job.write(NAME, made.unknown().model_dump_json().encode())
+    kept, written = JobPlan(job, made.rented(), made.planned()), job.write
     monkeypatch.setattr(job, "write", full)
-    assert JobPlan(job, RunConfig()).at(NOTHING).memory is not None
-    assert read_plan(job) is None
+    assert kept.at(NOTHING) == made.planned()
+    assert read_plan(job) == made.unknown()
+    monkeypatch.setattr(job, "write", written)
+    assert kept.at(NOTHING) == made.planned()
+    assert read_plan(job) == made.planned()
+    monkeypatch.setattr(job, "write", full)  # once it is kept, nothing is written
+    assert kept.at(NOTHING) == made.planned()
 
 
 def test_a_known_machine_is_not_planned_again(job: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,23 +146,98 @@ def test_not_even_a_bug_of_the_planner_stops_a_run(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_is_what_convoy_plan_says() -> None:
-    config = preset("gpt-7b-p4d")
+    config = preset("gpt-7b-p4d", "root=null")
     assert planned(config) == plan(config)
 
 
+def of_cpus(root: Path, **cluster: Any) -> RunConfig:
+    """Machines that the catalog has a price of, and no rate."""
+    kept = {"backend": "kubernetes", "nodes": 2, "instance_type": "c7i.4xlarge", "market": "spot", **cluster}
+    return RunConfig.model_validate({"root": str(root), "cluster": kept})
+
+
+def test_a_price_list_that_is_none_costs_the_newest_prices_and_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "prices.json").write_text("{")
+    config = made.rented(backend="kubernetes").model_copy(update={"root": str(tmp_path)})
+    found, clean = planned(config), planned(config.model_copy(update={"root": None}))
+    *others, told = found.assumed
+    assert told.startswith(f"prices are the catalog's alone: {tmp_path}/prices.json")
+    assert found.model_copy(update={"assumed": tuple(others)}) == clean
+    assert clean.budget is not None
+    assert unsure(config, found) == (told,)
+
+
+def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path) -> None:
+    zones, config = _of_zones(tmp_path, 2000.0, 3000.0, 6000.0), of_cpus(tmp_path, instance_type="p4d.24xlarge")
+    settled = with_price(config)
+    assert settled.cluster.price is not None
+    assert as_asked(settled, zones) == config
+    again, asked = (planned(each, made.MACHINE) for each in (settled, config))
+    assert again == asked
+    assert again.budget is not None
+    assert again.budget.spot is not None
+    assert again.budget.spot.least_usd != again.budget.spot.most_usd
+    # One price has no range, and that of a price that was refreshed since stays as it was.
+    assert as_asked(settled, _of_zones(tmp_path, 4000.0)) == settled
+
+
+def _of_zones(root: Path, *usd_per_hour: float) -> PriceList:
+    """What is asked for a machine, as if it had been refreshed."""
+    found = Observed(
+        instance="p4d.24xlarge", market="spot", region="us-east-1", usd_per_hour=usd_per_hour, date=date(2027, 1, 1),
+        source="AWS",
+    )  # fmt: skip
+    prices = merged(None, [found], datetime.now(UTC))
+    (root / "prices.json").write_text(prices.model_dump_json())
+    return prices
+
+
+def test_a_price_of_one_s_own_stays(tmp_path: Path) -> None:
+    own = {"usd_per_hour": 0.5, "date": "2026-01-01", "source": "our contract"}
+    settled = with_price(of_cpus(tmp_path, price=own))
+    assert as_asked(settled, None) == settled
+
+
+@pytest.mark.parametrize("instance", [None, "p4d.24xlarge"])
+def test_a_local_run_is_planned_for_this_host_whatever_its_ledger_calls_it(instance: str | None) -> None:
+    config = RunConfig.model_validate({"root": "/nowhere", "cluster": {"nodes": 2, "instance_type": instance}})
+    given = plans._given(config, None, None)
+    assert given.host_bytes > 0
+    assert plans._prices(config) == (None, "")
+
+
+def test_of_a_host_that_is_measured_later_a_person_is_told_so() -> None:
+    (said,) = unsure(RunConfig(), made.unknown())
+    assert said == "its rates are measured as the job begins, and the card then has the step's time"
+    for words in ("train.matmul_peak_seconds=0", "parallel.cpu_offload=true"):
+        config = resolve({}, read_overrides(words))
+        assert unsure(config, made.unknown()) == ()
+    assert unsure(made.rented(), made.planned()) == ()
+
+
+def test_a_dry_run_says_whose_prices_it_has_and_that_a_time_comes_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(plans, "planned", lambda config: made.unknown())
+    rented = of_cpus(tmp_path).model_copy(update={"root": "s3://ours/jobs"})
+    titles = [next(iter(_plan(config))).split("\n")[1] for config in (rented, of_cpus(tmp_path))]
+    assert titles == ["Plan, as `convoy plan --root s3://ours/jobs` makes it:", "Plan, as `convoy plan` makes it:"]
+    assert list(_plan(RunConfig()))[1].endswith("the card then has the step's time")
+
+
 def test_a_dry_run_tells_what_limits_and_what_to_change_and_warns(capsys: pytest.CaptureFixture[str]) -> None:
-    (told,) = _plan(preset("gpt-7b-p4d"))
+    (told,) = _plan(preset("gpt-7b-p4d", "root=null"))
     assert [line.split(":")[0] for line in told.strip().splitlines() if line[0] != " "][1:] == [
         "memory", "step", "time, cost", "checkpoints", "limits", "change",
     ]  # fmt: skip
-    *_, last = _plan(preset("gpt-175b-p4d", "cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
+    *_, last = _plan(preset("gpt-175b-p4d", "root=null cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
     assert last.strip().startswith("WARNING: by its plan this run does not fit: 44")
 
 
 def test_a_run_that_does_not_fit_starts_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    _say_plan(preset("gpt-175b-p4d", "cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
+    _say_plan(preset("gpt-175b-p4d", "root=null cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
     said = capsys.readouterr()
     assert said.out.startswith("convoy plan: does not fit: 44")
     assert said.err.startswith("WARNING: by its plan this run does not fit: 44")
-    _say_plan(preset("gpt-7b-p4d"))
+    _say_plan(preset("gpt-7b-p4d", "root=null"))
     assert capsys.readouterr().err == ""

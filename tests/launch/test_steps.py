@@ -1,5 +1,7 @@
 """How a step fails, and what the other nodes' cards say."""
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
@@ -9,10 +11,16 @@ from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.gang.outcome import Outcome, PreemptedError
 from convoy.gang.task import Node, Task
+from convoy.job.record import job_store
 from convoy.launch.gang_step import GangFailedError, pointer_page
-from convoy.launch.steps import plain_errors, summary
+from convoy.launch.plans import NAME, read_plan
+from convoy.launch.steps import plain_errors, report, summary
+from convoy.planner.plan import plan
 from convoy.report.page import Callout, Heading, Text
 from convoy.storage import StoreUnavailable
+from metaflow_extensions.convoy.plugins.cards.convoy import components
+from tests.report.plans import planned, rented
+from tests.report.synthetic import finished_job, write_log
 
 METRICS = {"outcome": "finished", "step": 20, "initial_bits_per_byte": 4.0, "bits_per_byte": 2.0}
 
@@ -44,6 +52,21 @@ def test_the_summary_names_the_outcome_and_where_things_are() -> None:
         "checkpoint s3://b/commit",
         "model not exported",
     ]
+
+
+def test_the_last_card_has_the_plan_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, own, drawn = rented(), planned(), []
+    settled = config.model_copy(update={"root": str(tmp_path)})
+    store = job_store(str(tmp_path), "a", settled)
+    write_log(store, finished_job())
+    store.write(NAME, plan(rented(nodes=4)).model_dump_json().encode())
+    monkeypatch.setattr(components, "show", lambda card, page: drawn.append(page))
+    told = report(settled.model_dump(mode="json"), "a", SimpleNamespace(card=None), own.model_dump(mode="json"))
+    assert told.plan == own.model_dump(mode="json")
+    assert read_plan(store) == own
+    assert len(drawn) == 1
+    kept = report(settled.model_dump(mode="json"), "a", SimpleNamespace(card=None))  # begun by an older version
+    assert kept.plan == told.plan
 
 
 def test_tokens_without_bytes_have_no_bits_per_byte_in_the_summary() -> None:

@@ -1,17 +1,29 @@
 """A prediction stands beside what means the same, with its error; what does not is not compared."""
 
 from datetime import date
+from typing import Any
 
 import pytest
 
-from convoy.events.types import AnyEvent, CheckpointSaved, MemoryPeak, Rent
+from convoy.config.load import read_overrides, resolve
+from convoy.events.types import (
+    AnyEvent,
+    CheckpointSaved,
+    Environment,
+    GenerationStarted,
+    MemoryPeak,
+    ModelBuilt,
+    Rent,
+    StepDone,
+)
+from convoy.planner.plan import plan as plan_of
 from convoy.report.fold import fold
 from convoy.report.page import Heading, Table, Text
 from convoy.report.predicted import Compared, compared, computing_parts
 from convoy.report.predicted_sections import predicted
 from convoy.report.train_page import final_page, live_page
 from convoy.results.plan import Plan
-from tests.report.plans import MACHINE, planned, unknown
+from tests.report.plans import MACHINE, planned, rented, unknown
 from tests.report.synthetic import (
     CONFIG,
     FLOPS_PER_TOKEN,
@@ -21,16 +33,23 @@ from tests.report.synthetic import (
     failed_job,
     finished_job,
     restarted_job,
+    resumed_job,
     running_job,
 )
 
 
 def pairs(plan: Plan, events: list[AnyEvent]) -> dict[str, Compared]:
-    return {each.what: each for each in compared(plan, fold(events, 170))}
+    """Of the GPUs that were planned for."""
+    return {each.what: each for each in compared(plan, fold(on_gpus(events), 170))}
 
 
 def on_gpus(events: list[AnyEvent]) -> list[AnyEvent]:
     return [e.model_copy(update={"device": "cuda"}) if isinstance(e, MemoryPeak) else e for e in events]
+
+
+def of_this_host() -> Plan:
+    plan = planned()
+    return plan.model_copy(update={"machines": plan.machines.model_copy(update={"gpu": "cpu"})})
 
 
 def test_a_step_and_its_parts_stand_beside_the_medians_without_warm_up() -> None:
@@ -65,7 +84,9 @@ def test_speed_and_utilisation_are_of_all_ranks_and_of_the_plan_s_peak() -> None
 
 def test_tensors_are_compared_with_a_gpu_s_peak_and_not_with_a_process() -> None:
     name = "memory peak, of the highest rank"
-    of_gpus, of_hosts = (pairs(planned(), log)[name] for log in (on_gpus(finished_job()), finished_job()))
+    here = fold(finished_job(), 170)
+    of_gpus = pairs(planned(), finished_job())[name]
+    (of_hosts,) = [each for each in compared(of_this_host(), here) if each.what == name]
     assert of_gpus.measured == of_hosts.measured == 813_000_000
     assert of_gpus.n == 2
     assert of_gpus.pct_error is not None
@@ -137,11 +158,105 @@ def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
 
 
 def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None:
-    plan, report = planned(nodes=4), fold(finished_job(), 170)
+    plan, report = planned(nodes=4), fold(on_gpus(finished_job()), 170)
     assert [each.what for each in compared(plan, report)] == ["checkpoint"]
     assert Text("Planned for 4 ranks, and 2 trained: only what does not depend on that is compared.") in predicted(
         report, plan
     )
+
+
+def two_gangs(**second: Any) -> list[AnyEvent]:
+    """160 steps of 8 ranks, and the last 10 of 2 that take four times as long; all saves of the first stall ten times
+    as long."""
+    log = Log()
+    log.start(world_size=8)
+    log.steps(1, 160)
+    long_ago = [_quicker(e) for e in log.events]
+    log = Log(t=log.t + 10, events=long_ago)
+    log.start(1, world_size=2, parent=(0, 160), attempt=1)
+    log.steps(161, 170, every=165)
+    log.finish(170)
+    return [e.model_copy(update=second) if isinstance(e, GenerationStarted) and e.generation else e for e in log.events]
+
+
+def _quicker(event: AnyEvent) -> AnyEvent:
+    if isinstance(event, CheckpointSaved):
+        return event.model_copy(update={"seconds": 2.0})
+    if isinstance(event, StepDone):
+        return event.model_copy(update={"seconds": event.seconds / 4})
+    return event
+
+
+def test_steps_and_saves_of_other_ranks_are_not_among_those_that_are_compared() -> None:
+    found, plan = pairs(planned(), two_gangs()), planned()
+    assert plan.step is not None
+    trained = found["all steps, with saves"]
+    assert (trained.n, trained.measured) == (9, pytest.approx(9 * STEP_SECONDS + 4 * 0.2 + 0.2, rel=0.02))
+    assert found["save: training stands still"].measured == pytest.approx(0.2)
+    for what in ("whole job", "cost"):
+        assert (found[what].pct_error, found[what].why_not) == (None, "8 ranks trained a part of it")
+
+
+def test_steps_of_another_configuration_are_not_compared() -> None:
+    plan = planned()
+    assert plan.training
+    log = [as_told(e, "before" if e.generation == 0 else plan.training) for e in resumed_job()]
+    found = pairs(plan, log)
+    assert (found["step"].n, found["all steps, with saves"].n) == (80, 84)
+    assert found["whole job"].why_not == "a part of it was trained with another configuration"
+    log = [as_told(e, plan.training if e.generation == 0 else "after") for e in resumed_job()]
+    assert list(pairs(plan, log)) == ["checkpoint"]
+    report = fold(on_gpus(log), 170)
+    said = "Planned of another configuration than the newest steps had: only what does not depend on that is compared."
+    assert Text(said) in predicted(report, plan)
+
+
+def as_told(event: AnyEvent, training: str) -> AnyEvent:
+    return event.model_copy(update={"training": training}) if isinstance(event, GenerationStarted) else event
+
+
+def test_the_plan_s_hash_is_of_what_a_step_follows_from() -> None:
+    def changed(words: str) -> bool:
+        return plan_of(resolve(rented().model_dump(mode="json"), read_overrides(words))).training != planned().training
+
+    assert all(map(changed, ("train.micro_batch=2", "train.param_dtype=fp32", "checkpoint.every_steps=9")))
+    assert not any(map(changed, ("train.steps=9", "cluster.nodes=4", "root=/elsewhere", "budget.max_hours=3")))
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (finished_job(), "Planned for A10G, and AMD EPYC 7R13 computes"),
+        (
+            [e.model_copy(update={"device": "NVIDIA H100 80GB HBM3"}) if isinstance(e, Environment) else e
+             for e in finished_job() if not isinstance(e, MemoryPeak)],
+            "Planned for A10G, and NVIDIA H100 80GB HBM3 computes",
+        ),
+    ],
+)  # fmt: skip
+def test_what_another_device_took_is_not_compared(log: list[AnyEvent], why: str) -> None:
+    report, plan = fold(log, 170), planned()
+    assert [each.what for each in compared(plan, report)] == ["checkpoint"]
+    assert Text(f"{why}: only what does not depend on that is compared.") in predicted(report, plan)
+
+
+def test_without_the_operations_of_a_token_there_is_no_utilisation() -> None:
+    found = pairs(planned(), [e for e in finished_job() if not isinstance(e, ModelBuilt)])
+    assert (found["MFU"].measured, found["MFU"].pct_error) == (None, None)
+    assert found["tokens per second"].measured is not None
+
+
+@pytest.mark.parametrize("words", ["data.packing=false", "optimizer.fused=false", "train.prefetch_steps=0"])
+def test_what_no_formula_of_a_step_has_leaves_it_without_an_error(words: str) -> None:
+    plan = plan_of(resolve(rented().model_dump(mode="json"), read_overrides(words)))
+    found = pairs(plan, finished_job())
+    for what in ("step", "tokens per second", "MFU", "of it optimizer", "all steps, with saves", "whole job", "cost"):
+        assert (found[what].pct_error, found[what].why_not) == (None, plan.unmodelled), what
+    assert found["memory peak, of the highest rank"].pct_error is not None
+    assert found["save: training stands still"].pct_error is not None
+    *_, notes = predicted(fold(on_gpus(finished_job()), 170), plan)
+    assert isinstance(notes, Text)
+    assert notes.text.count(plan.unmodelled) == 1
 
 
 def test_before_anything_is_measured_the_plan_stands_there_alone() -> None:

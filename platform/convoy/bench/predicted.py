@@ -16,6 +16,7 @@ from convoy.planner.calibration import shipped, shipped_for
 from convoy.planner.memory import peak
 from convoy.planner.own_runs import workload_of
 from convoy.planner.step import step_time
+from convoy.planner.unmodelled import unmodelled
 from convoy.planner.workload import Workload
 from convoy.results.case import Predicted
 
@@ -94,12 +95,8 @@ class _Planned:
             return "an attention of which nothing is known"
         if self.group.environment is not None:
             return "its environment is not planned"
-        if not config.data.packing:
-            return "padded samples are not planned"
-        if not config.optimizer.fused:
-            return "AdamW that is not fused is not planned"
-        if not config.train.prefetch_steps:
-            return "batches that are not made ahead are not planned"
+        if why := unmodelled(config):
+            return why
         if self.machine is not None and self.ranks < all_ranks and not spec.at_once:
             return f"{self.ranks} of the {all_ranks} ranks that measured the machine at once are at work"
         if self.machine is not None and spec.pinned(self.group.measure) != self.group.measure.pin:

@@ -47,6 +47,8 @@ class GenerationStarted(Event):
     """URIs of the job on each shared tier, in order: the root first."""
     rent: Rent | None = None
     """Of this node's machine; None: it has no price, as this host in a local run."""
+    training: str = ""
+    """`training_hash` of its configuration; empty: a script, or a log of before it was told."""
 
 
 class WorkerReady(Event):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from convoy.config.run import training_hash
 from convoy.events.log import EventWriter
 from convoy.events.types import GangStopped, GenerationEnded, GenerationStarted, WorkerExited
 from convoy.gang.assignment import STOPPED, Assignment
@@ -215,6 +216,7 @@ def _started(site: Site, generation: Generation) -> GenerationStarted:
         host=socket.gethostname(),
         tiers=[tier.uri for tier in site.tiers],
         rent=site.task.rent,
+        training=training_hash(site.task.config) if site.task.script is None else "",
     )
 
 

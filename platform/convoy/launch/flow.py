@@ -114,22 +114,25 @@ def _check(command: Any, config: RunConfig) -> None:
 
 def _plan(config: RunConfig) -> Iterator[str]:
     """A title, and what is worth knowing of the plan."""
-    from convoy.launch.plans import planned
+    from convoy.launch.plans import planned, unsure
     from convoy.report.plan_lines import plan_lines, warning
 
-    plan = planned(config)
-    yield f"\nPlan, as `convoy plan` makes it:\n{aligned(plan_lines(plan))}"
+    plan, root = planned(config), config.root or ""
+    # `convoy plan` asks a bucket for prices only where --root names it; a run asks its own root.
+    rented = config.cluster.backend != "local" and "://" in root
+    yield f"\nPlan, as `convoy plan{f' --root {root}' if rented else ''}` makes it:\n{aligned(plan_lines(plan))}"
+    yield from (f"  {said}" for said in unsure(config, plan))
     if (why := warning(plan)) is not None:
         yield f"\nWARNING: by its plan this run {why}"
 
 
 def _say_plan(config: RunConfig) -> None:
     """In one line, and in another one if nobody should count on it. The planner may be wrong: the run starts."""
-    from convoy.launch.plans import planned
+    from convoy.launch.plans import planned, unsure
     from convoy.report.plan_lines import plan_line, warning
 
     plan = planned(config)
-    print(f"convoy plan: {plan_line(plan)}", flush=True)
+    print(f"convoy plan: {'; '.join((plan_line(plan), *unsure(config, plan)))}", flush=True)
     if (why := warning(plan)) is not None:
         print(f"WARNING: by its plan this run {why}. It starts all the same; `convoy plan` tells more", file=sys.stderr)
 

@@ -28,7 +28,21 @@ def with_price(config: RunConfig) -> RunConfig:
     if cluster.price is not None and cluster.price.usd_per_hour_on_demand is not None:
         return config
     assert config.root is not None
-    known = read_prices(open_store(config.root, config.checkpoint.store))
+    return _filled(config, read_prices(open_store(config.root, config.checkpoint.store)))
+
+
+def as_asked(config: RunConfig, known: PriceList | None) -> RunConfig:
+    """What `with_price` made this of, without the price of one zone that it filled in, if `known` still tells: all that
+    is known of the others counts again."""
+    if config.cluster.price is None or config.cluster.instance_type is None:
+        return config
+    asked = config.model_copy(update={"cluster": config.cluster.model_copy(update={"price": None})})
+    return asked if _filled(asked, known) == config else config
+
+
+def _filled(config: RunConfig, known: PriceList | None) -> RunConfig:
+    cluster = config.cluster
+    assert cluster.instance_type is not None
     told = cluster.price
     if told is None:
         found = newest_price(known, cluster.instance_type, cluster.market, cluster.region)

@@ -4,11 +4,13 @@ that the catalog does not know. No run is stopped for one."""
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 if TYPE_CHECKING:
     from convoy.catalog.measured import MeasuredMachine
+    from convoy.catalog.observed import PriceList
     from convoy.planner.given import Given
     from convoy.report.train_report import TrainReport
     from convoy.results.plan import Plan
@@ -18,17 +20,34 @@ Json = dict[str, Any]
 NAME = "plan.json"
 """Below a job."""
 
+WITHOUT = "prices are the catalog's alone: "
+"""Begins what a plan says where those of the root could not be read."""
+
 
 def planned(config: RunConfig, measured: "MeasuredMachine | None" = None) -> "Plan":
     """What `convoy plan` would say, or a plan that says why there is none. measured: by ranks of the job."""
+    from convoy.launch.known_prices import as_asked
     from convoy.planner.plan import nothing_planned, plan
 
     try:
-        return plan(config, _given(config, measured))
+        prices, why = _prices(config)
+        found = plan(as_asked(config, prices), _given(config, measured, prices))
+        return found.model_copy(update={"assumed": (*found.assumed, f"{WITHOUT}{why}")}) if why else found
     except ValueError as error:
         return nothing_planned(config, str(error))
     except Exception as error:  # not even a bug in the planner is worth a run
         return nothing_planned(config, f"{type(error).__name__}: {error}")
+
+
+def unsure(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
+    """What a person who starts the run should know of this plan, beside what it says: that the time of a step comes
+    later, and that the prices of the root are not in it."""
+    from convoy.catalog.gpus import rented_gpu
+
+    later = plan.step is None and plan.parameters is not None and rented_gpu(plan.machines.gpu) is None
+    measures = config.train.matmul_peak_seconds > 0 and not config.parallel.cpu_offload
+    told = ("its rates are measured as the job begins, and the card then has the step's time",)
+    return (*(told if later and measures else ()), *(each for each in plan.assumed if each.startswith(WITHOUT)))
 
 
 def read_plan(job: Store) -> "Plan | None":
@@ -50,17 +69,20 @@ class JobPlan:
         self._config = config
         self._told = plan
         self._plan: Plan | None = None
+        self._kept: Plan | None = None
         self._tried: MeasuredMachine | None = None
 
     def at(self, report: "TrainReport") -> "Plan":
         """With what the log tells of the machines by now. The steps themselves never come into it."""
-        plan = self._plan or self._keep(self._first())
+        plan = self._plan or self._first()
         machine = report.hardware.machine if report.hardware else None
-        if machine is None or not self._tells_more(plan, machine):
-            return plan
-        self._tried = machine
-        again = planned(self._config, machine)
-        return plan if again.step is None else self._keep(again)
+        if machine is not None and self._tells_more(plan, machine):
+            self._tried = machine
+            again = planned(self._config, machine)
+            plan = plan if again.step is None else again
+        self._plan = plan
+        self._keep(plan)
+        return plan
 
     def _tells_more(self, plan: "Plan", machine: "MeasuredMachine") -> bool:
         """Each measurement is tried once: a slower rank may tell later."""
@@ -76,25 +98,35 @@ class JobPlan:
                 return Plan.model_validate(self._told)
         return planned(self._config)
 
-    def _keep(self, plan: "Plan") -> "Plan":
-        self._plan = plan
+    def _keep(self, plan: "Plan") -> None:
+        """Where the store takes it; else again with the next card."""
+        if plan is self._kept:
+            return
         with contextlib.suppress(StoreUnavailable):  # of which the agent tells: a card is drawn all the same
             self._job.write(NAME, (plan.model_dump_json(indent=1) + "\n").encode())
-        return plan
+            self._kept = plan
 
 
-def _given(config: RunConfig, measured: "MeasuredMachine | None") -> "Given":
+def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceList | None") -> "Given":
     from convoy.launch.host import local_gpus
-    from convoy.launch.known_prices import read_prices
     from convoy.launch.sizing import host_memory_mib
     from convoy.planner.given import Given
     from convoy.planner.machine import rented_type
-    from convoy.storage import open_store
 
     if rented_type(config) is None:
         return Given(measured=measured, host_bytes=host_memory_mib() * 2.0**20, host_gpus=local_gpus())
-    prices = None
-    if config.root is not None:
-        with contextlib.suppress(StoreUnavailable):  # the catalog has prices too
-            prices = read_prices(open_store(config.root, config.checkpoint.store))
     return Given(measured=measured, prices=prices)
+
+
+def _prices(config: RunConfig) -> tuple["PriceList | None", str]:
+    """Of the run's own root, and why there are none, where they cannot be read: the catalog has prices too."""
+    from convoy.launch.known_prices import read_prices
+    from convoy.planner.machine import rented_type
+    from convoy.storage import open_store
+
+    if rented_type(config) is None or config.root is None:
+        return None, ""
+    try:
+        return read_prices(open_store(config.root, config.checkpoint.store)), ""
+    except (ConfigError, StoreUnavailable) as error:
+        return None, str(error)

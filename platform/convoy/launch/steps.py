@@ -95,8 +95,9 @@ def _told(manifest: "PreparedData") -> str:
     return ", ".join(parts)
 
 
-def report(config_json: Json, job: str, current: Any) -> Result:
-    """Draw the final card, and gather what the Client API gives."""
+def report(config_json: Json, job: str, current: Any, plan: Json | None = None) -> Result:
+    """Draw the final card, and gather what the Client API gives. plan: as the run's first step made it, for the
+    one below the job may be another run's; None: there is no other."""
     from convoy.events.log import read_events
     from convoy.launch import results
     from convoy.launch.plans import JobPlan, read_plan
@@ -110,9 +111,9 @@ def report(config_json: Json, job: str, current: Any) -> Result:
     folded = fold(read_events(store), config.train.steps)
     checkpoint, model = results.checkpoint_uri(folded, store), results.model_uri(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
-    plan = JobPlan(store, config, read_plan(store)).at(folded)
-    show(current.card, final_page(folded, config_json, places, plan))  # written as the task ends
-    told = results.metrics(folded), results.incidents(folded), plan.model_dump(mode="json")
+    known = JobPlan(store, config, plan or read_plan(store)).at(folded)
+    show(current.card, final_page(folded, config_json, places, known))  # written as the task ends
+    told = results.metrics(folded), results.incidents(folded), known.model_dump(mode="json")
     return Result(checkpoint, model, *told)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from convoy.config.model import CustomModelConfig
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, training_hash
 from convoy.model.counts import parameter_count
 from convoy.planner.advice import Judged, changes, limits
 from convoy.planner.assumptions import of_course, of_label, of_step
@@ -23,6 +23,7 @@ from convoy.planner.host_memory import host_memory
 from convoy.planner.machine import UNNAMED, as_measured, machine_of, rented_type, unlabelled
 from convoy.planner.memory import Memory, memory
 from convoy.planner.step import StepTime, step_time
+from convoy.planner.unmodelled import unmodelled
 from convoy.planner.utilisation import hfu, mfu
 from convoy.planner.work import Kernels, work
 from convoy.planner.workload import Machine, Workload
@@ -56,7 +57,7 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
     model = config.model
     if isinstance(model, CustomModelConfig):
         why = f"model.build = {model.build}: nothing is known of it"
-        return _plan(model.name, machines, calibration, [Missing(part=part, why=why) for part in _PARTS])
+        return _plan(config, machines, calibration, [Missing(part=part, why=why) for part in _PARTS])
     job = Workload(model, config.data.sequence_length, config.train, config.parallel, machine, config.cluster.nodes)
     found = _Planning(config, job, given, calibration, machines).plan()
     return found.model_copy(update={"assumed": (*label, *found.assumed)})
@@ -73,7 +74,7 @@ def nothing_planned(config: RunConfig, why: str) -> Plan:
         market=cluster.market,
         region=cluster.region,
     )
-    return _plan(config.model.name, machines, shipped(), [Missing(part=part, why=why) for part in _PARTS])
+    return _plan(config, machines, shipped(), [Missing(part=part, why=why) for part in _PARTS])
 
 
 class _Planning:
@@ -113,7 +114,7 @@ class _Planning:
             ),
             "measured": job.machine.measured if time else None,
         }
-        return _plan(job.model.name, self._machines, self._calibration, self._missing, told)
+        return _plan(config, self._machines, self._calibration, self._missing, told)
 
     def _part(self, part: Part, made: Callable[[], T]) -> T | None:
         try:
@@ -225,7 +226,7 @@ def _batch(job: Workload) -> PlannedBatch:
 
 
 def _plan(
-    model: str,
+    config: RunConfig,
     machines: PlannedMachines,
     calibration: Calibration,
     missing: list[Missing],
@@ -234,7 +235,9 @@ def _plan(
     nothing = dict.fromkeys(("parameters", "batch", *_PARTS)) | {"limits": (), "changes": (), "assumed": ()}
     return Plan.model_validate(
         {
-            "model": model,
+            "model": config.model.name,
+            "training": training_hash(config),
+            "unmodelled": unmodelled(config),
             "machines": machines,
             "missing": tuple(missing),
             "calibration": f"{calibration.date}: {calibration.data}",

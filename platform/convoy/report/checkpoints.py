@@ -3,7 +3,7 @@
 A commit is named by (generation that made it, step).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from convoy.events.types import (
     AnyEvent,
@@ -60,10 +60,11 @@ def counts(events: Sequence[AnyEvent]) -> SaveCounts:
     )
 
 
-def save_time(events: Sequence[AnyEvent]) -> SaveTime | None:
-    """Of periodic saves. The last one of a generation is another thing: nothing is trained beside it."""
+def save_time(events: Sequence[AnyEvent], alike: Collection[int]) -> SaveTime | None:
+    """Of periodic saves in these generations, without the last one of each, beside which nothing is trained."""
     last = {e.generation: e.step for e in events if isinstance(e, StepDone)}
-    periodic = [e for e in events if isinstance(e, CheckpointSaved) and e.step < last.get(e.generation, 0)]
+    saved = (e for e in events if isinstance(e, CheckpointSaved) and e.generation in alike)
+    periodic = [e for e in saved if e.step < last.get(e.generation, 0)]
     stall = spread(e.seconds for e in periodic)
     durable = spread(e.committed_seconds for e in periodic if e.committed_seconds)
     return SaveTime(stall_seconds=stall, durable_seconds=durable) if stall else None

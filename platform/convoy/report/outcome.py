@@ -122,6 +122,7 @@ def _generation(
         attempt=start.attempt,
         nodes=start.nodes,
         world_size=start.world_size,
+        training=start.training,
         parent_generation=start.parent_generation,
         parent_step=start.parent_step,
         why=why,

@@ -8,6 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from convoy.catalog.gpus import gpu_peak, rented_gpu
+from convoy.report import numbers
 from convoy.report.stats import Spread
 from convoy.report.train_report import StepTime, TrainReport
 from convoy.results.plan import Plan, PlannedStep
@@ -43,15 +45,33 @@ class Compared(BaseModel):
         return 100 * (self.predicted - self.measured) / self.measured
 
 
-def other_ranks(plan: Plan, report: TrainReport) -> int | None:
-    """How many ranks trained, where the plan is of another number: then nothing of a step can be compared."""
-    ranks = report.measured_world_size
-    return None if ranks is None or ranks == plan.machines.ranks else ranks
+def unlike(plan: Plan, report: TrainReport) -> str:
+    """What trained, where the plan is of something else: then nothing of a step can be compared. Empty: it is not."""
+    if plan.memory is None and plan.step is None:
+        return ""
+    ranks, device = report.measured_world_size, _other_device(plan, report)
+    if ranks is not None and ranks != plan.machines.ranks:
+        return f"Planned for {numbers.plural(plan.machines.ranks, 'rank')}, and {ranks:,} trained"
+    if device:
+        return f"Planned for {plan.machines.gpu}, and {device} computes"
+    if plan.training and report.measured_training not in ("", plan.training):
+        return "Planned of another configuration than the newest steps had"
+    return ""
+
+
+def _other_device(plan: Plan, report: TrainReport) -> str:
+    """What computes, where it is of another kind than planned, or of another chip by the catalog; empty: it is not."""
+    device, gpu = report.hardware.device if report.hardware else "", plan.machines.gpu
+    kinds = {rank.memory_device for rank in report.ranks} - {None}
+    if kinds and ("cuda" in kinds) != (gpu != "cpu"):
+        return device or ("a GPU" if "cuda" in kinds else "a CPU")
+    planned, found = rented_gpu(gpu), gpu_peak(device)
+    return device if planned and found and planned.chip != found.chip else ""
 
 
 def compared(plan: Plan, report: TrainReport) -> tuple[Compared, ...]:
-    """What is planned, each beside its measurement. With other ranks than planned only what does not depend on them."""
-    same = other_ranks(plan, report) is None
+    """What is planned, each beside its measurement. Of something else than planned only what does not depend on it."""
+    same = not unlike(plan, report)
     return (
         *(_speed(plan, report) if same else ()),
         *_checkpoints(plan, report, same),
@@ -68,16 +88,16 @@ def _speed(plan: Plan, report: TrainReport) -> Iterator[Compared]:
     step = plan.step
     if step is not None:
         time, rate = report.step_time, report.tokens_per_second
-        yield _median("step", "seconds", step.seconds, time.total if time else None)
-        yield from _step_parts(step, time)
-        yield _median("tokens per second", "tokens/s", step.tokens_per_second, rate)
-        share = "share of the matmul rate at its own sizes" if plan.measured else "MFU"
-        yield _median(share, "share", step.mfu, rate, _utilisation(plan, report) if rate else None)
+        why = plan.unmodelled
+        yield _median("step", "seconds", step.seconds, time.total if time else None, why)
+        yield from _step_parts(step, time, why)
+        yield _median("tokens per second", "tokens/s", step.tokens_per_second, rate, why)
+        yield _utilisation(plan, step, report)
     if plan.memory is not None:
         yield _memory(plan.memory.peak_bytes, report)
 
 
-def _step_parts(planned: PlannedStep, measured: StepTime | None) -> Iterator[Compared]:
+def _step_parts(planned: PlannedStep, measured: StepTime | None, why_not: str) -> Iterator[Compared]:
     """The parts of a step that both sides tell apart; they add up to it, up to medians."""
     both = (
         ("of it forward and backward", sum(computing_parts(planned).values()), ("forward", "backward")),
@@ -87,15 +107,21 @@ def _step_parts(planned: PlannedStep, measured: StepTime | None) -> Iterator[Com
     for what, seconds, names in both:
         took = None if measured is None else sum(measured.parts[name].median for name in names)
         n = None if measured is None else measured.total.n
-        yield Compared(what=what, unit="seconds", predicted=seconds, measured=took, n=n)
+        yield Compared(what=what, unit="seconds", predicted=seconds, measured=took, n=n, why_not=why_not)
 
 
-def _utilisation(plan: Plan, report: TrainReport) -> float | None:
-    """Model FLOP/s of a rank over the peak that the plan has."""
-    rate, model = report.tokens_per_second, report.model
-    if rate is None or model is None or model.flops_per_token is None or plan.step is None:
-        return None
-    return model.flops_per_token * rate.median / plan.machines.ranks / plan.step.peak_flops
+def _utilisation(plan: Plan, step: PlannedStep, report: TrainReport) -> Compared:
+    """Model FLOP/s of a rank over the peak that the plan has; not measured where the log has no operations a token."""
+    rate, flops = report.tokens_per_second, report.model.flops_per_token if report.model else None
+    known = flops * rate.median / plan.machines.ranks / step.peak_flops if rate and flops else None
+    return Compared(
+        what="share of the matmul rate at its own sizes" if plan.measured else "MFU",
+        unit="share",
+        predicted=step.mfu,
+        measured=known,
+        n=rate.n if rate and known is not None else None,
+        why_not=plan.unmodelled,
+    )
 
 
 def _memory(predicted: int, report: TrainReport) -> Compared:
@@ -126,7 +152,8 @@ def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Compar
 
 def _whole(plan: Plan, report: TrainReport) -> Iterator[Compared]:
     """Until the end, which is measured when the job is done; nothing of a job that ended before it. A start and
-    evaluations are not planned: steps and saves are compared without them, and what is bought with them."""
+    evaluations are not planned: steps and saves are compared without them, and what is bought with them. Steps are
+    those that trained as planned; time and cost have all of the job, and no error where a part of it did not."""
     state, step, bought = report.outcome.state, plan.step, plan.bought
     if state not in ("running", "finished"):
         return
@@ -135,20 +162,30 @@ def _whole(plan: Plan, report: TrainReport) -> Iterator[Compared]:
     if step is not None and steps is not None:
         seconds = steps * (step.seconds + (step.save_stall_seconds or 0.0))
         took = trained.seconds if trained else None
-        yield Compared(what="all steps, with saves", unit="seconds", predicted=seconds, measured=took, n=steps)
+        whole = "all steps, with saves"
+        yield Compared(what=whole, unit="seconds", predicted=seconds, measured=took, n=steps, why_not=plan.unmodelled)
     if bought is not None:
-        took = report.wall_seconds if trained else None
-        yield Compared(what="whole job", unit="seconds", predicted=bought.seconds, measured=took)
+        took, why = report.wall_seconds if trained else None, plan.unmodelled or _partly(plan, report)
+        yield Compared(what="whole job", unit="seconds", predicted=bought.seconds, measured=took, why_not=why)
         if bought.cost is not None:
             paid = report.cost.total if trained and report.cost else None
             usd = None if paid is None else float(paid)
-            yield Compared(what="cost", unit="usd", predicted=bought.cost.usd, measured=usd)
+            yield Compared(what="cost", unit="usd", predicted=bought.cost.usd, measured=usd, why_not=why)
 
 
-def _median(what: str, unit: Unit, predicted: float, figure: Spread | None, measured: float | None = None) -> Compared:
-    """measured: in place of the figure's median."""
-    value = measured if measured is not None else figure.median if figure else None
-    return Compared(what=what, unit=unit, predicted=predicted, measured=value, n=figure.n if figure else None)
+def _partly(plan: Plan, report: TrainReport) -> str:
+    """That a part of the job was not trained as planned; empty: all of it was, as far as the log tells."""
+    others = sorted({g.world_size for g in report.generations} - {plan.machines.ranks})
+    if others:
+        return f"{' and '.join(f'{ranks:,}' for ranks in others)} ranks trained a part of it"
+    if plan.training and any(g.training not in ("", plan.training) for g in report.generations):
+        return "a part of it was trained with another configuration"
+    return ""
+
+
+def _median(what: str, unit: Unit, predicted: float, figure: Spread | None, why_not: str = "") -> Compared:
+    value, n = (figure.median, figure.n) if figure else (None, None)
+    return Compared(what=what, unit=unit, predicted=predicted, measured=value, n=n, why_not=why_not)
 
 
 def _sum(parts: dict[str, float], names: tuple[str, ...]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from convoy.report import numbers, plan_page
 from convoy.report.page import Block, Heading, Table, Text
 from convoy.report.plan_lines import warning
-from convoy.report.predicted import Compared, compared, computing_parts, other_ranks
+from convoy.report.predicted import Compared, compared, computing_parts, unlike
 from convoy.report.train_report import TrainReport
 from convoy.results.plan import Plan, PlannedStep
 
@@ -20,13 +20,12 @@ def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
     blocks: list[Block] = [Heading("Predicted and measured"), Text(_from(plan, figures), quiet=True)]
     if (why := warning(plan)) is not None:
         blocks.append(Text(f"By its plan the run {why}."))
-    others = other_ranks(plan, report)
-    if others is not None:
-        told = f"Planned for {numbers.plural(plan.machines.ranks, 'rank')}, and {others:,} trained"
-        blocks.append(Text(f"{told}: only what does not depend on that is compared."))
+    other = unlike(plan, report)
+    if other:
+        blocks.append(Text(f"{other}: only what does not depend on that is compared."))
     if figures:
         blocks.append(Table(_HEADERS, tuple(_row(each, yet) for each in figures)))
-    if plan.step is not None and others is None:
+    if plan.step is not None and not other:
         blocks.append(Text(_computing(plan.step), quiet=True))
     notes = _notes(figures, report, plan)
     return (*blocks, *((Text(" ".join(notes), quiet=True),) if notes else ()))
@@ -71,7 +70,9 @@ def _notes(figures: Sequence[Compared], report: TrainReport, plan: Plan) -> list
     notes = []
     if "step" in whats:
         notes.append(f"Medians, of steps without the first {report.warmup_steps} of a generation.")
-    notes += [f"{each.what.capitalize()}: {each.why_not}." for each in figures if each.why_not]
+    for why in dict.fromkeys(each.why_not for each in figures if each.why_not):
+        whats_not = ", ".join(each.what for each in figures if each.why_not == why)
+        notes.append(f"{whats_not[0].upper()}{whats_not[1:]}: {why}.")
     if "whole job" in whats:
         notes.append(_WHOLE)
     return [*notes, *(f"Not predicted: {lacking}." for lacking in plan.lacking())]

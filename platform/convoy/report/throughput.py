@@ -1,10 +1,18 @@
 """Speed and memory: what the steps took, what each rank did, and what share of the machine that was."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from convoy.catalog.measured import MeasuredMachine
-from convoy.events.types import AnyEvent, Environment, Evaluated, MemoryPeak, RankThroughput, StepDone
+from convoy.events.types import (
+    AnyEvent,
+    Environment,
+    Evaluated,
+    GenerationStarted,
+    MemoryPeak,
+    RankThroughput,
+    StepDone,
+)
 from convoy.report.lineage import starts
 from convoy.report.stats import Spread, spread
 from convoy.report.train_report import Hardware, RankRow, StepTime, Stretch
@@ -18,22 +26,27 @@ MOST_PIECES = 500
 _PARTS = ("data", "forward", "backward", "optimizer", "exchange")
 
 
-def measured_steps(events: Sequence[AnyEvent]) -> tuple[list[StepDone], int | None]:
-    """Steps after warm-up of all generations with the newest one's ranks, and that number of ranks.
-
-    Steps of another world size say nothing of this one's speed. "Newest" is the last generation with a step.
-    """
+def alike(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple[frozenset[int], GenerationStarted | None]:
+    """Generations that trained as the newest one of the branch with a step does: with its ranks and configuration, for
+    steps and saves of others say nothing of its own. And how that one began; None: there is none."""
+    trained = {e.generation for e in events if isinstance(e, StepDone)}
+    newest = max((e.generation for e in branch if isinstance(e, StepDone)), default=None)
+    if newest is None:
+        return frozenset(), None
     known = starts(events)
+    found = {g: known.get(g, GenerationStarted(generation=g)) for g in trained}
+    its = found[newest]
+    same = (g for g, e in found.items() if (e.world_size, e.training) == (its.world_size, its.training))
+    return frozenset(same), its
+
+
+def measured_steps(branch: Sequence[AnyEvent], generations: Collection[int]) -> list[StepDone]:
+    """Steps of these generations, each after its warm-up."""
     by_generation: dict[int, list[StepDone]] = {}
-    for event in events:
-        if isinstance(event, StepDone):
+    for event in branch:
+        if isinstance(event, StepDone) and event.generation in generations:
             by_generation.setdefault(event.generation, []).append(event)
-    if not by_generation:
-        return [], None
-    ranks = {g: known[g].world_size if g in known else 1 for g in by_generation}
-    newest = ranks[max(by_generation)]
-    chosen = [s for g, steps in by_generation.items() if ranks[g] == newest for s in _after_warmup(steps)]
-    return chosen, newest
+    return [step for steps in by_generation.values() for step in _after_warmup(steps)]
 
 
 def step_time(steps: Sequence[StepDone]) -> StepTime | None:
@@ -46,11 +59,11 @@ def step_time(steps: Sequence[StepDone]) -> StepTime | None:
     return StepTime(total=total, parts={name: figure for name, figure in parts.items() if figure is not None})
 
 
-def stretch(events: Sequence[AnyEvent]) -> Stretch | None:
-    """Of all generations, from the end of the first logged step of each: after it the machine is measured."""
+def stretch(events: Sequence[AnyEvent], generations: Collection[int]) -> Stretch | None:
+    """Of these generations, from the end of the first logged step of each: after it the machine is measured."""
     steps: dict[int, list[StepDone]] = {}
     evaluations: dict[int, list[Evaluated]] = {}
-    for event in events:
+    for event in (e for e in events if e.generation in generations):
         if isinstance(event, StepDone):
             steps.setdefault(event.generation, []).append(event)
         elif isinstance(event, Evaluated):

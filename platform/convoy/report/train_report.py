@@ -73,7 +73,8 @@ class StepTime(Fact):
 
 
 class Stretch(Fact):
-    """Training from the second logged step of each generation to its last one, steps that were lost among them."""
+    """Training from the second logged step of each generation to its last one, steps that were lost among them; of
+    generations with the newest one's ranks and configuration."""
 
     steps: int
     seconds: float
@@ -140,7 +141,8 @@ class SaveCounts(Fact):
 
 
 class SaveTime(Fact):
-    """What periodic saves took: those after which their generation trained on."""
+    """What periodic saves took: those after which their generation trained on, with the newest one's ranks and
+    configuration."""
 
     stall_seconds: Spread
     """For which training stood still."""
@@ -198,6 +200,8 @@ class Generation(Fact):
     """Of the run's step: generations of one attempt were formed in place, one after the other."""
     nodes: int
     world_size: int
+    training: str = ""
+    """`training_hash` of its configuration; empty: the log does not tell."""
     parent_generation: int | None
     parent_step: int | None
     why: str
@@ -341,6 +345,8 @@ class TrainReport(Fact):
     """Steps left out at the start of each generation in the figures below."""
     measured_world_size: int | None
     """Ranks of the generations whose steps those figures hold."""
+    measured_training: str = ""
+    """`training_hash` of their configuration; empty: the log does not tell."""
     tokens_per_second: Spread | None
     """Of the whole gang while stepping: checkpoints and evaluations are not in it."""
     step_time: StepTime | None
@@ -361,7 +367,7 @@ class TrainReport(Fact):
     """Shared tiers in order, the root first; none in a log of before there were tiers."""
     saves: SaveCounts
     save_time: SaveTime | None
-    """Over all generations; None: none was periodic."""
+    """None: none was periodic."""
     alert: Alert | None
     storage_troubles: tuple[StorageTrouble, ...]
     """Tiers that agents of the newest attempt found full or out of reach, and not well again since."""

@@ -256,6 +256,11 @@ class Plan(Planned):
     measured: MeasuredMachine | None = None
     """What ranks of the job measured before its first step, where the step's time was planned from that; null: the
     catalog knows the machines, or there is no time."""
+    training: str = ""
+    """Hash of what of the configuration the time of steps and saves follows from; generations of a job whose log has
+    the same trained as planned."""
+    unmodelled: str = ""
+    """What of the configuration no formula of a step has: its time is planned without that. Empty: nothing."""
 
     @property
     def bought(self) -> PlannedMarket | None:
