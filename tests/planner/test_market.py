@@ -104,6 +104,11 @@ def test_what_is_found_is_what_the_plan_of_its_keys_says() -> None:
     assert step_time(workload(config)).total == pytest.approx(row.step_seconds)
 
 
+def test_a_configuration_of_this_host_is_searched_on_the_machines_that_are_asked_for() -> None:
+    told = search(preset("default"), instances=("g5.xlarge",), nodes=(2,))
+    assert {row.instance_type for row in told.found} == {"g5.xlarge"}
+
+
 def test_a_pipeline_is_searched_where_training_takes_one() -> None:
     """With the keys that it needs, one micro batch for each stage at least; GPT's embedding and head are one weight."""
     words = "model=llama-70b data.tokenizer.vocab_size=32000 train.global_batch=128"
