@@ -58,12 +58,14 @@ def test_keys_are_laid_on_it() -> None:
     assert told["budget"]["tokens"] == 10 * 1024 * 2048
 
 
-def test_a_local_run_is_planned_on_this_host_whatever_type_it_names() -> None:
-    done = convoy_plan(PRESET, "--json", "--set", "cluster.backend=local cluster.nodes=8 cluster.nproc_per_node=1")
-    told = Plan.model_validate_json(done.stdout)
-    assert (told.machines.instance_type, told.step, told.budget) == (None, None, None)
-    assert told.machines.gpu != "A100"
-    assert "cluster.instance_type = p4d.24xlarge only labels it" in told.assumed[0]
+def test_a_type_that_is_named_is_planned_on_whatever_backend() -> None:
+    here = convoy_plan(PRESET, "--json", "--set", "cluster.backend=local")
+    there = convoy_plan(PRESET, "--json")
+    told, rented = (Plan.model_validate_json(done.stdout) for done in (here, there))
+    assert told.machines.gpu == "A100"
+    assert (told.machines, told.step, told.budget) == (rented.machines, rented.step, rented.budget)
+    assert "with cluster.backend = local a run computes on this host" in told.assumed[-1]
+    assert told.assumed[:-1] == rented.assumed
 
 
 def test_measured_figures_are_used() -> None:

@@ -48,17 +48,22 @@ def show(
     from convoy.cli_plan_config import host, known_prices, read_config
     from convoy.config.errors import ConfigError
     from convoy.planner.given import Given
+    from convoy.planner.machine import as_rented
     from convoy.planner.plan import plan
     from convoy.report.plan_page import plan_page
     from convoy.report.terminal import show
 
-    told = read_config(config, words)
+    asked = read_config(config, words)
+    told = as_rented(asked)
     here = host(told)
     given = Given(prices=known_prices(root, told.root, endpoint_url), **given_measured(told, measured, here), **here)
     try:
         found = plan(told, given)
     except ValueError as error:
         raise ConfigError(f"{config}: {error}") from None
+    if told != asked:
+        note = f"{told.cluster.instance_type} is rented; with cluster.backend = local a run computes on this host"
+        found = found.model_copy(update={"assumed": (*found.assumed, note)})
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     else:

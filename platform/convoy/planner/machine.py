@@ -27,6 +27,13 @@ def unlabelled(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"cluster": own})
 
 
+def as_rented(config: RunConfig) -> RunConfig:
+    """On the machines that it names, also where its backend is local: for plans of what nobody starts here."""
+    if config.cluster.instance_type == rented_type(config):
+        return config
+    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"backend": "batch"})})
+
+
 def machine_of(config: RunConfig, host_bytes: float = 0.0, host_gpus: int = 0) -> Machine:
     """Of one node: the instance type's; else this host, which all nodes of a local run share. host_bytes, host_gpus: of
     it. Raises ConfigError for a type that the catalog does not have, and for more ranks than it has GPUs."""

@@ -16,7 +16,7 @@ from convoy.planner.campaign import Course, planned_budget
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.interval import best_save_interval, in_steps
-from convoy.planner.machine import machine_of
+from convoy.planner.machine import as_rented, machine_of
 from convoy.planner.ranking import loosened, ranked
 from convoy.planner.search import Search, Task, Way
 from convoy.planner.utilisation import mfu
@@ -96,12 +96,10 @@ def _way(config: RunConfig, name: str, nodes: int, searching: Search) -> Way:
 
 
 def _there(config: RunConfig, name: str, nodes: int) -> RunConfig:
-    """The same on other machines. On which backend is all the same to its plan, but for a local one, whose machine is
-    this host."""
+    """The same on other machines."""
     own = config.cluster.price if name == config.cluster.instance_type else None
-    backend = "batch" if config.cluster.backend == "local" else config.cluster.backend
-    update = {"backend": backend, "instance_type": name, "nodes": nodes, "nproc_per_node": None, "price": own}
-    return config.model_copy(update={"cluster": config.cluster.model_copy(update=update)})
+    update = {"instance_type": name, "nodes": nodes, "nproc_per_node": None, "price": own}
+    return as_rented(config.model_copy(update={"cluster": config.cluster.model_copy(update=update)}))
 
 
 def _course(config: RunConfig, name: str, way: Way, given: Given) -> Course:
