@@ -16,7 +16,6 @@ from convoy.catalog.measured import MeasuredMachine
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
 
-
 NEGLIGIBLE = 1e-3
 """A factor for what is measured with something else: logarithms are fitted, so that none is 0."""
 
