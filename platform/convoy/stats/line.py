@@ -9,8 +9,8 @@ RESOLVED = 0.05
 def time_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Start and slope of the line through (size, seconds) with the least squares of relative errors; none is below 0.
 
-    Where the times tell no slope, it is that from nothing to the largest size, and the start is 0: what comes out is
-    too slow for larger sizes, and never infinitely fast.
+    Where the times tell no slope, it is that from nothing to the largest size, and the start is 0: that may be too
+    slow for larger sizes, and is never infinitely fast.
 
     Relative, because a clock and its disturbances err in proportion: by plain squares the largest size alone would
     decide. Raises ValueError for fewer than two sizes, or a time that is not above 0.

@@ -58,10 +58,11 @@ CHAIN = 100
 
 
 def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | None:
-    """What this rank measured, each thing for about a quarter of `seconds`, collectives for at least LINES_SECONDS.
+    """What this rank measured, each thing for about a quarter of `seconds`, and collectives for LINES_SECONDS at least.
 
     None where nobody needs it, for the catalog has the GPUs that were rented, and where no sizes are known, of a custom
-    model. All ranks call it alike."""
+    model. All ranks call it alike.
+    """
     if not isinstance(config.model, TransformerConfig) or _catalogued(config):
         return None
     sizes, each = _Sizes(config, config.model, ranks), seconds / 4
