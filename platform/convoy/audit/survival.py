@@ -112,5 +112,7 @@ def _is_told_as(rate: Figure, share: float) -> bool:
     if rate.low == rate.high:
         return False
     digits = written(rate.text).digits
-    place = last_place(digits) * rate.value / rounded(digits).value if rate.value else 0.0
+    if written(rate.text).approximate or not rounded(digits).value:
+        return False
+    place = last_place(digits) * rate.value / rounded(digits).value
     return rate.value - _EPSILON <= share < rate.value + place - _EPSILON
