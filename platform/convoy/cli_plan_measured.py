@@ -72,18 +72,21 @@ def calibration_of(path: str | None) -> "Calibration":
 
 
 def _calibrated(config: "RunConfig", path: str | None, host: dict[str, Any]) -> dict[str, Any]:
-    """With the machine that it was measured on, where the planned one is of no catalog."""
+    """With the machine that it was measured on, where the planned one is of no catalog. Raises ConfigError for one that
+    tells nothing of the planned machines."""
     from convoy.catalog.gpus import rented_gpu
     from convoy.config.errors import ConfigError
+    from convoy.planner.calibration import chip_of
     from convoy.planner.machine import machine_of
 
     if path is None:
         return {}
     calibration, machine = calibration_of(path), machine_of(config, **host)
-    if rented_gpu(machine.gpu) is not None:
-        return {"calibration": calibration}
     train, ranks = config.train, config.cluster.nodes * machine.ranks
     try:
+        if rented_gpu(machine.gpu) is not None:
+            chip_of(calibration, machine.gpu)
+            return {"calibration": calibration}
         found = calibration.machine_for(train.param_dtype, ranks, train.threads_per_rank)
     except ValueError as error:
         raise ConfigError(f"--calibration {path}: {error}") from None

@@ -145,5 +145,7 @@ def chip_of(calibration: Calibration, chip: str) -> str:
     """Under which the constants have the efficiencies of this chip. Raises ValueError where they have none."""
     known = calibration.stands_for.get(chip, chip)
     if known not in calibration.constants.matmul_efficiency:
-        raise ValueError(f"{chip}: the calibration of {calibration.date} has no efficiencies of it")
+        own = " and ".join(sorted({each.device for each in calibration.machines}))
+        hint = f"; it is of {own}, measured where the benchmark named no instance type with that GPU" if own else ""
+        raise ValueError(f"{chip}: the calibration of {calibration.date} has no efficiencies of it{hint}")
     return known
