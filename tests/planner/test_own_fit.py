@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from convoy.config.timed import TRAIN
 from convoy.config.train import TrainConfig
 from convoy.planner.calibration import Calibration, chip_of, shipped, shipped_for
-from convoy.planner.own_fit import TIMED, own_fit
+from convoy.planner.own_fit import own_fit
 from convoy.planner.own_runs import own_runs, typical
 from convoy.planner.step import step_time
 from convoy.planner.validate import median_abs
@@ -105,7 +106,7 @@ def test_no_key_that_makes_no_other_training_changes_the_time_of_a_step() -> Non
         "steps": 9, "seed": 3, "clip_norm": None, "max_nonfinite_steps": 9, "prefetch_steps": 4, "log_every_steps": 2,
         "node_check_seconds": 0.0, "matmul_peak_seconds": 0.0,
     }  # fmt: skip
-    assert set(others) | set(TIMED) == set(TrainConfig.model_fields)
+    assert set(others) | set(TRAIN) == set(TrainConfig.model_fields)
     plain, changed = (own_runs([a_run(shipped_for("cpu"), "a", **train)]).rows[0].workload for train in ({}, others))
     assert plain.train != changed.train
     assert step_time(plain).total == step_time(changed).total

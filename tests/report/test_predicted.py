@@ -215,12 +215,11 @@ def as_told(event: AnyEvent, training: str) -> AnyEvent:
     return event.model_copy(update={"training": training}) if isinstance(event, GenerationStarted) else event
 
 
-def test_the_plan_s_hash_is_of_what_a_step_follows_from() -> None:
-    def changed(words: str) -> bool:
-        return plan_of(resolve(rented().model_dump(mode="json"), read_overrides(words))).training != planned().training
-
-    assert all(map(changed, ("train.micro_batch=2", "train.param_dtype=fp32", "checkpoint.every_steps=9")))
-    assert not any(map(changed, ("train.steps=9", "cluster.nodes=4", "root=/elsewhere", "budget.max_hours=3")))
+def test_what_an_older_log_does_not_tell_is_taken_to_be_as_planned() -> None:
+    plan = planned()
+    for first, second in (("", plan.training), (plan.training, "")):
+        found = pairs(plan, [as_told(e, second if e.generation else first) for e in resumed_job()])
+        assert (found["step"].n, found["whole job"].why_not) == (pairs(plan, resumed_job())["step"].n, "")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from convoy.config.model import CustomModelConfig
-from convoy.config.run import RunConfig, training_hash
+from convoy.config.run import RunConfig
+from convoy.config.timed import training_hash
 from convoy.model.counts import parameter_count
 from convoy.planner.advice import Judged, changes, limits
 from convoy.planner.assumptions import of_course, of_label, of_step
