@@ -88,8 +88,20 @@ def test_threads_tell_machines_of_one_device_apart() -> None:
     two = MEASURED.model_copy(update={"threads": 2})
     found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, two)})
     assert (found.machine_for("fp32", 2, 1), found.machine_for("fp32", 2, 2)) == (MEASURED, two)
-    with pytest.raises(ValueError, match=r"with 1 and 2 threads: set train\.threads_per_rank"):
+    with pytest.raises(
+        ValueError, match=r"by 2 ranks with 1 thread and by 2 ranks with 2 threads: set train\.threads_"
+    ):
         found.machine_for("fp32", 2)
+
+
+def test_of_numbers_of_ranks_that_are_as_near_each_is_named() -> None:
+    six = MEASURED.model_copy(update={"ranks": 6, "threads": 2})
+    found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, six)})
+    assert found.machine_for("fp32", 4, 2) == six
+    with pytest.raises(
+        ValueError, match="nearest to 4 ranks was measured by 2 ranks with 1 thread and by 6 ranks with"
+    ):
+        found.machine_for("fp32", 4)
 
 
 def test_steps_and_seeds_make_no_other_training() -> None:
