@@ -220,8 +220,24 @@ def test_an_option_counts_before_results(results: Path) -> None:
     assert any(line.startswith("a save, scaled from what was measured:") for line in told["assumed"])
 
 
+def test_a_search_takes_saves_and_restarts_of_a_benchmark(results: Path) -> None:
+    words = ["search", "gpt-7b", "--nodes", "2,4", "--json"]
+    assumed, told, own = (
+        json.loads(convoy_plan(*words, *more).stdout)
+        for more in ([], ["--results", str(results)], ["--results", str(results), "--write-gb-per-second", "0.1"])
+    )
+    measured = [line for line in told["assumed"] if str(results) in line]
+    assert sorted(line.split(",")[0].split(":")[0] for line in measured) == [
+        "a restart", *["a save"] * 2, *["what a machine writes to the root"] * 2,
+    ]  # fmt: skip
+    assert sum("which is not p5.48xlarge" in line for line in measured) == 2
+    assert told["found"][0]["usd"] != assumed["found"][0]["usd"]
+    assert not any("what a machine writes to the root, from" in line for line in own["assumed"])
+
+
 def test_results_that_tell_nothing_are_refused(tmp_path: Path) -> None:
     write_case(tmp_path / "results", a_case())
     done = convoy_plan(PRESET, "--results", str(tmp_path / "results"))
+    assert convoy_plan("search", "gpt-7b", "--results", str(tmp_path / "results")).stderr == done.stderr
     assert done.exit_code == 2
     assert done.stderr == f"convoy: --results {tmp_path / 'results'}: no case that saves, and no drill node-kill\n"

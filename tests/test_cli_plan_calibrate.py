@@ -76,6 +76,15 @@ def test_a_calibration_of_several_devices_is_refused_only_where_one_is_needed(tm
     assert convoy_plan("gpt-7b-p4d", "--calibration", str(own)).exit_code == 0
 
 
+def test_a_calibration_without_the_planned_gpu_is_refused(results: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    convoy_plan("calibrate", str(results), str(own))
+    done = convoy_plan("gpt-7b-p4d", "--calibration", str(own))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"convoy: --calibration {own}: A100: the calibration of ")
+    assert f"it is of {MEASURED.device}" in done.stderr
+
+
 def test_one_case_is_a_benchmark_too(results: Path, tmp_path: Path) -> None:
     one = next(path for path in results.glob("*layers*"))
     done = convoy_plan("calibrate", str(one), str(tmp_path / "own.json"))

@@ -47,7 +47,6 @@ def show(
 
     from convoy.cli_plan_config import host, known_prices, read_config
     from convoy.config.errors import ConfigError
-    from convoy.planner.given import Given
     from convoy.planner.machine import as_rented
     from convoy.planner.plan import plan
     from convoy.report.plan_page import plan_page
@@ -56,7 +55,7 @@ def show(
     asked = read_config(config, words)
     told = as_rented(asked)
     here = host(told)
-    given = Given(prices=known_prices(root, told.root, endpoint_url), **given_measured(told, measured, here), **here)
+    given = given_measured(told, measured, known_prices(root, told.root, endpoint_url), here)
     try:
         found = plan(told, given)
     except ValueError as error:

@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from convoy.catalog.observed import PriceList
     from convoy.config.run import RunConfig
     from convoy.planner.calibration import Calibration
     from convoy.planner.failures import Restart, Saving
+    from convoy.planner.given import Given
+    from convoy.planner.market import Beside
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
@@ -16,6 +19,8 @@ CALIBRATION = click.option(
     type=click.Path(exists=True, dir_okay=False),
     help="Of `calibrate`, in place of the shipped one.",
 )
+
+RESULTS = click.option("--results", type=click.Path(exists=True), help="Of a benchmark: its saves and restarts.")
 
 REPLACEMENT = click.option(
     "--replacement-seconds", type=_POSITIVE, help="Until there is another one. Default: 600, assumed."
@@ -27,7 +32,7 @@ WRITES = click.option(
 
 _OPTIONS = (
     CALIBRATION,
-    click.option("--results", type=click.Path(exists=True), help="Of a benchmark: its saves and restarts."),
+    RESULTS,
     click.option("--stall-seconds", type=_POSITIVE, help="For which a save stops training, as measured."),
     click.option("--durable-seconds", type=_POSITIVE, help="Until a save is of use; with --stall-seconds."),
     click.option("--restart-seconds", type=_POSITIVE, help="Once all machines are there again, as measured."),
@@ -43,23 +48,48 @@ def measured_options(command: Any) -> Any:
     return command
 
 
-def given_measured(config: "RunConfig", told: dict[str, Any], host: dict[str, Any]) -> dict[str, Any]:
-    """As `Given` takes it. An option counts before the results. told: values of the options. host: what this host has,
-    as `Given` takes it. Raises ConfigError."""
-    rate = told["write_gb_per_second"]
-    found: dict[str, Any] = {
-        "saving": _saving(told["stall_seconds"], told["durable_seconds"]),
-        "restart": _restart(told["restart_seconds"]),
-        "replacement_seconds": told["replacement_seconds"],
-        "node_bytes_per_second": rate and rate * 1e9,
-    }
-    sources = []
-    if told["results"]:
-        for key, (value, source) in _shown(config, told["results"], host).items():
-            if found[key] is None:
-                found[key] = value
-                sources.append(source)
-    return {**found, "sources": tuple(sources), **_calibrated(config, told["calibration"], host)}
+def given_measured(
+    config: "RunConfig", told: dict[str, Any], prices: "PriceList | None", host: dict[str, Any]
+) -> "Given":
+    """An option counts before the results. told: values of the options. host: what this host has, as `Given` takes it.
+    Raises ConfigError."""
+    from convoy.planner.given import Given
+    from convoy.planner.machine import machine_of
+
+    given = Given(
+        saving=_saving(told["stall_seconds"], told["durable_seconds"]),
+        restart=_restart(told["restart_seconds"]),
+        replacement_seconds=told["replacement_seconds"],
+        node_bytes_per_second=bytes_per_second(told["write_gb_per_second"]),
+        prices=prices,
+        **_calibrated(config, told["calibration"], host),
+        **host,
+    )
+    beside = shown_by(told["results"])
+    return given if beside is None else beside(given, config, machine_of(config, **host))
+
+
+def bytes_per_second(gb: float | None) -> float | None:
+    return None if gb is None else gb * 1e9
+
+
+def shown_by(path: str | None) -> "Beside | None":
+    """What a benchmark's results tell of saves and restarts on given machines, in place of what is not given. None: no
+    results are named. Raises ConfigError."""
+    if path is None:
+        return None
+    from pathlib import Path
+
+    from convoy.cli_plan_calibrate import read_results
+    from convoy.config.errors import ConfigError
+    from convoy.planner.own_saves import results_of, with_shown
+
+    cases = read_results(Path(path))
+    try:
+        results = results_of(cases, path)
+    except ValueError as error:
+        raise ConfigError(f"--results {path}: {error}") from None
+    return lambda given, config, machine: with_shown(given, results, config, machine)
 
 
 def calibration_of(path: str | None) -> "Calibration":
@@ -72,51 +102,25 @@ def calibration_of(path: str | None) -> "Calibration":
 
 
 def _calibrated(config: "RunConfig", path: str | None, host: dict[str, Any]) -> dict[str, Any]:
-    """With the machine that it was measured on, where the planned one is of no catalog."""
+    """With the machine that it was measured on, where the planned one is of no catalog. Raises ConfigError for one that
+    tells nothing of the planned machines."""
     from convoy.catalog.gpus import rented_gpu
     from convoy.config.errors import ConfigError
+    from convoy.planner.calibration import chip_of
     from convoy.planner.machine import machine_of
 
     if path is None:
         return {}
     calibration, machine = calibration_of(path), machine_of(config, **host)
-    if rented_gpu(machine.gpu) is not None:
-        return {"calibration": calibration}
     train, ranks = config.train, config.cluster.nodes * machine.ranks
     try:
+        if rented_gpu(machine.gpu) is not None:
+            chip_of(calibration, machine.gpu)
+            return {"calibration": calibration}
         found = calibration.machine_for(train.param_dtype, ranks, train.threads_per_rank)
     except ValueError as error:
         raise ConfigError(f"--calibration {path}: {error}") from None
     return {"calibration": calibration, "measured": found}
-
-
-def _shown(config: "RunConfig", results: str, host: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """By the keys of `Given`; without what the results do not tell of."""
-    from pathlib import Path
-
-    from convoy.cli_plan_calibrate import read_results
-    from convoy.config.errors import ConfigError
-    from convoy.config.model import CustomModelConfig
-    from convoy.model.counts import saved_bytes
-    from convoy.planner.machine import machine_of
-    from convoy.planner.own_saves import Planned, shown
-
-    if isinstance(config.model, CustomModelConfig):
-        return {}
-    machine = machine_of(config, **host)
-    planned = Planned(config, machine, saved_bytes(config.model))
-    try:
-        found = shown(read_results(Path(results)), results, planned)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"--results {results}: {error}") from None
-    told = {
-        "saving": found.saving,
-        "restart": found.restart,
-        "node_bytes_per_second": found.node_bytes_per_second,
-    }
-    return {key: value for key, value in told.items() if value is not None}
 
 
 def _saving(stall: float | None, durable: float | None) -> "Saving | None":

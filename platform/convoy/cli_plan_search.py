@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from convoy.cli_places import ENDPOINT, ROOT
-from convoy.cli_plan_measured import CALIBRATION, REPLACEMENT, WRITES, calibration_of
+from convoy.cli_plan_measured import (
+    CALIBRATION,
+    REPLACEMENT,
+    RESULTS,
+    WRITES,
+    bytes_per_second,
+    calibration_of,
+    shown_by,
+)
 
 if TYPE_CHECKING:
     from convoy.config.run import RunConfig
@@ -47,25 +55,13 @@ _AMOUNT = _Amount()
 @click.option("--global-batch", type=click.IntRange(min=1), help="Sequences of a step. Default: 4 Mi tokens.")
 @click.option("--region", help="Of the prices. Default: us-east-1, or as configured.")
 @CALIBRATION
+@RESULTS
 @REPLACEMENT
 @WRITES
 @ROOT
 @ENDPOINT
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def search(
-    model: str,
-    instances: str | None,
-    nodes: str | None,
-    max_usd: float | None,
-    max_hours: float | None,
-    root: str | None,
-    endpoint_url: str | None,
-    calibration: str | None,
-    replacement_seconds: float | None,
-    write_gb_per_second: float | None,
-    as_json: bool,
-    **asked: Any,
-) -> None:
+def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool, **told: Any) -> None:
     """Search machines for MODEL, a preset of configs/models, or a training configuration with its batch and tokens.
 
     For each number of machines of each type it finds the fastest way to train that fits in 90 % of a GPU's memory:
@@ -79,15 +75,17 @@ def search(
     from convoy.report.plan_search_page import search_page
     from convoy.report.terminal import show
 
-    config = _asked(model, asked)
+    config = _asked(model, told)
     given = Given(
-        calibration=calibration_of(calibration),
-        replacement_seconds=replacement_seconds,
-        node_bytes_per_second=write_gb_per_second and write_gb_per_second * 1e9,
+        calibration=calibration_of(told["calibration"]),
+        replacement_seconds=told["replacement_seconds"],
+        node_bytes_per_second=bytes_per_second(told["write_gb_per_second"]),
         prices=known_prices(root, config.root, endpoint_url),
     )
-    types = [_type(word) for word in instances.split(",")] if instances else INSTANCES
-    found = search(config, types, _counts(nodes) if nodes else NODES, max_usd, max_hours, given)
+    types = [_type(word) for word in told["instances"].split(",")] if told["instances"] else INSTANCES
+    counts = _counts(told["nodes"]) if told["nodes"] else NODES
+    beside = shown_by(told["results"])
+    found = search(config, types, counts, told["max_usd"], told["max_hours"], given, beside)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     else:

@@ -145,6 +145,15 @@ def test_not_even_a_bug_of_the_planner_stops_a_run(monkeypatch: pytest.MonkeyPat
     assert planned(RunConfig()).missing[0].why == "ZeroDivisionError: division by zero"
 
 
+@pytest.mark.parametrize("name", ["training_hash", "unmodelled", "shipped"])
+def test_nor_one_in_what_every_plan_has(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def broken(*_: Any) -> str:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(f"convoy.planner.plan.{name}", broken)
+    assert planned(RunConfig()).missing[0].why == "ZeroDivisionError: division by zero"
+
+
 def test_it_is_what_convoy_plan_says() -> None:
     config = preset("gpt-7b-p4d", "root=null")
     assert planned(config) == plan(config)
@@ -208,7 +217,7 @@ def test_a_local_run_is_planned_for_this_host_whatever_its_ledger_calls_it(insta
 
 def test_of_a_host_that_is_measured_later_a_person_is_told_so() -> None:
     (said,) = unsure(RunConfig(), made.unknown())
-    assert said == "its rates are measured as the job begins, and the card then has the step's time"
+    assert said == "a job's first start measures its rates: cards of as many ranks have the step's time from then on"
     for words in ("train.matmul_peak_seconds=0", "parallel.cpu_offload=true"):
         config = resolve({}, read_overrides(words))
         assert unsure(config, made.unknown()) == ()
@@ -222,7 +231,16 @@ def test_a_dry_run_says_whose_prices_it_has_and_that_a_time_comes_later(
     rented = of_cpus(tmp_path).model_copy(update={"root": "s3://ours/jobs"})
     titles = [next(iter(_plan(config))).split("\n")[1] for config in (rented, of_cpus(tmp_path))]
     assert titles == ["Plan, as `convoy plan --root s3://ours/jobs` makes it:", "Plan, as `convoy plan` makes it:"]
-    assert list(_plan(RunConfig()))[1].endswith("the card then has the step's time")
+    assert list(_plan(RunConfig()))[1].endswith("have the step's time from then on")
+
+
+def test_a_dry_run_of_a_local_run_that_names_a_machine_says_that_the_plan_is_of_this_host() -> None:
+    for instance, title in (
+        (None, "Plan, as `convoy plan` makes it:"),
+        ("p4d.24xlarge", "Plan of this host, where a local run computes (that of `convoy plan` is of a p4d.24xlarge):"),
+    ):
+        config = RunConfig.model_validate({"cluster": {"instance_type": instance}})
+        assert next(iter(_plan(config))).split("\n")[1] == title
 
 
 def test_a_dry_run_tells_what_limits_and_what_to_change_and_warns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,8 @@ def a_run(
         "cluster": {"nodes": nodes, **(cluster or {})},
     }
     config = RunConfig.model_validate(tree)
-    seconds = step_time(workload_of(config, nodes, ranks_per_node, machine, on_gpus=False), truth).total
+    on_gpus = machine is not None and machine.kind == "cuda"
+    seconds = step_time(workload_of(config, nodes, ranks_per_node, machine, on_gpus=on_gpus), truth).total
     told = Predicted(
         calibration="a test", machine=machine, nodes=nodes, ranks_per_node=ranks_per_node, step_seconds=seconds
     )

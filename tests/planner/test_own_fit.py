@@ -5,18 +5,22 @@ from typing import Any
 
 import pytest
 
+from convoy.config.timed import TRAIN
 from convoy.config.train import TrainConfig
-from convoy.planner.calibration import Calibration, shipped, shipped_for
-from convoy.planner.own_fit import TIMED, own_fit
+from convoy.planner.calibration import Calibration, chip_of, shipped, shipped_for
+from convoy.planner.own_fit import own_fit
 from convoy.planner.own_runs import own_runs, typical
 from convoy.planner.step import step_time
 from convoy.planner.validate import median_abs
 from convoy.results.case import Case
-from tests.planner.own_cases import a_run
+from tests.planner.own_cases import A100, a_run
 from tests.results.cases import MEASURED, a_case
 
 SLOWER = shipped().model_copy(
     update={"constants": shipped().constants.model_copy(update={"matmul_efficiency": {"A100": 0.6, "H100": 0.729}})}
+)
+ON_A100 = MEASURED.model_copy(
+    update={"device": A100, "kind": "cuda", "dtype": "bf16", "ranks": 8, "matmul_flops": 2e14, "attention_flops": 1e14}
 )
 P4D = {"instance_type": "p4d.24xlarge", "backend": "batch"}
 WIDE = {"n_layers": 12, "d_model": 4096, "n_heads": 32, "vocab_size": 50304}
@@ -84,8 +88,20 @@ def test_threads_tell_machines_of_one_device_apart() -> None:
     two = MEASURED.model_copy(update={"threads": 2})
     found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, two)})
     assert (found.machine_for("fp32", 2, 1), found.machine_for("fp32", 2, 2)) == (MEASURED, two)
-    with pytest.raises(ValueError, match=r"with 1 and 2 threads: set train\.threads_per_rank"):
+    with pytest.raises(
+        ValueError, match=r"by 2 ranks with 1 thread and by 2 ranks with 2 threads: set train\.threads_"
+    ):
         found.machine_for("fp32", 2)
+
+
+def test_of_numbers_of_ranks_that_are_as_near_each_is_named() -> None:
+    six = MEASURED.model_copy(update={"ranks": 6, "threads": 2})
+    found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, six)})
+    assert found.machine_for("fp32", 4, 2) == six
+    with pytest.raises(
+        ValueError, match="nearest to 4 ranks was measured by 2 ranks with 1 thread and by 6 ranks with"
+    ):
+        found.machine_for("fp32", 4)
 
 
 def test_steps_and_seeds_make_no_other_training() -> None:
@@ -102,7 +118,7 @@ def test_no_key_that_makes_no_other_training_changes_the_time_of_a_step() -> Non
         "steps": 9, "seed": 3, "clip_norm": None, "max_nonfinite_steps": 9, "prefetch_steps": 4, "log_every_steps": 2,
         "node_check_seconds": 0.0, "matmul_peak_seconds": 0.0,
     }  # fmt: skip
-    assert set(others) | set(TIMED) == set(TrainConfig.model_fields)
+    assert set(others) | set(TRAIN) == set(TrainConfig.model_fields)
     plain, changed = (own_runs([a_run(shipped_for("cpu"), "a", **train)]).rows[0].workload for train in ({}, others))
     assert plain.train != changed.train
     assert step_time(plain).total == step_time(changed).total
@@ -148,3 +164,32 @@ def test_of_several_measurements_of_a_machine_a_middle_one_stands_for_it() -> No
     fast, slow = (MEASURED.model_copy(update={"matmul_flops": rate}) for rate in (7e10, 5e10))
     half = MEASURED.model_copy(update={"dtype": "bf16"})
     assert typical([fast, MEASURED, half, slow]) == (MEASURED, half)
+
+
+def local(cluster: dict[str, Any], nodes: int = 1, **train: Any) -> Case:
+    """Eight ranks on the machine itself, which all of them measured."""
+    return a_run(shipped_for("cuda"), f"{nodes} {cluster} {train}", WIDE, cluster, nodes, 8 // nodes, ON_A100,
+                 param_dtype="bf16", micro_batch=4, global_batch=64, **train)  # fmt: skip
+
+
+def test_a_local_benchmark_that_names_its_machine_serves_plans_of_such() -> None:
+    found = own_fit([local({"instance_type": "p4d.24xlarge"}, nodes) for nodes in (1, 2)])
+    machine = found.rows[0].workload.machine
+    assert (machine.gpu, machine.ranks, machine.measured) == ("A100", 8, None)
+    assert found.trainings == 1  # nodes of a local run are processes on one machine
+    assert (chip_of(found.calibration, "A100"), found.calibration.machines) == ("A100", ())
+
+
+@pytest.mark.parametrize("cluster", [{}, {"instance_type": "p5.48xlarge"}, {"instance_type": "p9.huge"}])
+def test_a_local_benchmark_on_what_it_does_not_name_is_of_what_its_ranks_measured(cluster: dict[str, Any]) -> None:
+    calibration = own_fit([local(cluster)]).calibration
+    assert calibration.machines == (ON_A100,)
+    with pytest.raises(ValueError, match=rf"A100: .* no efficiencies of it; it is of {A100}, measured where the bench"):
+        chip_of(calibration, "A100")
+
+
+def test_groups_of_a_local_gang_stay_what_they_were_on_the_machine_that_it_names() -> None:
+    case = local({"instance_type": "p4d.24xlarge"}, 2)
+    case = case.model_copy(update={"config": {**case.config, "parallel": {"strategy": "hsdp"}}})
+    job = own_runs([case]).rows[0].workload
+    assert (job.ranks, job.shards, job.replicas, job.nodes) == (8, 4, 2, 1)

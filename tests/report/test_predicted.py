@@ -101,9 +101,19 @@ def test_saves_are_those_beside_which_training_went_on() -> None:
         saved = CheckpointSaved(step=step, attempt="a", bytes=7, seconds=seconds, committed_seconds=2.0)
         log.add(saved, rank=0)
     found = pairs(planned(), log.events)
-    stall, durable = found["save: training stands still"], found["save: until it counts"]
+    stall, durable = found["save: training stands still"], found["save: until all ranks know of it"]
     assert (stall.measured, stall.n, durable.measured) == (pytest.approx(0.2), 2, 2.0)
     assert found["checkpoint"].measured == 7
+
+
+@pytest.mark.parametrize(("durable", "steps"), [(0.2, 2), (0.9, 2), (1.1, 3), (3.5, 5)])
+def test_a_commit_is_known_of_at_the_end_of_the_first_step_that_begins_after_it(durable: float, steps: int) -> None:
+    plan = planned()
+    assert plan.step is not None
+    assert plan.saves is not None
+    saves = plan.saves.model_copy(update={"durable_seconds": durable * plan.step.seconds})
+    found = pairs(plan.model_copy(update={"saves": saves}), finished_job())
+    assert found["save: until all ranks know of it"].predicted == pytest.approx(steps * plan.step.seconds)
 
 
 END = {"all steps, with saves", "whole job", "cost"}
@@ -215,12 +225,11 @@ def as_told(event: AnyEvent, training: str) -> AnyEvent:
     return event.model_copy(update={"training": training}) if isinstance(event, GenerationStarted) else event
 
 
-def test_the_plan_s_hash_is_of_what_a_step_follows_from() -> None:
-    def changed(words: str) -> bool:
-        return plan_of(resolve(rented().model_dump(mode="json"), read_overrides(words))).training != planned().training
-
-    assert all(map(changed, ("train.micro_batch=2", "train.param_dtype=fp32", "checkpoint.every_steps=9")))
-    assert not any(map(changed, ("train.steps=9", "cluster.nodes=4", "root=/elsewhere", "budget.max_hours=3")))
+def test_what_an_older_log_does_not_tell_is_taken_to_be_as_planned() -> None:
+    plan = planned()
+    for first, second in (("", plan.training), (plan.training, "")):
+        found = pairs(plan, [as_told(e, second if e.generation else first) for e in resumed_job()])
+        assert (found["step"].n, found["whole job"].why_not) == (pairs(plan, resumed_job())["step"].n, "")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +287,7 @@ def test_the_section_has_a_row_for_each_with_its_error_and_its_count() -> None:
     assert rows["step"][3] == "165"
     assert rows["step"][2].startswith("-")
     assert rows["tokens per second"][2].startswith("+")
-    assert rows["save: until it counts"][1:] == ("not measured", "", "")
+    assert rows["save: until all ranks know of it"][1:] == ("not measured", "", "")
     assert isinstance(told, Text)
     assert told.text.startswith("Planned from the configuration and the catalog")
     assert isinstance(parts, Text)

@@ -1,13 +1,10 @@
 """The whole configuration of a job, and what its parts demand of each other."""
 
-import hashlib
-from typing import Any
-
 from pydantic import model_validator
 
 from convoy.config.base import Frozen
 from convoy.config.budget import BudgetConfig
-from convoy.config.canonical import canonical_json
+from convoy.config.canonical import short_hash
 from convoy.config.checkpoint import CheckpointConfig
 from convoy.config.cluster import ClusterConfig
 from convoy.config.data import BpeTokenizer, BytesTokenizer, DataConfig, ShardsCorpus, SyntheticCorpus
@@ -106,16 +103,4 @@ def tokenizer_vocabulary(data: DataConfig) -> int | None:
 
 def config_hash(config: RunConfig) -> str:
     """First 16 hex digits of the SHA-256 of the configuration's canonical JSON."""
-    return _hash(config.model_dump(mode="json"))
-
-
-def training_hash(config: RunConfig) -> str:
-    """The same of what the time of steps and saves follows from, beside the machines: not of how many there are to be,
-    nor of prices and places, which are filled in when a run starts."""
-    kept = config.model_dump(mode="json", include={"model", "data", "train", "optimizer", "parallel", "checkpoint"})
-    del kept["train"]["steps"]
-    return _hash(kept)
-
-
-def _hash(plain: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(plain).encode()).hexdigest()[:16]
+    return short_hash(config.model_dump(mode="json"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from convoy.config.run import training_hash
+from convoy.config.timed import training_hash
 from convoy.events.log import EventWriter
 from convoy.events.types import GangStopped, GenerationEnded, GenerationStarted, WorkerExited
 from convoy.gang.assignment import STOPPED, Assignment

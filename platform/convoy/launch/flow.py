@@ -117,13 +117,22 @@ def _plan(config: RunConfig) -> Iterator[str]:
     from convoy.launch.plans import planned, unsure
     from convoy.report.plan_lines import plan_lines, warning
 
-    plan, root = planned(config), config.root or ""
-    # `convoy plan` asks a bucket for prices only where --root names it; a run asks its own root.
-    rented = config.cluster.backend != "local" and "://" in root
-    yield f"\nPlan, as `convoy plan{f' --root {root}' if rented else ''}` makes it:\n{aligned(plan_lines(plan))}"
+    plan = planned(config)
+    yield f"\nPlan{_plans_like(config)}:\n{aligned(plan_lines(plan))}"
     yield from (f"  {said}" for said in unsure(config, plan))
     if (why := warning(plan)) is not None:
         yield f"\nWARNING: by its plan this run {why}"
+
+
+def _plans_like(config: RunConfig) -> str:
+    """Of what it is, or which command makes the same."""
+    from convoy.planner.machine import rented_type
+
+    root, named, rented = config.root or "", config.cluster.instance_type, rented_type(config)
+    if named != rented:
+        return f" of this host, where a local run computes (that of `convoy plan` is of a {named})"
+    # `convoy plan` asks a bucket for prices only where --root names it; a run asks its own root.
+    return f", as `convoy plan{f' --root {root}' if rented and '://' in root else ''}` makes it"
 
 
 def _say_plan(config: RunConfig) -> None:

@@ -40,13 +40,14 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None) -> "Pl
 
 
 def unsure(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
-    """What a person who starts the run should know of this plan, beside what it says: that the time of a step comes
-    later, and that the prices of the root are not in it."""
+    """What a person who starts the run should know of this plan, beside what it says: where the time of a step comes
+    from, and that the prices of the root are not in it. Where a job goes on its ranks measure nothing, and what
+    they found when it began counts."""
     from convoy.catalog.gpus import rented_gpu
 
     later = plan.step is None and plan.parameters is not None and rented_gpu(plan.machines.gpu) is None
     measures = config.train.matmul_peak_seconds > 0 and not config.parallel.cpu_offload
-    told = ("its rates are measured as the job begins, and the card then has the step's time",)
+    told = ("a job's first start measures its rates: cards of as many ranks have the step's time from then on",)
     return (*(told if later and measures else ()), *(each for each in plan.assumed if each.startswith(WITHOUT)))
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
+from convoy.report.numbers import plural
 
 NEGLIGIBLE = 1e-3
 """A factor for what is measured with something else: logarithms are fitted, so that none is 0."""
@@ -90,8 +91,8 @@ class Calibration(Frozen):
 
     def machine_for(self, dtype: str, ranks: int, threads: int | None = None) -> MeasuredMachine | None:
         """The one that was measured in this type, by as many ranks; or what is nearest to it. ranks: of the job.
-        threads: of each; None: not configured. Raises ValueError where several devices, or as many ranks with other
-        threads, were measured: which of them is meant nobody said."""
+        threads: of each; None: not configured. Raises ValueError where several devices were measured, or numbers of
+        ranks that are as near with other threads: which of them is meant nobody said."""
 
         def far(each: MeasuredMachine) -> tuple[bool, int, bool]:
             return each.dtype != dtype, abs(each.ranks - ranks), threads not in (None, each.threads)
@@ -102,8 +103,10 @@ class Calibration(Frozen):
         nearest = min(map(far, self.machines), default=None)
         found = [each for each in self.machines if far(each) == nearest]
         if len({each.threads for each in found}) > 1:
-            told = " and ".join(str(each.threads) for each in found)
-            raise ValueError(f"{found[0].ranks} ranks were measured with {told} threads: set train.threads_per_rank")
+            by = " and ".join(
+                f"by {plural(each.ranks, 'rank')} with {plural(each.threads, 'thread')}" for each in found
+            )
+            raise ValueError(f"nearest to {plural(ranks, 'rank')} was measured {by}: set train.threads_per_rank")
         return found[0] if found else None
 
 
@@ -145,5 +148,7 @@ def chip_of(calibration: Calibration, chip: str) -> str:
     """Under which the constants have the efficiencies of this chip. Raises ValueError where they have none."""
     known = calibration.stands_for.get(chip, chip)
     if known not in calibration.constants.matmul_efficiency:
-        raise ValueError(f"{chip}: the calibration of {calibration.date} has no efficiencies of it")
+        own = " and ".join(sorted({each.device for each in calibration.machines}))
+        hint = f"; it is of {own}, measured where the benchmark named no instance type with that GPU" if own else ""
+        raise ValueError(f"{chip}: the calibration of {calibration.date} has no efficiencies of it{hint}")
     return known

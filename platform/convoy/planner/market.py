@@ -1,6 +1,6 @@
 """The best machines to train a model on: each with the best way to train on it, in each market, by cost and by time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from convoy.planner.machine import as_rented, machine_of
 from convoy.planner.ranking import loosened, ranked
 from convoy.planner.search import Search, Task, Way
 from convoy.planner.utilisation import mfu
+from convoy.planner.workload import Machine
 from convoy.results.plan import Keys, PlannedMarket, PlannedSpot
 from convoy.results.plan_search import Found, PlanSearch, Unfit
 
@@ -31,6 +32,9 @@ NODES = (1, 2, 4, 8, 16, 32, 64)
 TOKENS_PER_PARAMETER = 20
 """Where nobody says how many: Hoffmann et al. 2022."""
 
+Beside = Callable[[Given, RunConfig, Machine], Given]
+"""What is given for the machines of a configuration, one of them given too, with what holds for these alone."""
+
 
 def search(
     config: RunConfig,
@@ -39,10 +43,11 @@ def search(
     max_usd: float | None = None,
     max_hours: float | None = None,
     given: Given | None = None,
+    beside: Beside | None = None,
 ) -> PlanSearch:
     """For the model, batch, tokens and types of `config`; its parallelism, micro batch and recomputation are searched,
-    and it saves as often as is best. Raises ConfigError for a custom model, and for a type that the catalog does not
-    have."""
+    and it saves as often as is best. beside: what is given of some machines besides. Raises ConfigError for a custom
+    model, and for a type that the catalog does not have."""
     model, given = config.model, given or Given()
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"model.build = {model.build}: nothing is known of it, so nothing is planned")
@@ -58,7 +63,7 @@ def search(
         for count in nodes:
             try:
                 way = _way(config, name, count, searching)
-                courses.append(_course(config, name, way, given))
+                courses.append(_course(config, name, way, given, beside))
                 rows += _on(way, courses[-1])
             except ValueError as error:
                 unfit.append(Unfit(instance_type=name, nodes=count, why=str(error)))
@@ -102,9 +107,11 @@ def _there(config: RunConfig, name: str, nodes: int) -> RunConfig:
     return as_rented(config.model_copy(update={"cluster": config.cluster.model_copy(update=update)}))
 
 
-def _course(config: RunConfig, name: str, way: Way, given: Given) -> Course:
+def _course(config: RunConfig, name: str, way: Way, given: Given, beside: Beside | None) -> Course:
     """Saved as often as is best where machines are taken away."""
-    course = Course(_there(config, name, way.job.nodes), way.job, way.time.total, given)
+    there = _there(config, name, way.job.nodes)
+    told = given if beside is None else beside(given, there, way.job.machine)
+    course = Course(there, way.job, way.time.total, told)
     best = best_save_interval(course.spot or course.steady, course.saving)
     every = in_steps(min(best, course.work_seconds), course.step_seconds)
     checkpoint = course.config.checkpoint.model_copy(update={"every_steps": every})

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.canonical import canonical_json
+from convoy.config.timed import MODEL_UNTIMED, TRAIN
 from convoy.planner.batch import percent_errors
 from convoy.planner.calibration import Calibration, Constants
 from convoy.planner.fit import fit
@@ -26,23 +27,6 @@ SPREAD = {"matmul_efficiency": 0.15, "attention_efficiency": 0.3}
 
 OPERATIONS_SPREAD = 0.5
 """Of the small operations that a kernel costs on a CPU: as of the gap between two kernels of a GPU."""
-
-
-TIMED = (
-    "global_batch",
-    "micro_batch",
-    "param_dtype",
-    "reduce_dtype",
-    "activation_checkpointing",
-    "attention",
-    "compile",
-    "loss_chunk_tokens",
-    "threads_per_rank",
-)
-"""Keys of `train` that a step's time depends on. Others, such as `steps` and `seed`, make no other training."""
-
-UNTIMED = ("name", "norm_eps", "rope_theta", "init_std", "init_from")
-"""Keys of `model` that it does not depend on."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +117,7 @@ def _alike(rows: Sequence[Measured]) -> list[list[int]]:
 
 def _timed(job: Workload) -> tuple[object, ...]:
     """What the time of a step depends on, whoever measured the machine."""
-    model, train = job.model.model_dump(exclude=set(UNTIMED)), job.train.model_dump(include=set(TIMED))
+    model, train = job.model.model_dump(exclude=set(MODEL_UNTIMED)), job.train.model_dump(include=set(TRAIN))
     return model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes
 
 

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.catalog.measured import MeasuredMachine
+from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.planner.machine import as_measured, machine_of
+from convoy.planner.machine import as_measured, as_rented, machine_of
 from convoy.planner.published import Measured
 from convoy.planner.step import step_time
 from convoy.planner.work import Kernels
@@ -50,12 +51,13 @@ def own_runs(cases: Sequence[Case]) -> OwnRuns:
     rows, left_out, machines = [], [], []
     for case in cases:
         try:
-            rows.append(_run(case))
+            row = _run(case)
         except NoRun as error:
             left_out.append(LeftOut(case.key, str(error)))
-        else:
-            if case.predicted is not None and case.predicted.machine is not None:
-                machines.append(case.predicted.machine)
+            continue
+        rows.append(row)
+        if row.workload.machine.measured is not None:
+            machines.append(row.workload.machine.measured)
     return OwnRuns(tuple(rows), tuple(left_out), tuple(machines))
 
 
@@ -88,10 +90,8 @@ def _run(case: Case) -> Measured:
 
 
 def _measured(case: Case, told: Predicted, seconds: float) -> Measured:
-    on_gpus = told.machine is not None and told.machine.kind == "cuda"
     try:
-        config = RunConfig.model_validate(case.config)
-        job = workload_of(config, told.nodes, told.ranks_per_node, told.machine, on_gpus=on_gpus)
+        job = _job(RunConfig.model_validate(case.config), told)
         step_time(job)  # or why there is none
     except ValidationError:
         raise NoRun("its configuration is of another version") from None
@@ -106,6 +106,26 @@ def _measured(case: Case, told: Predicted, seconds: float) -> Measured:
         kernels=Kernels(),
         tokens_per_second=job.tokens_per_step / job.ranks / seconds,
     )
+
+
+def _job(config: RunConfig, told: Predicted) -> Workload:
+    """As it was planned; or on the machine that a local run names, where its ranks found that machine's chip. All nodes
+    of such a run are on it, and a plan for machines of that type is made from the same figures."""
+    measured = told.machine
+    on_gpus = measured is not None and measured.kind == "cuda"
+    job = workload_of(config, told.nodes, told.ranks_per_node, measured, on_gpus=on_gpus)
+    if measured is None or as_rented(config) == config:
+        return job
+    parallel = config.parallel
+    if parallel.strategy == "hsdp":  # whose groups are a node's ranks, unless they are told
+        parallel = parallel.model_copy(update={"shard_size": job.sharing})
+    try:
+        named = workload_of(
+            as_rented(config).model_copy(update={"parallel": parallel}), 1, job.ranks, None, on_gpus=on_gpus
+        )
+    except ConfigError:  # a label that the catalog does not have
+        return job
+    return named if _is_of(named.machine, measured.device) else job
 
 
 def _is_of(machine: Machine, device: str) -> bool:

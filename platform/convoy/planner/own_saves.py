@@ -7,19 +7,23 @@ short.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from convoy.checkpoint.pace import bytes_per_second as pace
+from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
+from convoy.model.counts import saved_bytes
 from convoy.planner import assumed
 from convoy.planner.failures import Restart, Saving
+from convoy.planner.given import Given
 from convoy.planner.interval import assumed_restart
 from convoy.planner.machine import rented_type
 from convoy.planner.workload import Machine
 from convoy.report import numbers
 from convoy.report.bench_checkpoints import CheckpointFigures, checkpoints, predict
 from convoy.report.bench_recovery import drills
-from convoy.results.case import Case
+from convoy.results.case import Case, Hardware
 from convoy.results.samples import Sample
 
 DRILL = "node-kill"
@@ -63,21 +67,55 @@ class Planned:
         return predict("load" if load else "save", self.state_bytes, self.ranks, rate, bought, network).seconds
 
 
-def shown(cases: Sequence[Case], name: str, planned: Planned) -> Shown:
-    """name: of the results. Of several trainings that saved the one with the largest state tells. Raises ValueError
-    where none saved, and no drill was run."""
+@dataclass(frozen=True)
+class Results:
+    """Of a benchmark, as far as they tell of saves and of restarts."""
+
+    name: str
+    """With their day."""
+    saved: CheckpointFigures | None
+    """Of the training with the largest state."""
+    lost: Sample | None
+    """Seconds from the loss of a node to the next step."""
+    hardware: Hardware | None
+    """That it was saved on."""
+
+
+def results_of(cases: Sequence[Case], name: str) -> Results:
+    """name: of the cases. Raises ValueError where none saved, and no drill was run."""
     saved = max(checkpoints(cases), key=lambda each: each.rest_bytes, default=None)
     lost = next((drill.recovered for drill in drills(cases) if drill.drill == DRILL), None)
     if saved is None and lost is None:
         raise ValueError(f"no case that saves, and no drill {DRILL}")
     case = next((each for each in cases if saved and (each.group, each.name) == (saved.group, saved.case)), None)
     named = f"{name}, {max(each.provenance.measured for each in cases).date()}"
-    where = f"{named}, {_machines(case, planned)}" if case else named
+    return Results(named, saved, lost, case.hardware if case else None)
+
+
+def shown(results: Results, planned: Planned) -> Shown:
+    """What they tell of what is planned. Where each is from is the same for all numbers of machines of a type."""
+    saved, where = results.saved, f"{results.name}{_machines(results.hardware, planned)}"
     return Shown(
         saving=_saving(saved, planned, where) if saved else None,
-        restart=_restart(saved, lost, planned, named),
+        restart=_restart(saved, results.lost, planned, results.name),
         node_bytes_per_second=_node_rate(saved, planned, where) if saved else None,
     )
+
+
+def with_shown(given: Given, results: Results, config: RunConfig, machine: Machine) -> Given:
+    """What is given counts before the results; of a model of which nothing is known they tell nothing."""
+    if not isinstance(config.model, TransformerConfig):
+        return given
+    found = shown(results, Planned(config, machine, saved_bytes(config.model)))
+    told = {
+        "saving": found.saving,
+        "restart": found.restart,
+        "node_bytes_per_second": found.node_bytes_per_second,
+    }
+    new = {key: value for key, value in told.items() if value is not None and getattr(given, key) is None}
+    sources = (source for _, source in new.values())
+    changes: dict[str, Any] = {key: value for key, (value, _) in new.items()}
+    return replace(given, sources=(*given.sources, *sources), **changes)
 
 
 def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[Saving, str] | None:
@@ -91,10 +129,7 @@ def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[S
     paced = planned.config.checkpoint.write_mb_per_second
     rate = pace(paced and paced * 1e6, round(planned.part_bytes))
     durable = max(planned.seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
-    told = (
-        f"a save, scaled from what was measured: {where}, {numbers.size(own)} of each rank for"
-        f" {numbers.size(planned.part_bytes)}"
-    )
+    told = f"a save, scaled from what was measured: {where}, {numbers.size(own)} of each rank"
     return Saving(stall, stall + durable), told
 
 
@@ -132,13 +167,14 @@ def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tupl
         *([bought / nodes] if bought else []),
         *([planned.machine.network_bytes_per_second] if planned.machine.network_bytes_per_second else []),
     ]
-    return min(
-        limits
-    ), f"what a machine writes to the root, from what was measured: {where}, {numbers.size(min(limits))}/s"
+    told = f"{numbers.size(figures.save_rate.median)}/s of each rank, as far as storage and network take it"
+    return min(limits), f"what a machine writes to the root, from what was measured: {where}, {told}"
 
 
-def _machines(case: Case, planned: Planned) -> str:
-    """Of a case, and whether others are planned."""
-    hardware, wanted = case.hardware, rented_type(planned.config)
+def _machines(hardware: Hardware | None, planned: Planned) -> str:
+    """Those of the results, and whether others are planned; empty: none saved."""
+    if hardware is None:
+        return ""
+    wanted = rented_type(planned.config)
     other = f", which is not {wanted}" if wanted and hardware.instance_type != wanted else ""
-    return f"{hardware.machines}{other}"
+    return f", {hardware.machines}{other}"

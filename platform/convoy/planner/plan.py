@@ -1,11 +1,12 @@
 """A configuration's plan: memory, step, time and cost, what holds it back and what to change."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from convoy.config.model import CustomModelConfig
-from convoy.config.run import RunConfig, training_hash
+from convoy.config.run import RunConfig
+from convoy.config.timed import training_hash
 from convoy.model.counts import parameter_count
 from convoy.planner.advice import Judged, changes, limits
 from convoy.planner.assumptions import of_course, of_label, of_step
@@ -64,7 +65,8 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
 
 
 def nothing_planned(config: RunConfig, why: str) -> Plan:
-    """A plan without a part, for where `plan` raises."""
+    """A plan without a part, for where `plan` raises: of the configuration as it stands, since whatever the planner is
+    asked may raise again."""
     cluster = config.cluster
     machines = PlannedMachines(
         nodes=cluster.nodes,
@@ -74,7 +76,7 @@ def nothing_planned(config: RunConfig, why: str) -> Plan:
         market=cluster.market,
         region=cluster.region,
     )
-    return _plan(config, machines, shipped(), [Missing(part=part, why=why) for part in _PARTS])
+    return _told(config, machines, [Missing(part=part, why=why) for part in _PARTS], {"calibration": "none"})
 
 
 class _Planning:
@@ -232,16 +234,15 @@ def _plan(
     missing: list[Missing],
     told: dict[str, object] | None = None,
 ) -> Plan:
+    of = {
+        "training": training_hash(config),
+        "unmodelled": unmodelled(config),
+        "calibration": f"{calibration.date}: {calibration.data}",
+    }
+    return _told(config, machines, missing, {**of, **(told or {})})
+
+
+def _told(config: RunConfig, machines: PlannedMachines, missing: list[Missing], told: Mapping[str, object]) -> Plan:
     nothing = dict.fromkeys(("parameters", "batch", *_PARTS)) | {"limits": (), "changes": (), "assumed": ()}
-    return Plan.model_validate(
-        {
-            "model": config.model.name,
-            "training": training_hash(config),
-            "unmodelled": unmodelled(config),
-            "machines": machines,
-            "missing": tuple(missing),
-            "calibration": f"{calibration.date}: {calibration.data}",
-            **nothing,
-            **(told or {}),
-        }
-    )
+    known = {"model": config.model.name, "machines": machines, "missing": tuple(missing)}
+    return Plan.model_validate({**known, **nothing, **told})

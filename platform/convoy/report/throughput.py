@@ -28,7 +28,8 @@ _PARTS = ("data", "forward", "backward", "optimizer", "exchange")
 
 def alike(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple[frozenset[int], GenerationStarted | None]:
     """Generations that trained as the newest one of the branch with a step does: with its ranks and configuration, for
-    steps and saves of others say nothing of its own. And how that one began; None: there is none."""
+    steps and saves of others say nothing of its own. What a log does not tell is taken to be alike. And how that one
+    began; None: there is none."""
     trained = {e.generation for e in events if isinstance(e, StepDone)}
     newest = max((e.generation for e in branch if isinstance(e, StepDone)), default=None)
     if newest is None:
@@ -36,8 +37,11 @@ def alike(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple[froze
     known = starts(events)
     found = {g: known.get(g, GenerationStarted(generation=g)) for g in trained}
     its = found[newest]
-    same = (g for g, e in found.items() if (e.world_size, e.training) == (its.world_size, its.training))
-    return frozenset(same), its
+    return frozenset(g for g, e in found.items() if e.world_size == its.world_size and _alike(e, its)), its
+
+
+def _alike(one: GenerationStarted, other: GenerationStarted) -> bool:
+    return one.training == other.training or "" in (one.training, other.training)
 
 
 def measured_steps(branch: Sequence[AnyEvent], generations: Collection[int]) -> list[StepDone]:

@@ -254,7 +254,7 @@ class Plan(Planned):
     calibration: str
     """Day and data of the constants of the step's time."""
     measured: MeasuredMachine | None = None
-    """What ranks of the job measured before its first step, where the step's time was planned from that; null: the
+    """What ranks of the job measured after its first step, where the step's time was planned from that; null: the
     catalog knows the machines, or there is no time."""
     training: str = ""
     """Hash of what of the configuration the time of steps and saves follows from; generations of a job whose log has
