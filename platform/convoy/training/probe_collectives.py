@@ -71,7 +71,7 @@ def _line(
     small, call = sized(min(SMALL_BYTES, wanted / 4))
     latency = _together(call, ranks, seconds / 3)
     large, call = sized(_largest(small, wanted, lambda size: sized(size)[1], ranks, seconds / (4 * TIMES)))
-    start, per_byte = time_line([(small, latency), (large, _together(call, ranks, 2 * seconds / 3))])
+    start, per_byte = time_line((small, latency), (large, _together(call, ranks, 2 * seconds / 3)))
     return Line(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=group.size())
 
 
