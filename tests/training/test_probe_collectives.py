@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.training.probe_collectives import _largest, _together
+from convoy.training.probe_collectives import CALLS, _largest, _together
 from convoy.training.probe_timing import TIMES
 from convoy.training.ranks import Ranks
 
@@ -25,6 +25,34 @@ def test_a_collective_that_disturbances_hide_takes_what_it_does_in_a_row(monkeyp
     monkeypatch.setattr("convoy.training.probe_collectives._work", lambda ranks: lambda: None)
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
     assert _together(lambda: None, cast("Ranks", alone), SECONDS) == pytest.approx(0.5 / TIMES)
+
+
+@pytest.mark.parametrize("wait", [0.0, 1e-5, 1e-2])
+def test_the_wait_for_a_gpu_is_no_part_of_its_collectives(monkeypatch: pytest.MonkeyPatch, wait: float) -> None:
+    """Each row ends with one, however many collectives are in it."""
+    made: list[float] = []
+
+    def took(call: Callable[[], object], _: object) -> float:
+        made.clear()
+        call()
+        return wait + sum(made)
+
+    for module in ("probe_collectives", "probe_timing"):
+        monkeypatch.setattr(f"convoy.training.{module}.seconds_here", took)
+    monkeypatch.setattr("convoy.training.probe_timing._most", lambda value, ranks: value)
+    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
+    gpu = cast("Ranks", SimpleNamespace(device=torch.device("cuda"), control=None))
+    assert _together(lambda: made.append(2e-3), gpu, SECONDS) == pytest.approx(2e-3)
+
+
+def test_a_gpu_whose_wait_was_disturbed_sends_at_no_rate_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = iter([1.0, 1.0, 1.0] + [3.0, 1.0] * TIMES)
+    for module in ("probe_collectives", "probe_timing"):
+        monkeypatch.setattr(f"convoy.training.{module}.seconds_here", lambda call, ranks: next(took))
+    monkeypatch.setattr("convoy.training.probe_timing._most", lambda value, ranks: value)
+    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
+    gpu = cast("Ranks", SimpleNamespace(device=torch.device("cuda"), control=None))
+    assert _together(lambda: None, gpu, SECONDS) == pytest.approx(0.5 / CALLS["cuda"])
 
 
 @pytest.mark.parametrize(("rate", "largest"), [(1e12, 1e6), (1e5, 1e3)])
