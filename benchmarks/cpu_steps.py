@@ -94,6 +94,7 @@ CONFIGURATIONS = (
     Configuration("default in fp32", "gpt", 192, 4, 256, 4, "fp32"),
     Configuration("one sequence", "gpt", 192, 4, 256, 1),
     Configuration("short sequences", "gpt", 192, 4, 64, 4),
+    Configuration("little to compute", "gpt", 192, 8, 64, 1, vocabulary=1024),
     Configuration("many layers", "gpt", 192, 8, 64, 8, "fp32"),
     Configuration("selective", "gpt", 256, 4, 256, 2, "bf16", "selective"),
     Configuration("full in fp32", "gpt", 256, 4, 256, 2, "fp32", "full"),

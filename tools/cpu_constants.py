@@ -58,7 +58,7 @@ SPREAD = {
     "logit_bytes": 1.0,  # exponentials are no bytes, and take a CPU longer than these
     "sharding_traffic": 0.5,
     "optimizer_bytes": 0.3,
-    "operations": 1.0,
+    "operations": 0.7,
     "step_seconds": 1.0,
 }
 
