@@ -92,15 +92,15 @@ def _operations(run: Run) -> Law:
     """Of a token, over the parameters."""
     claims, q = run.claims, run.quantity
     lengths, size = claims.sequence_length, _parameters(run)
-    context = lengths[0].high if lengths else _UNTOLD_CONTEXT
+    context = lengths[0].span if lengths else exactly(_UNTOLD_CONTEXT)
     if claims.layers and claims.width and size:
         shape = claims.layers[0].value * claims.width[0].value
-        attention, most = 12.0 * shape * context / size, 12.0 * shape * context / size
+        attention, most = (12.0 * shape * tokens / size for tokens in (context.value, context.high))
         of = run.rests_on("layers", "width", "sequence_length")
     elif size:
         width = (size * _ASPECT / 12) ** (1 / 3)
-        attention, of = context / width, run.rests_on("sequence_length")
-        most = 1.5 * attention if lengths else attention
+        attention, of = context.value / width, run.rests_on("sequence_length")
+        most = (1.5 if lengths else 1.0) * context.high / width
     else:
         attention, most, of = 0.0, 6.0, frozenset()
     shown = 6.0 + attention if lengths else 6.0

@@ -83,9 +83,10 @@ def _gpu_hours(text: str) -> Parsed:
 
 
 def _scaled(found: Written, factor: float, least: float = 0.0, most: float = 1.0) -> Span:
-    """In base units; `least` and `most` bound how far from it, relative, the true value may lie."""
+    """In base units; `least` and `most` bound how far from it, relative, the true value may lie, where the text leaves
+    no end open."""
     low, value, high = (each * factor for each in found.span)
-    if is_one_digit(found.digits):
+    if is_one_digit(found.digits) and not found.approximate:
         low, high = max(low, value * (1 - most)), min(high, max(value * (1 + most), value))
     return Span(min(low, value * (1 - least)), value, max(high, value * (1 + least)))
 
@@ -179,6 +180,8 @@ def _bytes(text: str) -> Parsed:
 def _message(text: str) -> Parsed:
     """Of a collective: chosen, not measured, and often a power of two."""
     span, _ = _bytes(text)
+    if written(text).approximate:
+        return span, ""
     return Span(span.value, span.value, span.value * 1.024 ** _power_of(text)), ""
 
 
