@@ -2,10 +2,10 @@
 
 import pytest
 
-from convoy.audit.claims import RunClaims
 from convoy.audit.digits import written
 from convoy.audit.facts import model_size
 from convoy.audit.machines import gpu_kind, machine
+from convoy.audit.run_claims import RunClaims
 from convoy.audit.units import Dimension, parse
 
 READ: list[tuple[Dimension, str, float, str]] = [

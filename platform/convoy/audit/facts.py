@@ -7,8 +7,9 @@ import re
 from typing import NamedTuple
 
 from convoy.audit import machines
-from convoy.audit.claims import SETTINGS, PageClaims, RunClaims
+from convoy.audit.claims import PageClaims
 from convoy.audit.machines import GpuKind
+from convoy.audit.run_claims import SETTINGS, RunClaims
 from convoy.audit.solve import CATALOG, Known, Value
 from convoy.audit.span import Figure, Span, exactly, hull
 from convoy.audit.units import parse
