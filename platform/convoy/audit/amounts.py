@@ -9,6 +9,10 @@ from convoy.audit.span import Span, exactly
 _COUNTED = 0.03
 """At most so far, relative, is a number of tokens with one digit, such as 1 T, from what was meant."""
 
+_PARAMETERS = (
+    r"(?:total|activated|active|trainable|nonembedding|dense)?(?:params?|parameters?|weights?)?"
+    r"(?:intotal|total|activated|active|pertoken)*"
+)
 _NAMED = 0.08
 """So far, relative, is a model's name from its parameters: a 7B has 6.66 to 7.3 billion."""
 
@@ -32,7 +36,10 @@ def plain_number(text: str) -> Parsed:
 def gpu_hours(text: str) -> Parsed:
     found = written(text)
     unit = re.sub(r"[\s-]+", "", found.unit.lower())
-    match = re.fullmatch(rf"(k|thousand|m|million)?(?:{DEVICE}?(h|hrs?|hours?|days?|months?|years?))?", unit)
+    match = re.fullmatch(
+        rf"(k|thousand|m|million)?(?:(?:nvidia)?{DEVICE}?(?:\d+gb)?(?:gpus?|compute|device)?(h|hrs?|hours?|days?|months?|years?))?",
+        unit,
+    )
     if match is None:
         raise ValueError("must be GPU-hours, e.g. 74,570 or 1.3M GPU-hours")
     return scaled(found, MULTIPLIERS[match[1] or ""] * SECONDS[match[3] or "h"] / 3600, 0.0, ONE_DIGIT), ""
@@ -41,7 +48,9 @@ def gpu_hours(text: str) -> Parsed:
 def count(text: str) -> Parsed:
     found = written(text)
     factor = multiplier(
-        found.unit, r"(?:tokens?|toks?|samples?|sequences?|seqs?|steps?|iterations?)?", "1 T tokens, or 300e9"
+        found.unit,
+        r"(?:tokens?|toks?|samples?|sequences?|seqs?|instances?|examples?|prompts?|steps?|iterations?)?",
+        "1 T tokens, or 300e9",
     )
     most = _COUNTED if factor > 1 else 1.0
     return scaled(found, factor, 0.0, most), ""
@@ -49,7 +58,7 @@ def count(text: str) -> Parsed:
 
 def model_parameters(text: str) -> Parsed:
     found = written(text)
-    factor = multiplier(found.unit, r"(?:params?|parameters?)?", "7B, or 6.74 B parameters")
+    factor = multiplier(found.unit, _PARAMETERS, "7B, or 6.74 B parameters")
     digits = len(re.sub(r"[^\d]", "", found.digits).strip("0"))
     return scaled(found, factor, _NAMED if digits < 3 else 0.0), ""
 
@@ -79,7 +88,11 @@ def share(text: str) -> Parsed:
 
 
 def ratio(text: str) -> Parsed:
+    """`3.6x`; a gain such as `+15.7 %` is 1.157x."""
+    more = re.fullmatch(r"\+\s*(.*%)|(.*%)\s*(?:faster|higher|more|speed-?up)", text)
+    if more:
+        return Span(*(1 + each for each in share(more[1] or more[2])[0])), ""
     found = written(text)
-    if found.unit.lower() not in ("", "x", "×", "times", "fold", "-fold"):
-        raise ValueError("must be a ratio, e.g. 3.6x")
+    if found.unit.lower() not in ("", "x", "×", "times", "fold", "-fold", "x faster", "times faster"):
+        raise ValueError("must be a ratio, e.g. 3.6x or +15.7 %")
     return found.span, ""

@@ -75,8 +75,8 @@ class CheckpointClaims(Claims):
     """Name; default: the run's."""
     parameters: Size = ()
     """Default: the run's."""
-    contents: Literal["weights", "training_state", ""] = ""
-    """Weights alone, or with the optimizer's state; empty: the page does not say."""
+    contents: Literal["weights", "training_state", "adapters", ""] = ""
+    """Weights alone, with the optimizer's state, or of LoRA; empty: the page does not say."""
     size: Gigabytes = ()
     """Of the whole checkpoint, or of one rank or machine where the text says `/rank` or `/node`."""
     to: Literal["shared", "nvme", "memory"] = "shared"

@@ -25,6 +25,9 @@ _DOUBLE, _SINGLE, _ONE = (
 )
 OPERATIONS = (*_DOUBLE, *_SINGLE, *_ONE)
 
+_MOST_IDLE = 4.0
+"""Over a bandwidth that was measured at most is what the links have, where it is taken for bits."""
+
 _KEYS = ("algorithm_bandwidth", "bus_bandwidth", "bandwidth")
 
 
@@ -180,7 +183,8 @@ def _against_links(told: Collective) -> list[Finding]:
             largest = _scaled(limit, max(factors))
             if not figure.span.above(largest):
                 continue
-            words = "bits for bytes?" if not _scaled(figure.span, 1 / 8).above(largest) else ""
+            eighth = _scaled(figure.span, 1 / 8)
+            words = "bits for bytes?" if eighth.value * _MOST_IDLE > largest.value and not eighth.above(largest) else ""
             line = f"{figure.text} is more than the {gbs(largest.high)} that are possible: {why}"
             lines = (told.line(key, figure.text),)
             found.append(Finding(kind="impossible", claims=lines, arithmetic=line, hint=words, given=given))

@@ -141,8 +141,12 @@ _NOUNS = {
 """That a bare number is of."""
 
 
+_NAMED = re.compile(r"hours|iterations?|updates|instances$", re.IGNORECASE)
+"""What a text may call it by itself."""
+
+
 def _text(key: str, figure: Figure) -> str:
-    noun = _NOUNS.get(key, "")
+    noun = "" if _NAMED.search(figure.text) else _NOUNS.get(key, "")
     ending = f" {noun}" if noun and noun.split()[0].lower()[:5] not in figure.text.lower().replace(" ", "-") else ""
     if key in ("price_per_hour", "price_per_gpu_hour") and (figure.per or "gpu" in figure.text.lower()):
         return figure.text

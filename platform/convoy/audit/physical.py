@@ -114,10 +114,14 @@ def exact_bandwidth(text: str) -> Parsed:
     return span if written(text).approximate else exactly(span.value), per
 
 
+_QUALITY = re.compile(r"\s+|\b(?:bf16|fp16|fp8|tf32|fp32|dense|model|hardware|achieved|sustained|peak)\b")
+"""That a page says of operations, and other keys tell."""
+
+
 def flops(default: str, example: str) -> Callable[[str], Parsed]:
     def read(text: str) -> Parsed:
         found = written(text)
-        unit = re.sub(r"\s+", "", re.sub(r"\bper\b", "/", found.unit.lower()))
+        unit = _QUALITY.sub("", re.sub(r"\bper\b", "/", found.unit.lower()))
         match = re.fullmatch(rf"{MULTIPLIER}(?:flops?)?(?:/s|ps|/sec|/second)?(?:/{DEVICE})?", unit)
         if match is None:
             raise ValueError(f"must be {example}")

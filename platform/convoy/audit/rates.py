@@ -6,7 +6,7 @@ Chowdhery et al. 2022, appendix B).
 
 from convoy.audit.facts import Run, model_size
 from convoy.audit.solve import Bound, Law
-from convoy.audit.span import BIG, Span, exactly
+from convoy.audit.span import BIG, Span, exactly, hull
 
 MOST_MFU = 0.70
 """Published MFU ends at 64 % (docs/audit.md)."""
@@ -16,6 +16,9 @@ _UNTOLD_CONTEXT = 4096
 
 _LOOKED_UP = 0.07
 """Of the parameters at most: input embeddings, which are not multiplied."""
+
+_BETWEEN_STEPS = 1.15
+"""Time of a training over that of its steps, where the page does not tell its goodput."""
 
 _ASPECT = 128.0
 """Width over layers of most decoders, from which the width of one of a known size is guessed, within 1.5 of it."""
@@ -40,6 +43,8 @@ def laws(run: Run) -> list[Law]:
         Law(((q("batch_tokens"), 1), (q("throughput"), -1), (q("step_time"), -1))),
         Law(((q("throughput"), 1), (q("samples_per_second"), -1), (q("sequence_length"), -1))),
         Law(((q("gpu_hours"), 1), (q("gpus"), -1), (q("time"), -1))),
+        _gpu_hours(run),
+        _steps(run),
         *_utilisation(run),
     ]
     if claims.micro_batch and (claims.strategy != "3d" or claims.model_parallel):
@@ -63,6 +68,20 @@ def _time(run: Run) -> Law:
     q = run.quantity
     over, of = over_training(run)
     return Law(((q("time"), 1), (q("throughput"), 1), (q("tokens"), -1)), over, "", of)
+
+
+def _gpu_hours(run: Run) -> Law:
+    """Where the page does not tell how many GPUs there were."""
+    q = run.quantity
+    over, of = over_training(run)
+    return Law(((q("gpu_hours"), 1), (q("throughput_per_gpu"), 1), (q("tokens"), -1)), over, "", of)
+
+
+def _steps(run: Run) -> Law:
+    """Between its steps a run saves, evaluates and starts again."""
+    q = run.quantity
+    over, of = over_training(run)
+    return Law(((q("time"), 1), (q("steps"), -1), (q("step_time"), -1)), hull(over, exactly(_BETWEEN_STEPS)), "", of)
 
 
 def over_training(run: Run) -> tuple[Span, frozenset[str]]:

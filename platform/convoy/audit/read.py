@@ -1,5 +1,6 @@
 """From the text of a file of claims to checked claims."""
 
+import re
 from typing import Any
 
 import yaml
@@ -58,6 +59,8 @@ def _line(error: ValidationError) -> str:
     where, inside = _where(first["loc"])
     if first["type"] == "extra_forbidden":
         *above, key = where
+        if re.match(r"\d{3}(?!\d)", key) and not first["input"]:  # {gpus: 16,384}
+            return f"{'.'.join(above)}: a figure with a comma needs quotes within {{…}}: …,{key}"
         line = f"{'.'.join(where)} = {shown(first['input'])}: unknown key; {_hint(key, inside, above)}"
     elif first["type"] == "value_error":
         line = ".".join([*where, str(first["ctx"]["error"])])
