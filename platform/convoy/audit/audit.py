@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import date
 
-from convoy.audit import checkpoints, collectives, energy, hardware, links, memory, money, pairs, rates, survival
+from convoy.audit import checkpoints, collectives, energy, hardware, links, memory, money, pairs, rates, shape, survival
 from convoy.audit.beside import implied, references, unchecked
 from convoy.audit.claims import PageClaims
 from convoy.audit.facts import Run, stated
@@ -36,9 +36,8 @@ def audit(page: PageClaims) -> Audit:
     clashes = minimal(solved.clashes, _ORDER)
     found = [finding(clash, texts, parts) for clash in clashes]
     found += pairs.findings(parts.runs)
-    found += [
-        each for run in parts.runs for each in (*survival.findings(run), *hardware.findings(run), *money.findings(run))
-    ]
+    for run in parts.runs:
+        found += [*shape.findings(run), *survival.findings(run), *hardware.findings(run), *money.findings(run)]
     found += [each for told in parts.collectives for each in collectives.findings(told)]
     found += [each for told in parts.links for each in links.findings(told)]
     found += _dates(page, parts.runs)

@@ -1,6 +1,6 @@
 """What would explain that a figure is off by a factor: units and totals that are often taken for each other. Pure."""
 
-from convoy.audit.span import BIG, Span, exactly
+from convoy.audit.span import Span, exactly
 
 _TIMES = ((24.0, "days for hours"), (60.0, "minutes for seconds, or hours for minutes"), (3600.0, "hours for seconds"),
           (7.0, "weeks for days"), (1000.0, "seconds for milliseconds"))  # fmt: skip
@@ -32,6 +32,9 @@ _OF_GANG = frozenset(
 
 _NEAR = 0.015
 
+_ROUNDED = 0.06
+"""Of what is told with a digit or two, at most."""
+
 
 def hint(quantity: str, told: Span, implied: Span, gang: dict[str, float]) -> str:
     """The usual confusion by whose factor the two miss each other, or nothing. gang: GPUs, nodes, and GPUs per node."""
@@ -47,7 +50,8 @@ def hint(quantity: str, told: Span, implied: Span, gang: dict[str, float]) -> st
 
 def _explains(factor: float, told: Span, implied: Span) -> bool:
     """By the value alone: wide bounds would explain anything, and so would an open end."""
-    told = told if told.high < BIG else exactly(told.value)
+    near = Span(told.value * (1 - _ROUNDED), told.value, told.value * (1 + _ROUNDED))
+    told = Span(max(told.low, near.low), told.value, min(told.high, near.high))
     return any(
         not told.apart(exactly(implied.value * direction), _NEAR) and abs(direction - 1) > 0.05
         for direction in (factor, 1 / factor)

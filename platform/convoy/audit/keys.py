@@ -56,6 +56,9 @@ _WITH_UNIT = {
 }  # fmt: skip
 """Words that tell the unit of a number alone, too."""
 
+_SEVERAL = {"throughput"}
+"""Keys under which a page has several figures, in seconds and in days."""
+
 _ALIASES = {word: (key, "") for key, words in _WORDS.items() for word in words.split()} | _WITH_UNIT
 
 
@@ -65,8 +68,13 @@ def without_aliases(told: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[
     for name, value in told.items():
         key, unit = _ALIASES.get(name, (name, "")) if name not in fields else (name, "")
         key, unit = (key, unit) if key in fields else (name, "")
-        if key in found:
+        if key in found and key not in _SEVERAL:
             raise ValueError(f"{name} = {shown(value)}: {key} is given, too; one key may have a list")
         bare = unit and isinstance(value, str) and re.fullmatch(r"[\d.,]+ ?[kKMBT]?", value.strip())
-        found[key] = f"{value} {unit}" if bare else value
+        figure = f"{value} {unit}" if bare else value
+        found[key] = [*_listed(found[key]), *_listed(figure)] if key in found else figure
     return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -39,7 +39,8 @@ Ratio = Annotated[Figures, Reads("ratio")]
 Tflops = Annotated[Figures, Reads("flops")]
 
 _GPUS = re.compile(
-    r"^\s*([\d,]+(?:\s*k\b)?)\s*[x×*]?\s*(?!(?:k|gpus?|nodes?|machines?|instances?|hosts?)\b)((?:\d+ ?GI?B )?[a-z].*)$",
+    r"^\s*((?:up to|over|more than|at least|about|around|~|≈|[<>])?\s*[\d,]+(?:\s*(?:-|–|to)\s*[\d,]+)?(?:\s*k\b)?)"  # noqa: RUF001
+    r"\s*[x×*]?\s*(?!(?:k|gpus?|nodes?|machines?|instances?|hosts?)\b)((?:\d+ ?GI?B )?[a-z].*)$",
     re.IGNORECASE,
 )
 

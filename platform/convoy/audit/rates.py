@@ -42,6 +42,7 @@ def laws(run: Run) -> list[Law]:
         Law(((q("batch_tokens"), 1), (q("batch"), -1), (q("sequence_length"), -1))),
         Law(((q("batch_tokens"), 1), (q("throughput"), -1), (q("step_time"), -1))),
         Law(((q("throughput"), 1), (q("samples_per_second"), -1), (q("sequence_length"), -1))),
+        Law(((q("batch"), 1), (q("samples_per_second"), -1), (q("step_time"), -1))),
         Law(((q("gpu_hours"), 1), (q("gpus"), -1), (q("time"), -1))),
         _gpu_hours(run),
         _steps(run),
