@@ -236,7 +236,7 @@ def test_a_hint_is_no_guess() -> None:
     tree = {"gpus": "256", "price_per_gpu_hour": "$2.20", "time": "1 month", "cost": "$4.1M"}
     assert [each.hint for each in of_tree(tree).findings] == [""]
     link = {"scope": "EFA", "instance": "p4d.24xlarge"}
-    for bandwidth, hint in [("100 Gbps per GPU", False), ("75 GB/s", False), ("400 GB/s", True)]:
+    for bandwidth, hint in [("100 Gbps per GPU", False), ("75 GB/s", False), ("400 GB/s", True), ("0.4 TB/s", True)]:
         (found,) = of_tree({"links": [{**link, "bandwidth": bandwidth}]}).findings
         assert bool(found.hint) == hint
 

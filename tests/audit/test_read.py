@@ -18,6 +18,7 @@ from convoy.config.errors import ConfigError
         ("", "must be a mapping of keys to values, not: null"),
         ("- 7B", 'must be a mapping of keys to values, not: ["7B"]'),
         ("model: [7B", "is not YAML: line 1"),
+        ("page: costs: a table", "needs quotes"),
         ("model: 7B\nmodel: 13B", "is given twice"),
         ("thruput: 145,267 tokens/s", "thruput = 145,267 tokens/s: unknown key; did you mean throughput?"),
         ("runs: [{thruput: 3}]", "runs[1].thruput = 3: unknown key; did you mean throughput?"),

@@ -83,8 +83,7 @@ def _against_machine(told: Link) -> list[Finding]:
             span = _of_machine(figure, told)
             if not span.above(limit[0]):
                 continue
-            hint = f"bits for bytes? {number_of(figure)} Gbit/s are {gbs(figure.value / 8)}"
-            hint = hint if _are_bits(figure, span, limit[0]) else ""
+            hint = _hint(figure, span, limit[0])
             line = f"{figure.text} is {span.value / limit[0].high:.3g} times what there is: {limit[1]}"
             lines = (claim_line(f"{told.scope}.{key}", figure.text),)
             given = (f"{told.machine.name}" if told.machine else "",)
@@ -92,10 +91,13 @@ def _against_machine(told: Link) -> list[Finding]:
     return found
 
 
-def _are_bits(figure: Figure, span: Span, limit: Span) -> bool:
-    """Whether an eighth is what such a link may well do, where the text does not say bits itself."""
+def _hint(figure: Figure, span: Span, limit: Span) -> str:
+    """Bits, where an eighth is what such a link may well do, and the text does not say bits itself."""
     eighth = Span(*(each / 8 for each in span))
-    return "GB" in figure.text.replace("i", "") and not eighth.above(limit) and eighth.value * MOST_IDLE > limit.high
+    prefix = re.search(r"([kMGT])i?B", figure.text)
+    if prefix is None or eighth.above(limit) or eighth.value * MOST_IDLE <= limit.high:
+        return ""
+    return f"bits for bytes? {number_of(figure)} {prefix[1]}bit/s are {gbs(figure.value / 8)}"
 
 
 def _of_machine(figure: Figure, told: Link) -> Span:

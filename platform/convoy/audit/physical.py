@@ -122,6 +122,11 @@ def flops(default: str, example: str) -> Callable[[str], Parsed]:
     def read(text: str) -> Parsed:
         found = written(text)
         unit = _QUALITY.sub("", re.sub(r"\bper\b", "/", found.unit.lower()))
+        unit = re.sub(r"^(tera|peta|exa|zetta|yotta)-?(?=f)", lambda word: word[1][0], unit)
+        days = re.fullmatch(r"(.*?)(?:/s|s)?-?days?", unit)
+        if days and not default:  # a day of so many operations a second
+            found, unit = found._replace(span=found.span.times(exactly(SECONDS["day"]))), days[1]
+            unit = unit if unit.endswith("flop") else f"{unit.removesuffix('f')}flop"
         match = re.fullmatch(rf"{MULTIPLIER}(?:flops?)?(?:/s|ps|/sec|/second)?(?:/{DEVICE})?", unit)
         if match is None:
             raise ValueError(f"must be {example}")

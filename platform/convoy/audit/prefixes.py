@@ -10,10 +10,10 @@ Parsed = tuple[Span, str]
 
 MULTIPLIERS = {
     "": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "mn": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "g": 1e9,
-    "billion": 1e9, "t": 1e12, "tn": 1e12, "trillion": 1e12, "p": 1e15, "e": 1e18, "z": 1e21,
+    "billion": 1e9, "t": 1e12, "tn": 1e12, "trillion": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24,
     "ki": 2.0**10, "mi": 2.0**20,
 }  # fmt: skip
-MULTIPLIER = r"(ki|k|thousand|mn|million|mi|m|bn|billion|b|g|trillion|tn|t|p|e|z)?"
+MULTIPLIER = r"(ki|k|thousand|mn|million|mi|m|bn|billion|b|g|trillion|tn|t|p|e|z|y)?"
 TOKENS = r"(?:tokens?|toks?|words?)?"
 SECONDS = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0,

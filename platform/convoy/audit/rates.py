@@ -98,7 +98,7 @@ def _utilisation(run: Run) -> list[Law]:
     done = _RECOMPUTED.get(claims.recomputation, _UNTOLD)
     of = run.rests_on("recomputation")
     any_way = Span(1.0, 1.0, done.high)
-    words = "4/3 for recomputation" if claims.recomputation == "full" else ""
+    words = {"full": "4/3 for recomputation", "selective": "1.05 for recomputation"}.get(claims.recomputation, "")
     return [
         _operations(run),
         Law(((q("mfu"), 1), (q("peak"), 1), (q("throughput_per_gpu"), -1), (q("flops_per_token"), -1))),

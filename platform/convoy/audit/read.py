@@ -25,7 +25,8 @@ def read_claims(text: str, place: str) -> PageClaims:
         # Every scalar stays text: 57.0 has a digit more than 57.
         tree = parse_text(text)
     except (YamlError, yaml.YAMLError) as error:
-        raise ConfigError(f"{place} is not YAML: {error}") from None
+        hint = "; text with a colon in it needs quotes" if "mapping values" in str(error) else ""
+        raise ConfigError(f"{place} is not YAML: {error}{hint}") from None
     if not isinstance(tree, dict) or not tree:
         raise ConfigError(f"{place}: must be a mapping of keys to values, not: {shown(tree)}")
     try:
