@@ -229,3 +229,41 @@ def test_the_price_of_all_machines_for_that_of_one_is_told(gang: dict[str, str])
     tree = {"instance": "p4d.24xlarge", "market": "on_demand", **gang}
     (found,) = of_tree({**tree, "price_per_hour": "$131.08"}).findings
     assert found.hint == "the price of all 4 machines for that of one?"
+
+
+def test_a_hint_is_no_guess() -> None:
+    """A month of one digit would be any factor, and bits are told of no bandwidth that is already in bits."""
+    tree = {"gpus": "256", "price_per_gpu_hour": "$2.20", "time": "1 month", "cost": "$4.1M"}
+    assert [each.hint for each in of_tree(tree).findings] == [""]
+    link = {"scope": "EFA", "instance": "p4d.24xlarge"}
+    for bandwidth, hint in [("100 Gbps per GPU", False), ("75 GB/s", False), ("400 GB/s", True), ("0.4 TB/s", True)]:
+        (found,) = of_tree({"links": [{**link, "bandwidth": bandwidth}]}).findings
+        assert bool(found.hint) == hint
+
+
+def test_model_parallel_states_are_divided_in_every_strategy() -> None:
+    tree = {"parameters": "20.6B", "gpus": "96 × A100-40", "strategy": "ZeRO-1"}
+    assert not of_tree(tree).consistent
+    assert of_tree({**tree, "model_parallel": "8"}).findings == ()
+    assert not of_tree({**tree, "model_parallel": "4", "strategy": "ddp"}).consistent
+
+
+def test_layers_too_few_for_a_size_are_unlikely_and_of_experts_no_matter() -> None:
+    tree = {"model": "70B", "layers": "32", "width": "4096"}
+    (found,) = of_tree(tree).findings
+    assert (found.kind, found.hint) == ("unlikely", "a mixture of experts?")
+    assert of_tree({**tree, "active_parameters": "8B"}).findings == ()
+
+
+def test_the_name_of_a_small_model_is_as_far_from_its_size_as_its_embeddings() -> None:
+    assert of_tree({"model": "125M", "parameters": "148,904,448"}).findings == ()
+    assert not of_tree({"model": "125M", "parameters": "350M"}).consistent
+
+
+def test_what_is_done_between_steps_takes_some_of_the_time() -> None:
+    tree = {"steps": "100,000", "step_time": "1.00 s"}
+    assert of_tree({**tree, "time": "31.0 h"}).findings == ()
+    for hours in ("24.0 h", "40.0 h"):
+        (found,) = of_tree({**tree, "time": hours}).findings
+        assert found.kind == "contradiction"
+    assert of_tree({**tree, "time": "40.0 h", "goodput": "70 %"}).findings == ()

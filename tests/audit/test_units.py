@@ -2,10 +2,10 @@
 
 import pytest
 
-from convoy.audit.claims import RunClaims
 from convoy.audit.digits import written
 from convoy.audit.facts import model_size
 from convoy.audit.machines import gpu_kind, machine
+from convoy.audit.run_claims import RunClaims
 from convoy.audit.units import Dimension, parse
 
 READ: list[tuple[Dimension, str, float, str]] = [
@@ -72,10 +72,24 @@ READ: list[tuple[Dimension, str, float, str]] = [
     ("share", "0.45", 0.45, ""),
     ("share", "19/20", 0.95, ""),
     ("ratio", "3.6x", 3.6, ""),
+    ("ratio", "+15.7 %", 1.157, ""),
+    ("ratio", "48 % faster", 1.48, ""),
+    ("count", "300B tokens (180B unique)", 3e11, ""),
+    ("bytes", "70.3GiB (74%)", 70.3 * 2**30, ""),
+    ("flops", "380 BF16 TFLOPs", 380e12, ""),
+    ("size", "671B total", 671e9, ""),
+    ("gpu_hours", "180K H800 GPU hours", 180e3, ""),
+    ("batch", "2160 instances", 2160, "sequences"),
     ("flops", "312 TFLOP/s", 312e12, ""),
     ("flops", "157 TFLOPS/GPU", 157e12, ""),
     ("flops", "157", 157e12, ""),
     ("flop", "6.3e22 FLOPs", 6.3e22, ""),
+    ("flop", "3,640 PFLOP/s-days", 3640e15 * 86400, ""),
+    ("flop", "3640 petaflop/s-days", 3640e15 * 86400, ""),
+    ("flop", "3640 PF-days", 3640e15 * 86400, ""),
+    ("flop", "314 zettaFLOPs", 314e21, ""),
+    ("flop", "38 yottaFLOP", 38e24, ""),
+    ("flops", "0.42 PFLOP/s", 0.42e15, ""),
     ("power", "400 W/GPU", 400, "gpu"),
     ("power", "700 W per GPU", 700, "gpu"),
     ("energy", "24 MWh", 24 * 3.6e9, ""),
@@ -127,7 +141,18 @@ def test_a_size_with_few_digits_is_a_name() -> None:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("Llama-2-7B", 7e9), ("GPT-3 175B", 175e9), ("GPT-2 124M", 124e6), ("Mixtral 8x7B", None), ("GPT-4", None)],
+    [
+        ("Llama-2-7B", 7e9),
+        ("GPT-3 175B", 175e9),
+        ("GPT-2 124M", 124e6),
+        ("Mixtral 8x7B", None),
+        ("GPT-4", None),
+        ("Qwen3-30B-A3B", None),
+        ("DeepSeekMoE 16B", None),
+        ("Llama 4 Scout 17B-16E", None),
+        ("1.3 billion GPT", 1.3e9),
+        ("a 175-billion-parameter model", 175e9),
+    ],
 )
 def test_the_size_of_a_model_is_in_its_name(name: str, size: float | None) -> None:
     found = model_size(name)

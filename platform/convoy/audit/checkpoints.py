@@ -68,10 +68,8 @@ def stated(checkpoint: Checkpoint) -> Known:
 
 def laws(checkpoint: Checkpoint) -> list[Law]:
     q, claims, run = checkpoint.quantity, checkpoint.claims, checkpoint.run
-    each, words = _CONTENTS[claims.contents]
     paused = "stall" if claims.stall else "save_time"
     found = [
-        Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")),
         Law(((q("size"), 1), (q("bandwidth"), -1), (q("save_time"), -1))),
         Law(((q("size"), 1), (q("load_bandwidth"), -1), (q("load_time"), -1))),
         Law(((q("size"), 1), (q("size_per_node"), -1), (q("nodes"), -1))),
@@ -80,6 +78,9 @@ def laws(checkpoint: Checkpoint) -> list[Law]:
         # Of the time between two saves, or of that and the save.
         Law(((q("overhead"), 1), (q("interval"), 1), (q(paused), -1)), _overhead(claims, paused)),
     ]
+    if claims.contents in _CONTENTS:  # of adapters nothing is known
+        each, words = _CONTENTS[claims.contents]
+        found.append(Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")))
     if run is not None:
         found += [Law(((q(key), 1), (q(f"{key}_per_gpu"), -1), (run.quantity("gpus"), -1))) for key in _SUMS]
         if not claims.parameters and not model_size(claims.model):
