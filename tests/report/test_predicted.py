@@ -150,11 +150,13 @@ def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
     log.start()
     log.steps(1, 170)
     log.finish(170)
-    paid, plan = pairs(planned(), log.events)["cost"], planned()
+    paid, plan, ledger = pairs(planned(), log.events)["cost"], planned(), fold(log.events, 170).cost
     assert plan.bought is not None
     assert plan.bought.cost is not None
+    assert ledger is not None
+    assert ledger.total is not None
     assert (paid.predicted, paid.unit) == (plan.bought.cost.usd, "usd")
-    assert paid.measured == float(fold(log.events, 170).cost.total)  # type: ignore[union-attr,arg-type]
+    assert paid.measured == float(ledger.total)
 
 
 def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None:
