@@ -123,11 +123,17 @@ def seconds(failures: Failures, saving: Saving, restart: Restart, interval: floa
     return expected_campaign(1e7, failures.often, chosen, failures, saving, restart).seconds
 
 
+def dearer_than_a_save(saving: Saving, restart: Restart) -> bool:
+    """A last save stands in for a paced one, and is durable sooner: to be interrupted for less than that is a gain."""
+    return restart.seconds + restart.wait_seconds >= saving.stall_seconds + saving.durable_seconds
+
+
 @given(FAILURES, SAVINGS, RESTARTS, st.floats(1.0, 1e4), st.floats(1.0, 1.9))
 @examples(100)
 def test_who_is_interrupted_more_often_is_never_done_sooner(
     failures: Failures, saving: Saving, restart: Restart, interval: float, factor: float
 ) -> None:
+    assume(dearer_than_a_save(saving, restart))
     more = replace(failures, high=min(0.9, factor * failures.high), faults_seconds=failures.faults_seconds / factor)
     assert seconds(failures, saving, restart, interval) <= seconds(more, saving, restart, interval) * (1 + 1e-9)
     assert seconds(failures, saving, restart) <= seconds(more, saving, restart) * (1 + 1e-4)
@@ -150,8 +156,8 @@ def test_a_longer_notice_is_never_done_later(
 @given(FAILURES, SAVINGS, RESTARTS)
 @examples(100)
 def test_the_band_is_in_order_and_a_bad_day_is_the_worst(failures: Failures, saving: Saving, restart: Restart) -> None:
+    assume(dearer_than_a_save(saving, restart))
     found = campaigns(1e6, best_save_interval(failures, saving), failures, saving, restart)
-    # Where all is announced and nothing is lost by it, a drain stands in for a paced save: a hair less, if anything.
     assert found.rare.seconds <= found.often.seconds * (1 + 1e-6)
     if found.bad_day is not None:
         assert found.often.seconds <= found.bad_day.seconds * (1 + 1e-6)
