@@ -160,11 +160,13 @@ def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
     log.start()
     log.steps(1, 170)
     log.finish(170)
-    paid, plan = pairs(planned(), log.events)["cost"], planned()
+    paid, plan, ledger = pairs(planned(), log.events)["cost"], planned(), fold(log.events, 170).cost
     assert plan.bought is not None
     assert plan.bought.cost is not None
+    assert ledger is not None
+    assert ledger.total is not None
     assert (paid.predicted, paid.unit) == (plan.bought.cost.usd, "usd")
-    assert paid.measured == float(fold(log.events, 170).cost.total)  # type: ignore[union-attr,arg-type]
+    assert paid.measured == float(ledger.total)
 
 
 def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None:
@@ -315,7 +317,7 @@ def test_a_run_that_may_not_fit_says_so() -> None:
 def test_what_is_not_planned_is_named_with_the_reason() -> None:
     *_, notes = predicted(fold(running_job(), 170), unknown())
     assert isinstance(notes, Text)
-    assert "Not predicted: step: cpu: its bf16 peak is not in the catalog" in notes.text
+    assert "Not predicted: step (cpu: its bf16 peak is not in the catalog, so no time can be planned)." in notes.text
     assert "saves" not in notes.text
 
 

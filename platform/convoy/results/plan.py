@@ -278,7 +278,7 @@ class Plan(Planned):
         for each in self.missing:
             if each.part in parts:
                 found.setdefault(each.why, []).append(each.part)
-        return tuple(f"{', '.join(names)}: {why}" for why, names in found.items())
+        return tuple(f"{', '.join(names)} ({why})" for why, names in found.items())
 
     @property
     def recommended(self) -> bool:
