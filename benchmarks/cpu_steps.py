@@ -4,9 +4,10 @@
     python tools/cpu_constants.py                       # then: the constants that these rows give
 
 Two ranks, each on cores of its own and with one thread, train each configuration together, and each by itself at the
-same time, block by block in turns. Each row is the median of the blocks of one of the two, beside what the ranks
-measured of the machine in the same world before them, as those of a job do after its first step. Nothing else may run
-meanwhile: `load` of the file is the load average at the start. All of them take four or five minutes on two cores.
+same time, block by block in turns. Each row is the median of the blocks of one of the two, of the slower rank,
+beside what that measured of the machine in the same world before them, as the ranks of a job do after its first step.
+Nothing else may run meanwhile: `load` of the file is the load average at the start. All of them take four or five
+minutes on two cores.
 """
 
 import argparse
@@ -22,11 +23,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch.distributed as dist
 from measured import provenance
 
 import gang  # first of all: it sets how many threads a rank has
 from convoy.bench.ours import Ours
 from convoy.bench.pinning import keep_to, share
+from convoy.bench.probed import slowest
 from convoy.bench.rounds import Plan, measure
 from convoy.bench.worlds import world_of
 from convoy.config.run import RunConfig
@@ -162,7 +165,8 @@ def _rows(
         for variant, (count, world) in zip(variants, worlds.items(), strict=True):
             for _ in range(WARM_UP_STEPS):
                 variant.step()
-            machine = probe(_config(each, count, root), world, PROBE_SECONDS)
+            dist.barrier(group=ranks.control)  # each by itself measures beside the other one too
+            machine = slowest(probe(_config(each, count, root), world, PROBE_SECONDS), ranks)
             assert machine is not None
             machines[count] = machine.model_dump(mode="json")
         plan = Plan(rounds=rounds, block_steps=2, block_seconds=0.4, warm_up_most=4)
