@@ -4,17 +4,20 @@
     python tools/cpu_constants.py                       # then: the constants that these rows give
 
 Two ranks, each on cores of its own and with one thread, train each configuration together, and each by itself at the
-same time, block by block in turns. Each row is the median of the blocks of one of the two, beside what the ranks
-measured of the machine in the same world before them, as those of a job do after its first step. Nothing else may run
-meanwhile: `load` of the file is the load average at the start. All of them take four or five minutes on two cores.
+same time, block by block in turns. Each row is the median of the blocks of one of the two, of the slower rank,
+beside what that measured of the machine in the same world before them, as the ranks of a job do after its first step.
+Nothing else may run meanwhile: `others_cores` of the file is how many of the host's cores others kept busy on average.
+All of them take four or five minutes on two cores.
 """
 
 import argparse
 import json
 import os
+import resource
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -22,11 +25,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch.distributed as dist
 from measured import provenance
 
 import gang  # first of all: it sets how many threads a rank has
 from convoy.bench.ours import Ours
 from convoy.bench.pinning import keep_to, share
+from convoy.bench.probed import slowest
 from convoy.bench.rounds import Plan, measure
 from convoy.bench.worlds import world_of
 from convoy.config.run import RunConfig
@@ -115,14 +120,28 @@ CONFIGURATIONS = (
 def main() -> int:
     options = _options()
     chosen = [each for each in CONFIGURATIONS if not options.only or each.name in options.only]
-    told = {**provenance(), "load": os.getloadavg()[0], "command": " ".join(sys.argv)}
+    told = {**provenance(), "command": " ".join(sys.argv), "rounds": options.rounds}
     with tempfile.TemporaryDirectory(prefix="convoy-cpu-steps-") as root:
         data = {each.length: _prepared(_config(each, 1, root)) for each in chosen}
         body = partial(rows_of_rank, chosen=chosen, data=data, rounds=options.rounds)
+        busy, own, began = busy_seconds(), own_seconds(), time.perf_counter()
         rows = gang.on_gang(_config(chosen[0], gang.RANKS, root), body)[0]
-    Path(options.out).write_text(text_of({**told, "rounds": options.rounds}, rows))
-    print(f"{options.out}: {len(rows)} steps of {len(chosen)} configurations")
+        theirs = (busy_seconds() - busy - own_seconds() + own) / (time.perf_counter() - began)
+    Path(options.out).write_text(text_of({**told, "others_cores": round(theirs, 3)}, rows))
+    print(f"{options.out}: {len(rows)} steps of {len(chosen)} configurations; others kept {theirs:.2f} cores busy")
     return 0
+
+
+def busy_seconds() -> float:
+    """Of all cores of this host so far, with what the hypervisor took of them. See proc(5)."""
+    user, nice, system, _, _, interrupts, soft, stolen = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+    """CPU time of this process, and of those of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def text_of(told: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
@@ -162,7 +181,8 @@ def _rows(
         for variant, (count, world) in zip(variants, worlds.items(), strict=True):
             for _ in range(WARM_UP_STEPS):
                 variant.step()
-            machine = probe(_config(each, count, root), world, PROBE_SECONDS)
+            dist.barrier(group=ranks.control)  # each by itself measures beside the other one too
+            machine = slowest(probe(_config(each, count, root), world, PROBE_SECONDS), ranks)
             assert machine is not None
             machines[count] = machine.model_dump(mode="json")
         plan = Plan(rounds=rounds, block_steps=2, block_seconds=0.4, warm_up_most=4)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import cpu_steps
 import pytest
-from cpu_steps import CONFIGURATIONS, Configuration, rows_of_rank, text_of
+from cpu_steps import CONFIGURATIONS, Configuration, busy_seconds, own_seconds, rows_of_rank, text_of
 
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.run import RunConfig
@@ -53,3 +53,11 @@ def test_configurations_are_told_apart_by_their_names_and_can_be_trained() -> No
     for each, ranks in ((each, ranks) for each in CONFIGURATIONS for ranks in (1, 2)):
         config = RunConfig.model_validate(each.tree(ranks))
         assert config.train.global_batch % (ranks * config.train.micro_batch) == 0
+
+
+def test_what_this_process_computes_keeps_cores_busy_and_is_no_other_s() -> None:
+    busy, own = busy_seconds(), own_seconds()
+    while own_seconds() - own < 0.1:
+        pass
+    assert busy_seconds() - busy > 0.05  # which the kernel counts in hundredths
+    assert own_seconds() - own < 1
