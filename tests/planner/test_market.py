@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
 from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.ranks import check_ranks
 from convoy.config.run import RunConfig
-from convoy.launch.support import check_ranks, world
+from convoy.launch.support import world
 from convoy.planner.calibration import shipped
 from convoy.planner.machine import machine_of
 from convoy.planner.market import search
