@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from convoy.cli import main
 from convoy.results.files import write_case
-from convoy.results.plan import Plan
+from convoy.results.plan import Plan, key_words
 from convoy.results.plan_search import PlanSearch
 from tests.flows.places import CONVOY
 from tests.report.bench_survival import faults, saves
@@ -90,6 +90,10 @@ def test_measured_figures_are_used() -> None:
             "convoy: gpt-8b: no such file, and no preset of configs/models or configs/train; did",
         ),
         (["search", "7B"], "convoy: 7B: no such file, and no preset of configs/models or configs/train; known: gpt-7b"),
+        (
+            ["search", "gpt-7b", "--market", "spott"],
+            "convoy: --market spott: must be one of on-demand, spot, capacity-",
+        ),
         (["search", "gpt-7b", "--nodes", "0"], "convoy: --nodes 0: must be numbers from 1 on"),
     ],
 )
@@ -118,6 +122,45 @@ def test_a_search_takes_a_model_and_a_configuration() -> None:
     assert (found.global_batch, found.tokens) == (1024, 477 * 1024 * 2048)
 
 
+@pytest.mark.parametrize(
+    ("asked", "laid_on"),
+    [
+        (["gpt-7b", "--tokens", "10B", "--region", "us-west-2", "--nodes", "2,3"], "default"),
+        ([PRESET, "--global-batch", "512", "--sequence-length", "1024", "--nodes", "2"], PRESET),
+    ],
+)
+def test_the_keys_of_a_search_are_planned_as_it_says(asked: list[str], laid_on: str) -> None:
+    told = PlanSearch.model_validate_json(convoy_plan("search", *asked, "--json").stdout)
+    assert told.laid_on == laid_on
+    for row in told.found[::3]:
+        planned = Plan.model_validate_json(convoy_plan(laid_on, "--set", key_words(row.keys), "--json").stdout)
+        assert planned.budget is not None
+        assert planned.step is not None
+        assert planned.memory is not None
+        assert planned.bought is not None
+        assert planned.budget.tokens == told.tokens
+        assert planned.step.seconds == pytest.approx(row.step_seconds)
+        assert planned.memory.share == pytest.approx(row.memory_share)
+        assert (planned.bought.cost and planned.bought.cost.usd) == row.usd
+
+
+def test_markets_are_those_that_are_asked_for() -> None:
+    words = ["search", "gpt-7b", "--nodes", "2", "--instances", "p5", "--json"]
+    for market, found in (
+        (["on-demand,spot"], {"on_demand", "spot"}),
+        (["spot", "capacity_block"], {"spot", "capacity_block"}),
+        ([], {"spot", "capacity_block", "on_demand"}),
+    ):
+        told = json.loads(convoy_plan(*words, *(word for each in market for word in ("--market", each))).stdout)
+        assert {row["market"] for row in told["found"]} == found
+
+
+def test_what_the_backend_refuses_is_left_out_of_the_page() -> None:
+    done = convoy_plan("search", "gpt-7b-p5", "--nodes", "1", "--instances", "p5")
+    assert "Nothing found" in done.stdout
+    assert "Left out, for a run with these would be refused: cluster.nodes = 1: must be at least 2" in done.stdout
+
+
 def test_the_page_of_a_search_marks_what_nothing_beats() -> None:
     done = convoy_plan("search", "gpt-7b", "--nodes", "2,4", "--max-hours", "400")
     assert done.exit_code == 0
@@ -131,14 +174,15 @@ def test_a_search_is_read_at_a_hundred_columns(model: str) -> None:
     """Each machine's line is one line, with the day of its price, and the first one's keys can be copied."""
     lines = convoy_plan("search", model, columns=100).stdout.splitlines()
     assert max(map(len, lines)) <= 100
-    priced = [line for line in lines if "× p" in line and "USD" not in line and " of a machine" not in line]
-    told = [line for line in priced if "spot" in line or "on demand" in line or "capacity block" in line]
+    told = [line for line in lines[: lines.index("How")] if "× p" in line]
     assert len(told) >= 16
     assert all(re.search(r"\d, 20\d\d-\d\d-\d\d(, old)?$", line.strip()) for line in told)
     for words in ("By old prices", "Prices of 2024-12-31: AWS page", "Assumed: of p5.48xlarge on spot"):
         assert sum(line.startswith(words) for line in lines) == 1, words
-    keys = next(line for line in lines if line.startswith("train.micro_batch="))
-    assert "checkpoint.every_steps=" in keys + lines[lines.index(keys) + 1]
+    keys = lines.index(next(line for line in lines if line.startswith(f"model={model} ")))
+    assert lines[keys - 1].endswith("laid on default, for --set or --config-value set (--json has those of all):")
+    end = next(i for i, line in enumerate(lines) if line.startswith("Prices of"))
+    assert lines[keys:end] == [line for line in lines[keys:end] if "=" in line]
 
 
 def test_amounts_and_machines_are_understood_as_people_write_them() -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +19,12 @@ from convoy.cli_plan_measured import (
 )
 
 if TYPE_CHECKING:
+    from convoy.config.cluster import Market
     from convoy.config.run import RunConfig
+    from convoy.planner.market import Base
+
+ALONE = "default"
+"""Preset of configs/train that a model alone is laid on, as a flow lays keys on it where nobody names another."""
 
 TOKENS_OF_A_STEP = 2**22
 """Where nobody says how many: as many as 13B to 70B models are trained with (Touvron et al. 2023)."""
@@ -48,6 +54,7 @@ _AMOUNT = _Amount()
 @click.argument("model")
 @click.option("--instances", metavar="TYPE,…", help="Such as p5, the largest of its family. Default: p4d,p5.")
 @click.option("--nodes", metavar="N,…", help="Default: 1,2,4,8,16,32,64.")
+@click.option("--market", multiple=True, metavar="MARKET,…", help="on-demand, spot, capacity-block. Default: all.")
 @click.option("--max-usd", type=_AMOUNT, help="Show only what costs no more.")
 @click.option("--max-hours", type=_AMOUNT, help="Show only what takes no longer.")
 @click.option("--tokens", type=_AMOUNT, help="To train, such as 300B. Default: 20 a parameter, or as configured.")
@@ -75,7 +82,7 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
     from convoy.report.plan_search_page import search_page
     from convoy.report.terminal import show
 
-    config = _asked(model, told)
+    config, base = _asked(model, told)
     given = Given(
         calibration=calibration_of(told["calibration"]),
         replacement_seconds=told["replacement_seconds"],
@@ -84,8 +91,9 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
     )
     types = [_type(word) for word in told["instances"].split(",")] if told["instances"] else INSTANCES
     counts = _counts(told["nodes"]) if told["nodes"] else NODES
-    beside = shown_by(told["results"])
-    found = search(config, types, counts, told["max_usd"], told["max_hours"], given, beside)
+    beside, markets = shown_by(told["results"]), _markets(told["market"])
+    limits = told["max_usd"], told["max_hours"]
+    found = search(config, types, counts, *limits, given, beside, markets=markets, base=base)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     else:
@@ -112,6 +120,20 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
+def _markets(words: Sequence[str]) -> "Sequence[Market]":
+    """As `--market` has them, or as the configuration does. None: all."""
+    from convoy.config.errors import ConfigError
+    from convoy.planner.market import MARKETS
+
+    asked = [word.strip() for each in words for word in each.split(",")]
+    found = [market for market in MARKETS if market.replace("_", "-") in (word.replace("_", "-") for word in asked)]
+    wrong = [word for word in asked if word.replace("-", "_") not in MARKETS]
+    if wrong:
+        known = ", ".join(market.replace("_", "-") for market in MARKETS)
+        raise ConfigError(f"--market {wrong[0]}: must be one of {known}")
+    return found or MARKETS
+
+
 def _is_known(name: str) -> None:
     """Raises ConfigError for what is neither a model nor a training configuration."""
     from pathlib import Path
@@ -128,29 +150,30 @@ def _is_known(name: str) -> None:
         raise ConfigError(f"{name}: {places}; {nearest(name, alike)}")
 
 
-def _asked(name: str, asked: dict[str, Any]) -> "RunConfig":
-    """The configuration of which everything is kept that is not searched."""
+def _asked(name: str, asked: dict[str, Any]) -> "tuple[RunConfig, Base]":
+    """The configuration of which everything is kept that is not searched, and what its keys are laid on: a model alone
+    on the default configuration. Raises ConfigError."""
     from convoy.cli_plan_config import read_config
-    from convoy.config.load import configs_folder, resolve, with_preset
+    from convoy.config.load import configs_folder, with_preset
     from convoy.config.model import TransformerConfig
     from convoy.model.counts import parameter_count
-    from convoy.planner.market import TOKENS_PER_PARAMETER
+    from convoy.planner.market import TOKENS_PER_PARAMETER, Base
 
-    tokens, batch = asked["tokens"], asked["global_batch"]
+    tokens, batch, length = asked["tokens"], asked["global_batch"], asked["sequence_length"]
+    file, words = name, [f"data.sequence_length={length}"] if length else []
     if (configs_folder() / "models" / f"{name}.yaml").is_file():
-        model = with_preset({"model": name})["model"]
-        length = asked["sequence_length"] or model["max_sequence_length"]
+        length = length or with_preset({"model": name})["model"]["max_sequence_length"]
+        file, words = ALONE, [f"model={name}", f"data.sequence_length={length}", "train.compile=true"]
         batch = batch or max(1, TOKENS_OF_A_STEP // length)
-        config = resolve({"model": model, "data": {"sequence_length": length}, "train": {"compile": True}}, {})
-        assert isinstance(config.model, TransformerConfig)
-        tokens = tokens or TOKENS_PER_PARAMETER * parameter_count(config.model)
     else:
         _is_known(name)
-        words = [f"data.sequence_length={asked['sequence_length']}"] if asked["sequence_length"] else []
-        config = read_config(name, words)
+    config = read_config(file, words)
+    if file != name and tokens is None and isinstance(config.model, TransformerConfig):
+        tokens = TOKENS_PER_PARAMETER * parameter_count(config.model)
     batch = batch or config.train.global_batch
     update: dict[str, Any] = {"global_batch": batch}
     if tokens is not None:
         update["steps"] = math.ceil(tokens / (batch * config.data.sequence_length))
     cluster = config.cluster.model_copy(update={"region": asked["region"]} if asked["region"] else {})
-    return config.model_copy(update={"train": config.train.model_copy(update=update), "cluster": cluster})
+    asked_for = config.model_copy(update={"train": config.train.model_copy(update=update), "cluster": cluster})
+    return asked_for, Base(file, read_config(file))

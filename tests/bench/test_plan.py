@@ -18,8 +18,8 @@ from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
+from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
-from convoy.launch.support import World, check_ranks
 from convoy.results.case import Block
 from convoy.results.figures import sync_share
 from tests.bench.benches import state_bytes

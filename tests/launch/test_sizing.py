@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
 from convoy.config.load import read_run, resolve
+from convoy.config.ranks import World
 from convoy.config.run import RunConfig
 from convoy.launch import sizing
 from convoy.launch.sizing import check_host, check_machine, host_memory_mib, memory_mib, shared_memory_mib, staging_mib
-from convoy.launch.support import World, refuse, world
+from convoy.launch.support import refuse, world
 from convoy.model.counts import parameter_count
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "train"

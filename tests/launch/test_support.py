@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
 from convoy.config.load import merged, resolve
+from convoy.config.ranks import World
 from convoy.config.run import RunConfig
-from convoy.launch.support import World, check, instance_price, machines, mounted_folders, refuse, world
+from convoy.launch.support import check, instance_price, machines, mounted_folders, refuse, world
 
 BATCH = {"backend": "batch", "nodes": 2, "instance_type": "p4d.24xlarge"}
 KUBERNETES = {"backend": "kubernetes", "nodes": 2, "instance_type": "p4d.24xlarge"}

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from convoy.checkpoint.plan import local_tensor
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
-from convoy.launch.support import World, check_ranks
+from convoy.config.ranks import World, check_ranks
 from convoy.model.init import initialise
 from convoy.model.transformer import Transformer, head_rows
 from convoy.parallel.mesh import build_mesh, data_place

@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.load import read_overrides, resolve
+from convoy.config.ranks import check_ranks
 from convoy.config.run import RunConfig
-from convoy.launch.support import check_ranks, world
+from convoy.launch.support import world
 from convoy.planner.calibration import shipped
-from convoy.planner.machine import machine_of
-from convoy.planner.market import search
+from convoy.planner.machine import as_rented, machine_of
+from convoy.planner.market import MARKETS, Base, search
 from convoy.planner.memory import memory
+from convoy.planner.plan import plan
 from convoy.planner.ranking import loosened, ranked
 from convoy.planner.search import ALIKE, Search, Task
 from convoy.planner.step import step_time
@@ -91,17 +93,128 @@ def test_a_search_is_by_cost_and_marks_what_nothing_beats() -> None:
     assert PlanSearch.model_validate_json(told.model_dump_json()) == told
 
 
-def test_machines_that_cannot_share_a_batch_are_told() -> None:
-    why = {(each.instance_type, each.nodes): each.why for each in found_for_7b().unfit}
-    assert why[("p4d.24xlarge", 3)] == "a global batch of 1024 sequences cannot be shared out evenly over 24 ranks"
+def test_a_batch_that_ranks_share_unevenly_is_searched_as_training_takes_it() -> None:
+    """1,024 sequences over 24 ranks: 43 on most of them, in passes of as many on each rank."""
+    (row,) = (
+        each for each in found_for_7b().found
+        if (each.instance_type, each.nodes, each.market) == ("p4d.24xlarge", 3, "spot")
+    )  # fmt: skip
+    own = preset("gpt-7b-p4d", key_words(row.keys))
+    check_ranks(own, world(own))
+    job = workload(own)
+    assert (job.ranks, job.sequences_per_rank) == (24, 43)
+    assert job.sequences_per_pass == job.train.micro_batch
 
 
-def test_what_is_found_is_what_the_plan_of_its_keys_says() -> None:
-    row = next(row for row in found_for_7b().found if (row.instance_type, row.nodes) == ("p5.48xlarge", 4))
-    base = {"model": "gpt-7b", "data": {"sequence_length": 2048}, "train": {"global_batch": 1024}}
-    cluster = {"backend": "batch", "instance_type": row.instance_type, "nodes": row.nodes}
-    config = resolve(read_run(str({**base, "cluster": cluster})), read_overrides(key_words(row.keys)))
-    assert step_time(workload(config)).total == pytest.approx(row.step_seconds)
+def test_machines_with_more_ranks_than_sequences_are_refused_as_a_run_is() -> None:
+    words = "train.global_batch=12 parallel.shard_size=null cluster.nodes=16"
+    config = preset("gpt-7b-p4d", words)
+    (unfit,) = search(config, instances=("p4d.24xlarge",), nodes=(16,)).unfit
+    with pytest.raises(ConfigError) as refused:
+        check_ranks(config, world(config))
+    assert unfit.why == str(refused.value)
+
+
+CONTRACT = (
+    '\'cluster.price={usd_per_hour: 11.5, date: 2026-11-01, source: "ours: #7", usd_per_hour_on_demand: 20,'
+    " on_demand_date: 2026-11-02}'"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "nodes"),
+    [
+        ("gpt-7b-p4d", "cluster.nproc_per_node=4", (2, 3)),
+        ("gpt-7b-p5", "", (2,)),
+        ("gpt-7b-p5", f"cluster.backend=batch cluster.market=capacity_block {CONTRACT}", (1,)),
+        ("gpt-7b-p5", f"{CONTRACT}", (2,)),
+        ("gpt-175b-p4d", "cluster.backend=kubernetes", (32,)),
+        ("default", "model=llama-13b train.global_batch=1024 train.steps=5000 data.sequence_length=2048", (2,)),
+    ],
+)
+def test_the_keys_of_each_row_are_planned_as_the_row_says(name: str, words: str, nodes: tuple[int, ...]) -> None:
+    """Laid on what was asked about: step, memory, time and cost, and how often is best to save."""
+    config = preset(name, words)
+    rows = search(config, nodes=nodes).found
+    assert {row.instance_type for row in rows} == {"p4d.24xlarge", "p5.48xlarge"}
+    for row in rows:
+        told = plan(as_rented(resolve(config.model_dump(mode="json"), read_overrides(key_words(row.keys)))))
+        there = told.machines
+        assert (there.instance_type, there.nodes, there.market) == (row.instance_type, row.nodes, row.market)
+        assert told.step is not None
+        assert told.memory is not None
+        assert told.bought is not None
+        assert told.saves is not None
+        assert told.step.seconds == pytest.approx(row.step_seconds)
+        assert told.memory.share == pytest.approx(row.memory_share)
+        assert told.bought.seconds / 3600 == pytest.approx(row.hours)
+        assert (told.bought.cost and told.bought.cost.usd) == row.usd
+        assert told.saves.every_steps == told.saves.best_every_steps
+
+
+def test_one_s_own_price_is_of_its_market_and_on_demand_where_that_is_told() -> None:
+    found = search(preset("gpt-7b-p5", CONTRACT), instances=("p5.48xlarge",), nodes=(2,)).found
+    usd = {row.market: (row.usd_per_hour, row.price_source) for row in found}
+    assert usd["spot"] == (11.5, "ours: #7")
+    assert usd["on_demand"] == (20.0, "cluster.price")
+    assert usd["capacity_block"][0] not in (11.5, 20.0)
+
+
+def test_keys_are_what_differs_from_what_they_are_laid_on() -> None:
+    """Not from the defaults, nor from what was asked for beside it."""
+    base = preset("gpt-7b-p5", "train.micro_batch=8 train.activation_checkpointing=selective")
+    config = preset("gpt-7b-p5", "train.steps=1000 cluster.region=us-west-2")
+    told = search(config, instances=("p5.48xlarge",), nodes=(2,), base=Base("mine.yaml", base))
+    (row,) = (each for each in told.found if each.market == "spot")
+    assert told.laid_on == "mine.yaml"
+    assert row.keys["train.steps"] == 1000
+    assert row.keys["cluster.region"] == "us-west-2"
+    assert row.keys["parallel.reduce_every_pass"] is True
+    assert row.trained["train.micro_batch"] == 8
+    assert not {"train.micro_batch", "cluster.nodes", "cluster.market"} & row.keys.keys()
+    (other,) = (each for each in told.found if each.market == "on_demand")
+    assert other.keys["cluster.market"] == "on_demand"
+
+
+def test_what_is_found_already_needs_no_keys() -> None:
+    only = {"instances": ("p5.48xlarge",), "nodes": (2,), "markets": ("spot",)}
+    (row,) = search(preset("gpt-7b-p5"), **only).found  # type: ignore[arg-type]
+    (same,) = search(preset("gpt-7b-p5", key_words(row.keys)), **only).found  # type: ignore[arg-type]
+    assert (same.keys, same.usd) == ({}, row.usd)
+
+
+@pytest.mark.parametrize(
+    ("words", "left", "why"),
+    [
+        ("", {(2, market) for market in MARKETS}, "cluster.nodes = 1: must be at least 2"),
+        (
+            "cluster.backend=batch cluster.market=on_demand",
+            {(nodes, market) for nodes in (1, 2) for market in ("on_demand", "capacity_block")},
+            "cluster.market = spot: AWS Batch runs no multi-node jobs on spot",
+        ),
+        ("cluster.backend=local", {(nodes, market) for nodes in (1, 2) for market in MARKETS}, ""),
+    ],
+)
+def test_what_the_backend_does_not_run_is_left_out_and_told(words: str, left: set[tuple[int, str]], why: str) -> None:
+    told = search(preset("gpt-7b-p5", words), instances=("p5.48xlarge",), nodes=(1, 2))
+    assert {(row.nodes, row.market) for row in told.found} == left
+    assert [reason[: len(why)] for reason in told.refused] == ([why] if why else [])
+    assert not told.unfit
+
+
+def test_only_the_markets_that_are_asked_for_are_searched() -> None:
+    told = search(preset("gpt-7b-p5"), nodes=(2,), markets=("on_demand",))
+    assert {row.market for row in told.found} == {"on_demand"}
+
+
+def test_machines_that_nobody_takes_away_are_saved_less_often() -> None:
+    config = preset("gpt-175b-p4d", "cluster.backend=kubernetes")
+    told = search(config, instances=("p4d.24xlarge",), nodes=(32,))
+    every = {row.market: row.trained["checkpoint.every_steps"] for row in told.found}
+    best = planned("gpt-175b-p4d").saves
+    assert best is not None
+    assert every["capacity_block"] == every["on_demand"] == best.best_every_steps
+    assert int(every["spot"] or 0) < int(every["on_demand"] or 0)
 
 
 def test_a_configuration_of_this_host_is_searched_on_the_machines_that_are_asked_for() -> None:
@@ -114,7 +227,7 @@ def test_a_pipeline_is_searched_where_training_takes_one() -> None:
     words = "model=llama-70b data.tokenizer.vocab_size=32000 train.global_batch=128"
     config = preset("llama-13b-p5", words)
     told = search(config, instances=("p4d.24xlarge",), nodes=(64,))
-    staged = [row for row in told.found if "parallel.pipeline" in row.keys]
+    staged = [row for row in told.found if "parallel.pipeline" in row.trained]
     assert staged
     assert any("parallel.pipeline takes the time" in line for line in told.assumed)
     for row in staged:
@@ -123,7 +236,7 @@ def test_a_pipeline_is_searched_where_training_takes_one() -> None:
         check_ranks(own, world(own))
         assert step_time(workload(own)).total == pytest.approx(row.step_seconds)
     gpt = search(preset("gpt-175b-p5"), nodes=(16,))
-    assert not any("parallel.pipeline" in row.keys for row in gpt.found)
+    assert not any("parallel.pipeline" in row.trained for row in gpt.found)
 
 
 ROWS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)

@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 
 from convoy.config.base import Frozen
 
+Market = Literal["on_demand", "spot", "capacity_block"]
+"""How machines of a run are bought."""
+
 Day = date
 """The type, by a name that no field of a class here has."""
 
@@ -46,7 +49,7 @@ class ClusterConfig(Frozen):
     """Ranks per node. Default: the instance's GPUs; locally the GPUs of this host divided by the nodes, or 1."""
     instance_type: str | None = None
     """Machine of each node, e.g. `p4d.24xlarge`; must be in the catalog. Needed on `batch` and `kubernetes`."""
-    market: Literal["on_demand", "spot", "capacity_block"] = "on_demand"
+    market: Market = "on_demand"
     """How the machines are bought; decides the price."""
     region: str = "us-east-1"
     """AWS region of the price."""

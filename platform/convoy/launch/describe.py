@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from convoy.catalog.instances import instance
 from convoy.catalog.prices import Price
 from convoy.config.model import CustomModelConfig
+from convoy.config.ranks import TIMES
 from convoy.config.run import RunConfig
-from convoy.launch.support import TIMES, instance_price, machines, world
+from convoy.launch.support import instance_price, machines, world
 from convoy.model.counts import SAVED_BYTES, parameter_count
 
 

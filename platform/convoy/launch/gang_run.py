@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Script
 from convoy.gang.leader import marked
@@ -13,7 +14,7 @@ from convoy.launch.host import local_gpus
 from convoy.launch.live_card import Draw, How
 from convoy.launch.node import formation, live_task, this_node
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
-from convoy.launch.support import World, check, check_budget, check_ranks
+from convoy.launch.support import check, check_budget
 from convoy.report.page import Page
 from convoy.storage import Store, StoreUnavailable, open_store
 

@@ -13,11 +13,12 @@ from convoy.config.base import Frozen
 from convoy.config.bench import BenchConfig
 from convoy.config.budget import BudgetConfig
 from convoy.config.errors import ConfigError
+from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.launch.host import gpu_memory_bytes, local_gpus
 from convoy.launch.preflight import on_this_host
 from convoy.launch.sizing import MIB, host_memory_mib, memory_mib
-from convoy.launch.support import World, check_ranks, world
+from convoy.launch.support import world
 
 
 class Share(Frozen):

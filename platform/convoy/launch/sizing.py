@@ -7,11 +7,11 @@ Controller"; Kubernetes, "emptyDir" in memory.
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
+from convoy.config.ranks import World
 from convoy.config.run import RunConfig
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
 from convoy.planner.host_memory import (
@@ -22,9 +22,6 @@ from convoy.planner.host_memory import (
     WORKER_BYTES,
 )
 
-if TYPE_CHECKING:
-    from convoy.launch.support import World
-
 MIB = 2**20
 
 SHARED_MIB = SHARED_BYTES // MIB
@@ -32,7 +29,7 @@ SHARED_MIB = SHARED_BYTES // MIB
 WORKER_MIB = WORKER_BYTES // MIB
 
 
-def staging_mib(config: RunConfig, ranks: "World") -> int | None:
+def staging_mib(config: RunConfig, ranks: World) -> int | None:
     """For the staged copies of one node's workers; None: the size of a custom model is not known."""
     if isinstance(config.model, CustomModelConfig):
         return None
@@ -40,7 +37,7 @@ def staging_mib(config: RunConfig, ranks: "World") -> int | None:
     return _up(SLOTS * UNEVEN * whole * ranks.nproc_per_node / ranks.size)
 
 
-def shared_memory_mib(config: RunConfig, ranks: "World", machine: Instance) -> int:
+def shared_memory_mib(config: RunConfig, ranks: World, machine: Instance) -> int:
     """Size of /dev/shm: as configured, else an eighth of the machine's memory, or as much as staging takes."""
     if config.cluster.shared_memory_mib is not None:
         return config.cluster.shared_memory_mib
@@ -53,7 +50,7 @@ def memory_mib(machine: Instance) -> int:
     return int(machine.memory_gib * 1024 * MEMORY_SHARE)
 
 
-def check_machine(config: RunConfig, ranks: "World", machine: Instance) -> None:
+def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
     """Raise ConfigError if a node's workers and what they stage do not fit the machine."""
     staged, given, most = staging_mib(config, ranks), config.cluster.shared_memory_mib, memory_mib(machine)
     if given is not None and given > most:

@@ -1,14 +1,14 @@
 """What works where: refuses, before anything starts, a run that cannot work. Pure."""
 
-import math
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.prices import Price, of_zones, price
+from convoy.config.backend import check_backend
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
+from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.events.generations import Rent
 from convoy.launch.sizing import check_machine
@@ -18,24 +18,7 @@ BATCH_ONLY = ("queue", "iam_role", "host_volumes")
 SHORTEST_TIME_LIMIT_SECONDS = 60
 """Metaflow refuses less on AWS Batch and Kubernetes."""
 
-TIMES = "\N{MULTIPLICATION SIGN}"
-
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-
-
-class World(NamedTuple):
-    """The ranks of a gang: one task per node, `nproc_per_node` ranks each."""
-
-    nodes: int
-    nproc_per_node: int
-
-    @property
-    def size(self) -> int:
-        return self.nodes * self.nproc_per_node
-
-    def __str__(self) -> str:
-        nodes = "node" if self.nodes == 1 else "nodes"
-        return f"{self.size} ({self.nodes} {nodes} {TIMES} {self.nproc_per_node})"
 
 
 def world(config: RunConfig, local_gpus: int = 0) -> World:
@@ -138,6 +121,7 @@ def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
     """The part of it that `cluster:` alone decides."""
     if config.cluster.backend == "local":
         return
+    check_backend(config.cluster)
     for demand in _REMOTE:
         demand(config)
     _datastore_is_s3(config, datastore)
@@ -162,24 +146,6 @@ def _instance_type(config: RunConfig) -> str:
             f"known: {', '.join(instance_names())}"
         )
     return name
-
-
-def _batch_is_not_spot(config: RunConfig) -> None:
-    # AWS Batch user guide, "Compute environments for multi-node parallel jobs". @parallel submits a
-    # multi-node job even for one node, and on a spot queue AWS leaves it RUNNABLE for ever.
-    if config.cluster.backend == "batch" and config.cluster.market == "spot":
-        raise ConfigError(
-            "cluster.market = spot: AWS Batch runs no multi-node jobs on spot instances; "
-            "use on_demand or capacity_block, or cluster.backend = kubernetes"
-        )
-
-
-def _jobset_has_workers(config: RunConfig) -> None:
-    if config.cluster.backend == "kubernetes" and config.cluster.nodes < 2:
-        raise ConfigError(
-            f"cluster.nodes = {config.cluster.nodes}: must be at least 2 with cluster.backend = kubernetes "
-            "(Metaflow's JobSet has a control pod and one or more workers)"
-        )
 
 
 def _ranks_have_gpus(config: RunConfig) -> None:
@@ -256,8 +222,6 @@ def _time_limit_is_long_enough(config: RunConfig) -> None:
 
 
 _REMOTE: tuple[Callable[[RunConfig], None], ...] = (
-    _batch_is_not_spot,
-    _jobset_has_workers,
     _ranks_have_gpus,
     _keys_belong_to_backend,
     _root_is_shared,
@@ -296,34 +260,3 @@ def _locations(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "checkpoint.tiers", tier
     if isinstance(config.data.corpus, FilesCorpus | DatasetCorpus | ShardsCorpus):
         yield "data.corpus.path", config.data.corpus.path
-
-
-def check_ranks(config: RunConfig, ranks: World) -> None:
-    """Raises ConfigError if so many ranks cannot share the batch or the shards."""
-    batch, shard, tensor = config.train.global_batch, config.parallel.shard_size, config.parallel.tensor
-    each, per = ranks.nproc_per_node, "a node"
-    if config.cluster.backend == "local":  # all nodes are on this host
-        each, per = ranks.size, "this host"
-    if each % tensor:
-        raise ConfigError(f"parallel.tensor = {tensor}: must divide the ranks of {per}, {each}")
-    stages = config.parallel.pipeline
-    if ranks.size // tensor % stages:
-        groups = "number of ranks" if tensor == 1 else f"number of groups of {tensor} ranks"
-        raise ConfigError(f"parallel.pipeline = {stages}: must divide the {groups}, {ranks}")
-    _enough_micro_batches(config, ranks.size)
-    if batch < ranks.size // config.parallel.shared_by:
-        times = "" if config.parallel.shared_by == 1 else f", divided by {config.parallel.shared_by}"
-        raise ConfigError(f"train.global_batch = {batch}: must be at least the number of ranks, {ranks}{times}")
-    if shard is not None and ranks.size % shard:
-        raise ConfigError(f"parallel.shard_size = {shard}: must divide the number of ranks, {ranks}")
-
-
-def _enough_micro_batches(config: RunConfig, ranks: int) -> None:
-    train, stages = config.train, config.parallel.pipeline
-    most = math.ceil(train.global_batch / max(1, ranks // config.parallel.shared_by))
-    passes = math.ceil(most / train.micro_batch)
-    if passes < stages:
-        raise ConfigError(
-            f"train.micro_batch = {train.micro_batch}: makes {passes} of the {most} sequences of a step, and "
-            f"parallel.pipeline = {stages} needs one micro batch for each stage"
-        )

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 from convoy.catalog.instances import instance
+from convoy.config.backend import check_backend
+from convoy.config.cluster import ClusterConfig, Market, PriceConfig
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
+from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.assumptions import of_course, of_step
@@ -16,6 +19,7 @@ from convoy.planner.campaign import Course, planned_budget
 from convoy.planner.given import Given
 from convoy.planner.hardware import hardware
 from convoy.planner.interval import best_save_interval, in_steps
+from convoy.planner.laying import differing
 from convoy.planner.machine import as_rented, machine_of
 from convoy.planner.ranking import loosened, ranked
 from convoy.planner.search import Search, Task, Way
@@ -29,11 +33,29 @@ INSTANCES = ("p4d.24xlarge", "p5.48xlarge")
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
 
+MARKETS: tuple[Market, ...] = get_args(Market)
+
 TOKENS_PER_PARAMETER = 20
 """Where nobody says how many: Hoffmann et al. 2022."""
 
 Beside = Callable[[Given, RunConfig, Machine], Given]
 """What is given for the machines of a configuration, one of them given too, with what holds for these alone."""
+
+
+class Base(NamedTuple):
+    """What the keys of a search are laid on."""
+
+    name: str
+    """File, or preset of configs/train."""
+    config: RunConfig
+
+
+class _Place(NamedTuple):
+    """Machines, and how they are bought."""
+
+    instance_type: str
+    nodes: int
+    market: Market
 
 
 def search(
@@ -44,30 +66,27 @@ def search(
     max_hours: float | None = None,
     given: Given | None = None,
     beside: Beside | None = None,
+    *,
+    markets: Sequence[Market] = MARKETS,
+    base: Base | None = None,
 ) -> PlanSearch:
     """For the model, batch, tokens and types of `config`; its parallelism, micro batch and recomputation are searched,
-    and it saves as often as is best. beside: what is given of some machines besides. Raises ConfigError for a custom
-    model, and for a type that the catalog does not have."""
-    model, given = config.model, given or Given()
+    and it saves as often as is best in each market. What its backend does not run is left out. beside: what is given of
+    some machines besides. base: None: keys are laid on `config` itself. Raises ConfigError for a custom model, and for
+    a type that the catalog does not have."""
+    model, base = config.model, base or Base("", config)
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"model.build = {model.build}: nothing is known of it, so nothing is planned")
     task = Task(model, config.data.sequence_length, config.train, config.optimizer.fused)
-    calibration = given.calibration or shipped()
-    searching = Search(task, calibration)
-    rows: list[Found] = []
-    unfit: list[Unfit] = []
-    courses: list[Course] = []
+    told = given or Given()
+    calibration = told.calibration or shipped()
     for name in instances:
         instance(name)  # a wrong name is told before anything is searched
+    seen = _Seen(config, base.config, Search(task, calibration), told, beside)
     for name in instances:
         for count in nodes:
-            try:
-                way = _way(config, name, count, searching)
-                courses.append(_course(config, name, way, given, beside))
-                rows += _on(way, courses[-1])
-            except ValueError as error:
-                unfit.append(Unfit(instance_type=name, nodes=count, why=str(error)))
-    found = ranked(rows, max_usd, max_hours)
+            seen.look([_Place(name, count, market) for market in markets])
+    found = ranked(seen.rows, max_usd, max_hours)
     return PlanSearch(
         model=model.name,
         parameters=parameter_count(model),
@@ -77,13 +96,62 @@ def search(
         region=config.cluster.region,
         max_usd=max_usd,
         max_hours=max_hours,
+        laid_on=base.name,
         found=tuple(found),
-        unfit=tuple(unfit),
+        unfit=tuple(seen.unfit),
+        refused=tuple(dict.fromkeys(seen.refused)),
         loosen=tuple(loosened(found, max_usd, max_hours)),
-        no_spot=tuple(dict.fromkeys(course.rented.instance for course in courses if course.spot is None)),
-        assumed=tuple(dict.fromkeys(line for course in courses for line in _assumed(course, calibration))),
+        no_spot=tuple(dict.fromkeys(seen.no_spot)),
+        assumed=tuple(dict.fromkeys(line for course in seen.courses for line in _assumed(course, calibration))),
         calibration=f"{calibration.date}: {calibration.data}",
     )
+
+
+class _Seen:
+    """Places that were looked at, one number of machines after the other, and what was found there."""
+
+    def __init__(
+        self, config: RunConfig, base: RunConfig, searching: Search, given: Given, beside: Beside | None
+    ) -> None:
+        self._config, self._base, self._searching, self._given, self._beside = config, base, searching, given, beside
+        self.rows: list[Found] = []
+        self.courses: list[Course] = []
+        self.unfit: list[Unfit] = []
+        self.refused: list[str] = []
+        self.no_spot: list[str] = []
+
+    def look(self, places: Sequence[_Place]) -> None:
+        """The same machines, in each market."""
+        open_to = [place for place in places if self._is_run(place)]
+        if not open_to:
+            return
+        name, nodes, _ = open_to[0]
+        try:
+            way = _way(_there(self._config, open_to[0]), self._searching)
+            for place in open_to:
+                self._in_market(place, way)
+        except ValueError as error:
+            self.unfit.append(Unfit(instance_type=name, nodes=nodes, why=str(error)))
+
+    def _is_run(self, place: _Place) -> bool:
+        """By the backend that is configured; a local one is none that rents machines."""
+        update = {"nodes": place.nodes, "market": place.market}
+        try:
+            check_backend(self._config.cluster.model_copy(update=update))
+        except ConfigError as error:
+            self.refused.append(str(error))
+            return False
+        return True
+
+    def _in_market(self, place: _Place, way: Way) -> None:
+        """Raises ValueError where the training would hardly ever end."""
+        course = _course(_trained(_there(self._config, place), way), way, self._given, self._beside)
+        if place.market == "spot" and course.spot is None:
+            self.no_spot.append(place.instance_type)
+            return
+        course = _saved_at_best(course)
+        self.courses.append(course)
+        self.rows.append(_found(way, course, differing(self._base, course.config)))
 
 
 def recommended(config: RunConfig, searching: Search) -> Way | None:
@@ -91,28 +159,57 @@ def recommended(config: RunConfig, searching: Search) -> Way | None:
     return searching.best(machine_of(config), config.cluster.nodes)
 
 
-def _way(config: RunConfig, name: str, nodes: int, searching: Search) -> Way:
+def _way(there: RunConfig, searching: Search) -> Way:
     """Raises ValueError where nothing fits, or nothing can be told."""
-    there = _there(config, name, nodes)
     way = recommended(there, searching)
     if way is None:
-        raise ValueError(_why_nothing(config.train.global_batch, nodes * machine_of(there).ranks))
+        raise ValueError(_why_nothing(there))
     return way
 
 
-def _there(config: RunConfig, name: str, nodes: int) -> RunConfig:
+def _why_nothing(there: RunConfig) -> str:
+    train = there.train.model_copy(update={"micro_batch": 1})
+    plain = there.model_copy(update={"train": train, "parallel": ParallelConfig()})
+    try:
+        check_ranks(plain, World(there.cluster.nodes, machine_of(there).ranks))
+    except ConfigError as error:
+        return str(error)
+    return "nothing fits in 90 % of a GPU's memory"
+
+
+def _there(config: RunConfig, place: _Place) -> RunConfig:
     """The same on other machines."""
-    own = config.cluster.price if name == config.cluster.instance_type else None
-    update = {"instance_type": name, "nodes": nodes, "nproc_per_node": None, "price": own}
+    own = _own_price(config.cluster, place)
+    update = {**place._asdict(), "nproc_per_node": None, "price": own}
     return as_rented(config.model_copy(update={"cluster": config.cluster.model_copy(update=update)}))
 
 
-def _course(config: RunConfig, name: str, way: Way, given: Given, beside: Beside | None) -> Course:
-    """Saved as often as is best where machines are taken away."""
-    there = _there(config, name, way.job.nodes)
+def _own_price(cluster: ClusterConfig, place: _Place) -> PriceConfig | None:
+    """What is configured of these machines, in this market."""
+    told = cluster.price
+    if told is None or place.instance_type != cluster.instance_type or place.market == cluster.market:
+        return told if place.instance_type == cluster.instance_type else None
+    usd, day = told.usd_per_hour_on_demand, told.on_demand_date
+    if place.market != "on_demand" or usd is None or day is None:
+        return None
+    return PriceConfig(usd_per_hour=usd, date=day, source=told.on_demand_source)
+
+
+def _trained(there: RunConfig, way: Way) -> RunConfig:
+    """A pipeline writes no sample text, and is refused where one is asked for."""
+    update: dict[str, Any] = {"train": way.job.train, "parallel": way.job.parallel}
+    if way.job.parallel.pipeline > 1 and there.evaluation.sample_tokens and there.evaluation.prompts:
+        update["evaluation"] = there.evaluation.model_copy(update={"sample_tokens": 0})
+    return there.model_copy(update=update)
+
+
+def _course(there: RunConfig, way: Way, given: Given, beside: Beside | None) -> Course:
     told = given if beside is None else beside(given, there, way.job.machine)
-    course = Course(there, way.job, way.time.total, told)
-    best = best_save_interval(course.spot or course.steady, course.saving)
+    return Course(there, way.job, way.time.total, told)
+
+
+def _saved_at_best(course: Course) -> Course:
+    best = best_save_interval(course.failures, course.saving)
     every = in_steps(min(best, course.work_seconds), course.step_seconds)
     checkpoint = course.config.checkpoint.model_copy(update={"every_steps": every})
     return replace(course, config=course.config.model_copy(update={"checkpoint": checkpoint}))
@@ -123,30 +220,42 @@ def _assumed(course: Course, calibration: Calibration) -> Iterator[str]:
     yield from of_course(course)
 
 
-def _on(way: Way, course: Course) -> Iterator[Found]:
-    """In each market. Raises ValueError where the training would hardly ever end."""
-    budget = planned_budget(course)
+def _found(way: Way, course: Course, keys: Keys) -> Found:
+    """Raises ValueError where the training would hardly ever end."""
     speed = way.job.tokens_per_step / way.time.total
     peak = hardware(way.job.machine, way.job.train.param_dtype).flops
-    known = {
-        "instance_type": course.rented.instance,
-        "nodes": way.job.nodes,
-        "keys": _keys(way, course.config),
-        "step_seconds": way.time.total,
-        "tokens_per_second": speed,
-        "mfu": mfu(way.job, speed / way.job.ranks, peak),
-        "memory_share": way.memory.share,
-        "pareto": False,
-        "within": True,
+    return Found(
+        instance_type=course.rented.instance,
+        nodes=way.job.nodes,
+        keys=keys,
+        trained=_ways_keys(way, course.config),
+        step_seconds=way.time.total,
+        tokens_per_second=speed,
+        mfu=mfu(way.job, speed / way.job.ranks, peak),
+        memory_share=way.memory.share,
+        pareto=False,
+        within=True,
+        **_paid(_bought(course)),
+    )
+
+
+def _bought(course: Course) -> PlannedMarket:
+    budget = planned_budget(course)
+    spot = (budget.spot,) if budget.spot else ()
+    return next(each for each in (*budget.steady, *spot) if each.market == course.config.cluster.market)
+
+
+def _ways_keys(way: Way, config: RunConfig) -> Keys:
+    """What is searched of `train`, what of `parallel` differs from the defaults, and how often it is saved."""
+    train, plain = way.job.train, ParallelConfig()
+    own = way.job.parallel.model_dump()
+    return {
+        "train.micro_batch": train.micro_batch,
+        "train.activation_checkpointing": train.activation_checkpointing,
+        "train.compile": train.compile,
+        **{f"parallel.{key}": value for key, value in own.items() if value != getattr(plain, key)},
+        "checkpoint.every_steps": config.checkpoint.every_steps,
     }
-    for market in (*budget.steady, *([budget.spot] if budget.spot else [])):
-        yield Found(**known, **_paid(market))
-
-
-def _why_nothing(global_batch: int, ranks: int) -> str:
-    if global_batch % ranks:
-        return f"a global batch of {global_batch} sequences cannot be shared out evenly over {ranks} ranks"
-    return "nothing fits in 90 % of a GPU's memory"
 
 
 def _paid(market: PlannedMarket) -> dict[str, Any]:
@@ -160,24 +269,4 @@ def _paid(market: PlannedMarket) -> dict[str, Any]:
         "price_source": market.cost.source if market.cost else None,
         "least_usd": market.least_usd if isinstance(market, PlannedSpot) else None,
         "most_usd": market.most_usd if isinstance(market, PlannedSpot) else None,
-    }
-
-
-def _keys(way: Way, config: RunConfig) -> Keys:
-    """And how often it is saved; a pipeline writes no sample text, and is refused where one is asked for."""
-    samples = config.evaluation.sample_tokens and config.evaluation.prompts
-    silent = {"evaluation.sample_tokens": 0} if samples and way.job.parallel.pipeline > 1 else {}
-    return {**keys_of(way), "checkpoint.every_steps": config.checkpoint.every_steps, **silent}
-
-
-def keys_of(way: Way) -> Keys:
-    """What differs from the defaults of `parallel`, and what is searched of `train`."""
-    plain, train = ParallelConfig(), way.job.train
-    own = way.job.parallel.model_dump()
-    told = {f"parallel.{key}": value for key, value in own.items() if value != getattr(plain, key)}
-    return {
-        "train.micro_batch": train.micro_batch,
-        "train.activation_checkpointing": train.activation_checkpointing,
-        "train.compile": train.compile,
-        **told,
     }

@@ -1,5 +1,6 @@
 """The ways to train a model on so many machines that a search looks at."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,14 +46,17 @@ def _sizes(
     machine: Machine,
     nodes: int,
 ) -> Iterator[Workload]:
-    """Micro batches that cut a step into equal passes. Where gradients are kept whole between passes there must be
+    """Micro batches that cut a step into equal passes; where ranks cannot have equally many sequences, all that make
+    another number of passes, as training evens them out. Where gradients are kept whole between passes there must be
     several, and in a pipeline one for each stage."""
     whole = Workload(model, sequence_length, train, parallel, machine, nodes)
-    if train.global_batch % whole.data_ranks:
+    if train.global_batch < whole.data_ranks:
         return
-    count = whole.sequences_per_rank
+    count, even = whole.sequences_per_rank, train.global_batch % whole.data_ranks == 0
     for size in range(1, min(count, LARGEST_MICRO_BATCH) + 1):
-        if count % size or (size == count and not parallel.reduce_every_pass) or count // size < parallel.pipeline:
+        passes = math.ceil(count / size)
+        cuts = count % size == 0 if even else size == math.ceil(count / passes)
+        if not cuts or (passes == 1 and not parallel.reduce_every_pass) or passes < parallel.pipeline:
             continue
         update = {"micro_batch": size}
         yield Workload(model, sequence_length, train.model_copy(update=update), parallel, machine, nodes)

@@ -39,7 +39,7 @@ def search_page(told: PlanSearch) -> Page:
         blocks += [Heading("By old prices"), _table(old), Text(_OLD, quiet=True)]
     if within:
         shown = [row for rows in (priced, fastest, old) for row in rows[:SHOWN]]
-        blocks += _ways(shown)
+        blocks += _ways(told, shown)
     blocks += [Text(line, quiet=True) for line in _notes(told, len(within))]
     return Page(title, tuple(blocks))
 
@@ -86,7 +86,7 @@ def _line(row: Found) -> tuple[str, ...]:
     return (
         "*" if row.pareto else "",
         _machines(row),
-        MARKETS.get(row.market, row.market),
+        _market(row),
         numbers.long_duration(3600 * row.hours),
         "not known" if row.usd is None else f"{row.usd:,.0f}",
         between,
@@ -98,9 +98,15 @@ def _machines(row: Found) -> str:
     return f"{row.nodes} × {row.instance_type}"
 
 
-def _ways(rows: Sequence[Found]) -> list[Block]:
+def _market(row: Found) -> str:
+    return MARKETS.get(row.market, row.market)
+
+
+def _ways(told: PlanSearch, rows: Sequence[Found]) -> list[Block]:
     """One line for each kind and number of machines, in the order in which they are shown."""
-    each = {_machines(row): row for row in rows}
+    each: dict[str, Found] = {}
+    for row in rows:
+        each.setdefault(_machines(row), row)
     lines = tuple(
         (
             machines,
@@ -108,11 +114,14 @@ def _ways(rows: Sequence[Found]) -> list[Block]:
             numbers.rate(row.tokens_per_second).removesuffix(" tok/s"),
             f"{row.mfu:.1%}",
             f"{row.memory_share:.0%}",
-            _how(row.keys),
+            f"{_how(row.trained)}, {_saved([other for other in told.found if _machines(other) == machines])}",
         )
         for machines, row in each.items()
     )
-    first = f"{_machines(rows[0])}, for --set or --config-value set (--json has those of all):"
+    laid = f", laid on {told.laid_on}," if told.laid_on else ","
+    first = (
+        f"{_machines(rows[0])}, {_market(rows[0])}, for --set or --config-value set{laid} (--json has those of all):"
+    )
     headers = ("Machines", "Step", "tok/s", "MFU", "Memory", "How")
     return [Heading("How"), Table(headers, lines), Text(""), Text(first), Text(key_words(rows[0].keys))]
 
@@ -131,9 +140,19 @@ def _how(keys: Keys) -> str:
         "reduced once a step" if keys.get("parallel.reduce_every_pass") is False else "",
         f"micro batch {keys['train.micro_batch']}",
         f"recompute {keys['train.activation_checkpointing']}",
-        f"saved every {keys['checkpoint.every_steps']:,} steps",
     ]
     return ", ".join(word for word in words if word)
+
+
+def _saved(rows: Sequence[Found]) -> str:
+    """How often. rows: of the same machines, which are saved more often where they are taken away."""
+    spot, steady = (
+        {f"{row.trained['checkpoint.every_steps']:,}" for row in rows if (row.market == "spot") is taken}
+        for taken in (True, False)
+    )
+    if not spot or not steady or spot == steady:
+        return f"saved every {', '.join(spot or steady)} steps"
+    return f"saved every {', '.join(steady)} steps, on spot {', '.join(spot)}"
 
 
 def _notes(told: PlanSearch, within: int) -> Iterator[str]:
@@ -143,6 +162,7 @@ def _notes(told: PlanSearch, within: int) -> Iterator[str]:
     for each in told.unfit:
         reasons.setdefault(each.why, []).append(f"{each.nodes} × {each.instance_type}")
     yield from (f"{', '.join(names)}: {why}." for why, names in reasons.items())
+    yield from (f"Left out, for a run with these would be refused: {why}." for why in told.refused)
     for name in told.no_spot:
         yield f"{name} on spot: how often it is taken away is not known, so that there is no forecast."
     sources = dict.fromkeys((row.price_source, row.price_date) for row in told.found if row.price_source)

@@ -3,6 +3,9 @@
 docs/planner.md#json has every key. Bytes and seconds unless a name says otherwise.
 """
 
+import json
+import re
+import shlex
 from datetime import date
 from typing import Literal
 
@@ -15,13 +18,21 @@ SCHEMA = 1
 
 Part = Literal["memory", "host_memory", "step", "break_even", "saves", "budget"]
 
-Keys = dict[str, bool | int | str | None]
+Keys = dict[str, bool | int | float | str | None]
 """What `--set` lays on a configuration."""
 
 
 def key_words(keys: Keys) -> str:
     """As they are written after `--set`."""
-    return " ".join(f"{key}={'null' if value is None else str(value).lower()}" for key, value in keys.items())
+    return " ".join(_word(key, value) for key, value in keys.items())
+
+
+def _word(key: str, value: bool | int | float | str | None) -> str:
+    """Text that is more than a name is quoted, for YAML and for who splits the words."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w.-]*", value):
+        return f"{key}={value}"
+    word = f"{key}={json.dumps(value)}"
+    return shlex.quote(word) if isinstance(value, str) else word
 
 
 class Planned(BaseModel):

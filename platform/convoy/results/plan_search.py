@@ -15,7 +15,11 @@ class Found(Planned):
     nodes: int
     market: str
     keys: Keys
-    """How it is trained there, and how often it is saved: as for `--set`."""
+    """With which what `laid_on` names becomes this, as for `--set`: the machines and their market, how it is trained
+    there, how often it is saved, and whatever else was asked for."""
+    trained: Keys = {}
+    """How it is trained there, whatever it is laid on: what is searched of `train`, what of `parallel` differs from the
+    defaults, and how often it is saved."""
     step_seconds: float
     tokens_per_second: float
     """Of all ranks, without saves."""
@@ -62,8 +66,12 @@ class PlanSearch(Planned):
     region: str
     max_usd: float | None
     max_hours: float | None
+    laid_on: str = ""
+    """File or preset of configs/train that the keys are laid on; empty: the configuration that was searched."""
     found: tuple[Found, ...]
     unfit: tuple[Unfit, ...]
+    refused: tuple[str, ...] = ()
+    """What the configured backend does not run and is left out: why, each once."""
     loosen: tuple[str, ...]
     """Where nothing is within the limits: how far each would have to go, the other one kept."""
     no_spot: tuple[str, ...]
