@@ -11,7 +11,7 @@ from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.events.generations import Rent
-from convoy.launch.sizing import check_machine
+from convoy.launch.sizing import check_host, check_machine
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
 BATCH_ONLY = ("queue", "iam_role", "host_volumes")
@@ -138,10 +138,10 @@ def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
     """The part of it that `cluster:` alone decides."""
     if config.cluster.backend == "local":
         return
-    for demand in _REMOTE:
+    for demand in (*_OF_MACHINES, *_OF_PLACES):
         demand(config)
     _datastore_is_s3(config, datastore)
-    check_machine(config, world(config), instance(_instance_type(config)))
+    _fits_machine(config)
 
 
 def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
@@ -152,6 +152,40 @@ def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0)
     except ConfigError as error:
         return str(error)
     return None
+
+
+def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ...]:
+    """All that `check` and the checks of this host's memory and of the budget say against the machines, each in one
+    line: what a plan of the run is to warn of. Where files are does not come into a plan, and is not looked at.
+
+    config: as for `check_budget`. local_gpus: as in `world`. host_mib: memory of this host.
+    """
+    demands: Demands = (*_OF_MACHINES, _fits_machine)
+    if config.cluster.backend == "local":
+        demands = (
+            lambda run: _ranks_have_local_gpus(run, local_gpus),
+            lambda run: check_offload(run, local_gpus),
+            lambda run: check_host(run, local_gpus, host_mib),
+        )
+    return tuple(why for demand in (*demands, check_budget) if (why := _refusal(demand, config)))
+
+
+def _refusal(demand: Callable[[RunConfig], None], config: RunConfig) -> str | None:
+    try:
+        demand(config)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def check_offload(config: RunConfig, local_gpus: int) -> None:
+    """Raises ConfigError where a local run would offload to the memory that it computes in."""
+    if config.parallel.cpu_offload and not local_gpus:
+        raise ConfigError("parallel.cpu_offload = true: there is no GPU: everything is in host memory already")
+
+
+def _fits_machine(config: RunConfig) -> None:
+    check_machine(config, world(config), instance(_instance_type(config)))
 
 
 def _instance_type(config: RunConfig) -> str:
@@ -255,15 +289,17 @@ def _time_limit_is_long_enough(config: RunConfig) -> None:
         raise ConfigError(f"cluster.time_limit_hours = {hours}: must be at least {SHORTEST_TIME_LIMIT_SECONDS} seconds")
 
 
-_REMOTE: tuple[Callable[[RunConfig], None], ...] = (
+Demands = tuple[Callable[[RunConfig], None], ...]
+
+_OF_MACHINES: Demands = (
     _batch_is_not_spot,
     _jobset_has_workers,
     _ranks_have_gpus,
     _keys_belong_to_backend,
-    _root_is_shared,
-    _tiers_are_shared,
     _time_limit_is_long_enough,
 )
+
+_OF_PLACES: Demands = (_root_is_shared, _tiers_are_shared)
 
 
 def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:

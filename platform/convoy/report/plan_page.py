@@ -63,6 +63,11 @@ def _title(plan: Plan) -> str:
 
 
 def _verdict(plan: Plan) -> list[Block]:
+    refused: list[Block] = [Callout("The train flow refuses this", each, "warning") for each in plan.refused]
+    return [*refused, *_room(plan)]
+
+
+def _room(plan: Plan) -> list[Block]:
     needed, host = plan.memory, plan.host_memory
     if needed is not None and not needed.fits:
         return [Callout("Does not fit", f"{gib(-needed.margin_bytes)} more than a rank has for tensors")]

@@ -261,6 +261,8 @@ class Plan(Planned):
     the same trained as planned."""
     unmodelled: str = ""
     """What of the configuration no formula of a step has: its time is planned without that. Empty: nothing."""
+    refused: tuple[str, ...] = ()
+    """Why the train flow would not start it, whatever it would take; where files are is not looked at."""
 
     @property
     def bought(self) -> PlannedMarket | None:
