@@ -90,7 +90,7 @@ class _Planning:
     def plan(self) -> Plan:
         job, config = self._job, self._config
         needed = self._part("memory", self._memory)
-        host = self._part("host_memory", lambda: _host_memory(job))
+        host = self._part("host_memory", lambda: _host_memory(job, needed))
         time = self._part("step", lambda: step_time(job, self._calibration))
         even = self._part("break_even", self._break_even)
         course = self._course(time)
@@ -191,16 +191,16 @@ def break_even(job: Workload, calibration: Calibration) -> PlannedBreakEven:
     return PlannedBreakEven(tokens_per_pass=tokens, bytes_per_parameter=size)
 
 
-def _host_memory(job: Workload) -> PlannedHostMemory:
+def _host_memory(job: Workload, needed: Memory | None) -> PlannedHostMemory:
     if not job.machine.host_bytes:
         raise ValueError("how much memory the host has is not known")
-    needed = host_memory(job)
+    found = host_memory(job, needed.peak if needed else 0)
     return PlannedHostMemory(
-        states_bytes=needed.states,
-        staged_bytes=needed.staged,
-        processes_bytes=needed.processes,
-        capacity_bytes=needed.capacity,
-        fits=needed.fits,
+        states_bytes=found.states,
+        staged_bytes=found.staged,
+        processes_bytes=found.processes,
+        capacity_bytes=found.capacity,
+        fits=found.fits,
     )
 
 

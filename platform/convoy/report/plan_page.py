@@ -43,7 +43,7 @@ def plan_page(plan: Plan) -> Page:
     blocks: list[Block] = [Heading(f"Plan: {_title(plan)}", level=1), *_verdict(plan), _headline(plan)]
     blocks += _advice(plan)
     if plan.memory is not None:
-        blocks += _memory(plan.memory, plan.host_memory)
+        blocks += _memory(plan.memory, plan.host_memory, on_cpu=plan.machines.gpu == "cpu")
     if plan.step is not None:
         blocks += _step(plan.step)
     if plan.saves is not None:
@@ -120,12 +120,13 @@ def _advice(plan: Plan) -> list[Block]:
     return blocks
 
 
-def _memory(needed: PlannedMemory, host: PlannedHostMemory | None) -> list[Block]:
+def _memory(needed: PlannedMemory, host: PlannedHostMemory | None, *, on_cpu: bool) -> list[Block]:
+    fixed = "staged copies, processes, system" if on_cpu else "CUDA, NCCL, driver"
     parts = [(name, gib(size)) for name, size in needed.parts.items() if size]
     rows = (
         *parts,
         ("at the peak", gib(needed.peak_bytes)),
-        *([("CUDA, NCCL, driver", gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
+        *([(fixed, gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
         ("margin", gib(needed.margin_bytes)),
         ("of a rank", gib(needed.nominal_bytes)),
     )
@@ -134,7 +135,7 @@ def _memory(needed: PlannedMemory, host: PlannedHostMemory | None) -> list[Block
         taken = host.states_bytes + host.staged_bytes + host.processes_bytes
         text = (
             f"Host memory of a machine: {gib(taken)} of {gib(host.capacity_bytes)}, "
-            f"{gib(host.staged_bytes)} of it staged copies of the state."
+            f"{gib(host.staged_bytes)} of it staged copies of the state{', and all ranks with it' if on_cpu else ''}."
         )
         blocks.append(Text(text, quiet=host.fits))
     return blocks

@@ -71,9 +71,9 @@ class PlannedMemory(Planned):
     """Tensors, by what they are for; together `peak_bytes`."""
     peak_bytes: int
     fixed_bytes: int
-    """That CUDA, NCCL and the driver take beside them."""
+    """That CUDA, NCCL and the driver take beside them; without a GPU staged copies, processes and what the host keeps."""
     nominal_bytes: int
-    """Of the data sheet."""
+    """Of the data sheet; without a GPU a rank's part of the host."""
     capacity_bytes: int
     """For tensors."""
     margin_bytes: int
@@ -89,7 +89,7 @@ class PlannedHostMemory(Planned):
     """Of each machine."""
 
     states_bytes: int
-    """Weights, gradients and moments, where they are there."""
+    """That ranks compute with: without a GPU all tensors at the peak of a step, else what is offloaded from it."""
     staged_bytes: int
     """Copies of the state that checkpoints are written from."""
     processes_bytes: int
