@@ -216,5 +216,5 @@ def test_with_states_in_host_memory_there_is_memory_and_no_time() -> None:
 
 
 def test_ranks_that_cannot_be_divided_are_refused() -> None:
-    with pytest.raises(ValueError, match="parallel.shard_size = 5: must divide the number of ranks, 32"):
+    with pytest.raises(ValueError, match=r"parallel\.shard_size = 5: must divide the number of ranks, 32"):
         planned("gpt-7b-p4d", "parallel.shard_size=5")

@@ -23,6 +23,7 @@ from convoy.planner.host_memory import host_memory
 from convoy.planner.machine import UNNAMED, as_measured, machine_of, rented_type, unlabelled
 from convoy.planner.memory import Memory, memory
 from convoy.planner.step import StepTime, step_time
+from convoy.planner.stopping import planned_stop
 from convoy.planner.unmodelled import unmodelled
 from convoy.planner.utilisation import hfu, mfu
 from convoy.planner.work import Kernels, work
@@ -106,6 +107,7 @@ class _Planning:
             "break_even": even,
             "saves": saves,
             "budget": budget,
+            "stop": planned_stop(course()) if saves else None,
             "limits": limits(judged, even) if judged else (),
             "changes": changes(judged) if judged else (),
             "assumed": (

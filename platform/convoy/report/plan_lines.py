@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from convoy.report import numbers
-from convoy.report.plan_page import MARKETS, gib
+from convoy.report.plan_page import MARKETS, gib, stop_in_words
 from convoy.results.plan import Plan, PlannedMarket, PlannedSaves, PlannedSpot, PlannedStep, key_words
 
 _CHANGES = 3
@@ -16,6 +16,7 @@ def plan_lines(plan: Plan) -> Mapping[str, str]:
         "memory": room(plan),
         "step": "" if plan.step is None else _step(plan.step),
         "time, cost": "" if plan.budget is None or bought is None else f"{_tokens(plan)} in {_bought(bought)}",
+        "budget": stop_in_words(plan),
         "checkpoints": "" if plan.saves is None else _saves(plan.saves),
         "limits": "\n".join(f"{limit.what}: {limit.text}" for limit in plan.limits),
         "change": "\n".join(f"{key_words(change.keys)}: {change.text}" for change in plan.changes[:_CHANGES]),
@@ -31,6 +32,7 @@ def plan_line(plan: Plan) -> str:
         room(plan),
         "" if plan.step is None else _step(plan.step),
         "" if plan.budget is None or bought is None else f"{_tokens(plan)} in {_bought(bought)}",
+        stop_in_words(plan),
         "" if saves is None or saves.best_every_steps is None else _best(saves),
         *(f"not planned: {lacking}" for lacking in plan.lacking()),
     ]

@@ -64,7 +64,8 @@ def _title(plan: Plan) -> str:
 
 def _verdict(plan: Plan) -> list[Block]:
     refused: list[Block] = [Callout("The train flow refuses this", each, "warning") for each in plan.refused]
-    return [*refused, *_room(plan)]
+    stopped = [Callout("Stopped by its budget", stop_in_words(plan), "warning")] if plan.stop else []
+    return [*refused, *_room(plan), *stopped]
 
 
 def _room(plan: Plan) -> list[Block]:
@@ -229,6 +230,19 @@ def _footnotes(plan: Plan) -> list[Block]:
 def gib(size: float) -> str:
     """Memory, in the units of data sheets."""
     return f"{size / GIB:,.1f} GiB" if abs(size) >= 0.1 * GIB or not size else f"{size / MIB:,.1f} MiB"
+
+
+def stop_in_words(plan: Plan) -> str:
+    """Which limit ends the run, and where; empty: none does."""
+    stop, budget = plan.stop, plan.budget
+    if stop is None:
+        return ""
+    unit = "h" if stop.key == "budget.max_hours" else "USD"
+    whole = "" if budget is None else f" of {numbers.count(budget.tokens)}"
+    return (
+        f"{stop.key} = {stop.limit:,g}: ends the run after about {numbers.count(stop.tokens)} tokens{whole}, "
+        f"which need {stop.needed:,.0f} {unit}"
+    )
 
 
 def _usd(amount: float) -> str:

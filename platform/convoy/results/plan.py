@@ -71,7 +71,7 @@ class PlannedMemory(Planned):
     """Tensors, by what they are for; together `peak_bytes`."""
     peak_bytes: int
     fixed_bytes: int
-    """That CUDA, NCCL and the driver take beside them; without a GPU staged copies, processes and what the host keeps."""
+    """That CUDA, NCCL and the driver take beside them; without a GPU staged copies, processes and the system."""
     nominal_bytes: int
     """Of the data sheet; without a GPU a rank's part of the host."""
     capacity_bytes: int
@@ -210,6 +210,18 @@ class PlannedBudget(Planned):
     why_no_spot: str = ""
 
 
+class PlannedStop(Planned):
+    """A limit of `budget:` that the run reaches before its last step: it saves and ends there."""
+
+    key: str
+    """`budget.max_hours` or `budget.max_cost_usd`."""
+    limit: float
+    needed: float
+    """Of the same, until the last token."""
+    tokens: float
+    """About so many are trained by then."""
+
+
 class Limit(Planned):
     """What holds the run back."""
 
@@ -261,6 +273,8 @@ class Plan(Planned):
     the same trained as planned."""
     unmodelled: str = ""
     """What of the configuration no formula of a step has: its time is planned without that. Empty: nothing."""
+    stop: PlannedStop | None = None
+    """null: no limit ends it, or its time is not planned."""
     refused: tuple[str, ...] = ()
     """Why the train flow would not start it, whatever it would take; where files are is not looked at."""
 
