@@ -49,6 +49,27 @@ def test_what_does_not_fit_is_said_first() -> None:
     done = convoy_plan("gpt-175b-p4d", "--set", "parallel.wrap=block cluster.nodes=16")
     assert done.exit_code == 0
     assert done.stdout.index("Does not fit") < done.stdout.index("Memory")
+    assert "with cluster.nodes=" in done.stdout
+    assert done.stdout.count("were there room") == 2
+    assert "were there room" not in convoy_plan(PRESET).stdout
+
+
+def test_memory_is_in_the_units_of_data_sheets() -> None:
+    page = convoy_plan(PRESET, "--set", "cluster.nodes=2 train.micro_batch=5").stdout
+    lacking = re.search(r"Does not fit.*?([\d.]+ GiB) more than a rank has for tensors", page, re.DOTALL)
+    assert lacking is not None
+    assert f"memory: does not fit: {lacking[1]} more than a rank has" in page
+    assert "GB more" not in page
+
+
+def test_rows_that_are_filled_up_are_told() -> None:
+    told = json.loads(convoy_plan(PRESET, "--json", "--set", "train.micro_batch=5").stdout)["batch"]
+    assert (told["passes"], told["sequences_per_pass"], told["padded_sequences"]) == (7, 5, 32 * 3)
+    page = " ".join(convoy_plan(PRESET, "--set", "train.micro_batch=5").stdout.split())
+    assert "7 passes of 5 sequences, 96 rows of all ranks are padding" in page
+    assert "padding" not in convoy_plan(PRESET).stdout
+    one = convoy_plan(PRESET, "--set", "train.global_batch=32 train.micro_batch=1").stdout
+    assert "1 pass of 1 sequence " in one
 
 
 def test_keys_are_laid_on_it() -> None:
@@ -114,6 +135,10 @@ def test_measured_figures_are_used() -> None:
         (["gpt-7b-p4"], "convoy: gpt-7b-p4: no such file, and no preset of"),
         ([PRESET, "--set", "train.stepz=1"], "convoy: train.stepz = 1: unknown key"),
         ([PRESET, "--durable-seconds", "1"], "convoy: --durable-seconds: must come with --stall-seconds"),
+        (
+            [PRESET, "--stall-seconds", "3", "--durable-seconds", "1"],
+            "convoy: --durable-seconds 1: must be at least --stall-seconds, 3",
+        ),
         (
             [PRESET, "--set", "parallel.shard_size=5"],
             "convoy: parallel.shard_size = 5: must divide the number of ranks",

@@ -102,6 +102,10 @@ def test_a_change_does_what_it_says(name: str, words: str) -> None:
     assert after.step is not None
     assert after.memory is not None
     assert after.step.seconds == pytest.approx(before.changes[0].seconds)
+    assert after.bought is not None
+    assert after.bought.cost is not None
+    assert before.changes[0].run_seconds == pytest.approx(after.bought.seconds)
+    assert before.changes[0].usd == pytest.approx(after.bought.cost.usd)
     assert after.memory.share == pytest.approx(before.changes[0].memory_share)
 
 

@@ -22,6 +22,7 @@ from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
 from convoy.planner.machine import UNNAMED, as_measured, machine_of, rented_type, unlabelled
 from convoy.planner.memory import Memory, memory
+from convoy.planner.room import least_nodes, room
 from convoy.planner.step import StepTime, step_time
 from convoy.planner.stopping import planned_stop
 from convoy.planner.unmodelled import unmodelled
@@ -97,7 +98,11 @@ class _Planning:
         course = self._course(time)
         saves = self._part("saves", lambda: planned_saves(course())) if time else None
         budget = self._part("budget", lambda: planned_budget(course())) if time else None
-        judged = Judged(config, job, needed, time, self._calibration) if needed and time else None
+        least = self._least_nodes() if needed else None
+        judged = None
+        if needed and time:
+            space = room(job, fused=config.optimizer.fused)
+            judged = Judged(config, job, space, time, self._calibration, self._given, least)
         told = {
             "parameters": parameter_count(job.model),
             "batch": _batch(job),
@@ -107,6 +112,7 @@ class _Planning:
             "break_even": even,
             "saves": saves,
             "budget": budget,
+            "least_nodes": least,
             "stop": planned_stop(course()) if saves else None,
             "limits": limits(judged, even) if judged else (),
             "changes": changes(judged) if judged else (),
@@ -129,6 +135,13 @@ class _Planning:
         if not self._job.machine.memory_bytes:
             raise ValueError(f"{self._job.machine.gpu}: how much memory it has is not known")
         return memory(self._job, fused=self._config.optimizer.fused)
+
+    def _least_nodes(self) -> int | None:
+        """Of rented machines: those of a local run are parts of one."""
+        fused = self._config.optimizer.fused
+        if self._config.cluster.instance_type is None or room(self._job, fused=fused).enough:
+            return None
+        return least_nodes(self._job, fused=fused)
 
     def _break_even(self) -> PlannedBreakEven:
         return break_even(self._job, self._calibration)
@@ -224,6 +237,7 @@ def _batch(job: Workload) -> PlannedBatch:
         passes=job.passes,
         sequences_per_pass=job.sequences_per_pass,
         tokens_per_pass=job.tokens_per_pass,
+        padded_sequences=job.passes * job.sequences_per_pass * job.data_ranks - job.train.global_batch,
     )
 
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from convoy.report import numbers
+from convoy.report.numbers import gib
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
 from convoy.results.plan import (
+    Change,
     Plan,
     PlannedBudget,
     PlannedCost,
@@ -16,8 +18,6 @@ from convoy.results.plan import (
     PlannedStep,
     key_words,
 )
-
-GIB, MIB = 2**30, 2**20
 
 STEP_PARTS = {
     "matmul": "matrix products",
@@ -49,7 +49,7 @@ def plan_page(plan: Plan) -> Page:
     if plan.saves is not None:
         blocks += _saves(plan.saves)
     if plan.budget is not None:
-        blocks += _budget(plan.budget)
+        blocks += _budget(plan.budget, "" if plan.fits else ", were there room")
     blocks += _footnotes(plan)
     return Page("Plan", tuple(blocks))
 
@@ -70,14 +70,21 @@ def _verdict(plan: Plan) -> list[Block]:
 
 def _room(plan: Plan) -> list[Block]:
     needed, host = plan.memory, plan.host_memory
-    if needed is not None and not needed.fits:
-        return [Callout("Does not fit", f"{gib(-needed.margin_bytes)} more than a rank has for tensors")]
-    if host is not None and not host.fits:
-        return [Callout("Does not fit", "the host lacks memory")]
+    enough = "" if plan.least_nodes is None else f"; with cluster.nodes={plan.least_nodes} there is room"
+    if not plan.fits:
+        return [Callout("Does not fit", f"{', and '.join(_lacking(needed, host))}{enough}")]
     if needed is not None and not needed.reliable:
-        text = f"{needed.share:.0%} of what a rank has for tensors: above 90 % nobody can tell whether it fits"
+        text = f"{needed.share:.0%} of what a rank has for tensors: above 90 % nobody can tell whether it fits{enough}"
         return [Callout("Not recommended", text, "warning")]
     return []
+
+
+def _lacking(needed: PlannedMemory | None, host: PlannedHostMemory | None) -> Iterator[str]:
+    if needed is not None and not needed.fits:
+        yield f"{gib(-needed.margin_bytes)} more than a rank has for tensors"
+    if host is not None and not host.fits:
+        more = host.states_bytes + host.staged_bytes + host.processes_bytes - host.capacity_bytes
+        yield f"{gib(more)} more of its own memory than a machine has"
 
 
 def _headline(plan: Plan) -> Values:
@@ -101,14 +108,18 @@ def _headline(plan: Plan) -> Values:
     bought = plan.bought
     if bought is not None:
         cost = f"{_usd(bought.cost.usd)}, {MARKETS[bought.market]}" if bought.cost else bought.why
-        items.append(Value("Time", numbers.long_duration(bought.seconds), cost))
+        items.append(
+            Value("Time" if plan.fits else "Time, were there room", numbers.long_duration(bought.seconds), cost)
+        )
     return Values(tuple(items))
 
 
 def _batch(plan: Plan) -> str:
     batch = plan.batch
     assert batch is not None
-    return f"{numbers.plural(batch.passes, 'pass').replace('passs', 'passes')} of {batch.sequences_per_pass} sequences"
+    passes = "1 pass" if batch.passes == 1 else f"{batch.passes:,} passes"
+    padded = f", {batch.padded_sequences:,} rows of all ranks are padding" if batch.padded_sequences else ""
+    return f"{passes} of {numbers.plural(batch.sequences_per_pass, 'sequence')}{padded}"
 
 
 def _advice(plan: Plan) -> list[Block]:
@@ -116,9 +127,15 @@ def _advice(plan: Plan) -> list[Block]:
     if plan.limits:
         blocks += [Heading("What limits it"), *(Text(f"{limit.what}: {limit.text}") for limit in plan.limits)]
     if plan.changes:
-        rows = tuple((key_words(change.keys), change.text) for change in plan.changes)
-        blocks += [Heading("What to change"), Table(("One change at a time", "What it does"), rows)]
+        headers = ("One change at a time", "Run", "Cost", "What it does")
+        rows = tuple((key_words(change.keys), *_whole(change), change.text) for change in plan.changes)
+        blocks += [Heading("What to change"), Table(headers, rows)]
     return blocks
+
+
+def _whole(change: Change) -> tuple[str, str]:
+    run = "not known" if change.run_seconds is None else numbers.long_duration(change.run_seconds)
+    return run, "not known" if change.usd is None else _usd(change.usd)
 
 
 def _memory(needed: PlannedMemory, host: PlannedHostMemory | None, *, on_cpu: bool) -> list[Block]:
@@ -173,7 +190,7 @@ def _saves(saves: PlannedSaves) -> list[Block]:
     return [Heading("Checkpoints"), *(Text(line) for line in lines)]
 
 
-def _budget(budget: PlannedBudget) -> list[Block]:
+def _budget(budget: PlannedBudget, proviso: str) -> list[Block]:
     markets: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
     rows = tuple(
         (
@@ -188,7 +205,7 @@ def _budget(budget: PlannedBudget) -> list[Block]:
         for each in markets
     )
     headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
-    blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens"), Table(headers, rows)]
+    blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens{proviso}"), Table(headers, rows)]
     blocks += [Text(line, quiet=True) for line in _prices(markets)]
     spot = budget.spot
     if spot is not None and spot.savings is not None:
@@ -225,11 +242,6 @@ def _footnotes(plan: Plan) -> list[Block]:
     lines = [f"Not planned: {names.get(each.part, each.part)}: {each.why}." for each in plan.missing]
     lines += [f"Assumed: {each}." for each in plan.assumed]
     return [*(Text(line, quiet=True) for line in (*lines, f"Calibration: {plan.calibration}."))]
-
-
-def gib(size: float) -> str:
-    """Memory, in the units of data sheets."""
-    return f"{size / GIB:,.1f} GiB" if abs(size) >= 0.1 * GIB or not size else f"{size / MIB:,.1f} MiB"
 
 
 def stop_in_words(plan: Plan) -> str:

@@ -62,6 +62,9 @@ class PlannedBatch(Planned):
     sequences_per_pass: int
     tokens_per_pass: int
     """Of one rank."""
+    padded_sequences: int = 0
+    """Rows of all passes of a step, on all ranks, that are filled up for want of a sequence: computed, and not counted
+    as tokens."""
 
 
 class PlannedMemory(Planned):
@@ -241,6 +244,10 @@ class Change(Planned):
     """With it."""
     numerics: str = ""
     """What it changes of the results; empty: nothing beyond the order of sums."""
+    run_seconds: float | None = None
+    """Until the last token with it, in the market of the configuration; null: not planned."""
+    usd: float | None = None
+    """That this costs; null: no price is known."""
 
 
 class Plan(Planned):
@@ -259,7 +266,7 @@ class Plan(Planned):
     budget: PlannedBudget | None
     limits: tuple[Limit, ...]
     changes: tuple[Change, ...]
-    """Best first; those that change the results after all others."""
+    """The fastest first; those with more machines after them, and those that change the results last."""
     missing: tuple[Missing, ...]
     assumed: tuple[str, ...]
     """What stands for measurements, each with its day and source."""
@@ -273,6 +280,9 @@ class Plan(Planned):
     the same trained as planned."""
     unmodelled: str = ""
     """What of the configuration no formula of a step has: its time is planned without that. Empty: nothing."""
+    least_nodes: int | None = None
+    """Fewest machines on which the same configuration fits, in up to 90 % of memory; null: it does already, or on no
+    number of them."""
     stop: PlannedStop | None = None
     """null: no limit ends it, or its time is not planned."""
     refused: tuple[str, ...] = ()
@@ -297,7 +307,12 @@ class Plan(Planned):
         return tuple(f"{', '.join(names)}: {why}" for why, names in found.items())
 
     @property
+    def fits(self) -> bool:
+        """As far as that is known."""
+        hosted = self.host_memory is None or self.host_memory.fits
+        return hosted and (self.memory is None or self.memory.fits)
+
+    @property
     def recommended(self) -> bool:
         """It fits, and that can be counted on."""
-        hosted = self.host_memory is None or self.host_memory.fits
-        return self.memory is not None and self.memory.reliable and hosted
+        return self.fits and self.memory is not None and self.memory.reliable
