@@ -3,15 +3,17 @@
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.prices import Price, of_zones, price
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.events.generations import Rent
 from convoy.launch.sizing import check_host, check_machine
+
+if TYPE_CHECKING:
+    from convoy.events.generations import Rent
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
 BATCH_ONLY = ("queue", "iam_role", "host_volumes")
@@ -66,11 +68,13 @@ def instance_price(config: RunConfig) -> Price | None:
     return price(cluster.instance_type, cluster.market, cluster.region)
 
 
-def rent(config: RunConfig) -> Rent | None:
+def rent(config: RunConfig) -> "Rent | None":
     """How each machine of the run is bought, as its log keeps it; None locally, where nobody said what runs it."""
     cluster = config.cluster
     if cluster.backend == "local" or cluster.instance_type is None:
         return None
+    from convoy.events.generations import Rent  # which a plan that only asks for refusals need not wait for
+
     found, on_demand = instance_price(config), _on_demand(config)
     return Rent(
         instance=cluster.instance_type,

@@ -22,7 +22,7 @@ from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
 from convoy.planner.machine import UNNAMED, as_measured, machine_of, rented_type, unlabelled
 from convoy.planner.memory import Memory, memory
-from convoy.planner.room import least_nodes, room
+from convoy.planner.room import Room, least_nodes, room_of
 from convoy.planner.step import StepTime, step_time
 from convoy.planner.stopping import planned_stop
 from convoy.planner.unmodelled import unmodelled
@@ -98,10 +98,10 @@ class _Planning:
         course = self._course(time)
         saves = self._part("saves", lambda: planned_saves(course())) if time else None
         budget = self._part("budget", lambda: planned_budget(course())) if time else None
-        least = self._least_nodes() if needed else None
+        space = None if needed is None else room_of(job, needed)
+        least = self._least_nodes(space) if space else None
         judged = None
-        if needed and time:
-            space = room(job, fused=config.optimizer.fused)
+        if space and time:
             judged = Judged(config, job, space, time, self._calibration, self._given, least)
         told = {
             "parameters": parameter_count(job.model),
@@ -136,12 +136,11 @@ class _Planning:
             raise ValueError(f"{self._job.machine.gpu}: how much memory it has is not known")
         return memory(self._job, fused=self._config.optimizer.fused)
 
-    def _least_nodes(self) -> int | None:
+    def _least_nodes(self, space: Room) -> int | None:
         """Of rented machines: those of a local run are parts of one."""
-        fused = self._config.optimizer.fused
-        if self._config.cluster.instance_type is None or room(self._job, fused=fused).enough:
+        if self._config.cluster.instance_type is None or space.enough:
             return None
-        return least_nodes(self._job, fused=fused)
+        return least_nodes(self._job, fused=self._config.optimizer.fused)
 
     def _break_even(self) -> PlannedBreakEven:
         return break_even(self._job, self._calibration)

@@ -27,7 +27,11 @@ class Room(NamedTuple):
 
 def room(job: Workload, *, fused: bool) -> Room:
     """fused: `optimizer.fused`."""
-    needed = memory(job, fused=fused)
+    return room_of(job, memory(job, fused=fused))
+
+
+def room_of(job: Workload, needed: Memory) -> Room:
+    """The same of a job whose memory is known."""
     return Room(needed, host_memory(job, needed.peak) if job.machine.host_bytes else None)
 
 
