@@ -44,9 +44,15 @@ _GPUS = re.compile(
     re.IGNORECASE,
 )
 
+_PER_NODE = re.compile(r"^\s*\d+[a-z ]*(?:/|\bper\b)\s*(?:node|machine|instance|host)\s*$", re.IGNORECASE)
+
 _RECOVERED = re.compile(r"^\s*([\d,]+)\s*(?:/|of|out of)\s*([\d,]+)\s*$", re.IGNORECASE)
 
-_INSTANCES = re.compile(r"^\s*([\d,]+)\s*[x×*]\s*([a-z].*)$", re.IGNORECASE)
+_INSTANCES = re.compile(
+    r"^\s*(?P<number>[\d,]+)\s*[x×*]?\s*(?P<type>[a-z][\w.-]*)(?: instances?| nodes?)?$|"
+    r"^\s*(?P<first>[a-z][\w.-]*)\s*[x×*]\s*(?P<last>[\d,]+)$",
+    re.IGNORECASE,
+)
 
 
 class Claims(Frozen):
@@ -67,6 +73,9 @@ class Claims(Frozen):
 
 def _split(told: dict[str, Any]) -> dict[str, Any]:
     """`gpus: 32 × A100-40`, and `instance: 4 × p4d.24xlarge`, as a number and a kind; `recovered: 12/12` as two."""
+    gpus = told.get("gpus")
+    if isinstance(gpus, str) and "gpus_per_node" not in told and _PER_NODE.search(gpus):
+        told = {"gpus_per_node" if each == "gpus" else each: value for each, value in told.items()}
     recovered = _RECOVERED.match(told["recovered"]) if isinstance(told.get("recovered"), str) else None
     if recovered:
         before = told.get("interruptions", recovered[2])
@@ -75,7 +84,10 @@ def _split(told: dict[str, Any]) -> dict[str, Any]:
     gpus = _GPUS.match(told["gpus"]) if isinstance(told.get("gpus"), str) else None
     told = {"gpu": gpus[2], **told, "gpus": gpus[1]} if gpus else told
     machines = _INSTANCES.match(told["instance"]) if isinstance(told.get("instance"), str) else None
-    return {"nodes": machines[1], **told, "instance": machines[2]} if machines else told
+    if machines is None:
+        return told
+    nodes, name = machines["number"] or machines["last"], machines["type"] or machines["first"]
+    return {"nodes": nodes, **told, "instance": name}
 
 
 def figures(name: str, value: Any, how: Reads) -> Figures:
