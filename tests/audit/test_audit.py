@@ -267,3 +267,15 @@ def test_what_is_done_between_steps_takes_some_of_the_time() -> None:
         (found,) = of_tree({**tree, "time": hours}).findings
         assert found.kind == "contradiction"
     assert of_tree({**tree, "time": "40.0 h", "goodput": "70 %"}).findings == ()
+
+
+@pytest.mark.parametrize("told", [{"page": "LoRA of a 70B on one machine"}, {"variant": "QLoRA"}])
+def test_frozen_parameters_have_neither_states_nor_gradients(told: dict[str, str]) -> None:
+    """A third of the operations are those of gradients of weights: 4 of 6 per parameter are left."""
+    tree = {"model": "70B", "gpus": "8 × A100-80", "throughput": "2,400 tokens/s", "mfu": "27 %"}
+    found = of_tree({**tree, "checkpoints": [{"size": "800 MB"}]})
+    assert {each.kind for each in found.findings} == {"impossible", "contradiction"}
+    found = of_tree({**tree, **told, "checkpoints": [{"size": "800 MB"}]})
+    assert found.findings == ()
+    assert not of_tree({**tree, **told, "mfu": "10 %"}).consistent
+    assert not of_tree({**tree, **told, "bytes_per_parameter": "16"}).consistent

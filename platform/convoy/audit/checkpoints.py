@@ -78,7 +78,8 @@ def laws(checkpoint: Checkpoint) -> list[Law]:
         # Of the time between two saves, or of that and the save.
         Law(((q("overhead"), 1), (q("interval"), 1), (q(paused), -1)), _overhead(claims, paused)),
     ]
-    if claims.contents in _CONTENTS:  # of adapters nothing is known
+    adapters = claims.contents == "adapters" or (run is not None and run.adapters and not claims.contents)
+    if not adapters:  # of whose size nothing is known
         each, words = _CONTENTS[claims.contents]
         found.append(Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")))
     if run is not None:
