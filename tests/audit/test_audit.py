@@ -279,3 +279,16 @@ def test_frozen_parameters_have_neither_states_nor_gradients(told: dict[str, str
     assert found.findings == ()
     assert not of_tree({**tree, **told, "mfu": "10 %"}).consistent
     assert not of_tree({**tree, **told, "bytes_per_parameter": "16"}).consistent
+
+
+def test_an_interval_in_steps_is_as_long_as_they_are() -> None:
+    tree = {"step_time": "2.0 s", "checkpoints": [{"interval": "every 500 steps", "stall": "20 s", "overhead": "2 %"}]}
+    assert of_tree(tree).findings == ()
+    (found,) = of_tree({**tree, "step_time": "4.0 s"}).findings
+    assert "16.7 min / 500 steps = 2 s" in found.arithmetic
+
+
+def test_an_outcome_at_the_top_is_told_to_be_of_no_run() -> None:
+    found = of_tree({"time": "100 h", "runs": [{"id": "a", "gpus": "32", "cost": "$3,960"}]})
+    (told,) = [each for each in found.not_checked if each.claims == ("page.time = 100 h",)]
+    assert "runs take settings from the top of the file" in told.arithmetic

@@ -46,6 +46,8 @@ _GPUS = re.compile(
 
 _PER_NODE = re.compile(r"^\s*\d+[a-z ]*(?:/|\bper\b)\s*(?:node|machine|instance|host)\s*$", re.IGNORECASE)
 
+_OF_STEPS = re.compile(r"\d\s*k?\s*(?:steps?|iterations?|iters?|updates?)\s*$", re.IGNORECASE)
+
 _RECOVERED = re.compile(r"^\s*([\d,]+)\s*(?:/|of|out of)\s*([\d,]+)\s*$", re.IGNORECASE)
 
 _INSTANCES = re.compile(
@@ -76,6 +78,12 @@ def _split(told: dict[str, Any]) -> dict[str, Any]:
     gpus = told.get("gpus")
     if isinstance(gpus, str) and "gpus_per_node" not in told and _PER_NODE.search(gpus):
         told = {"gpus_per_node" if each == "gpus" else each: value for each, value in told.items()}
+    interval = told.get("interval")
+    if isinstance(interval, str) and _OF_STEPS.search(interval):
+        steps = {"interval": "interval_steps"}
+        told = {
+            steps.get(key, key): re.sub(r"^every ", "", value) if key in steps else value for key, value in told.items()
+        }
     recovered = _RECOVERED.match(told["recovered"]) if isinstance(told.get("recovered"), str) else None
     if recovered:
         before = told.get("interruptions", recovered[2])
