@@ -88,6 +88,8 @@ def test_words_are_read_as_the_page_writes_them(text: str, key: str, value: str)
         ("tokens/s/GPU: 3,700", "throughput_per_gpu", ["3,700"]),
         ("gpus: 8 GPUs/node", "gpus_per_node", ["8 GPUs/node"]),
         ("instance: p5.48xlarge x 4", "nodes", ["4"]),
+        ("instance: 4 × p4d.24xlarge\nnodes: 8", "nodes", ["8", "4"]),
+        ("instance: 4 × p4d.24xlarge\nnodes: 4", "nodes", ["4"]),
         ("recovered: 12/12", "interruptions", ["12"]),
         ("recovered: 12 of 14\ninterruptions: 13", "interruptions", ["13", "14"]),
     ],
