@@ -32,6 +32,7 @@ from convoy.config.errors import ConfigError
         ("runs: [{id: a}, {id: b, relative_to: c}]", "runs.relative_to = c: no run has this id"),
         ("runs: [{gpus: 16,384}]", "runs[1]: a figure with a comma needs quotes within {…}: …,384"),
         ("throughput: [3,700 tokens/s]", "a figure with a comma needs quotes in a list, '3,700 tokens/s'"),
+        ("compute: 1e400", "compute = 1e400: must be a number of this world"),
         ("interruptions: 3 per day", "interruptions = 3 per day: must be a whole number"),
         ("batch_size: 512", "batch_size = 512: unknown key"),
         ("checkpoints: [{contents: everything}]", "contents = everything: must be 'weights', 'training_state'"),

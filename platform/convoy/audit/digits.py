@@ -20,6 +20,9 @@ _ZEROS = 0.05
 
 _VAGUE = 0.10
 
+_MOST_DIGITS = 40
+"""Before and behind the point: what is computed of the largest must still be a number."""
+
 _SIGMAS = 2.0
 """What stands behind ± is mostly one standard deviation."""
 
@@ -65,6 +68,8 @@ def rounded(digits: str) -> Span:
     plain = re.sub(r"[,_\s]", "", digits)
     plain = re.sub(r"[x×*]10(?:\^|\*\*)?", "e", plain).lower()
     mantissa, _, exponent = plain.partition("e")
+    if len(mantissa) > _MOST_DIGITS or abs(int(exponent or 0)) > _MOST_DIGITS:
+        raise ValueError("must be a number of this world, e.g. 3.8e25")
     value, scale = float(plain), 10.0 ** int(exponent or 0)
     whole, point, decimals = mantissa.partition(".")
     if point or value == 0:
