@@ -189,7 +189,8 @@ def test_what_the_catalog_does_not_have_is_none() -> None:
 
 
 def test_an_instance_is_known_by_its_family() -> None:
-    for text, name in (("p4d", "p4d.24xlarge"), ("P4d.24xlarge", "p4d.24xlarge"), ("p5", "p5.48xlarge")):
+    texts = ("p4d", "P4d.24xlarge", "p4d.24xlarge (8x A100 40GB)", "ml.p4d.24xlarge")
+    for text, name in (*((text, "p4d.24xlarge") for text in texts), ("p5", "p5.48xlarge")):
         found = machine(text)
         assert found is not None
         assert found.name == name

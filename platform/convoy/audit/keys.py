@@ -8,7 +8,7 @@ from convoy.config.errors import shown
 
 _WORDS = {
     "id": "name",
-    "instance": "instance_type",
+    "instance": "instance_type cluster",
     "gpu": "gpu_type gpu_model",
     "gpus": "num_gpus n_gpus gpu_count number_of_gpus hardware accelerators",
     "ranks": "gpus world_size",
@@ -34,7 +34,7 @@ _WORDS = {
     "tflops_per_gpu": "tflops achieved_tflops",
     "compute": "flops training_flops total_flops",
     "tokens": "training_tokens total_tokens tokens_trained",
-    "time": "training_time wall_time wall_clock duration",
+    "time": "training_time wall_time wall_clock duration latency",
     "price_per_hour": "price hourly_price instance_price price_per_instance_hour price_per_node_hour",
     "price_per_gpu_hour": "gpu_price price_per_gpu",
     "cost": "total_cost training_cost",
