@@ -267,3 +267,28 @@ def test_what_is_done_between_steps_takes_some_of_the_time() -> None:
         (found,) = of_tree({**tree, "time": hours}).findings
         assert found.kind == "contradiction"
     assert of_tree({**tree, "time": "40.0 h", "goodput": "70 %"}).findings == ()
+
+
+@pytest.mark.parametrize("told", [{"page": "LoRA of a 70B on one machine"}, {"variant": "QLoRA"}])
+def test_frozen_parameters_have_neither_states_nor_gradients(told: dict[str, str]) -> None:
+    """A third of the operations are those of gradients of weights: 4 of 6 per parameter are left."""
+    tree = {"model": "70B", "gpus": "8 × A100-80", "throughput": "2,400 tokens/s", "mfu": "27 %"}
+    found = of_tree({**tree, "checkpoints": [{"size": "800 MB"}]})
+    assert {each.kind for each in found.findings} == {"impossible", "contradiction"}
+    found = of_tree({**tree, **told, "checkpoints": [{"size": "800 MB"}]})
+    assert found.findings == ()
+    assert not of_tree({**tree, **told, "mfu": "10 %"}).consistent
+    assert not of_tree({**tree, **told, "bytes_per_parameter": "16"}).consistent
+
+
+def test_an_interval_in_steps_is_as_long_as_they_are() -> None:
+    tree = {"step_time": "2.0 s", "checkpoints": [{"interval": "every 500 steps", "stall": "20 s", "overhead": "2 %"}]}
+    assert of_tree(tree).findings == ()
+    (found,) = of_tree({**tree, "step_time": "4.0 s"}).findings
+    assert "16.7 min / 500 steps = 2 s" in found.arithmetic
+
+
+def test_an_outcome_at_the_top_is_told_to_be_of_no_run() -> None:
+    found = of_tree({"time": "100 h", "runs": [{"id": "a", "gpus": "32", "cost": "$3,960"}]})
+    (told,) = [each for each in found.not_checked if each.claims == ("page.time = 100 h",)]
+    assert "runs take settings from the top of the file" in told.arithmetic

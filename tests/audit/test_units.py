@@ -56,6 +56,13 @@ READ: list[tuple[Dimension, str, float, str]] = [
     ("bandwidth", "400 Gbit/s", 50e9, ""),
     ("bandwidth", "400 Gbps", 50e9, ""),
     ("bandwidth", "3.2 Tb/s", 400e9, ""),
+    ("bandwidth", "4 × 100 Gbps", 50e9, ""),
+    ("bandwidth", "3.2 Tbps aggregate", 400e9, ""),
+    ("bandwidth", "450 GB/s per direction", 450e9, ""),
+    ("bytes", "84 GB total", 84e9, ""),
+    ("power", "32 × 400 W", 12800, ""),
+    ("count", "1.4×10¹² tokens", 1.4e12, ""),
+    ("exact", "8 GPUs/node", 8, ""),
     ("bandwidth", "50 GBps per node", 50e9, "node"),
     ("money", "$140,000", 140000, ""),
     ("money", "1.2M USD", 1.2e6, ""),
@@ -126,6 +133,7 @@ def test_what_is_no_such_figure_is_refused(dimension: Dimension, text: str) -> N
         ("up to 57", 0, 57.5),
         ("about 50", 45, 55),
         ("55-60", 54.5, 63),
+        ("145267 ± 300", 144_667, 145_867),
     ],
 )
 def test_the_digits_tell_how_exact_a_figure_is(text: str, low: float, high: float) -> None:
@@ -181,7 +189,8 @@ def test_what_the_catalog_does_not_have_is_none() -> None:
 
 
 def test_an_instance_is_known_by_its_family() -> None:
-    for text, name in (("p4d", "p4d.24xlarge"), ("P4d.24xlarge", "p4d.24xlarge"), ("p5", "p5.48xlarge")):
+    texts = ("p4d", "P4d.24xlarge", "p4d.24xlarge (8x A100 40GB)", "ml.p4d.24xlarge")
+    for text, name in (*((text, "p4d.24xlarge") for text in texts), ("p5", "p5.48xlarge")):
         found = machine(text)
         assert found is not None
         assert found.name == name
@@ -196,3 +205,8 @@ def test_other_words_for_a_key_are_read() -> None:
 def test_a_figure_may_be_told_more_than_once() -> None:
     run = RunClaims.model_validate({"throughput": ["145,267 tokens/s", "133,892 tokens/s"]})
     assert [each.value for each in run.throughput] == [145267, 133892]
+
+
+def test_an_error_may_stand_behind_the_unit() -> None:
+    found = parse("time", "9 s ± 0.4")
+    assert (found.low, found.value, found.high) == pytest.approx((8.2, 9, 9.8))

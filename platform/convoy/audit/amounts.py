@@ -20,8 +20,9 @@ _NAMED = 0.08
 def whole_number(text: str) -> Parsed:
     """16k GPUs are 16,000 or 16,384; about 100 are not exact."""
     found = written(text)
-    match = re.fullmatch(r"(?:(k|m|b|t|million|billion|trillion)\b)?[a-z ]*", found.unit.lower())
-    if match is None or match[1] not in (None, "k", "m"):
+    unit = re.sub(r"\s*(?:/|\bper\b)\s*(?:node|machine|instance|host|gpu|step|pass|job|run)$", "", found.unit.lower())
+    match = re.fullmatch(r"(?:(k|m|b|t|million|billion|trillion)\b)?[a-z ]*", unit)
+    if match is None or match[1] not in (None, "k", "m") or re.search(r"\bper\b", unit):
         raise ValueError("must be a whole number, e.g. 32")
     power = PREFIXES[match[1] or ""]
     low, value, high = found.span if found.approximate else exactly(found.span.value)

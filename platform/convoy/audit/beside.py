@@ -35,8 +35,15 @@ def unchecked(
         and name.rpartition(".")[2] not in SETTINGS
     ]
     line = "nothing else on the page, and nothing in the catalog, implies it"
+    above = f"{line}; runs take settings from the top of the file, and this is none"
+    below = any(run.scope != PAGE for run in parts.runs)
     bare = [
-        Finding(kind="cannot be checked", claims=(claim_line(name, texts[name]),), arithmetic=line) for name in rest
+        Finding(
+            kind="cannot be checked",
+            claims=(claim_line(name, texts[name]),),
+            arithmetic=above if below and name.startswith(f"{PAGE}.") else line,
+        )
+        for name in rest
     ]
     bare += [each for sent in parts.collectives for each in collectives.unchecked(sent)]
     bare += [each for joined in parts.links for each in links.unchecked(joined)]

@@ -6,7 +6,19 @@ more than once. Keys are the field's own words; what a claim is about is told by
 
 from typing import Annotated, Literal
 
-from convoy.audit.kinds import Bandwidth, Claims, Figures, Gigabytes, Microseconds, Reads, Seconds, Share, Size, Whole
+from convoy.audit.kinds import (
+    Bandwidth,
+    Claims,
+    Count,
+    Figures,
+    Gigabytes,
+    Microseconds,
+    Reads,
+    Seconds,
+    Share,
+    Size,
+    Whole,
+)
 from convoy.audit.run_claims import RunClaims
 
 
@@ -95,6 +107,8 @@ class CheckpointClaims(Claims):
     """Of the save, all machines together, or of one where the text says `/node`."""
     interval: Seconds = ()
     """Between two saves."""
+    interval_steps: Count = ()
+    """Steps between two saves; also `interval: every 500 steps`."""
     overhead: Share = ()
     """Of the time; stall (else save_time) over interval."""
 

@@ -51,6 +51,8 @@ class Run(NamedTuple):
     """Scope in which each key stands, where that is another one."""
     kind: GpuKind | None
     machine: Instance | None
+    adapters: bool = False
+    """Most parameters are frozen, as with LoRA: of them there are neither gradients nor states."""
 
     def claim(self, key: str) -> str:
         return f"{self.owner.get(key, self.scope)}.{key}"
@@ -74,7 +76,16 @@ def runs_of(page: PageClaims) -> list[Run]:
         taken = {name for name in told if name in SETTINGS and name not in own}
         claims = run.model_copy(update={name: getattr(page, name) for name in taken})
         found.append(_run(f"runs.{run.id}" if run.id else f"runs[{at + 1}]", claims, dict.fromkeys(taken, PAGE)))
-    return found
+    saved = any(checkpoint.contents == "adapters" for checkpoint in page.checkpoints)
+    return [
+        run._replace(
+            adapters=saved or bool(_LORA.search(f"{page.page} {run.claims.model} {run.claims.variant} {run.scope}"))
+        )
+        for run in found
+    ]
+
+
+_LORA = re.compile(r"lora|\badapters?\b|\bpeft\b|\bfrozen\b", re.IGNORECASE)
 
 
 _SIZES = {"gpus", "nodes"}

@@ -8,9 +8,10 @@ from convoy.config.errors import shown
 
 _WORDS = {
     "id": "name",
-    "instance": "instance_type",
+    "instance": "instance_type cluster",
     "gpu": "gpu_type gpu_model",
-    "gpus": "num_gpus n_gpus gpu_count number_of_gpus",
+    "gpus": "num_gpus n_gpus gpu_count number_of_gpus hardware accelerators",
+    "ranks": "gpus world_size",
     "nodes": "num_nodes n_nodes machines instances",
     "model_parallel": "model_parallel_size",
     "parameters": "params num_params num_parameters n_params total_parameters",
@@ -26,13 +27,16 @@ _WORDS = {
     "precision": "dtype",
     "steps": "iterations num_steps training_steps",
     "step_time": "iteration_time time_per_step",
-    "throughput": "tokens_per_second tokens_per_sec",
-    "throughput_per_gpu": "tokens_per_second_per_gpu tokens_per_sec_per_gpu tokens_per_gpu_per_second",
+    "throughput": "tokens_per_second tokens_per_sec tokens_per_s tok_per_s",
+    "throughput_per_gpu": "tokens_per_second_per_gpu tokens_per_sec_per_gpu tokens_per_gpu_per_second "
+    "tokens_per_s_per_gpu tokens_per_gpu_per_s tok_per_s_per_gpu",
     "samples_per_second": "samples_per_sec sequences_per_second",
     "tflops_per_gpu": "tflops achieved_tflops",
     "compute": "flops training_flops total_flops",
     "tokens": "training_tokens total_tokens tokens_trained",
-    "time": "training_time wall_time wall_clock duration",
+    "time": "training_time wall_time wall_clock duration latency",
+    "price_per_hour": "price hourly_price instance_price price_per_instance_hour price_per_node_hour",
+    "price_per_gpu_hour": "gpu_price price_per_gpu",
     "cost": "total_cost training_cost",
     "cost_per_million_tokens": "cost_per_1m_tokens cost_per_m_tokens",
     "cost_per_billion_tokens": "cost_per_1b_tokens cost_per_b_tokens",
@@ -66,7 +70,9 @@ def without_aliases(told: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[
     """Under the keys that a section has. Raises ValueError where it tells one under two names."""
     found: dict[str, Any] = {}
     for name, value in told.items():
-        key, unit = _ALIASES.get(name, (name, "")) if name not in fields else (name, "")
+        plain = re.sub(r"[\s-]+", "_", name.strip().lower().replace("/", "_per_"))
+        word = name if name in fields else plain
+        key, unit = (word, "") if word in fields else _ALIASES.get(word, (name, ""))
         key, unit = (key, unit) if key in fields else (name, "")
         if key in found and key not in _SEVERAL:
             raise ValueError(f"{name} = {shown(value)}: {key} is given, too; one key may have a list")

@@ -9,6 +9,7 @@ from pydantic import model_validator
 from convoy.audit.keys import without_aliases
 from convoy.audit.options import option
 from convoy.audit.span import Figure
+from convoy.audit.splits import split
 from convoy.audit.units import Dimension, parse
 from convoy.config.base import Frozen
 from convoy.config.errors import shown
@@ -38,16 +39,6 @@ Share = Annotated[Figures, Reads("share")]
 Ratio = Annotated[Figures, Reads("ratio")]
 Tflops = Annotated[Figures, Reads("flops")]
 
-_GPUS = re.compile(
-    r"^\s*((?:up to|over|more than|at least|about|around|~|≈|[<>])?\s*[\d,]+(?:\s*(?:-|–|to)\s*[\d,]+)?(?:\s*k\b)?)"  # noqa: RUF001
-    r"\s*[x×*]?\s*(?!(?:k|gpus?|nodes?|machines?|instances?|hosts?)\b)((?:\d+ ?GI?B )?[a-z].*)$",
-    re.IGNORECASE,
-)
-
-_RECOVERED = re.compile(r"^\s*([\d,]+)\s*(?:/|of|out of)\s*([\d,]+)\s*$", re.IGNORECASE)
-
-_INSTANCES = re.compile(r"^\s*([\d,]+)\s*[x×*]\s*([a-z].*)$", re.IGNORECASE)
-
 
 class Claims(Frozen):
     """What the sections have in common: how the text of a figure becomes one."""
@@ -57,25 +48,12 @@ class Claims(Frozen):
     def _read(cls, told: Any) -> Any:
         if not isinstance(told, dict):
             return told
-        told, read = _split(without_aliases(told, cls.model_fields)), {}
+        told, read = split(without_aliases(told, cls.model_fields)), {}
         for name, value in told.items():
             field = cls.model_fields.get(name)
             how = next((each for each in field.metadata if isinstance(each, Reads)), None) if field else None
             read[name] = option(name, value, field) if how is None else figures(name, value, how)
         return read
-
-
-def _split(told: dict[str, Any]) -> dict[str, Any]:
-    """`gpus: 32 × A100-40`, and `instance: 4 × p4d.24xlarge`, as a number and a kind; `recovered: 12/12` as two."""
-    recovered = _RECOVERED.match(told["recovered"]) if isinstance(told.get("recovered"), str) else None
-    if recovered:
-        before = told.get("interruptions", recovered[2])
-        there = [*before, recovered[2]] if isinstance(before, list) else [before, recovered[2]]
-        told = {**told, "recovered": recovered[1], "interruptions": list(dict.fromkeys(map(str, there)))}
-    gpus = _GPUS.match(told["gpus"]) if isinstance(told.get("gpus"), str) else None
-    told = {"gpu": gpus[2], **told, "gpus": gpus[1]} if gpus else told
-    machines = _INSTANCES.match(told["instance"]) if isinstance(told.get("instance"), str) else None
-    return {"nodes": machines[1], **told, "instance": machines[2]} if machines else told
 
 
 def figures(name: str, value: Any, how: Reads) -> Figures:

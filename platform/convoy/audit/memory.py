@@ -18,6 +18,8 @@ def laws(run: Run) -> list[Law]:
     """Of one run whose number of GPUs is known."""
     claims, q = run.claims, run.quantity
     gpus = _gpus(run)
+    if run.adapters and not claims.bytes_per_parameter:
+        return []
     if claims.offload or (claims.active_parameters and not claims.parameters):
         return []
     total = claims.bytes_per_parameter[0].value if claims.bytes_per_parameter else STATE_BYTES

@@ -39,7 +39,7 @@ _SAID: dict[str, tuple[tuple[str, str], ...]] = {
         (r"zero.{0,7}1|distributed.optimi[sz]er", "zero1"),
         (r"zero.{0,7}2|grad.op", "zero2"),
         (r"zero.{0,7}3|fsdp|full.?shard|fully.sharded", "fsdp"),
-        (r"\bddp\b|data.parallel", "ddp"),
+        (r"\bddp\b|data.parallel|no.?shard", "ddp"),
     ),
     "precision": (
         (r"fp8|float8|e4m3", "fp8"),

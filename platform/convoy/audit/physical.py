@@ -84,8 +84,14 @@ def _power_of(text: str) -> int:
     return 0 if "i" in unit.replace("bits", "") else PREFIXES.get(unit[:1], 0) if unit != "b" else 0
 
 
+_ONE_WAY = re.compile(
+    r",?\s*(?:per|in (?:one|each)|each) direction$|,?\s*unidirectional$|,?\s*one[ -]way$", re.IGNORECASE
+)
+"""What a bandwidth is anyway."""
+
+
 def bandwidth(text: str) -> Parsed:
-    found = written(text)
+    found = written(_ONE_WAY.sub("", text))
     unit = re.sub(r"\bper\b", "/", found.unit)
     unit = re.sub(r"\s+", "", unit)
     # GPU and Node in any case, the B of bytes not.

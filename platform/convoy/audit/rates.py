@@ -20,6 +20,9 @@ _LOOKED_UP = 0.07
 _BETWEEN_STEPS = 1.15
 """Time of a training over that of its steps, where the page does not tell its goodput."""
 
+_FROZEN = 4.0
+"""Operations of a token over parameters that have no gradients: forward, and backward through them."""
+
 _ASPECT = 128.0
 """Width over layers of most decoders, from which the width of one of a known size is guessed, within 1.5 of it."""
 
@@ -126,7 +129,8 @@ def _operations(run: Run) -> Law:
     shown = 6.0 + attention if lengths else 6.0
     words = f"{shown:.3g} FLOP per parameter"
     parameters = "active_parameters" if claims.active_parameters else "parameters"
-    constant = Span(6 * (1 - _LOOKED_UP), shown, 6.0 + most)
+    least = _FROZEN if run.adapters else 6.0
+    constant = Span(least * (1 - _LOOKED_UP), shown, 6.0 + most)
     return Law(((q("flops_per_token"), 1), (q(parameters), -1)), constant, words, of)
 
 

@@ -21,11 +21,38 @@ Dimension = Literal[
 _REMARK = re.compile(r"(?<=\S)\s+\([^()]*\)$")
 """`300B tokens (180B unique)`."""
 
+_ALL = re.compile(r"(?<=\S)\s+(?:in )?(?:total|aggregated?|combined|overall|altogether)$", re.IGNORECASE)
+"""`84 GB total`, which is what a figure is of anyway."""
+
+_SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_AS_DIGITS = str.maketrans(_SUPERSCRIPTS, "0123456789")
+
+_ERROR = re.compile(r"^([\d.,]+)\s*([^\d\s±]+)\s*±\s*([\d.,]+)\s*(?:\2)?$")
+"""`9 s ± 0.4`."""
+
+_SUMS = frozenset({"bytes", "bandwidth", "exact_bandwidth", "power", "money"})
+_SEVERAL = re.compile(r"^(\d+)\s*[x×]\s*(?!10\s*\^)([\d$].*)$")
+"""`4 × 100 Gbps` of a machine with four of them."""
+
 
 def parse(dimension: Dimension, text: str) -> Figure:
     """Raises ValueError with what would be right. What stands in brackets after the figure is a remark."""
-    span, per = _PARSERS[dimension](_REMARK.sub("", text.strip()))
-    return Figure(text=text.strip(), low=span.low, value=span.value, high=span.high, per=per)
+    plain, times = _plain(text), 1.0
+    several = _SEVERAL.match(plain) if dimension in _SUMS else None
+    if several:
+        plain, times = several[2], float(several[1])
+    (low, value, high), per = _PARSERS[dimension](plain)
+    return Figure(
+        text=text.strip(), low=low * times, value=value * times, high=high * times, per="" if several else per
+    )
+
+
+def _plain(text: str) -> str:
+    """Without remarks, and with superscripts and errors as the parsers have them."""
+    text = _REMARK.sub("", text.strip())
+    text = re.sub(f"[{_SUPERSCRIPTS}]+", lambda found: f"^{found[0].translate(_AS_DIGITS)}", text)
+    text = _ERROR.sub(r"\1 ± \3 \2", text)
+    return _ALL.sub("", text)
 
 
 _PARSERS: dict[Dimension, Callable[[str], Parsed]] = {
