@@ -169,7 +169,13 @@ def _step(step: PlannedStep) -> list[Block]:
     if step.save_stall_seconds is not None:
         share = numbers.percent(step.save_stall_seconds / step.seconds)
         rows.append(("save stall, on average, on top", numbers.duration(step.save_stall_seconds), share))
-    return [Heading("Time of a step"), Table(("Part", "Time", "Share"), tuple(rows))]
+    blocks: list[Block] = [Heading("Time of a step"), Table(("Part", "Time", "Share"), tuple(rows))]
+    if step.multiplied_parameters is not None:
+        counted = f"N = {numbers.count(step.multiplied_parameters)} parameters, without input embeddings"
+        blocks.append(
+            Text(f"MFU counts 6 N + 12 L d S operations a token: {counted}, which are looked up.", quiet=True)
+        )
+    return blocks
 
 
 def _saves(saves: PlannedSaves) -> list[Block]:
