@@ -257,10 +257,8 @@ def stop_in_words(plan: Plan) -> str:
         return ""
     unit = "h" if stop.key == "budget.max_hours" else "USD"
     whole = "" if budget is None else f" of {numbers.count(budget.tokens)}"
-    return (
-        f"{stop.key} = {stop.limit:,g}: ends the run after about {numbers.count(stop.tokens)} tokens{whole}, "
-        f"which need {stop.needed:,.0f} {unit}"
-    )
+    tokens = f"{numbers.count(stop.tokens)}{whole} tokens"
+    return f"{stop.key} = {stop.limit:,g} is reached after about {tokens}, which need {stop.needed:,.0f} {unit}"
 
 
 def _usd(amount: float) -> str:
