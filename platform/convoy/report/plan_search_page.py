@@ -119,9 +119,8 @@ def _ways(told: PlanSearch, rows: Sequence[Found]) -> list[Block]:
         for machines, row in each.items()
     )
     laid = f", laid on {told.laid_on}," if told.laid_on else ","
-    first = (
-        f"{_machines(rows[0])}, {_market(rows[0])}, for --set or --config-value set{laid} (--json has those of all):"
-    )
+    which = f"{_machines(rows[0])}, {_market(rows[0])}"
+    first = f"{which}{laid} for --set or --config-value set (--json has those of all):"
     headers = ("Machines", "Step", "tok/s", "MFU", "Memory", "How")
     return [Heading("How"), Table(headers, lines), Text(""), Text(first), Text(key_words(rows[0].keys))]
 
