@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from convoy.catalog.prices import no_such_region
 from convoy.report import numbers
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
 from convoy.results.plan import (
@@ -49,7 +50,7 @@ def plan_page(plan: Plan) -> Page:
     if plan.saves is not None:
         blocks += _saves(plan.saves)
     if plan.budget is not None:
-        blocks += _budget(plan.budget)
+        blocks += _budget(plan.budget, plan.machines.region)
     blocks += _footnotes(plan)
     return Page("Plan", tuple(blocks))
 
@@ -177,7 +178,7 @@ def _over_best(saves: PlannedSaves) -> str:
     return f"{found}, and {_usd(usd)} more" if usd else found
 
 
-def _budget(budget: PlannedBudget) -> list[Block]:
+def _budget(budget: PlannedBudget, region: str) -> list[Block]:
     markets: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
     rows = tuple(
         (
@@ -194,6 +195,8 @@ def _budget(budget: PlannedBudget) -> list[Block]:
     headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
     blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens"), Table(headers, rows)]
     blocks += [Text(line, quiet=True) for line in _prices(markets)]
+    if not any(each.cost for each in markets) and (hint := no_such_region(region)):
+        blocks.append(Text(f"cluster.region = {region}: {hint}"))
     spot = budget.spot
     if spot is not None and spot.savings is not None:
         blocks.append(Text(_savings(spot.savings, spot.bad_day_savings)))
