@@ -49,6 +49,27 @@ def test_what_does_not_fit_is_said_first() -> None:
     done = convoy_plan("gpt-175b-p4d", "--set", "parallel.wrap=block cluster.nodes=16")
     assert done.exit_code == 0
     assert done.stdout.index("Does not fit") < done.stdout.index("Memory")
+    assert "with cluster.nodes=" in done.stdout
+    assert done.stdout.count("were there room") == 2
+    assert "were there room" not in convoy_plan(PRESET).stdout
+
+
+def test_memory_is_in_the_units_of_data_sheets() -> None:
+    page = convoy_plan(PRESET, "--set", "cluster.nodes=2 train.micro_batch=5").stdout
+    lacking = re.search(r"Does not fit.*?([\d.]+ GiB) more than a rank has for tensors", page, re.DOTALL)
+    assert lacking is not None
+    assert f"memory: does not fit: {lacking[1]} more than a rank has" in page
+    assert "GB more" not in page
+
+
+def test_rows_that_are_filled_up_are_told() -> None:
+    told = json.loads(convoy_plan(PRESET, "--json", "--set", "train.micro_batch=5").stdout)["batch"]
+    assert (told["passes"], told["sequences_per_pass"], told["padded_sequences"]) == (7, 5, 32 * 3)
+    page = " ".join(convoy_plan(PRESET, "--set", "train.micro_batch=5").stdout.split())
+    assert "7 passes of 5 sequences, 96 rows of all ranks are padding" in page
+    assert "padding" not in convoy_plan(PRESET).stdout
+    one = convoy_plan(PRESET, "--set", "train.global_batch=32 train.micro_batch=1").stdout
+    assert "1 pass of 1 sequence " in one
 
 
 def test_keys_are_laid_on_it() -> None:
@@ -68,6 +89,36 @@ def test_a_type_that_is_named_is_planned_on_whatever_backend() -> None:
     assert told.assumed[:-1] == rented.assumed
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("cluster.nodes=1", "cluster.nodes = 1: must be at least 2 with cluster.backend = kubernetes"),
+        ("cluster.backend=batch", "cluster.market = spot: AWS Batch runs no multi-node jobs on spot instances"),
+        ("cluster.region=mars-1", "budget.max_cost_usd = 15000: the catalog has no spot price"),
+    ],
+)
+def test_what_the_flow_would_not_start_is_planned_and_said_first(words: str, told: str) -> None:
+    plan = Plan.model_validate_json(convoy_plan(PRESET, "--json", "--set", words).stdout)
+    assert len(plan.refused) == 1
+    assert plan.refused[0].startswith(told)
+    assert plan.step is not None
+    page = convoy_plan(PRESET, "--set", words).stdout
+    assert page.index("The train flow refuses this") < page.index("Memory")
+
+
+def test_no_preset_is_refused_for_its_machines() -> None:
+    for preset in sorted(Path("configs/train").glob("*.yaml")):
+        assert json.loads(convoy_plan(str(preset), "--json").stdout)["refused"] == [], preset
+
+
+def test_a_price_of_ones_own_lets_money_be_limited(tmp_path: Path) -> None:
+    mine = {"instance": "p4d.24xlarge", "market": "spot", "region": "mars-1", "usd_per_hour": [3.0],
+            "date": "2027-01-01", "source": "mine"}  # fmt: skip
+    (tmp_path / "prices.json").write_text(json.dumps({"refreshed": "2027-01-01T00:00:00Z", "prices": [mine]}))
+    words = [PRESET, "--json", "--set", "cluster.region=mars-1", "--root", str(tmp_path)]
+    assert json.loads(convoy_plan(*words).stdout)["refused"] == []
+
+
 def test_measured_figures_are_used() -> None:
     done = convoy_plan(PRESET, "--json", "--stall-seconds", "2", "--durable-seconds", "9", "--restart-seconds", "77")
     told = json.loads(done.stdout)
@@ -84,7 +135,19 @@ def test_measured_figures_are_used() -> None:
         (["gpt-7b-p4"], "convoy: gpt-7b-p4: no such file, and no preset of"),
         ([PRESET, "--set", "train.stepz=1"], "convoy: train.stepz = 1: unknown key"),
         ([PRESET, "--durable-seconds", "1"], "convoy: --durable-seconds: must come with --stall-seconds"),
-        ([PRESET, "--set", "parallel.shard_size=5"], f"convoy: {PRESET}: 32 ranks: must be a multiple of"),
+        (
+            [PRESET, "--stall-seconds", "3", "--durable-seconds", "1"],
+            "convoy: --durable-seconds 1: must be at least --stall-seconds, 3",
+        ),
+        (
+            [PRESET, "--set", "parallel.shard_size=5"],
+            "convoy: parallel.shard_size = 5: must divide the number of ranks",
+        ),
+        (
+            [PRESET, "--set", "train.global_batch=1"],
+            "convoy: train.global_batch = 1: must be at least the number of ranks, 32",
+        ),
+        (["default", "--set", "cluster.nodes=1000"], "convoy: train.global_batch = 8: must be at least the number of"),
         (
             ["search", "gpt-8b"],
             "convoy: gpt-8b: no such file, and no preset of configs/models or configs/train; did",

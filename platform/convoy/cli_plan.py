@@ -45,7 +45,7 @@ def show(
     """
     from rich.console import Console
 
-    from convoy.cli_plan_config import host, known_prices, read_config
+    from convoy.cli_plan_config import checked, host, known_prices, read_config
     from convoy.config.errors import ConfigError
     from convoy.planner.machine import as_rented
     from convoy.planner.plan import plan
@@ -55,9 +55,11 @@ def show(
     asked = read_config(config, words)
     told = as_rented(asked)
     here = host(told)
-    given = given_measured(told, measured, known_prices(root, told.root, endpoint_url), here)
+    prices = known_prices(root, told.root, endpoint_url)
+    refused = checked(asked, prices)
+    given = given_measured(told, measured, prices, here)
     try:
-        found = plan(told, given)
+        found = plan(told, given).model_copy(update={"refused": refused})
     except ValueError as error:
         raise ConfigError(f"{config}: {error}") from None
     if told != asked:

@@ -37,6 +37,24 @@ def known_prices(root: str | None, configured: str | None, endpoint_url: str | N
     return read_prices(store_at(where, endpoint_url))
 
 
+def checked(config: "RunConfig", prices: "PriceList | None") -> tuple[str, ...]:
+    """Why the train flow would not start it, by what it asks of machines, market, memory and budget. Where it names
+    machines that its local backend does not rent, only the ranks are looked at. Raises ConfigError where there are no
+    ranks that could share the batch as configured: nothing could be planned."""
+    from convoy.launch.host import local_gpus
+    from convoy.launch.known_prices import filled
+    from convoy.launch.sizing import host_memory_mib
+    from convoy.launch.support import check_ranks, refusals, world
+    from convoy.planner.machine import as_rented
+
+    told = as_rented(config)
+    gpus = local_gpus() if told.cluster.backend == "local" else 0
+    check_ranks(told, world(told, gpus))
+    if told != config:
+        return ()
+    return refusals(config if told.cluster.backend == "local" else filled(config, prices), gpus, host_memory_mib())
+
+
 def host(config: "RunConfig") -> dict[str, Any]:
     """What this host has, as `Given` takes it: only a run on it needs it."""
     from convoy.planner.machine import rented_type

@@ -129,6 +129,8 @@ def _saving(stall: float | None, durable: float | None) -> "Saving | None":
 
     if stall is None and durable is not None:
         raise ConfigError("--durable-seconds: must come with --stall-seconds")
+    if stall is not None and durable is not None and durable < stall:
+        raise ConfigError(f"--durable-seconds {durable:g}: must be at least --stall-seconds, {stall:g}")
     return None if stall is None else Saving(stall, durable or stall)
 
 

@@ -229,3 +229,66 @@ def test_the_price_of_all_machines_for_that_of_one_is_told(gang: dict[str, str])
     tree = {"instance": "p4d.24xlarge", "market": "on_demand", **gang}
     (found,) = of_tree({**tree, "price_per_hour": "$131.08"}).findings
     assert found.hint == "the price of all 4 machines for that of one?"
+
+
+def test_a_hint_is_no_guess() -> None:
+    """A month of one digit would be any factor, and bits are told of no bandwidth that is already in bits."""
+    tree = {"gpus": "256", "price_per_gpu_hour": "$2.20", "time": "1 month", "cost": "$4.1M"}
+    assert [each.hint for each in of_tree(tree).findings] == [""]
+    link = {"scope": "EFA", "instance": "p4d.24xlarge"}
+    for bandwidth, hint in [("100 Gbps per GPU", False), ("75 GB/s", False), ("400 GB/s", True), ("0.4 TB/s", True)]:
+        (found,) = of_tree({"links": [{**link, "bandwidth": bandwidth}]}).findings
+        assert bool(found.hint) == hint
+
+
+def test_model_parallel_states_are_divided_in_every_strategy() -> None:
+    tree = {"parameters": "20.6B", "gpus": "96 × A100-40", "strategy": "ZeRO-1"}
+    assert not of_tree(tree).consistent
+    assert of_tree({**tree, "model_parallel": "8"}).findings == ()
+    assert not of_tree({**tree, "model_parallel": "4", "strategy": "ddp"}).consistent
+
+
+def test_layers_too_few_for_a_size_are_unlikely_and_of_experts_no_matter() -> None:
+    tree = {"model": "70B", "layers": "32", "width": "4096"}
+    (found,) = of_tree(tree).findings
+    assert (found.kind, found.hint) == ("unlikely", "a mixture of experts?")
+    assert of_tree({**tree, "active_parameters": "8B"}).findings == ()
+
+
+def test_the_name_of_a_small_model_is_as_far_from_its_size_as_its_embeddings() -> None:
+    assert of_tree({"model": "125M", "parameters": "148,904,448"}).findings == ()
+    assert not of_tree({"model": "125M", "parameters": "350M"}).consistent
+
+
+def test_what_is_done_between_steps_takes_some_of_the_time() -> None:
+    tree = {"steps": "100,000", "step_time": "1.00 s"}
+    assert of_tree({**tree, "time": "31.0 h"}).findings == ()
+    for hours in ("24.0 h", "40.0 h"):
+        (found,) = of_tree({**tree, "time": hours}).findings
+        assert found.kind == "contradiction"
+    assert of_tree({**tree, "time": "40.0 h", "goodput": "70 %"}).findings == ()
+
+
+@pytest.mark.parametrize("told", [{"page": "LoRA of a 70B on one machine"}, {"variant": "QLoRA"}])
+def test_frozen_parameters_have_neither_states_nor_gradients(told: dict[str, str]) -> None:
+    """A third of the operations are those of gradients of weights: 4 of 6 per parameter are left."""
+    tree = {"model": "70B", "gpus": "8 × A100-80", "throughput": "2,400 tokens/s", "mfu": "27 %"}
+    found = of_tree({**tree, "checkpoints": [{"size": "800 MB"}]})
+    assert {each.kind for each in found.findings} == {"impossible", "contradiction"}
+    found = of_tree({**tree, **told, "checkpoints": [{"size": "800 MB"}]})
+    assert found.findings == ()
+    assert not of_tree({**tree, **told, "mfu": "10 %"}).consistent
+    assert not of_tree({**tree, **told, "bytes_per_parameter": "16"}).consistent
+
+
+def test_an_interval_in_steps_is_as_long_as_they_are() -> None:
+    tree = {"step_time": "2.0 s", "checkpoints": [{"interval": "every 500 steps", "stall": "20 s", "overhead": "2 %"}]}
+    assert of_tree(tree).findings == ()
+    (found,) = of_tree({**tree, "step_time": "4.0 s"}).findings
+    assert "16.7 min / 500 steps = 2 s" in found.arithmetic
+
+
+def test_an_outcome_at_the_top_is_told_to_be_of_no_run() -> None:
+    found = of_tree({"time": "100 h", "runs": [{"id": "a", "gpus": "32", "cost": "$3,960"}]})
+    (told,) = [each for each in found.not_checked if each.claims == ("page.time = 100 h",)]
+    assert "runs take settings from the top of the file" in told.arithmetic

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from convoy.audit.audit import audit
-from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims, RunClaims
+from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims
 from convoy.audit.kinds import Claims
 from convoy.audit.read import read_claims
+from convoy.audit.run_claims import RunClaims
 from convoy.config.errors import ConfigError
 
 
@@ -17,6 +18,7 @@ from convoy.config.errors import ConfigError
         ("", "must be a mapping of keys to values, not: null"),
         ("- 7B", 'must be a mapping of keys to values, not: ["7B"]'),
         ("model: [7B", "is not YAML: line 1"),
+        ("page: costs: a table", "needs quotes"),
         ("model: 7B\nmodel: 13B", "is given twice"),
         ("thruput: 145,267 tokens/s", "thruput = 145,267 tokens/s: unknown key; did you mean throughput?"),
         ("runs: [{thruput: 3}]", "runs[1].thruput = 3: unknown key; did you mean throughput?"),
@@ -28,6 +30,12 @@ from convoy.config.errors import ConfigError
         ("gpus: 8 nodes x 8 A100", "gpus = 8 nodes x 8 A100: must be a whole number"),
         ("precision: int3", "precision = int3: must be 'bf16', 'fp16', 'fp8', 'tf32' or 'fp32'"),
         ("runs: [{id: a}, {id: b, relative_to: c}]", "runs.relative_to = c: no run has this id"),
+        ("runs: [{gpus: 16,384}]", "runs[1]: a figure with a comma needs quotes within {…}: …,384"),
+        ("throughput: [3,700 tokens/s]", "a figure with a comma needs quotes in a list, '3,700 tokens/s'"),
+        ("compute: 1e400", "compute = 1e400: must be a number of this world"),
+        ("interruptions: 3 per day", "interruptions = 3 per day: must be a whole number"),
+        ("batch_size: 512", "batch_size = 512: unknown key"),
+        ("checkpoints: [{contents: everything}]", "contents = everything: must be 'weights', 'training_state'"),
         ("runs: [{id: a}, {id: a}]", "runs.id = a: is given twice"),
         ("checkpoints: [{id: a, size: 3 GB}, {id: a, size: 4 GB}]", "checkpoints.id = a: is given twice"),
     ],
@@ -47,14 +55,65 @@ def test_a_mistake_is_told_in_a_line(text: str, line: str) -> None:
         ("strategy: ZeRO-3", "strategy", "zero3"),
         ("strategy: FSDP", "strategy", "fsdp"),
         ("precision: BF16", "precision", "bf16"),
+        ("strategy: TP8 + PP12 + ZeRO-1", "strategy", "3d"),
+        ("strategy: FSDP with hybrid sharding", "strategy", "hsdp"),
+        ("precision: FP8 mixed precision (BF16 master)", "precision", "fp8"),
+        ("recomputation: selective op", "recomputation", "selective"),
+        ("recomputation: yes", "recomputation", ""),
+        ("gpus: 992 80GB A100 GPUs", "gpu", "80GB A100 GPUs"),
+        ("market: Spot Instances", "market", "spot"),
+        ("strategy: NO_SHARD", "strategy", "ddp"),
+        ("strategy: SHARD_GRAD_OP", "strategy", "zero2"),
+        ("cluster: 4x p4d.24xlarge", "instance", "p4d.24xlarge"),
         ("market: On-demand", "market", "on_demand"),
         ("gpus: 64x A100 80GB", "gpu", "A100 80GB"),
         ("gpus: 16k H100", "gpu", "H100"),
         ("instance: 8 × p4de.24xlarge", "instance", "p4de.24xlarge"),
+        ("instance: p5.48xlarge x 4", "instance", "p5.48xlarge"),
+        ("instance: 4 p5.48xlarge instances", "instance", "p5.48xlarge"),
+        ("hardware: 8x A100-80GB", "gpu", "A100-80GB"),
     ],
 )
 def test_words_are_read_as_the_page_writes_them(text: str, key: str, value: str) -> None:
     assert getattr(read_claims(text, "claims.yaml"), key) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "told"),
+    [
+        ("seq_len: 2048", "sequence_length", ["2048"]),
+        ("num_gpus: 64", "gpus", ["64"]),
+        ("tokens_per_day: 62B", "throughput", ["62B tokens/day"]),
+        ("throughput: 718k tokens/s\ntokens_per_day: 62B", "throughput", ["718k tokens/s", "62B tokens/day"]),
+        ("step_time_ms: 420", "step_time", ["420 ms"]),
+        ("weeks: 3", "time", ["3 weeks"]),
+        ("Sequence length: 8K", "sequence_length", ["8K"]),
+        ("MFU: 40 %", "mfu", ["40 %"]),
+        ("tokens/s/GPU: 3,700", "throughput_per_gpu", ["3,700"]),
+        ("gpus: 8 GPUs/node", "gpus_per_node", ["8 GPUs/node"]),
+        ("instance: p5.48xlarge x 4", "nodes", ["4"]),
+        ("instance: 4x p4d.24xlarge (8 A100 each)", "nodes", ["4"]),
+        ("instance: 4 × p4d.24xlarge\nnodes: 8", "nodes", ["8", "4"]),
+        ("instance: 4 × p4d.24xlarge\nnodes: 4", "nodes", ["4"]),
+        ("recovered: 12/12", "interruptions", ["12"]),
+        ("recovered: 12 of 14\ninterruptions: 13", "interruptions", ["13", "14"]),
+    ],
+)
+def test_other_words_for_a_key_are_read(text: str, key: str, told: list[str]) -> None:
+    assert [figure.text for figure in getattr(read_claims(text, "claims.yaml"), key)] == told
+
+
+@pytest.mark.parametrize(
+    ("text", "contents"),
+    [
+        ("bf16 weights", "weights"),
+        ("weights only, without optimizer", "weights"),
+        ("full checkpoint with optimizer states", "training_state"),
+        ("LoRA adapters", "adapters"),
+    ],
+)
+def test_what_a_checkpoint_holds_may_be_told_in_words(text: str, contents: str) -> None:
+    assert read_claims(f"checkpoints: [{{contents: '{text}'}}]", "claims.yaml").checkpoints[0].contents == contents
 
 
 def test_a_model_of_nothing_is_read() -> None:

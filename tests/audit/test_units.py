@@ -2,10 +2,10 @@
 
 import pytest
 
-from convoy.audit.claims import RunClaims
 from convoy.audit.digits import written
 from convoy.audit.facts import model_size
 from convoy.audit.machines import gpu_kind, machine
+from convoy.audit.run_claims import RunClaims
 from convoy.audit.units import Dimension, parse
 
 READ: list[tuple[Dimension, str, float, str]] = [
@@ -56,6 +56,13 @@ READ: list[tuple[Dimension, str, float, str]] = [
     ("bandwidth", "400 Gbit/s", 50e9, ""),
     ("bandwidth", "400 Gbps", 50e9, ""),
     ("bandwidth", "3.2 Tb/s", 400e9, ""),
+    ("bandwidth", "4 × 100 Gbps", 50e9, ""),
+    ("bandwidth", "3.2 Tbps aggregate", 400e9, ""),
+    ("bandwidth", "450 GB/s per direction", 450e9, ""),
+    ("bytes", "84 GB total", 84e9, ""),
+    ("power", "32 × 400 W", 12800, ""),
+    ("count", "1.4×10¹² tokens", 1.4e12, ""),
+    ("exact", "8 GPUs/node", 8, ""),
     ("bandwidth", "50 GBps per node", 50e9, "node"),
     ("money", "$140,000", 140000, ""),
     ("money", "1.2M USD", 1.2e6, ""),
@@ -72,10 +79,24 @@ READ: list[tuple[Dimension, str, float, str]] = [
     ("share", "0.45", 0.45, ""),
     ("share", "19/20", 0.95, ""),
     ("ratio", "3.6x", 3.6, ""),
+    ("ratio", "+15.7 %", 1.157, ""),
+    ("ratio", "48 % faster", 1.48, ""),
+    ("count", "300B tokens (180B unique)", 3e11, ""),
+    ("bytes", "70.3GiB (74%)", 70.3 * 2**30, ""),
+    ("flops", "380 BF16 TFLOPs", 380e12, ""),
+    ("size", "671B total", 671e9, ""),
+    ("gpu_hours", "180K H800 GPU hours", 180e3, ""),
+    ("batch", "2160 instances", 2160, "sequences"),
     ("flops", "312 TFLOP/s", 312e12, ""),
     ("flops", "157 TFLOPS/GPU", 157e12, ""),
     ("flops", "157", 157e12, ""),
     ("flop", "6.3e22 FLOPs", 6.3e22, ""),
+    ("flop", "3,640 PFLOP/s-days", 3640e15 * 86400, ""),
+    ("flop", "3640 petaflop/s-days", 3640e15 * 86400, ""),
+    ("flop", "3640 PF-days", 3640e15 * 86400, ""),
+    ("flop", "314 zettaFLOPs", 314e21, ""),
+    ("flop", "38 yottaFLOP", 38e24, ""),
+    ("flops", "0.42 PFLOP/s", 0.42e15, ""),
     ("power", "400 W/GPU", 400, "gpu"),
     ("power", "700 W per GPU", 700, "gpu"),
     ("energy", "24 MWh", 24 * 3.6e9, ""),
@@ -112,6 +133,7 @@ def test_what_is_no_such_figure_is_refused(dimension: Dimension, text: str) -> N
         ("up to 57", 0, 57.5),
         ("about 50", 45, 55),
         ("55-60", 54.5, 63),
+        ("145267 ± 300", 144_667, 145_867),
     ],
 )
 def test_the_digits_tell_how_exact_a_figure_is(text: str, low: float, high: float) -> None:
@@ -127,7 +149,18 @@ def test_a_size_with_few_digits_is_a_name() -> None:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("Llama-2-7B", 7e9), ("GPT-3 175B", 175e9), ("GPT-2 124M", 124e6), ("Mixtral 8x7B", None), ("GPT-4", None)],
+    [
+        ("Llama-2-7B", 7e9),
+        ("GPT-3 175B", 175e9),
+        ("GPT-2 124M", 124e6),
+        ("Mixtral 8x7B", None),
+        ("GPT-4", None),
+        ("Qwen3-30B-A3B", None),
+        ("DeepSeekMoE 16B", None),
+        ("Llama 4 Scout 17B-16E", None),
+        ("1.3 billion GPT", 1.3e9),
+        ("a 175-billion-parameter model", 175e9),
+    ],
 )
 def test_the_size_of_a_model_is_in_its_name(name: str, size: float | None) -> None:
     found = model_size(name)
@@ -156,7 +189,8 @@ def test_what_the_catalog_does_not_have_is_none() -> None:
 
 
 def test_an_instance_is_known_by_its_family() -> None:
-    for text, name in (("p4d", "p4d.24xlarge"), ("P4d.24xlarge", "p4d.24xlarge"), ("p5", "p5.48xlarge")):
+    texts = ("p4d", "P4d.24xlarge", "p4d.24xlarge (8x A100 40GB)", "ml.p4d.24xlarge")
+    for text, name in (*((text, "p4d.24xlarge") for text in texts), ("p5", "p5.48xlarge")):
         found = machine(text)
         assert found is not None
         assert found.name == name
@@ -171,3 +205,8 @@ def test_other_words_for_a_key_are_read() -> None:
 def test_a_figure_may_be_told_more_than_once() -> None:
     run = RunClaims.model_validate({"throughput": ["145,267 tokens/s", "133,892 tokens/s"]})
     assert [each.value for each in run.throughput] == [145267, 133892]
+
+
+def test_an_error_may_stand_behind_the_unit() -> None:
+    found = parse("time", "9 s ± 0.4")
+    assert (found.low, found.value, found.high) == pytest.approx((8.2, 9, 9.8))

@@ -17,11 +17,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from convoy.events.types import AnyEvent
-from convoy.report.numbers import rate, significant
+from convoy.report.fold import fold
+from convoy.report.numbers import duration, rate, significant
 from convoy.storage import open_store
 from tests.flows.places import REPOSITORY, Place
 from tests.flows.runs import newest
-from tests.report.plans import planned
+from tests.report.plans import planned_here
 from tests.report.synthetic import failed_job, restarted_job, running_job, write_log
 
 pytestmark = pytest.mark.system
@@ -51,7 +52,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Cards:
     folder = tmp_path_factory.mktemp("cards")
     for name, job in LOGS.items():
         write_log(open_store(str(folder / "logs" / name)), job())
-    (folder / "logs" / "plan.json").write_text(planned().model_dump_json())
+    (folder / "logs" / "plan.json").write_text(planned_here().model_dump_json())
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {
         **os.environ,
@@ -143,6 +144,28 @@ def test_the_final_card_has_the_loss_chart_the_numbers_and_the_sample_text(
         == "def main(x) -> None:\n    for item in self._items[1:]:\n        print(`item` * 2)  # <b>not bold</b>"
     )
     assert any("global_batch: 8" in code for code in codes)
+
+
+def test_the_final_card_has_predictions_beside_measurements_with_their_error(
+    cards: Cards, browser: webdriver.Chrome
+) -> None:
+    _open(browser, cards.html["final"], "light")
+    table = next(t for t in browser.find_elements(By.CSS_SELECTOR, "table") if "Predicted" in t.text)
+    rows = [
+        [cell.text for cell in row.find_elements(By.CSS_SELECTOR, "td")]
+        for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")
+    ]
+    plan, measured = planned_here(), fold(restarted_job(), 170).step_time
+    assert plan.step is not None
+    assert measured is not None
+    (step,) = [row for row in rows if row[0] == "step"]
+    assert step[1] == duration(plan.step.seconds)
+    assert step[2] == "400 ms"
+    assert step[3] == f"{100 * (plan.step.seconds / measured.total.median - 1):+.1f} %"
+    assert [row[0] for row in rows[1:4]] == [
+        "of it forward and backward", "of it optimizer", "of it batch, decisions, log",
+    ]  # fmt: skip
+    assert table.size["width"] <= browser.find_element(By.CSS_SELECTOR, ".page").size["width"]
 
 
 def test_the_final_card_tells_what_failed_how_soon_it_got_on_and_where_the_time_went(

@@ -126,7 +126,10 @@ def test_what_no_time_can_be_planned_from_leaves_the_plan_as_it_was(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("parallel.strategy=hsdp parallel.shard_size=5", "32 ranks: must be a multiple of the sharding group, 5"),
+        (
+            "parallel.strategy=hsdp parallel.shard_size=5",
+            "parallel.shard_size = 5: must divide the number of ranks, 32",
+        ),
         ("cluster.instance_type=p9.huge", "p9.huge"),
     ],
 )

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.config.budget import BudgetConfig
 from convoy.config.errors import ConfigError
 from convoy.config.load import merged, resolve
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
-from convoy.launch.support import check, instance_price, machines, mounted_folders, refuse, world
+from convoy.launch.support import check, instance_price, machines, mounted_folders, refusals, refuse, world
 
 BATCH = {"backend": "batch", "nodes": 2, "instance_type": "p4d.24xlarge"}
 KUBERNETES = {"backend": "kubernetes", "nodes": 2, "instance_type": "p4d.24xlarge"}
@@ -217,6 +218,24 @@ def test_check_raises_what_refuse_returns() -> None:
     with pytest.raises(ConfigError) as raised:
         check(config)
     assert str(raised.value) == refuse(config)
+
+
+def test_a_plan_is_told_all_reasons_of_machines_and_none_of_places() -> None:
+    config = on(BATCH, market="spot", nproc_per_node=9, region="mars-1").model_copy(
+        update={"root": None, "budget": BudgetConfig(max_cost_usd=1.0)}
+    )
+    told = refusals(config, 0, 0)
+    assert [why.partition(" ")[0] for why in told] == [
+        "cluster.market", "cluster.nproc_per_node", "budget.max_cost_usd",
+    ]  # fmt: skip
+    assert refuse(config) == told[0]
+
+
+def test_a_plan_is_told_that_a_local_run_lacks_gpus_and_memory() -> None:
+    config = run(cluster={"nodes": 2, "nproc_per_node": 1}, parallel={"cpu_offload": True})
+    on_cpus, on_a_gpu = refusals(config, 0, 1), refusals(config, 1, 2**20)
+    assert [why.partition(" ")[0] for why in on_cpus] == ["parallel.cpu_offload", "model"]
+    assert [why.partition(" ")[0] for why in on_a_gpu] == ["cluster.nodes"]
 
 
 def test_every_reason_is_one_line() -> None:

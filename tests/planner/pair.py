@@ -89,7 +89,7 @@ def run(
     rounds: int,
 ) -> Seen:
     """As one of two ranks. settings: by name, what brings the machine into one; each rank calls it."""
-    ranks = _meet(rank, meeting)
+    ranks = meet(rank, meeting)
     each = RunConfig.model_validate(
         config.model_dump(mode="json")
         | {"train": config.train.model_dump() | {"global_batch": config.train.global_batch // 2}}
@@ -118,7 +118,8 @@ def run(
     return Seen(machine, found, sorted(optimizer)[len(optimizer) // 2])
 
 
-def _meet(rank: int, meeting: Meeting) -> Ranks:
+def meet(rank: int, meeting: Meeting) -> Ranks:
+    """Of two; this process is one of them, on cores of its own, from now on."""
     if meeting.namespaces:
         enter(meeting.namespaces[rank])
     cores = sorted(os.sched_getaffinity(0))

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from convoy.catalog.prices import Market, Price, of_zones
 from convoy.planner.cost import MachineUsd, money
+from convoy.planner.failures import Restart, Saving
 from convoy.planner.kept import Kept, requests_of_a_save
 from convoy.planner.spot import Campaign
 from convoy.storage import open_store
 from convoy.storage.requests import tally
 from tests.campaign import examples
-from tests.planner.test_spot import NODES, both
+from tests.planner.test_spot import GANGS, NODES, Case, both
 
 HOUR = 3600.0
 KEPT = Kept("s3://bucket/jobs", "us-east-1", 2.0**30, writers=2, checkpoints=3)
@@ -91,7 +92,8 @@ def test_what_has_no_price_is_told() -> None:
 
 def test_spot_costs_what_was_simulated() -> None:
     """What interruptions and saves add to the cost of the work, by the machine-seconds that were there."""
-    expected, simulated = both(durable=31, announced=0.5, notice=60, write=15, wait=300)
+    case = Case(saving=Saving(1.0, 31.0), restart=Restart(45.0, 300.0), announced=0.5, notice=60.0, write=15.0)
+    expected, simulated = both(case, GANGS)
     found = money(expected, NODES, priced(3600.0))  # a dollar for each machine and second
     work = simulated.productive * NODES
     assert float(found.total) - work == pytest.approx(simulated.machine_seconds - work, rel=0.02)

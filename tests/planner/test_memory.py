@@ -14,6 +14,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
+from convoy.model.counts import parameter_count
 from convoy.planner.memory import Memory, memory
 from convoy.planner.replay import replay
 from convoy.planner.tally import PARTS, Tally
@@ -233,13 +234,21 @@ def test_offloaded_states_are_not_on_the_gpu() -> None:
 
 
 def test_ranks_on_a_host_take_its_memory_and_hold_what_others_send() -> None:
-    host = Machine("cpu", 2, 8 * GIB, 16 * GIB, 0, 1e9)
+    host = Machine("cpu", 2, 40 * GIB, 80 * GIB, 0, 1e9)
     job = workload({**GPT, "d_model": 4096, "vocab_size": 64, "n_heads": 8}, host, 1, 1)
     told = memory(job)
 
     assert told.peak == pytest.approx(tracked(job)["Total"], rel=0.05)
     assert told.peak > memory(replace(job, machine=replace(host, gpu="A100"))).peak
-    assert (told.fixed, told.capacity) == (0, 8 * GIB)
+    assert told.capacity == pytest.approx((0.85 * 80 * GIB - GIB - 2.2 * 12 * parameter_count(job.model)) / 2, rel=1e-6)
+
+
+def test_a_host_that_staged_copies_fill_has_no_room_and_a_share_that_can_be_told() -> None:
+    told = memory(workload(GPT, Machine("cpu", 2, GIB, 2 * GIB, 0, 1e9), 1, 1))
+
+    assert (told.capacity, told.fits) == (0, False)
+    assert 1 < told.share < 100
+    assert told.margin == told.nominal - told.fixed - told.peak
 
 
 def with_memory(job: Workload, size: int) -> Memory:

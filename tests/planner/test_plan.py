@@ -102,6 +102,10 @@ def test_a_change_does_what_it_says(name: str, words: str) -> None:
     assert after.step is not None
     assert after.memory is not None
     assert after.step.seconds == pytest.approx(before.changes[0].seconds)
+    assert after.bought is not None
+    assert after.bought.cost is not None
+    assert before.changes[0].run_seconds == pytest.approx(after.bought.seconds)
+    assert before.changes[0].usd == pytest.approx(after.bought.cost.usd)
     assert after.memory.share == pytest.approx(before.changes[0].memory_share)
 
 
@@ -218,5 +222,5 @@ def test_with_states_in_host_memory_there_is_memory_and_no_time() -> None:
 
 
 def test_ranks_that_cannot_be_divided_are_refused() -> None:
-    with pytest.raises(ValueError, match="32 ranks: must be a multiple of the sharding group, 5"):
+    with pytest.raises(ValueError, match=r"parallel\.shard_size = 5: must divide the number of ranks, 32"):
         planned("gpt-7b-p4d", "parallel.shard_size=5")

@@ -1,8 +1,6 @@
 """What is expected of spot, against gangs that are simulated event by event, and what must hold of any."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 from hypothesis import assume, given
@@ -17,47 +15,68 @@ from tests.planner.simulation import Setting, Totals, simulate
 
 HOUR = 3600.0
 GANGS, INTERRUPTIONS, NODES = 1500, 8, 4
-
-CASES: Mapping[str, Mapping[str, float]] = {
-    "no notice": {},
-    "durable after half a minute": {"durable": 31},
-    "durable after an interval": {"durable": 80},
-    "twice the best interval": {"durable": 31, "factor": 2},
-    "long stalls": {"stall": 18, "durable": 18},
-    "all announced": {"durable": 31, "announced": 1.0, "notice": 60, "write": 15},
-    "half announced": {"durable": 31, "announced": 0.5, "notice": 60, "write": 15},
-    "no time beside a save": {"durable": 31, "announced": 0.9, "notice": 15, "write": 15},
-    "little time beside a save": {"durable": 31, "announced": 0.9, "notice": 22, "write": 15},
-    "too little time": {"durable": 31, "announced": 0.9, "notice": 14, "write": 15},
-    "a bad day": {"mtbf": 3 * HOUR, "stall": 0.5, "durable": 20, "wait": 600, "restart": 60},
-    "a bad day with notice": {
-        "mtbf": 3 * HOUR, "stall": 0.5, "durable": 20, "wait": 600, "restart": 60, "announced": 0.9, "notice": 118,
-        "write": 15,
-    },
-    "two interruptions an hour": {
-        "mtbf": HOUR / 2, "stall": 20, "durable": 60, "wait": 300, "announced": 0.5, "notice": 100, "write": 30,
-    },
-}  # fmt: skip
+AT_ONCE, SOON = Saving(1.0, 1.0), Restart(45.0, 60.0)
 
 
-def both(
-    mtbf: float = HOUR, stall: float = 1.0, durable: float = 1.0, wait: float = 60.0, restart: float = 45.0,
-    announced: float = 0.0, notice: float = 0.0, write: float = 0.0, factor: float = 1.0, gangs: int = GANGS,
-) -> tuple[Campaign, Totals]:  # fmt: skip
-    """The formula and the simulation; notice: from when a last save can begin."""
-    told = Failures(
-        NODES, taken_seconds=mtbf, notice_seconds=notice, announced=announced, drain=Drain(0.0, write)
+@dataclass(frozen=True)
+class Case:
+    """Gangs that are interrupted; seconds."""
+
+    mtbf: float = HOUR
+    saving: Saving = AT_ONCE
+    restart: Restart = SOON
+    announced: float = 0.0
+    """Share of interruptions."""
+    notice: float = 0.0
+    """From when a last save can begin."""
+    write: float = 0.0
+    """For that save."""
+    factor: float = 1.0
+    """Of the best interval, from save to save."""
+
+    @property
+    def failures(self) -> Failures:
+        return Failures(
+            NODES, taken_seconds=self.mtbf, notice_seconds=self.notice, announced=self.announced,
+            drain=Drain(0.0, self.write),
+        )  # fmt: skip
+
+
+HALF_A_MINUTE, BAD_DAY = Saving(1.0, 31.0), Case(3 * HOUR, Saving(0.5, 20.0), Restart(60.0, 600.0))
+TOLD = Case(saving=HALF_A_MINUTE, announced=0.9, notice=22.0, write=15.0)
+
+CASES = {
+    "no notice": Case(),
+    "durable after half a minute": Case(saving=HALF_A_MINUTE),
+    "durable after an interval": Case(saving=Saving(1.0, 80.0)),
+    "twice the best interval": Case(saving=HALF_A_MINUTE, factor=2.0),
+    "long stalls": Case(saving=Saving(18.0, 18.0)),
+    "all announced": replace(TOLD, announced=1.0, notice=60.0),
+    "half announced": replace(TOLD, announced=0.5, notice=60.0),
+    "no time beside a save": replace(TOLD, notice=15.0),
+    "little time beside a save": TOLD,
+    "too little time": replace(TOLD, notice=14.0),
+    "a bad day": BAD_DAY,
+    "a bad day with notice": replace(BAD_DAY, announced=0.9, notice=118.0, write=15.0),
+    "two interruptions an hour": Case(HOUR / 2, Saving(20.0, 60.0), Restart(45.0, 300.0), 0.5, 100.0, 30.0),
+}
+
+
+def both(case: Case, gangs: int) -> tuple[Campaign, Totals]:
+    """The formula and the simulation, of so many gangs."""
+    told, saving, restart, work = case.failures, case.saving, case.restart, INTERRUPTIONS * case.mtbf
+    interval = case.factor * best_save_interval(told, saving)
+    setting = Setting(
+        interval, saving.stall_seconds, saving.durable_seconds, restart.wait_seconds, restart.seconds, NODES,
+        NODES * case.mtbf, case.announced, case.notice, case.write,
     )  # fmt: skip
-    saving, work = Saving(stall, durable), INTERRUPTIONS * mtbf
-    interval = factor * best_save_interval(told, saving)
-    setting = Setting(interval, stall, durable, wait, restart, NODES, NODES * mtbf, announced, notice, write)
-    expected = expected_campaign(gangs * work, told.often, interval, told, saving, Restart(restart, wait))
+    expected = expected_campaign(gangs * work, told.often, interval, told, saving, restart)
     return expected, simulate(setting, gangs, work, seed=1)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_costs_what_was_simulated(case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    expected, simulated = both(**CASES[case], gangs=times(GANGS))
+    expected, simulated = both(CASES[case], times(GANGS))
     if in_full():
         with capsys.disabled():
             print(f"\n{case}: {simulated.interruptions} interruptions, overhead {100 * expected.overhead:.3f} %, "
@@ -71,8 +90,8 @@ def test_it_costs_what_was_simulated(case: str, capsys: pytest.CaptureFixture[st
 
 
 def test_gangs_in_other_intervals_lose_more() -> None:
-    told: dict[str, Any] = {"durable": 20, "announced": 0.5, "notice": 60, "write": 15}
-    fast, best, slow = (both(**told, factor=factor, gangs=500)[1].overhead for factor in (0.4, 1.0, 2.5))
+    case = Case(saving=Saving(1.0, 20.0), announced=0.5, notice=60.0, write=15.0)
+    fast, best, slow = (both(replace(case, factor=factor), 500)[1].overhead for factor in (0.4, 1.0, 2.5))
     assert best < 0.95 * fast
     assert best < 0.95 * slow
 
@@ -104,11 +123,17 @@ def seconds(failures: Failures, saving: Saving, restart: Restart, interval: floa
     return expected_campaign(1e7, failures.often, chosen, failures, saving, restart).seconds
 
 
+def dearer_than_a_save(saving: Saving, restart: Restart) -> bool:
+    """A last save stands in for a paced one, and is durable sooner: to be interrupted for less than that is a gain."""
+    return restart.seconds + restart.wait_seconds >= saving.stall_seconds + saving.durable_seconds
+
+
 @given(FAILURES, SAVINGS, RESTARTS, st.floats(1.0, 1e4), st.floats(1.0, 1.9))
 @examples(100)
 def test_who_is_interrupted_more_often_is_never_done_sooner(
     failures: Failures, saving: Saving, restart: Restart, interval: float, factor: float
 ) -> None:
+    assume(dearer_than_a_save(saving, restart))
     more = replace(failures, high=min(0.9, factor * failures.high), faults_seconds=failures.faults_seconds / factor)
     assert seconds(failures, saving, restart, interval) <= seconds(more, saving, restart, interval) * (1 + 1e-9)
     assert seconds(failures, saving, restart) <= seconds(more, saving, restart) * (1 + 1e-4)
@@ -131,8 +156,8 @@ def test_a_longer_notice_is_never_done_later(
 @given(FAILURES, SAVINGS, RESTARTS)
 @examples(100)
 def test_the_band_is_in_order_and_a_bad_day_is_the_worst(failures: Failures, saving: Saving, restart: Restart) -> None:
+    assume(dearer_than_a_save(saving, restart))
     found = campaigns(1e6, best_save_interval(failures, saving), failures, saving, restart)
-    # Where all is announced and nothing is lost by it, a drain stands in for a paced save: a hair less, if anything.
     assert found.rare.seconds <= found.often.seconds * (1 + 1e-6)
     if found.bad_day is not None:
         assert found.often.seconds <= found.bad_day.seconds * (1 + 1e-6)

@@ -51,5 +51,5 @@ def test_passes_are_evened_out(batch: int, micro: int, passes: int, each: int) -
 
 
 def test_ranks_that_cannot_be_divided_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"8 ranks: must be a multiple of the sharding group, 3"):
+    with pytest.raises(ValueError, match=r"parallel.shard_size = 3: must divide the number of ranks, 8"):
         workload(1, {"strategy": "hsdp", "shard_size": 3})

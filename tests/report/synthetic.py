@@ -33,6 +33,7 @@ CONFIG: dict[str, Any] = RunConfig().model_dump(mode="json")
 TOKENS = 4096
 STEP_SECONDS = 0.4
 FLOPS_PER_TOKEN = 2.0e7
+DEVICE = "AMD EPYC 7R13"
 MATMUL_TFLOPS = 0.25
 LOG_TAIL = (
     'Traceback (most recent call last):\n  File "worker.py", line 12, in <module>\nMemoryError: <no room> for `x`'
@@ -200,7 +201,7 @@ def write_log(job: Store, events: Iterable[AnyEvent]) -> None:
 
 def _environment() -> Environment:
     versions = {"python": "3.11.9", "torch": "2.13.0", "metaflow": "2.19.39", "convoy": "0.1.0"}
-    return Environment(versions=versions, device="AMD EPYC 7R13", threads=1, matmul_tflops=MATMUL_TFLOPS)
+    return Environment(versions=versions, device=DEVICE, threads=1, matmul_tflops=MATMUL_TFLOPS)
 
 
 def _loss(step: int) -> float:

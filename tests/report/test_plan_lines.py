@@ -64,10 +64,10 @@ def test_what_is_planned_well_has_no_warning() -> None:
 def test_of_a_machine_that_nobody_knows_there_is_memory_and_why_there_is_no_more() -> None:
     lines = plan_lines(unknown())
     assert list(lines) == ["memory", "not planned"]
-    assert lines["not planned"] == "step: cpu: its bf16 peak is not in the catalog, so no time can be planned"
+    assert lines["not planned"] == "step (cpu: its bf16 peak is not in the catalog, so no time can be planned)"
 
 
 def test_of_a_model_of_one_s_own_the_line_says_why_there_is_nothing() -> None:
     plan: Plan = planned("gpt-7b-p4d", "'model={build: a.b:c, vocab_size: 50257, max_sequence_length: 2048}'")
-    assert plan_line(plan) == "not planned: memory, step: model.build = a.b:c: nothing is known of it"
+    assert plan_line(plan) == "not planned: memory, step (model.build = a.b:c: nothing is known of it)"
     assert warning(plan) is None

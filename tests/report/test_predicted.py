@@ -101,9 +101,19 @@ def test_saves_are_those_beside_which_training_went_on() -> None:
         saved = CheckpointSaved(step=step, attempt="a", bytes=7, seconds=seconds, committed_seconds=2.0)
         log.add(saved, rank=0)
     found = pairs(planned(), log.events)
-    stall, durable = found["save: training stands still"], found["save: until it counts"]
+    stall, durable = found["save: training stands still"], found["save: until all ranks know of it"]
     assert (stall.measured, stall.n, durable.measured) == (pytest.approx(0.2), 2, 2.0)
     assert found["checkpoint"].measured == 7
+
+
+@pytest.mark.parametrize(("durable", "steps"), [(0.2, 2), (0.9, 2), (1.1, 3), (3.5, 5)])
+def test_a_commit_is_known_of_at_the_end_of_the_first_step_that_begins_after_it(durable: float, steps: int) -> None:
+    plan = planned()
+    assert plan.step is not None
+    assert plan.saves is not None
+    saves = plan.saves.model_copy(update={"durable_seconds": durable * plan.step.seconds})
+    found = pairs(plan.model_copy(update={"saves": saves}), finished_job())
+    assert found["save: until all ranks know of it"].predicted == pytest.approx(steps * plan.step.seconds)
 
 
 END = {"all steps, with saves", "whole job", "cost"}
@@ -150,11 +160,13 @@ def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
     log.start()
     log.steps(1, 170)
     log.finish(170)
-    paid, plan = pairs(planned(), log.events)["cost"], planned()
+    paid, plan, ledger = pairs(planned(), log.events)["cost"], planned(), fold(log.events, 170).cost
     assert plan.bought is not None
     assert plan.bought.cost is not None
+    assert ledger is not None
+    assert ledger.total is not None
     assert (paid.predicted, paid.unit) == (plan.bought.cost.usd, "usd")
-    assert paid.measured == float(fold(log.events, 170).cost.total)  # type: ignore[union-attr,arg-type]
+    assert paid.measured == float(ledger.total)
 
 
 def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None:
@@ -277,7 +289,7 @@ def test_the_section_has_a_row_for_each_with_its_error_and_its_count() -> None:
     assert rows["step"][3] == "165"
     assert rows["step"][2].startswith("-")
     assert rows["tokens per second"][2].startswith("+")
-    assert rows["save: until it counts"][1:] == ("not measured", "", "")
+    assert rows["save: until all ranks know of it"][1:] == ("not measured", "", "")
     assert isinstance(told, Text)
     assert told.text.startswith("Planned from the configuration and the catalog")
     assert isinstance(parts, Text)
@@ -305,7 +317,7 @@ def test_a_run_that_may_not_fit_says_so() -> None:
 def test_what_is_not_planned_is_named_with_the_reason() -> None:
     *_, notes = predicted(fold(running_job(), 170), unknown())
     assert isinstance(notes, Text)
-    assert "Not predicted: step: cpu: its bf16 peak is not in the catalog" in notes.text
+    assert "Not predicted: step (cpu: its bf16 peak is not in the catalog, so no time can be planned)." in notes.text
     assert "saves" not in notes.text
 
 

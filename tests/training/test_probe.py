@@ -1,20 +1,14 @@
 """What ranks measure once they are warm."""
 
 import time
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, Literal, cast
-
-import pytest
-import torch
-import torch.distributed as dist
+from typing import Any, Literal
 
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Assignment
-from convoy.training.probe import TIMES, _largest, _random, _together, probe
-from convoy.training.ranks import Ranks, connect
+from convoy.training.probe import probe
+from convoy.training.ranks import connect
 from tests.training.job import Job, tiny
 
 SECONDS = 0.02
@@ -59,48 +53,6 @@ def test_copies_measure_their_sums(tmp_path: Any) -> None:
         assert (found.gather, found.reduce) == (None, None)
         assert found.all_reduce is not None
         assert found.all_reduce.ranks == 2
-
-
-def test_a_collective_that_disturbances_hide_takes_what_it_does_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Computation that was faster with it than without: it is not infinitely fast for that."""
-    alone = SimpleNamespace(device=torch.device("cpu"), control=None)
-    took = iter([1.0, 1.0, 1.0] + [2.0, 1.0] * TIMES + [0.5] * 3)
-    monkeypatch.setattr("convoy.training.probe._timed", lambda call, ranks: next(took))
-    monkeypatch.setattr("convoy.training.probe._most", lambda value, ranks: value)
-    monkeypatch.setattr("convoy.training.probe._work", lambda ranks: lambda: None)
-    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
-    assert _together(lambda: None, cast("Ranks", alone), SECONDS) == pytest.approx(0.5 / TIMES)
-
-
-@pytest.mark.parametrize(("rate", "largest"), [(1e12, 1e6), (1e5, 1e3)])
-def test_messages_are_as_large_as_a_block_where_there_is_time(
-    monkeypatch: pytest.MonkeyPatch, rate: float, largest: float
-) -> None:
-    """A link of 100 kB/s has time for 10 ms of it."""
-    asked: list[float] = []
-
-    def made(size: float) -> Callable[[], object]:
-        asked.append(size)
-        return lambda: None
-
-    monkeypatch.setattr("convoy.training.probe._once", lambda call, ranks: asked[-1] / rate)
-    found = _largest(100.0, 1e6, made, cast("Ranks", None), 0.01)
-    assert largest / 5 < found <= largest
-
-
-def test_numbers_are_made_in_the_type_in_which_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a wider one they would take more of a GPU's memory than is free beside training."""
-    made: list[torch.dtype] = []
-    randn = torch.randn
-
-    def seen(*args: Any, **kwargs: Any) -> torch.Tensor:
-        x = randn(*args, **kwargs)
-        made.append(x.dtype)
-        return x
-
-    monkeypatch.setattr(torch, "randn", seen)
-    assert _random(cast("Ranks", SimpleNamespace(device=torch.device("cpu"))), torch.bfloat16, 4).dtype == made[0]
-    assert made == [torch.bfloat16]
 
 
 def test_a_rank_alone_has_nobody_to_send_to_and_plain_attention_is_not_measured(tmp_path: Any) -> None:

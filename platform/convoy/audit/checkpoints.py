@@ -42,7 +42,18 @@ class Checkpoint(NamedTuple):
         return frozenset(f"{self.scope}.{key}" for key in keys if getattr(self.claims, key))
 
 
-_FIGURES = ("size", "save_time", "load_time", "stall", "interval", "overhead", "parameters", "bandwidth", "nodes")
+_FIGURES = (
+    "size",
+    "save_time",
+    "load_time",
+    "stall",
+    "interval",
+    "interval_steps",
+    "overhead",
+    "parameters",
+    "bandwidth",
+    "nodes",
+)
 
 
 _SUMS = ("size", "bandwidth")
@@ -68,10 +79,8 @@ def stated(checkpoint: Checkpoint) -> Known:
 
 def laws(checkpoint: Checkpoint) -> list[Law]:
     q, claims, run = checkpoint.quantity, checkpoint.claims, checkpoint.run
-    each, words = _CONTENTS[claims.contents]
     paused = "stall" if claims.stall else "save_time"
     found = [
-        Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")),
         Law(((q("size"), 1), (q("bandwidth"), -1), (q("save_time"), -1))),
         Law(((q("size"), 1), (q("load_bandwidth"), -1), (q("load_time"), -1))),
         Law(((q("size"), 1), (q("size_per_node"), -1), (q("nodes"), -1))),
@@ -80,7 +89,12 @@ def laws(checkpoint: Checkpoint) -> list[Law]:
         # Of the time between two saves, or of that and the save.
         Law(((q("overhead"), 1), (q("interval"), 1), (q(paused), -1)), _overhead(claims, paused)),
     ]
+    adapters = claims.contents == "adapters" or (run is not None and run.adapters and not claims.contents)
+    if not adapters:  # of whose size nothing is known
+        each, words = _CONTENTS[claims.contents]
+        found.append(Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")))
     if run is not None:
+        found.append(Law(((q("interval"), 1), (q("interval_steps"), -1), (run.quantity("step_time"), -1))))
         found += [Law(((q(key), 1), (q(f"{key}_per_gpu"), -1), (run.quantity("gpus"), -1))) for key in _SUMS]
         if not claims.parameters and not model_size(claims.model):
             found.append(Law(((q("parameters"), 1), (run.quantity("parameters"), -1))))
@@ -127,8 +141,14 @@ def unproductive(checkpoints: Sequence[Checkpoint], known: Known) -> Known:
     return found
 
 
+_AND_PAUSE = Span(0.9, 1.0, 1.0)
+"""Of steps between two saves over that and a save, which is hardly longer than a tenth of it."""
+
+
 def _overhead(claims: CheckpointClaims, paused: str) -> Span:
     told, interval = getattr(claims, paused), claims.interval
+    if told and claims.interval_steps and not interval:
+        return _AND_PAUSE
     if not told or not interval or told[0].high >= interval[0].low:
         return exactly(1.0)
     return Span(interval[0].value / (interval[0].value + told[0].value), 1.0, 1.0)
@@ -156,5 +176,6 @@ def _limit(checkpoint: Checkpoint) -> Value | None:
 def _value(checkpoint: Checkpoint, key: str, figure: Figure, at: int) -> Value:
     several = len(getattr(checkpoint.claims, key)) > 1
     claim = f"{checkpoint.scope}.{key}" + (f"[{at + 1}]" if several else "")
-    nouns = {"nodes": " nodes", "parameters": " parameters", "overhead": " overhead"}
-    return Value(figure.span, frozenset({claim}), f"{figure.text}{nouns.get(key, '')}")
+    nouns = {"nodes": " nodes", "interval_steps": " steps", "parameters": " parameters", "overhead": " overhead"}
+    noun = "" if nouns.get(key, "").strip()[:4] in figure.text else nouns[key]
+    return Value(figure.span, frozenset({claim}), f"{figure.text}{noun}")

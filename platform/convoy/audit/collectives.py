@@ -25,6 +25,9 @@ _DOUBLE, _SINGLE, _ONE = (
 )
 OPERATIONS = (*_DOUBLE, *_SINGLE, *_ONE)
 
+MOST_IDLE = 4.0
+"""Over a bandwidth that was measured at most is what the links have, where it is taken for bits."""
+
 _KEYS = ("algorithm_bandwidth", "bus_bandwidth", "bandwidth")
 
 
@@ -55,7 +58,7 @@ class Collective(NamedTuple):
 
 def collective(scope: str, claims: CollectiveClaims, run: Run | None) -> Collective:
     """Raises ConfigError for an operation that there is not."""
-    plain = re.sub(r"[^a-z]", "", claims.operation.lower())
+    plain = re.sub(r"^nccl|_perf$|[^a-z]", "", claims.operation.strip().lower())
     named = {re.sub("_", "", name): name for name in OPERATIONS} | {"p2p": "send_recv", "sendrecv": "send_recv"}
     if plain not in named:
         raise ConfigError(f"{scope}.operation = {claims.operation}: {nearest(claims.operation, OPERATIONS)}")
@@ -64,8 +67,18 @@ def collective(scope: str, claims: CollectiveClaims, run: Run | None) -> Collect
     nodes, ranks = _first(claims.nodes), _first(claims.ranks)
     if ranks and not nodes and per_node and ranks % per_node == 0:
         nodes = ranks // per_node
-    readings = (ranks,) if ranks > 1 else tuple(dict.fromkeys(n for n in (nodes, nodes * (per_node or 8)) if n > 1))
+    several = (nodes, nodes * (per_node or 8)) if nodes else _sizes_of(run, per_node)
+    readings = (ranks,) if ranks > 1 else tuple(dict.fromkeys(n for n in several if n > 1))
     return Collective(scope, claims, named[plain], told, per_node, nodes, readings)
+
+
+def _sizes_of(run: Run | None, per_node: int) -> tuple[int, ...]:
+    """Of a collective that does not tell its ranks: the GPUs of a machine, the machines, or all GPUs of the run."""
+    if run is None:
+        return ()
+    nodes, gpus = _first(run.claims.nodes), _first(run.claims.gpus)
+    nodes = nodes or (gpus // per_node if per_node else 0)
+    return (per_node, nodes, gpus or nodes * per_node)
 
 
 def findings(told: Collective) -> list[Finding]:
@@ -79,6 +92,8 @@ def findings(told: Collective) -> list[Finding]:
 def unchecked(told: Collective) -> list[Finding]:
     """Bandwidths that neither a time nor a link tells anything of."""
     claims, found = told.claims, []
+    if claims.algorithm_bandwidth and claims.bus_bandwidth and told.ranks:
+        return []
     for key in _KEYS:
         if getattr(claims, key) and not (claims.size and claims.time) and _most(told) is None:
             text = "needs size and time, or an instance that the catalog has"
@@ -180,7 +195,8 @@ def _against_links(told: Collective) -> list[Finding]:
             largest = _scaled(limit, max(factors))
             if not figure.span.above(largest):
                 continue
-            words = "bits for bytes?" if not _scaled(figure.span, 1 / 8).above(largest) else ""
+            eighth = _scaled(figure.span, 1 / 8)
+            words = "bits for bytes?" if eighth.value * MOST_IDLE > largest.value and not eighth.above(largest) else ""
             line = f"{figure.text} is more than the {gbs(largest.high)} that are possible: {why}"
             lines = (told.line(key, figure.text),)
             found.append(Finding(kind="impossible", claims=lines, arithmetic=line, hint=words, given=given))

@@ -12,12 +12,19 @@ NUMBER = rf"{_DIGITS}(?:[eE][+-]?\d+)?(?:\s*[x×*]\s*10\s*(?:\^|\*\*)?\s*[+-]?\d
 _ABOUT = re.compile(r"^(?:~|≈|≃|about|around|approx(?:imately|\.)?|roughly|circa|nearly|almost)\s*", re.IGNORECASE)
 _AT_MOST = re.compile(r"^(?:<=?|≤|up to|at most|below|under|less than|max(?:imum)?)\s*", re.IGNORECASE)
 _AT_LEAST = re.compile(r"^(?:>=?|≥|at least|above|over|more than|min(?:imum)?)\s*", re.IGNORECASE)
-_PARTS = re.compile(rf"^(?P<first>{NUMBER})(?:\s*(?:-|–|to)\s*(?P<last>{NUMBER}))?\s*(?P<unit>.*)$", re.DOTALL)  # noqa: RUF001
+_PARTS = re.compile(rf"^(?P<first>{NUMBER})(?:\s*(?:-|–|to)\s*(?P<last>{NUMBER}))?"  # noqa: RUF001
+                    rf"(?:\s*(?:±|\+/-)\s*(?P<error>{NUMBER}))?\s*(?P<unit>.*)$", re.DOTALL)  # fmt: skip
 
 _ZEROS = 0.05
 """At most so far, relative, is a whole number with zeros at its end from the truth: 140,000 may be 139,876."""
 
 _VAGUE = 0.10
+
+_MOST_DIGITS = 40
+"""Before and behind the point: what is computed of the largest must still be a number."""
+
+_SIGMAS = 2.0
+"""What stands behind ± is mostly one standard deviation."""
 
 
 class Written(NamedTuple):
@@ -47,10 +54,13 @@ def written(text: str) -> Written:
     if found["last"]:
         last = rounded(found["last"])
         span = Span(min(span.low, last.low), (span.value + last.value) / 2, max(span.high, last.high))
+    if found["error"]:
+        around = _SIGMAS * rounded(found["error"]).value
+        span = Span(max(min(span.low, span.value - around), 0.0), span.value, max(span.high, span.value + around))
     if about:
         span = Span(min(span.low, span.value * (1 - _VAGUE)), span.value, max(span.high, span.value * (1 + _VAGUE)))
     span = Span(0.0 if most else span.low, span.value, BIG if least else span.high)
-    return Written(span, unit, found["first"], any((about, most, least, found["last"])))
+    return Written(span, unit, found["first"], any((about, most, least, found["last"], found["error"])))
 
 
 def rounded(digits: str) -> Span:
@@ -58,6 +68,8 @@ def rounded(digits: str) -> Span:
     plain = re.sub(r"[,_\s]", "", digits)
     plain = re.sub(r"[x×*]10(?:\^|\*\*)?", "e", plain).lower()
     mantissa, _, exponent = plain.partition("e")
+    if len(mantissa) > _MOST_DIGITS or abs(int(exponent or 0)) > _MOST_DIGITS:
+        raise ValueError("must be a number of this world, e.g. 3.8e25")
     value, scale = float(plain), 10.0 ** int(exponent or 0)
     whole, point, decimals = mantissa.partition(".")
     if point or value == 0:

@@ -14,6 +14,7 @@ def laws(run: Run) -> list[Law]:
     return [
         Law(((q("power"), 1), (q("power_per_gpu"), -1), (q("gpus"), -1))),
         Law(((q("energy"), 1), (q("power"), -1), (q("time"), -1)), _AROUND),
+        Law(((q("energy"), 1), (q("power_per_gpu"), -1), (q("gpu_hours"), -1)), _AROUND),
         Law(((q("tokens_per_joule"), 1), (q("power"), 1), (q("throughput"), -1))),
         Law(((q("tokens_per_joule"), 1), (q("energy"), 1), (q("tokens"), -1)), _AROUND),
     ]

@@ -7,8 +7,9 @@ import re
 from typing import NamedTuple
 
 from convoy.audit import machines
-from convoy.audit.claims import SETTINGS, PageClaims, RunClaims
+from convoy.audit.claims import PageClaims
 from convoy.audit.machines import GpuKind
+from convoy.audit.run_claims import SETTINGS, RunClaims
 from convoy.audit.solve import CATALOG, Known, Value
 from convoy.audit.span import Figure, Span, exactly, hull
 from convoy.audit.units import parse
@@ -50,6 +51,8 @@ class Run(NamedTuple):
     """Scope in which each key stands, where that is another one."""
     kind: GpuKind | None
     machine: Instance | None
+    adapters: bool = False
+    """Most parameters are frozen, as with LoRA: of them there are neither gradients nor states."""
 
     def claim(self, key: str) -> str:
         return f"{self.owner.get(key, self.scope)}.{key}"
@@ -73,7 +76,16 @@ def runs_of(page: PageClaims) -> list[Run]:
         taken = {name for name in told if name in SETTINGS and name not in own}
         claims = run.model_copy(update={name: getattr(page, name) for name in taken})
         found.append(_run(f"runs.{run.id}" if run.id else f"runs[{at + 1}]", claims, dict.fromkeys(taken, PAGE)))
-    return found
+    saved = any(checkpoint.contents == "adapters" for checkpoint in page.checkpoints)
+    return [
+        run._replace(
+            adapters=saved or bool(_LORA.search(f"{page.page} {run.claims.model} {run.claims.variant} {run.scope}"))
+        )
+        for run in found
+    ]
+
+
+_LORA = re.compile(r"lora|\badapters?\b|\bpeft\b|\bfrozen\b", re.IGNORECASE)
 
 
 _SIZES = {"gpus", "nodes"}
@@ -109,11 +121,20 @@ def stated(run: Run) -> Known:
     return found
 
 
+_SMALL = 0.2
+"""So far, relative, is the name of a model with less than a billion parameters from them: much of it are embeddings,
+which are counted or not."""
+
+
 def model_size(model: str) -> Figure | None:
-    """`7B` of `Llama-2-7B`; None for a mixture such as `8x7B`, and where there is no size."""
+    """`7B` of `Llama-2-7B`; None for a mixture such as `8x7B`, `30B-A3B` or `17B-16E`, and where there is no size."""
+    model = re.sub(r"(?<=\d)[\s-]?(b|m|tr)illion\b", lambda word: word[1][0], model, flags=re.IGNORECASE)
     found = re.search(r"(?<![\dx×.])(\d+(?:\.\d+)?)\s?([bBmMtT])(?![a-zA-Z0-9])", model)
-    mixture = re.search(r"\d+\s*[x×]\s*\d", model) or re.search(r"\bMoE\b", model, re.IGNORECASE)
-    return parse("size", f"{found[1]}{found[2].upper()}") if found and not mixture else None
+    mixture = re.search(r"\d+\s*[x×]\s*\d|moe|-A\d+(?:\.\d+)?B|-\d+E\b", model, re.IGNORECASE)
+    size = parse("size", f"{found[1]}{found[2].upper()}") if found and not mixture else None
+    if size is None or size.value >= 1e9:
+        return size
+    return size.model_copy(update={"low": size.value * (1 - _SMALL), "high": size.value * (1 + _SMALL)})
 
 
 def _value(run: Run, key: str, figure: Figure, at: int | None) -> tuple[str, Value]:
@@ -140,8 +161,12 @@ _NOUNS = {
 """That a bare number is of."""
 
 
+_NAMED = re.compile(r"hours|iterations?|updates|instances$", re.IGNORECASE)
+"""What a text may call it by itself."""
+
+
 def _text(key: str, figure: Figure) -> str:
-    noun = _NOUNS.get(key, "")
+    noun = "" if _NAMED.search(figure.text) else _NOUNS.get(key, "")
     ending = f" {noun}" if noun and noun.split()[0].lower()[:5] not in figure.text.lower().replace(" ", "-") else ""
     if key in ("price_per_hour", "price_per_gpu_hour") and (figure.per or "gpu" in figure.text.lower()):
         return figure.text

@@ -32,6 +32,9 @@ _OF_GANG = frozenset(
 
 _NEAR = 0.015
 
+_ROUNDED = 0.06
+"""Of what is told with a digit or two, at most."""
+
 
 def hint(quantity: str, told: Span, implied: Span, gang: dict[str, float]) -> str:
     """The usual confusion by whose factor the two miss each other, or nothing. gang: GPUs, nodes, and GPUs per node."""
@@ -46,7 +49,9 @@ def hint(quantity: str, told: Span, implied: Span, gang: dict[str, float]) -> st
 
 
 def _explains(factor: float, told: Span, implied: Span) -> bool:
-    """By the value alone: wide bounds would explain anything."""
+    """By the value alone: wide bounds would explain anything, and so would an open end."""
+    near = Span(told.value * (1 - _ROUNDED), told.value, told.value * (1 + _ROUNDED))
+    told = Span(max(told.low, near.low), told.value, min(told.high, near.high))
     return any(
         not told.apart(exactly(implied.value * direction), _NEAR) and abs(direction - 1) > 0.05
         for direction in (factor, 1 / factor)

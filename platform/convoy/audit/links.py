@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from convoy.audit import machines
 from convoy.audit.claims import LinkClaims
-from convoy.audit.collectives import number_of
+from convoy.audit.collectives import MOST_IDLE, number_of
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.forms import gigabytes_per_second as gbs
@@ -83,17 +83,21 @@ def _against_machine(told: Link) -> list[Finding]:
             span = _of_machine(figure, told)
             if not span.above(limit[0]):
                 continue
-            bits = Span(*(each / 8 for each in span))
-            hint = (
-                ""
-                if bits.above(limit[0])
-                else f"bits for bytes? {number_of(figure)} Gbit/s are {gbs(figure.value / 8)}"
-            )
+            hint = _hint(figure, span, limit[0])
             line = f"{figure.text} is {span.value / limit[0].high:.3g} times what there is: {limit[1]}"
             lines = (claim_line(f"{told.scope}.{key}", figure.text),)
             given = (f"{told.machine.name}" if told.machine else "",)
             found.append(Finding(kind="impossible", claims=lines, arithmetic=line, hint=hint, given=given))
     return found
+
+
+def _hint(figure: Figure, span: Span, limit: Span) -> str:
+    """Bits, where an eighth is what such a link may well do, and the text does not say bits itself."""
+    eighth = Span(*(each / 8 for each in span))
+    prefix = re.search(r"([kMGT])i?B", figure.text)
+    if prefix is None or eighth.above(limit) or eighth.value * MOST_IDLE <= limit.high:
+        return ""
+    return f"bits for bytes? {number_of(figure)} {prefix[1]}bit/s are {gbs(figure.value / 8)}"
 
 
 def _of_machine(figure: Figure, told: Link) -> Span:

@@ -67,7 +67,7 @@ def _memory(family: str, gigabytes: int | None) -> Span | None:
 
 def machine(text: str) -> Instance | None:
     """`p4d.24xlarge`, or `p4d` for the largest of its family; None for what the catalog does not have."""
-    name = re.sub(r"^aws\s+|^ml\.", "", text.strip().lower())
+    name = re.sub(r"^aws\s+|^ml\.|\s+\(.*\)$", "", text.strip().lower())
     family = [known for known in instance_names() if known.split(".")[0] == name.split(".")[0]]
     if name in family:
         return instance(name)

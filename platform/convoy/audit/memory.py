@@ -6,7 +6,7 @@ of each of four (Rajbhandari et al. 2020, "ZeRO", section 3.1).
 
 from convoy.audit.facts import Run
 from convoy.audit.solve import Bound, Law
-from convoy.audit.span import exactly
+from convoy.audit.span import Span, exactly
 
 STATE_BYTES = 16.0
 
@@ -18,23 +18,30 @@ def laws(run: Run) -> list[Law]:
     """Of one run whose number of GPUs is known."""
     claims, q = run.claims, run.quantity
     gpus = _gpus(run)
+    if run.adapters and not claims.bytes_per_parameter:
+        return []
     if claims.offload or (claims.active_parameters and not claims.parameters):
         return []
     total = claims.bytes_per_parameter[0].value if claims.bytes_per_parameter else STATE_BYTES
+    shared = max(claims.model_parallel[0].value, 1.0) if claims.model_parallel else 1.0
     whole = _WHOLE.get(claims.strategy, 0.0) / STATE_BYTES * total
-    of = run.rests_on("strategy", "bytes_per_parameter")
+    of = run.rests_on("strategy", "bytes_per_parameter", "model_parallel")
     state, parameters = (q("state_per_gpu"), 1), (q("parameters"), -1)
     words = f"{total:g} bytes"
     if whole == total:
-        return [Law((state, parameters), exactly(total), f"{words} (on every GPU)", of)]
+        words = f"{words} (on every GPU)" if shared == 1 else f"{words} / {shared:g} (GPUs that share a model)"
+        return [Law((state, parameters), exactly(total / shared), words, of)]
     if claims.strategy == "hsdp":
-        return [Law((state, parameters, (q("gpus_per_node"), 1)), exactly(total), f"{words} (divided in a node)", of)]
+        # GPUs that share a model may be of several nodes.
+        divided = Span(1 / shared, 1.0, 1.0)
+        powers = (state, parameters, (q("gpus_per_node"), 1))
+        return [Law(powers, divided.times(exactly(total)), f"{words} (divided in a node)", of)]
     if not whole:
         return [Law((state, parameters, (q("gpus"), 1)), exactly(total), f"{words} (divided over all GPUs)", of)]
     if not gpus:
         return []
-    each = whole + (total - whole) / gpus
-    told = f"({whole:g} + {total - whole:g} / {gpus:g}) bytes"
+    each = whole / shared + (total - whole) / gpus
+    told = f"({whole / shared:g} + {total - whole:g} / {gpus:g}) bytes"
     return [Law((state, parameters), exactly(each), told, of | run.rests_on("gpus", "nodes", "gpus_per_node"))]
 
 

@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Sequence
 
-from convoy.audit.claims import IDENTITY
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
+from convoy.audit.run_claims import IDENTITY
 from convoy.audit.solve import Bound, Known, Law
 from convoy.audit.span import Figure, exactly
 

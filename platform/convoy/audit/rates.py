@@ -6,7 +6,7 @@ Chowdhery et al. 2022, appendix B).
 
 from convoy.audit.facts import Run, model_size
 from convoy.audit.solve import Bound, Law
-from convoy.audit.span import BIG, Span, exactly
+from convoy.audit.span import BIG, Span, exactly, hull
 
 MOST_MFU = 0.70
 """Published MFU ends at 64 % (docs/audit.md)."""
@@ -16,6 +16,12 @@ _UNTOLD_CONTEXT = 4096
 
 _LOOKED_UP = 0.07
 """Of the parameters at most: input embeddings, which are not multiplied."""
+
+_BETWEEN_STEPS = 1.15
+"""Time of a training over that of its steps, where the page does not tell its goodput."""
+
+_FROZEN = 4.0
+"""Operations of a token over parameters that have no gradients: forward, and backward through them."""
 
 _ASPECT = 128.0
 """Width over layers of most decoders, from which the width of one of a known size is guessed, within 1.5 of it."""
@@ -39,7 +45,10 @@ def laws(run: Run) -> list[Law]:
         Law(((q("batch_tokens"), 1), (q("batch"), -1), (q("sequence_length"), -1))),
         Law(((q("batch_tokens"), 1), (q("throughput"), -1), (q("step_time"), -1))),
         Law(((q("throughput"), 1), (q("samples_per_second"), -1), (q("sequence_length"), -1))),
+        Law(((q("batch"), 1), (q("samples_per_second"), -1), (q("step_time"), -1))),
         Law(((q("gpu_hours"), 1), (q("gpus"), -1), (q("time"), -1))),
+        _gpu_hours(run),
+        _steps(run),
         *_utilisation(run),
     ]
     if claims.micro_batch and (claims.strategy != "3d" or claims.model_parallel):
@@ -65,6 +74,20 @@ def _time(run: Run) -> Law:
     return Law(((q("time"), 1), (q("throughput"), 1), (q("tokens"), -1)), over, "", of)
 
 
+def _gpu_hours(run: Run) -> Law:
+    """Where the page does not tell how many GPUs there were."""
+    q = run.quantity
+    over, of = over_training(run)
+    return Law(((q("gpu_hours"), 1), (q("throughput_per_gpu"), 1), (q("tokens"), -1)), over, "", of)
+
+
+def _steps(run: Run) -> Law:
+    """Between its steps a run saves, evaluates and starts again."""
+    q = run.quantity
+    over, of = over_training(run)
+    return Law(((q("time"), 1), (q("steps"), -1), (q("step_time"), -1)), hull(over, exactly(_BETWEEN_STEPS)), "", of)
+
+
 def over_training(run: Run) -> tuple[Span, frozenset[str]]:
     """All of the time over that in which training went on, and the claims behind it: goodput is what was of use."""
     told = run.claims.goodput
@@ -78,7 +101,7 @@ def _utilisation(run: Run) -> list[Law]:
     done = _RECOMPUTED.get(claims.recomputation, _UNTOLD)
     of = run.rests_on("recomputation")
     any_way = Span(1.0, 1.0, done.high)
-    words = "4/3 for recomputation" if claims.recomputation == "full" else ""
+    words = {"full": "4/3 for recomputation", "selective": "1.05 for recomputation"}.get(claims.recomputation, "")
     return [
         _operations(run),
         Law(((q("mfu"), 1), (q("peak"), 1), (q("throughput_per_gpu"), -1), (q("flops_per_token"), -1))),
@@ -92,21 +115,22 @@ def _operations(run: Run) -> Law:
     """Of a token, over the parameters."""
     claims, q = run.claims, run.quantity
     lengths, size = claims.sequence_length, _parameters(run)
-    context = lengths[0].high if lengths else _UNTOLD_CONTEXT
+    context = lengths[0].span if lengths else exactly(_UNTOLD_CONTEXT)
     if claims.layers and claims.width and size:
         shape = claims.layers[0].value * claims.width[0].value
-        attention, most = 12.0 * shape * context / size, 12.0 * shape * context / size
+        attention, most = (12.0 * shape * tokens / size for tokens in (context.value, context.high))
         of = run.rests_on("layers", "width", "sequence_length")
     elif size:
         width = (size * _ASPECT / 12) ** (1 / 3)
-        attention, of = context / width, run.rests_on("sequence_length")
-        most = 1.5 * attention if lengths else attention
+        attention, of = context.value / width, run.rests_on("sequence_length")
+        most = (1.5 if lengths else 1.0) * context.high / width
     else:
         attention, most, of = 0.0, 6.0, frozenset()
     shown = 6.0 + attention if lengths else 6.0
     words = f"{shown:.3g} FLOP per parameter"
     parameters = "active_parameters" if claims.active_parameters else "parameters"
-    constant = Span(6 * (1 - _LOOKED_UP), shown, 6.0 + most)
+    least = _FROZEN if run.adapters else 6.0
+    constant = Span(least * (1 - _LOOKED_UP), shown, 6.0 + most)
     return Law(((q("flops_per_token"), 1), (q(parameters), -1)), constant, words, of)
 
 

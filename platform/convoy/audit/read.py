@@ -1,11 +1,13 @@
 """From the text of a file of claims to checked claims."""
 
+import re
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims, PageClaims, RunClaims
+from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims, PageClaims
+from convoy.audit.run_claims import RunClaims
 from convoy.config.errors import ConfigError, nearest, shown
 from convoy.config.yaml_text import YamlError, parse_text
 
@@ -23,7 +25,8 @@ def read_claims(text: str, place: str) -> PageClaims:
         # Every scalar stays text: 57.0 has a digit more than 57.
         tree = parse_text(text)
     except (YamlError, yaml.YAMLError) as error:
-        raise ConfigError(f"{place} is not YAML: {error}") from None
+        hint = "; text with a colon in it needs quotes" if "mapping values" in str(error) else ""
+        raise ConfigError(f"{place} is not YAML: {error}{hint}") from None
     if not isinstance(tree, dict) or not tree:
         raise ConfigError(f"{place}: must be a mapping of keys to values, not: {shown(tree)}")
     try:
@@ -57,6 +60,8 @@ def _line(error: ValidationError) -> str:
     where, inside = _where(first["loc"])
     if first["type"] == "extra_forbidden":
         *above, key = where
+        if re.match(r"\d{3}(?!\d)", key) and not first["input"]:  # {gpus: 16,384}
+            return f"{'.'.join(above)}: a figure with a comma needs quotes within {{…}}: …,{key}"
         line = f"{'.'.join(where)} = {shown(first['input'])}: unknown key; {_hint(key, inside, above)}"
     elif first["type"] == "value_error":
         line = ".".join([*where, str(first["ctx"]["error"])])

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from convoy.audit.claims import SETTINGS
+from convoy.audit.run_claims import SETTINGS
 from convoy.audit.span import Span, exactly
 
 Kind = Literal["contradiction", "impossible", "unlikely", "cannot be checked"]

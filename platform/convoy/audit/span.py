@@ -3,10 +3,12 @@
 import math
 from typing import NamedTuple
 
+from pydantic import Field
+
 from convoy.config.base import Frozen
 
-BIG = 1e100
-"""Stands for no upper bound."""
+BIG = math.inf
+"""No upper bound: one over it is nothing, and no unit makes a number of it."""
 
 TOLERANCE = 0.01
 """By which bounds of two figures may miss each other: each may come from figures that were rounded before."""
@@ -20,7 +22,8 @@ class Span(NamedTuple):
     high: float
 
     def times(self, other: "Span") -> "Span":
-        return Span(self.low * other.low, self.value * other.value, self.high * other.high)
+        high = self.high * other.high if self.high and other.high else 0.0  # nothing, however often, is nothing
+        return Span(self.low * other.low, self.value * other.value, high)
 
     def power(self, exponent: float) -> "Span":
         """Raises ZeroDivisionError for what may be nothing, below a fraction bar."""
@@ -47,7 +50,7 @@ class Figure(Frozen):
     """As it is written."""
     low: float
     value: float
-    high: float
+    high: float = Field(allow_inf_nan=True)
     per: str = ""
     """`gpu` or `node` where the text says so; of a batch `tokens` or `sequences`; else empty."""
 

@@ -53,11 +53,16 @@ def _known(run: RunConfig, ranks: Ranks) -> bool:
 def _measured(
     group: Group, dtype: Literal["bf16", "fp32"], strategy: Literal["fsdp", "ddp"], ranks: Ranks
 ) -> MeasuredMachine | None:
-    """Of the slowest rank: a step is as long as its slowest rank."""
     parallel = ParallelConfig(strategy=strategy)
     train = group.run.train.model_copy(update={"param_dtype": dtype})
     config = group.run.model_copy(update={"parallel": parallel, "train": train})
     own = probe(config, world_of(ranks, ranks.place.world_size, parallel), group.measure.machine_seconds)
+    return slowest(own, ranks)
+
+
+def slowest(own: MeasuredMachine | None, ranks: Ranks) -> MeasuredMachine | None:
+    """What the slowest of these ranks measured, as a step is as long as its slowest rank; None: nobody did. All ranks
+    call it alike, and are told the same."""
     told: list[MeasuredMachine | None] = [None] * ranks.place.world_size
     dist.all_gather_object(told, own, group=ranks.control)
     return min((each for each in told if each is not None), key=lambda each: each.matmul_flops, default=None)

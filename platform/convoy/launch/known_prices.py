@@ -28,7 +28,7 @@ def with_price(config: RunConfig) -> RunConfig:
     if cluster.price is not None and cluster.price.usd_per_hour_on_demand is not None:
         return config
     assert config.root is not None
-    return _filled(config, read_prices(open_store(config.root, config.checkpoint.store)))
+    return filled(config, read_prices(open_store(config.root, config.checkpoint.store)))
 
 
 def as_asked(config: RunConfig, known: PriceList | None) -> RunConfig:
@@ -37,10 +37,11 @@ def as_asked(config: RunConfig, known: PriceList | None) -> RunConfig:
     if config.cluster.price is None or config.cluster.instance_type is None:
         return config
     asked = config.model_copy(update={"cluster": config.cluster.model_copy(update={"price": None})})
-    return asked if _filled(asked, known) == config else config
+    return asked if filled(asked, known) == config else config
 
 
-def _filled(config: RunConfig, known: PriceList | None) -> RunConfig:
+def filled(config: RunConfig, known: PriceList | None) -> RunConfig:
+    """With the newest price of its machine that the catalog or `known` has, where none is configured."""
     cluster = config.cluster
     assert cluster.instance_type is not None
     told = cluster.price

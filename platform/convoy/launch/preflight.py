@@ -73,8 +73,7 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
         support.check_budget(config)
     check_extra(config)
     if config.cluster.backend == "local":
-        if config.parallel.cpu_offload and not local_gpus():
-            raise ConfigError("parallel.cpu_offload = true: there is no GPU: everything is in host memory already")
+        support.check_offload(config, local_gpus())
         check_interpreter()
         check_inputs(config)
     if not _sees_root(config):

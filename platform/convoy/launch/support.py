@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.prices import Price, of_zones, price
@@ -10,8 +11,10 @@ from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
-from convoy.events.generations import Rent
-from convoy.launch.sizing import check_machine
+from convoy.launch.sizing import check_host, check_machine
+
+if TYPE_CHECKING:
+    from convoy.events.generations import Rent
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
 BATCH_ONLY = ("queue", "iam_role", "host_volumes")
@@ -49,11 +52,13 @@ def instance_price(config: RunConfig) -> Price | None:
     return price(cluster.instance_type, cluster.market, cluster.region)
 
 
-def rent(config: RunConfig) -> Rent | None:
+def rent(config: RunConfig) -> "Rent | None":
     """How each machine of the run is bought, as its log keeps it; None locally, where nobody said what runs it."""
     cluster = config.cluster
     if cluster.backend == "local" or cluster.instance_type is None:
         return None
+    from convoy.events.generations import Rent  # which a plan that only asks for refusals need not wait for
+
     found, on_demand = instance_price(config), _on_demand(config)
     return Rent(
         instance=cluster.instance_type,
@@ -121,11 +126,10 @@ def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
     """The part of it that `cluster:` alone decides."""
     if config.cluster.backend == "local":
         return
-    check_backend(config.cluster)
-    for demand in _REMOTE:
+    for demand in (*_OF_MACHINES, *_OF_PLACES):
         demand(config)
     _datastore_is_s3(config, datastore)
-    check_machine(config, world(config), instance(_instance_type(config)))
+    _fits_machine(config)
 
 
 def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
@@ -138,6 +142,40 @@ def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0)
     return None
 
 
+def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ...]:
+    """All that `check` and the checks of this host's memory and of the budget say against the machines, each in one
+    line: what a plan of the run is to warn of. Where files are does not come into a plan, and is not looked at.
+
+    config: as for `check_budget`. local_gpus: as in `world`. host_mib: memory of this host.
+    """
+    demands: Demands = (*_OF_MACHINES, _fits_machine)
+    if config.cluster.backend == "local":
+        demands = (
+            lambda run: _ranks_have_local_gpus(run, local_gpus),
+            lambda run: check_offload(run, local_gpus),
+            lambda run: check_host(run, local_gpus, host_mib),
+        )
+    return tuple(why for demand in (*demands, check_budget) if (why := _refusal(demand, config)))
+
+
+def _refusal(demand: Callable[[RunConfig], None], config: RunConfig) -> str | None:
+    try:
+        demand(config)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def check_offload(config: RunConfig, local_gpus: int) -> None:
+    """Raises ConfigError where a local run would offload to the memory that it computes in."""
+    if config.parallel.cpu_offload and not local_gpus:
+        raise ConfigError("parallel.cpu_offload = true: there is no GPU: everything is in host memory already")
+
+
+def _fits_machine(config: RunConfig) -> None:
+    check_machine(config, world(config), instance(_instance_type(config)))
+
+
 def _instance_type(config: RunConfig) -> str:
     name = config.cluster.instance_type
     if name is None:
@@ -146,6 +184,10 @@ def _instance_type(config: RunConfig) -> str:
             f"known: {', '.join(instance_names())}"
         )
     return name
+
+
+def _backend_takes_it(config: RunConfig) -> None:
+    check_backend(config.cluster)
 
 
 def _ranks_have_gpus(config: RunConfig) -> None:
@@ -221,13 +263,16 @@ def _time_limit_is_long_enough(config: RunConfig) -> None:
         raise ConfigError(f"cluster.time_limit_hours = {hours}: must be at least {SHORTEST_TIME_LIMIT_SECONDS} seconds")
 
 
-_REMOTE: tuple[Callable[[RunConfig], None], ...] = (
+Demands = tuple[Callable[[RunConfig], None], ...]
+
+_OF_MACHINES: Demands = (
+    _backend_takes_it,
     _ranks_have_gpus,
     _keys_belong_to_backend,
-    _root_is_shared,
-    _tiers_are_shared,
     _time_limit_is_long_enough,
 )
+
+_OF_PLACES: Demands = (_root_is_shared, _tiers_are_shared)
 
 
 def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:

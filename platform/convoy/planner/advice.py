@@ -8,15 +8,23 @@ from pydantic import ValidationError
 
 from convoy.config.run import RunConfig
 from convoy.planner.calibration import Calibration
-from convoy.planner.memory import Memory, memory
+from convoy.planner.campaign import Course
+from convoy.planner.given import Given
+from convoy.planner.memory import Memory
+from convoy.planner.room import Room, room
 from convoy.planner.step import StepTime, step_time
+from convoy.planner.whole import whole_run
 from convoy.planner.workload import Workload
+from convoy.report import numbers
 from convoy.results.plan import Change, Limit, PlannedBreakEven
 
 LEAST_GAIN = 0.01
 """Share of a step that a change must spare: predictions are not nearer than that."""
 
 MOST_CHANGES = 5
+
+MORE = "cluster.nodes"
+"""The key of machines, which cost."""
 
 NUMERICS = {
     "train.reduce_dtype": "gradients are rounded to bf16 as ranks add them up: compare losses before you rely on it"
@@ -56,14 +64,17 @@ class Judged(NamedTuple):
 
     config: RunConfig
     job: Workload
-    memory: Memory
+    room: Room
     time: StepTime
     calibration: Calibration
+    given: Given
+    least_nodes: int | None
+    """As `room.least_nodes` has it, where there is not room enough."""
 
 
 def limits(told: Judged, even: PlannedBreakEven | None) -> tuple[Limit, ...]:
     """Memory where it is short, and what most of a step is."""
-    found = [_short(told.memory)] if not told.memory.reliable else []
+    found = [_short(told.room)] if not told.room.enough else []
     shares = _shares(told.time)
     network, bandwidth = shares["network"], shares["memory bandwidth"]
     most = max(shares, key=lambda name: shares[name])
@@ -91,15 +102,15 @@ def limits(told: Judged, even: PlannedBreakEven | None) -> tuple[Limit, ...]:
 
 def changes(told: Judged) -> tuple[Change, ...]:
     """Those that make a step faster and can be relied on; where the configuration itself cannot, those with which it
-    can. Best first; those that change the results after all others."""
+    can. The fastest first; those with more machines after them, and those that change the results last."""
     known = (_changed(told, keys) for keys in _candidates(told))
     found = [(change, told.time.total / change.seconds) for change in known if change is not None]
-    if told.memory.reliable:
+    if told.room.enough:
         found = [(change, faster) for change, faster in found if faster - 1 >= LEAST_GAIN]
     best: dict[frozenset[str], Change] = {}
     for change, _ in sorted(found, key=lambda pair: -pair[1]):
         best.setdefault(frozenset(change.keys), change)
-    return tuple(sorted(best.values(), key=lambda change: bool(change.numerics)))[:MOST_CHANGES]
+    return tuple(sorted(best.values(), key=lambda change: (bool(change.numerics), MORE in change.keys)))[:MOST_CHANGES]
 
 
 def _candidates(told: Judged) -> Iterator[Keys]:
@@ -107,7 +118,7 @@ def _candidates(told: Judged) -> Iterator[Keys]:
     config, job = told.config, told.job
     parallel = config.parallel
     for size in micro_batches(job):
-        if size != job.sequences_per_pass and (size > job.sequences_per_pass) == told.memory.reliable:
+        if size != job.sequences_per_pass and (size > job.sequences_per_pass) == told.room.enough:
             yield {"train.micro_batch": size}
     yield from ({"train.activation_checkpointing": how} for how in ("none", "selective", "full"))
     yield {"parallel.wrap": "block" if parallel.wrap == "linear" else "linear"}
@@ -123,8 +134,8 @@ def _candidates(told: Judged) -> Iterator[Keys]:
     yield {"train.attention": "fused"}
     if parallel.shared_by > 1:
         yield {"parallel.tensor": 1, "parallel.pipeline": 1}
-    if not told.memory.reliable:
-        yield {"cluster.nodes": 2 * job.nodes}
+    if told.least_nodes is not None:
+        yield {MORE: told.least_nodes}
 
 
 def micro_batches(job: Workload) -> list[int]:
@@ -144,12 +155,28 @@ def _changed(told: Judged, keys: Keys) -> Change | None:
         time = step_time(job, told.calibration)
     except ValueError:
         return None
-    needed = memory(job, fused=config.optimizer.fused)
-    if not needed.reliable:
+    space = room(job, fused=config.optimizer.fused)
+    if not space.enough:
         return None
     numerics = "; ".join(NUMERICS[key] for key in keys if key in NUMERICS)
-    text = "; ".join(filter(None, (_reason(told, time, needed), numerics)))
-    return Change(keys=keys, text=text, seconds=time.total, memory_share=needed.share, numerics=numerics)
+    text = "; ".join(filter(None, (_reason(told, time, space.memory), numerics)))
+    run = _run(Course(config, job, time.total, told.given))
+    return Change(
+        keys=keys,
+        text=text,
+        seconds=time.total,
+        memory_share=space.memory.share,
+        numerics=numerics,
+        run_seconds=run[0],
+        usd=run[1],
+    )
+
+
+def _run(course: Course) -> tuple[float | None, float | None]:
+    try:
+        return whole_run(course)
+    except ValueError:
+        return None, None
 
 
 def _with(config: RunConfig, keys: Keys) -> RunConfig | None:
@@ -174,7 +201,7 @@ def _reason(told: Judged, time: StepTime, needed: Memory) -> str:
     part = max(spared, key=lambda name: spared[name])
     share = time.total / told.time.total - 1
     how = f"{abs(share):.1%} {'less' if faster else 'more'} time a step" if abs(share) >= 0.001 else "as fast"
-    room = f"{needed.share:.0%} of memory instead of {told.memory.share:.0%}"
+    room = f"{needed.share:.0%} of memory instead of {told.room.memory.share:.0%}"
     if abs(share) < 0.001:
         return f"{how}, {room}"
     return f"{how}: {WORDS[part]} takes {after[part]:.3g} s instead of {before[part]:.3g} s; {room}"
@@ -192,8 +219,12 @@ def _shares(time: StepTime) -> dict[str, float]:
     }
 
 
-def _short(needed: Memory) -> Limit:
-    if not needed.fits:
-        return Limit(what="memory", text=f"does not fit: {-needed.margin / 1e9:.1f} GB more than a rank has")
+def _short(space: Room) -> Limit:
+    needed, host = space.memory, space.host
+    lacking = [f"{numbers.gib(-needed.margin)} more than a rank has"] if not needed.fits else []
+    if host is not None and not host.fits:
+        lacking.append(f"{numbers.gib(host.total - host.capacity)} more of its own memory than a machine has")
+    if lacking:
+        return Limit(what="memory", text=f"does not fit: {', and '.join(lacking)}")
     text = f"takes {needed.share:.0%} of what a rank has: above 90 % nobody can tell whether it fits"
     return Limit(what="memory", text=text)

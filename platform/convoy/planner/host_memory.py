@@ -4,6 +4,7 @@ Pages of /dev/shm count against the memory of the container that wrote them. Sou
 Controller"; Kubernetes, "emptyDir" in memory.
 """
 
+import math
 from typing import NamedTuple
 
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
@@ -30,13 +31,14 @@ class HostMemory(NamedTuple):
     """Of one machine, in bytes."""
 
     states: int
-    """Weights, gradients and moments, where they are in host memory."""
+    """That ranks compute with: all tensors at the peak of a step where there is no GPU, and weights, gradients and
+    moments that are offloaded from one."""
     staged: int
     """Copies of the state that checkpoints are written from."""
     processes: int
     """Of workers on GPUs, and what they share."""
     capacity: int
-    """That a task may have."""
+    """That a task may have; without a GPU the ranks' tensors are in it too, and it is the one that counts."""
 
     @property
     def total(self) -> int:
@@ -47,13 +49,36 @@ class HostMemory(NamedTuple):
         return self.total <= self.capacity
 
 
-def host_memory(workload: Workload) -> HostMemory:
-    """Whatever is configured of checkpoints: what is staged does not depend on where it goes, nor on how often."""
-    machine, whole = workload.machine, parameter_count(workload.model)
-    on_cpu = machine.gpu == "cpu"
-    states = 0
-    if on_cpu or workload.parallel.cpu_offload:
-        states = TRAINED_BYTES * whole * machine.ranks // workload.sharing
-    staged = int(SLOTS * UNEVEN * SAVED_BYTES * whole / workload.nodes)
-    processes = SHARED_BYTES + (0 if on_cpu else WORKER_BYTES * machine.ranks)
-    return HostMemory(states, staged, processes, int(MEMORY_SHARE * machine.host_bytes))
+def host_memory(workload: Workload, peak: int) -> HostMemory:
+    """Whatever is configured of checkpoints: what is staged does not depend on where it goes, nor on how often.
+
+    peak: bytes of a rank's tensors, which are in host memory where there is no GPU.
+    """
+    machine, states = workload.machine, 0
+    if machine.gpu == "cpu":
+        states = peak * machine.ranks
+    elif workload.parallel.cpu_offload:
+        states = TRAINED_BYTES * parameter_count(workload.model) * machine.ranks // workload.sharing
+    return HostMemory(states, _staged(workload), _processes(workload), capacity(workload))
+
+
+def beside(workload: Workload) -> int:
+    """Bytes of each rank's part of a machine without GPUs that are not for its tensors: what the system keeps, staged
+    copies of the state, and what processes share."""
+    machine = workload.machine
+    taken = machine.host_bytes - capacity(workload) + _staged(workload) + _processes(workload)
+    return math.ceil(taken / machine.ranks)
+
+
+def capacity(workload: Workload) -> int:
+    """Bytes of a machine that a task may have."""
+    return int(MEMORY_SHARE * workload.machine.host_bytes)
+
+
+def _staged(workload: Workload) -> int:
+    return int(SLOTS * UNEVEN * SAVED_BYTES * parameter_count(workload.model) / workload.nodes)
+
+
+def _processes(workload: Workload) -> int:
+    machine = workload.machine
+    return SHARED_BYTES + (0 if machine.gpu == "cpu" else WORKER_BYTES * machine.ranks)

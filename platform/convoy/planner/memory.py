@@ -6,6 +6,7 @@ and the allocator take beside them are the constants here. Derivation and checks
 
 from dataclasses import dataclass
 
+from convoy.planner.host_memory import beside
 from convoy.planner.replay import replay
 from convoy.planner.tally import Part, Tally
 from convoy.planner.units import stages
@@ -34,7 +35,7 @@ class Memory:
     parts: dict[Part, int]
     """At the peak; together they are `peak`."""
     fixed: int
-    """That CUDA, NCCL and the driver take beside tensors."""
+    """That CUDA, NCCL and the driver take beside tensors; without a GPU what else is in the rank's part of the host."""
     nominal: int
     """Of the data sheet."""
 
@@ -49,18 +50,18 @@ class Memory:
 
     @property
     def capacity(self) -> int:
-        """For tensors."""
-        return self.nominal - self.fixed
+        """For tensors; 0 where what is beside them takes everything."""
+        return max(0, self.nominal - self.fixed)
 
     @property
     def margin(self) -> int:
         """Left over; below 0: lacking."""
-        return self.capacity - self.peak
+        return self.nominal - self.total
 
     @property
     def share(self) -> float:
-        """Taken of what there is for tensors."""
-        return self.peak / self.capacity if self.capacity > 0 else float("inf")
+        """Taken of what there is for tensors; where nothing is left for them, all that is taken of all there is."""
+        return self.peak / self.capacity if self.capacity > 0 else self.total / self.nominal
 
     @property
     def fits(self) -> bool:
@@ -84,9 +85,9 @@ def peak(workload: Workload, *, fused: bool = True, fused_loss: bool = False) ->
 
 
 def fixed(workload: Workload) -> int:
-    """Bytes that CUDA, NCCL and the driver take of its memory."""
+    """Bytes that CUDA, NCCL and the driver take of its memory, or that are not for its tensors on a host."""
     if workload.machine.gpu == "cpu":
-        return 0
+        return beside(workload)
     nccl = NCCL_BYTES if workload.ranks > 1 else 0
     return CONTEXT_BYTES + nccl + int(DRIVER_SHARE * workload.machine.memory_bytes)
 

@@ -66,7 +66,7 @@ def own_fit(cases: Sequence[Case]) -> OwnFit:
         left_out=found.left_out,
         before=tuple(percent_errors(found.rows, base)),
         after=tuple(percent_errors(found.rows, calibration)),
-        others=tuple(_left_out(found.rows, alike, base)),
+        others=tuple(left_out(found.rows, alike, base)),
         trainings=len(alike),
     )
 
@@ -121,8 +121,9 @@ def _timed(job: Workload) -> tuple[object, ...]:
     return model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes
 
 
-def _left_out(rows: Sequence[Measured], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:
-    """Each training predicted by a fit to the others, in the order of the rows."""
+def left_out(rows: Sequence[Measured], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:
+    """Errors, in percent, of each training as a fit to the others predicts it, in the order of the rows; none of a
+    single one. alike: numbers of the rows of each."""
     if len(alike) < 2:
         return []
     found = [0.0] * len(rows)

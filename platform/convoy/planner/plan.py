@@ -23,7 +23,9 @@ from convoy.planner.hardware import hardware
 from convoy.planner.host_memory import host_memory
 from convoy.planner.machine import UNNAMED, as_measured, machine_of, rented_type, unlabelled
 from convoy.planner.memory import Memory, memory
+from convoy.planner.room import Room, least_nodes, room_of
 from convoy.planner.step import StepTime, step_time
+from convoy.planner.stopping import planned_stop
 from convoy.planner.unmodelled import unmodelled
 from convoy.planner.utilisation import hfu, mfu
 from convoy.planner.work import Kernels, work
@@ -92,13 +94,17 @@ class _Planning:
     def plan(self) -> Plan:
         job, config = self._job, self._config
         needed = self._part("memory", self._memory)
-        host = self._part("host_memory", lambda: _host_memory(job))
+        host = self._part("host_memory", lambda: _host_memory(job, needed))
         time = self._part("step", lambda: step_time(job, self._calibration))
         even = self._part("break_even", self._break_even)
         course = self._course(time)
         saves = self._part("saves", lambda: planned_saves(course())) if time else None
         budget = self._part("budget", lambda: planned_budget(course())) if time else None
-        judged = Judged(config, job, needed, time, self._calibration) if needed and time else None
+        space = None if needed is None else room_of(job, needed)
+        least = self._least_nodes(space) if space else None
+        judged = None
+        if space and time:
+            judged = Judged(config, job, space, time, self._calibration, self._given, least)
         told = {
             "parameters": parameter_count(job.model),
             "batch": _batch(job),
@@ -108,6 +114,8 @@ class _Planning:
             "break_even": even,
             "saves": saves,
             "budget": budget,
+            "least_nodes": least,
+            "stop": planned_stop(course()) if saves else None,
             "limits": limits(judged, even) if judged else (),
             "changes": changes(judged) if judged else (),
             "assumed": (
@@ -129,6 +137,12 @@ class _Planning:
         if not self._job.machine.memory_bytes:
             raise ValueError(f"{self._job.machine.gpu}: how much memory it has is not known")
         return memory(self._job, fused=self._config.optimizer.fused)
+
+    def _least_nodes(self, space: Room) -> int | None:
+        """Of rented machines: those of a local run are parts of one."""
+        if self._config.cluster.instance_type is None or space.enough:
+            return None
+        return least_nodes(self._job, fused=self._config.optimizer.fused)
 
     def _break_even(self) -> PlannedBreakEven:
         return break_even(self._job, self._calibration)
@@ -193,16 +207,16 @@ def break_even(job: Workload, calibration: Calibration) -> PlannedBreakEven:
     return PlannedBreakEven(tokens_per_pass=tokens, bytes_per_parameter=size)
 
 
-def _host_memory(job: Workload) -> PlannedHostMemory:
+def _host_memory(job: Workload, needed: Memory | None) -> PlannedHostMemory:
     if not job.machine.host_bytes:
         raise ValueError("how much memory the host has is not known")
-    needed = host_memory(job)
+    found = host_memory(job, needed.peak if needed else 0)
     return PlannedHostMemory(
-        states_bytes=needed.states,
-        staged_bytes=needed.staged,
-        processes_bytes=needed.processes,
-        capacity_bytes=needed.capacity,
-        fits=needed.fits,
+        states_bytes=found.states,
+        staged_bytes=found.staged,
+        processes_bytes=found.processes,
+        capacity_bytes=found.capacity,
+        fits=found.fits,
     )
 
 
@@ -224,6 +238,7 @@ def _batch(job: Workload) -> PlannedBatch:
         passes=job.passes,
         sequences_per_pass=job.sequences_per_pass,
         tokens_per_pass=job.tokens_per_pass,
+        padded_sequences=job.passes * job.sequences_per_pass * job.data_ranks - job.train.global_batch,
     )
 
 

@@ -42,9 +42,10 @@ class Workload:
     nodes: int
 
     def __post_init__(self) -> None:
-        for what, ranks in (("tensor * pipeline", self.parallel.shared_by), ("the sharding group", self.sharing)):
+        keys = {"parallel.tensor * parallel.pipeline": self.parallel.shared_by, "parallel.shard_size": self.sharing}
+        for key, ranks in keys.items():
             if self.ranks % ranks:
-                raise ValueError(f"{self.ranks} ranks: must be a multiple of {what}, {ranks}")
+                raise ValueError(f"{key} = {ranks}: must divide the number of ranks, {self.ranks}")
 
     @property
     def ranks(self) -> int:

@@ -7,8 +7,9 @@ is computed once more from what the page says.
 from collections.abc import Iterator
 
 from convoy.audit.audit import audit
-from convoy.audit.claims import PageClaims, RunClaims
+from convoy.audit.claims import PageClaims
 from convoy.audit.findings import Audit
+from convoy.audit.run_claims import RunClaims
 from convoy.audit.span import Figure
 from convoy.report import numbers
 from convoy.report.audit_page import findings_table

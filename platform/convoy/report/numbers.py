@@ -77,6 +77,13 @@ def size(n_bytes: float) -> str:
     return f"{n_bytes:.0f} B"
 
 
+def gib(n_bytes: float) -> str:
+    """Memory, in the units of data sheets: `38.6 GiB`, `73.6 MiB`."""
+    if abs(n_bytes) >= 0.1 * 2**30 or not n_bytes:
+        return f"{n_bytes / 2**30:,.1f} GiB"
+    return f"{n_bytes / 2**20:,.1f} MiB"
+
+
 def percent(share: float) -> str:
     """0.4567 as `45.7 %`, and what is left of nearly nothing as `< 0.001 %`."""
     return "< 0.001 %" if 0 < abs(share) < 1e-5 else f"{significant(100 * share)} %"

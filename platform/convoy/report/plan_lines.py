@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from convoy.report import numbers
-from convoy.report.plan_page import MARKETS, gib
+from convoy.report.numbers import gib
+from convoy.report.plan_page import MARKETS, stop_in_words
 from convoy.results.plan import Plan, PlannedMarket, PlannedSaves, PlannedSpot, PlannedStep, key_words
 
 _CHANGES = 3
@@ -15,7 +16,8 @@ def plan_lines(plan: Plan) -> Mapping[str, str]:
     lines = {
         "memory": room(plan),
         "step": "" if plan.step is None else _step(plan.step),
-        "time, cost": "" if plan.budget is None or bought is None else f"{_tokens(plan)} in {_bought(bought)}",
+        "time, cost": "" if plan.budget is None or bought is None else _whole(plan, bought),
+        "budget": stop_in_words(plan),
         "checkpoints": "" if plan.saves is None else _saves(plan.saves),
         "limits": "\n".join(f"{limit.what}: {limit.text}" for limit in plan.limits),
         "change": "\n".join(f"{key_words(change.keys)}: {change.text}" for change in plan.changes[:_CHANGES]),
@@ -30,7 +32,8 @@ def plan_line(plan: Plan) -> str:
     told = [
         room(plan),
         "" if plan.step is None else _step(plan.step),
-        "" if plan.budget is None or bought is None else f"{_tokens(plan)} in {_bought(bought)}",
+        "" if plan.budget is None or bought is None else _whole(plan, bought),
+        stop_in_words(plan),
         "" if saves is None or saves.best_every_steps is None else _best(saves),
         *(f"not planned: {lacking}" for lacking in plan.lacking()),
     ]
@@ -64,9 +67,10 @@ def _step(step: PlannedStep) -> str:
     return f"{numbers.duration(step.seconds)} a step, {numbers.rate(step.tokens_per_second)}, MFU {step.mfu:.1%}"
 
 
-def _tokens(plan: Plan) -> str:
+def _whole(plan: Plan, bought: PlannedMarket) -> str:
     assert plan.budget is not None
-    return f"{numbers.count(plan.budget.tokens)} tokens"
+    proviso = "" if plan.fits else ", were there room"
+    return f"{numbers.count(plan.budget.tokens)} tokens in {_bought(bought)}{proviso}"
 
 
 def _bought(bought: PlannedMarket) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from convoy.catalog.prices import no_such_region
 from convoy.report import numbers
+from convoy.report.numbers import gib
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
 from convoy.results.plan import (
+    Change,
     Plan,
     PlannedBudget,
     PlannedCost,
@@ -17,8 +19,6 @@ from convoy.results.plan import (
     PlannedStep,
     key_words,
 )
-
-GIB, MIB = 2**30, 2**20
 
 STEP_PARTS = {
     "matmul": "matrix products",
@@ -44,13 +44,13 @@ def plan_page(plan: Plan) -> Page:
     blocks: list[Block] = [Heading(f"Plan: {_title(plan)}", level=1), *_verdict(plan), _headline(plan)]
     blocks += _advice(plan)
     if plan.memory is not None:
-        blocks += _memory(plan.memory, plan.host_memory)
+        blocks += _memory(plan.memory, plan.host_memory, on_cpu=plan.machines.gpu == "cpu")
     if plan.step is not None:
         blocks += _step(plan.step)
     if plan.saves is not None:
         blocks += _saves(plan.saves)
     if plan.budget is not None:
-        blocks += _budget(plan.budget, plan.machines.region)
+        blocks += _budget(plan.budget, plan.machines.region, "" if plan.fits else ", were there room")
     blocks += _footnotes(plan)
     return Page("Plan", tuple(blocks))
 
@@ -64,15 +64,28 @@ def _title(plan: Plan) -> str:
 
 
 def _verdict(plan: Plan) -> list[Block]:
+    refused: list[Block] = [Callout("The train flow refuses this", each, "warning") for each in plan.refused]
+    stopped = [Callout("Stopped by its budget", stop_in_words(plan), "warning")] if plan.stop else []
+    return [*refused, *_room(plan), *stopped]
+
+
+def _room(plan: Plan) -> list[Block]:
     needed, host = plan.memory, plan.host_memory
-    if needed is not None and not needed.fits:
-        return [Callout("Does not fit", f"{gib(-needed.margin_bytes)} more than a rank has for tensors")]
-    if host is not None and not host.fits:
-        return [Callout("Does not fit", "the host lacks memory")]
+    enough = "" if plan.least_nodes is None else f"; with cluster.nodes={plan.least_nodes} there is room"
+    if not plan.fits:
+        return [Callout("Does not fit", f"{', and '.join(_lacking(needed, host))}{enough}")]
     if needed is not None and not needed.reliable:
-        text = f"{needed.share:.0%} of what a rank has for tensors: above 90 % nobody can tell whether it fits"
+        text = f"{needed.share:.0%} of what a rank has for tensors: above 90 % nobody can tell whether it fits{enough}"
         return [Callout("Not recommended", text, "warning")]
     return []
+
+
+def _lacking(needed: PlannedMemory | None, host: PlannedHostMemory | None) -> Iterator[str]:
+    if needed is not None and not needed.fits:
+        yield f"{gib(-needed.margin_bytes)} more than a rank has for tensors"
+    if host is not None and not host.fits:
+        more = host.states_bytes + host.staged_bytes + host.processes_bytes - host.capacity_bytes
+        yield f"{gib(more)} more of its own memory than a machine has"
 
 
 def _headline(plan: Plan) -> Values:
@@ -96,14 +109,18 @@ def _headline(plan: Plan) -> Values:
     bought = plan.bought
     if bought is not None:
         cost = f"{_usd(bought.cost.usd)}, {MARKETS[bought.market]}" if bought.cost else bought.why
-        items.append(Value("Time", numbers.long_duration(bought.seconds), cost))
+        items.append(
+            Value("Time" if plan.fits else "Time, were there room", numbers.long_duration(bought.seconds), cost)
+        )
     return Values(tuple(items))
 
 
 def _batch(plan: Plan) -> str:
     batch = plan.batch
     assert batch is not None
-    return f"{numbers.plural(batch.passes, 'pass').replace('passs', 'passes')} of {batch.sequences_per_pass} sequences"
+    passes = "1 pass" if batch.passes == 1 else f"{batch.passes:,} passes"
+    padded = f", {batch.padded_sequences:,} rows of all ranks are padding" if batch.padded_sequences else ""
+    return f"{passes} of {numbers.plural(batch.sequences_per_pass, 'sequence')}{padded}"
 
 
 def _advice(plan: Plan) -> list[Block]:
@@ -111,17 +128,24 @@ def _advice(plan: Plan) -> list[Block]:
     if plan.limits:
         blocks += [Heading("What limits it"), *(Text(f"{limit.what}: {limit.text}") for limit in plan.limits)]
     if plan.changes:
-        rows = tuple((key_words(change.keys), change.text) for change in plan.changes)
-        blocks += [Heading("What to change"), Table(("One change at a time", "What it does"), rows)]
+        headers = ("One change at a time", "Run", "Cost", "What it does")
+        rows = tuple((key_words(change.keys), *_whole(change), change.text) for change in plan.changes)
+        blocks += [Heading("What to change"), Table(headers, rows)]
     return blocks
 
 
-def _memory(needed: PlannedMemory, host: PlannedHostMemory | None) -> list[Block]:
+def _whole(change: Change) -> tuple[str, str]:
+    run = "not known" if change.run_seconds is None else numbers.long_duration(change.run_seconds)
+    return run, "not known" if change.usd is None else _usd(change.usd)
+
+
+def _memory(needed: PlannedMemory, host: PlannedHostMemory | None, *, on_cpu: bool) -> list[Block]:
+    fixed = "staged copies, processes, system" if on_cpu else "CUDA, NCCL, driver"
     parts = [(name, gib(size)) for name, size in needed.parts.items() if size]
     rows = (
         *parts,
         ("at the peak", gib(needed.peak_bytes)),
-        *([("CUDA, NCCL, driver", gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
+        *([(fixed, gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
         ("margin", gib(needed.margin_bytes)),
         ("of a rank", gib(needed.nominal_bytes)),
     )
@@ -130,7 +154,7 @@ def _memory(needed: PlannedMemory, host: PlannedHostMemory | None) -> list[Block
         taken = host.states_bytes + host.staged_bytes + host.processes_bytes
         text = (
             f"Host memory of a machine: {gib(taken)} of {gib(host.capacity_bytes)}, "
-            f"{gib(host.staged_bytes)} of it staged copies of the state."
+            f"{gib(host.staged_bytes)} of it staged copies of the state{', and all ranks with it' if on_cpu else ''}."
         )
         blocks.append(Text(text, quiet=host.fits))
     return blocks
@@ -178,7 +202,7 @@ def _over_best(saves: PlannedSaves) -> str:
     return f"{found}, and {_usd(usd)} more" if usd else found
 
 
-def _budget(budget: PlannedBudget, region: str) -> list[Block]:
+def _budget(budget: PlannedBudget, region: str, proviso: str) -> list[Block]:
     markets: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
     rows = tuple(
         (
@@ -193,7 +217,7 @@ def _budget(budget: PlannedBudget, region: str) -> list[Block]:
         for each in markets
     )
     headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
-    blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens"), Table(headers, rows)]
+    blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens{proviso}"), Table(headers, rows)]
     blocks += [Text(line, quiet=True) for line in _prices(markets)]
     if not any(each.cost for each in markets) and (hint := no_such_region(region)):
         blocks.append(Text(f"cluster.region = {region}: {hint}"))
@@ -247,9 +271,17 @@ def _footnotes(plan: Plan) -> list[Block]:
     return [*(Text(line, quiet=True) for line in (*lines, f"Calibration: {plan.calibration}."))]
 
 
-def gib(size: float) -> str:
-    """Memory, in the units of data sheets."""
-    return f"{size / GIB:,.1f} GiB" if abs(size) >= 0.1 * GIB or not size else f"{size / MIB:,.1f} MiB"
+def stop_in_words(plan: Plan) -> str:
+    """Which limit ends the run, and where; empty: none does."""
+    stop, budget = plan.stop, plan.budget
+    if stop is None:
+        return ""
+    unit = "h" if stop.key == "budget.max_hours" else "USD"
+    whole = "" if budget is None else f" of {numbers.count(budget.tokens)}"
+    return (
+        f"{stop.key} = {stop.limit:,g}: ends the run after about {numbers.count(stop.tokens)} tokens{whole}, "
+        f"which need {stop.needed:,.0f} {unit}"
+    )
 
 
 def _usd(amount: float) -> str:

@@ -3,6 +3,7 @@
 Only what means the same on both sides is compared. Medians leave out the warm-up, as everywhere in the report.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
@@ -147,7 +148,16 @@ def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Compar
     yield Compared(what="checkpoint", unit="bytes", predicted=saves.state_bytes, measured=newest)
     if same and saves.every_steps is not None:
         yield _median("save: training stands still", "seconds", saves.stall_seconds, stall)
-        yield _median("save: until it counts", "seconds", saves.durable_seconds, durable)
+    if same and saves.every_steps is not None and plan.step is not None:
+        known = _known_seconds(saves.durable_seconds, plan.step.seconds)
+        yield _median("save: until all ranks know of it", "seconds", known, durable)
+
+
+def _known_seconds(durable_seconds: float, step_seconds: float) -> float:
+    """From the call of a save, between two steps, until all ranks know of its commit, which is what a log tells: each
+    rank says what it knows as a step begins, and all go by that at its end (`training/step.py`). What is lost with a
+    machine does not wait for it: a commit counts as soon as it is in the store."""
+    return (math.ceil(durable_seconds / step_seconds) + 1) * step_seconds
 
 
 def _whole(plan: Plan, report: TrainReport) -> Iterator[Compared]:

@@ -73,6 +73,9 @@ class PlannedBatch(Planned):
     sequences_per_pass: int
     tokens_per_pass: int
     """Of one rank."""
+    padded_sequences: int = 0
+    """Rows of all passes of a step, on all ranks, that are filled up for want of a sequence: computed, and not counted
+    as tokens."""
 
 
 class PlannedMemory(Planned):
@@ -82,9 +85,9 @@ class PlannedMemory(Planned):
     """Tensors, by what they are for; together `peak_bytes`."""
     peak_bytes: int
     fixed_bytes: int
-    """That CUDA, NCCL and the driver take beside them."""
+    """That CUDA, NCCL and the driver take beside them; without a GPU staged copies, processes and the system."""
     nominal_bytes: int
-    """Of the data sheet."""
+    """Of the data sheet; without a GPU a rank's part of the host."""
     capacity_bytes: int
     """For tensors."""
     margin_bytes: int
@@ -100,7 +103,7 @@ class PlannedHostMemory(Planned):
     """Of each machine."""
 
     states_bytes: int
-    """Weights, gradients and moments, where they are there."""
+    """That ranks compute with: without a GPU all tensors at the peak of a step, else what is offloaded from it."""
     staged_bytes: int
     """Copies of the state that checkpoints are written from."""
     processes_bytes: int
@@ -224,6 +227,18 @@ class PlannedBudget(Planned):
     why_no_spot: str = ""
 
 
+class PlannedStop(Planned):
+    """A limit of `budget:` that the run reaches before its last step: it saves and ends there."""
+
+    key: str
+    """`budget.max_hours` or `budget.max_cost_usd`."""
+    limit: float
+    needed: float
+    """Of the same, until the last token."""
+    tokens: float
+    """About so many are trained by then."""
+
+
 class Limit(Planned):
     """What holds the run back."""
 
@@ -243,6 +258,10 @@ class Change(Planned):
     """With it."""
     numerics: str = ""
     """What it changes of the results; empty: nothing beyond the order of sums."""
+    run_seconds: float | None = None
+    """Until the last token with it, in the market of the configuration; null: not planned."""
+    usd: float | None = None
+    """That this costs; null: no price is known."""
 
 
 class Plan(Planned):
@@ -261,7 +280,7 @@ class Plan(Planned):
     budget: PlannedBudget | None
     limits: tuple[Limit, ...]
     changes: tuple[Change, ...]
-    """Best first; those that change the results after all others."""
+    """The fastest first; those with more machines after them, and those that change the results last."""
     missing: tuple[Missing, ...]
     assumed: tuple[str, ...]
     """What stands for measurements, each with its day and source."""
@@ -275,6 +294,13 @@ class Plan(Planned):
     the same trained as planned."""
     unmodelled: str = ""
     """What of the configuration no formula of a step has: its time is planned without that. Empty: nothing."""
+    least_nodes: int | None = None
+    """Fewest machines on which the same configuration fits, in up to 90 % of memory; null: it does already, or on no
+    number of them."""
+    stop: PlannedStop | None = None
+    """null: no limit ends it, or its time is not planned."""
+    refused: tuple[str, ...] = ()
+    """Why the train flow would not start it, whatever it would take; where files are is not looked at."""
 
     @property
     def bought(self) -> PlannedMarket | None:
@@ -292,10 +318,15 @@ class Plan(Planned):
         for each in self.missing:
             if each.part in parts:
                 found.setdefault(each.why, []).append(each.part)
-        return tuple(f"{', '.join(names)}: {why}" for why, names in found.items())
+        return tuple(f"{', '.join(names)} ({why})" for why, names in found.items())
+
+    @property
+    def fits(self) -> bool:
+        """As far as that is known."""
+        hosted = self.host_memory is None or self.host_memory.fits
+        return hosted and (self.memory is None or self.memory.fits)
 
     @property
     def recommended(self) -> bool:
         """It fits, and that can be counted on."""
-        hosted = self.host_memory is None or self.host_memory.fits
-        return self.memory is not None and self.memory.reliable and hosted
+        return self.fits and self.memory is not None and self.memory.reliable

@@ -1,0 +1,48 @@
+"""The parts of a page, each with what is known of its machines. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from convoy.audit import collectives, links
+from convoy.audit.checkpoints import Checkpoint
+from convoy.audit.claims import PageClaims
+from convoy.audit.facts import PAGE, Run, runs_of
+from convoy.audit.kinds import Claims
+
+
+class Parts(NamedTuple):
+    """Of a page, each with what is known of its machines."""
+
+    runs: list[Run]
+    checkpoints: list[Checkpoint]
+    collectives: list[collectives.Collective]
+    links: list[links.Link]
+
+
+def parts_of(page: PageClaims) -> Parts:
+    runs = runs_of(page)
+    by_id = {run.claims.id: run for run in runs if run.claims.id}
+    shared = _shared(runs)
+
+    def of(name: str) -> Run | None:
+        return by_id[name] if name else shared
+
+    def scopes(section: str, items: Sequence[Claims]) -> list[str]:
+        ids = [getattr(each, "id", "") for each in items]
+        return [f"{section}.{name}" if name else f"{section}[{at + 1}]" for at, name in enumerate(ids)]
+
+    saved = zip(scopes("checkpoints", page.checkpoints), page.checkpoints, strict=True)
+    sent = zip(scopes("collectives", page.collectives), page.collectives, strict=True)
+    joined = zip(scopes("links", page.links), page.links, strict=True)
+    return Parts(
+        runs,
+        [Checkpoint(scope, told, of(told.run)) for scope, told in saved],
+        [collectives.collective(scope, told, of(told.run)) for scope, told in sent],
+        [links.link(scope, told, of(told.run)) for scope, told in joined],
+    )
+
+
+def _shared(runs: Sequence[Run]) -> Run | None:
+    """Of what names no run: the only run there is, or what stands at the top of the file."""
+    below = [run for run in runs if run.scope != PAGE]
+    return below[0] if len(below) == 1 else next((run for run in runs if run.scope == PAGE), None)

@@ -1,0 +1,165 @@
+"""What a job's collectives take on its machine: through the groups that training uses, of its own"""
+
+import statistics
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import DeviceMesh
+
+from convoy.catalog.measured import Line
+from convoy.parallel.gloo import ExchangeAndAdd, Gather
+from convoy.parallel.mesh import sharding
+from convoy.stats.line import time_line
+from convoy.training.probe_timing import MOST_TIMES, TIMES, median_seconds, random, seconds_here, slowest_seconds
+from convoy.training.ranks import Ranks
+
+MOST_BYTES = 64 * 2**20
+"""Of one collective that is timed."""
+
+SMALL_BYTES = 64 * 2**10
+
+WORK_SECONDS = 0.002
+"""Of computation around each collective on a CPU: about as long as the kernel lets it keep a core from gloo's threads,
+so that less of it hides what they take from it."""
+
+CALLS = {"cpu": 2, "cuda": 10}
+"""In a row: a GPU's are started ahead, and the wait at the end is shared by them."""
+
+_WORK_ELEMENTS = 2**18
+
+
+def lines(
+    block: int, dtype: torch.dtype, reduced: torch.dtype, ranks: Ranks, seconds: float
+) -> tuple[Line | None, Line | None, Line | None]:
+    """Of all-gathers, reduce-scatters and all-reduces; None: of what the job has no group. All ranks call it alike.
+
+    block: elements of a transformer block. dtype: of weights; reduced: of gradients. seconds: of all.
+    """
+    mesh = sharding(ranks.mesh)
+    shards = _group(mesh, mesh.ndim - 1)
+    copies = _group(mesh, 0) if mesh.ndim > 1 else None
+    each = seconds / max(1, 2 * (shards is not None) + (copies is not None))
+    gather = reduce = None
+    if shards is not None:
+        gather = _line(_gathering, block, dtype, shards, ranks, each)
+        reduce = _line(_reducing, block, reduced, shards, ranks, each)
+    if copies is None:
+        return gather, reduce, None
+    part = block // mesh.size(mesh.ndim - 1)
+    return gather, reduce, _line(_summing, part, reduced, copies, ranks, each)
+
+
+def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
+    return mesh.get_group(dimension) if mesh.size(dimension) > 1 else None
+
+
+Made = Callable[[int, torch.dtype, dist.ProcessGroup, Ranks], Callable[[], object]]
+
+
+def _line(
+    made: Made, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, seconds: float
+) -> Line:
+    """made: a collective on a whole tensor of so many elements, a multiple of the group's ranks."""
+
+    def sized(size: float) -> tuple[float, Callable[[], object]]:
+        count = max(1, int(size) // (dtype.itemsize * group.size())) * group.size()
+        return float(count * dtype.itemsize), made(count, dtype, group, ranks)
+
+    wanted = min(float(elements * dtype.itemsize), MOST_BYTES)
+    small, call = sized(min(SMALL_BYTES, wanted / 4))
+    latency = _together(call, ranks, seconds / 3)
+    large, call = sized(_largest(small, wanted, lambda size: sized(size)[1], ranks, seconds / (4 * TIMES)))
+    start, per_byte = time_line((small, latency), (large, _together(call, ranks, 2 * seconds / 3)))
+    return Line(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=group.size())
+
+
+def _largest(
+    size: float, wanted: float, made: Callable[[float], Callable[[], object]], ranks: Ranks, most: float
+) -> float:
+    """Bytes of a collective, as many as wanted unless the network would take longer than `most` seconds for them; at
+    least twice as many as `size`. All ranks judge alike, by the slowest."""
+    tried = 2 * size
+    while tried < wanted:
+        call, larger = made(tried), min(4 * tried, wanted)
+        call()
+        if slowest_seconds(call, ranks) * larger / tried > most:
+            return tried
+        tried = larger
+    return max(wanted, 2 * size)
+
+
+def _gathering(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    """As `parallel/fsdp.py` has it: on a CPU nothing runs beside the copy from where it was gathered to where weights
+    are used, which one rank alone does not make."""
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
+    if ranks.device.type == "cuda":
+        return lambda: dist.all_gather_into_tensor(whole, part, group=group)
+    gather: Callable[..., object] = Gather() if ranks.across_hosts else dist.all_gather_into_tensor
+
+    def gathered() -> None:
+        buffer = torch.empty_like(whole)
+        gather(buffer, part, group)
+        whole.copy_(buffer)
+
+    return gathered
+
+
+def _reducing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    """As `parallel/fsdp.py` has it."""
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
+    if ranks.device.type == "cpu":
+        exchange = ExchangeAndAdd(across_hosts=ranks.across_hosts)
+        return lambda: exchange(part, whole, group, dist.ReduceOp.SUM)
+    return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+
+
+def _summing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    return lambda: dist.all_reduce(whole, group=group)
+
+
+def _together(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
+    """Seconds that a collective adds to the computation around it, agreed by all ranks: the median of what rows with it
+    take longer than rows without, each of the slowest rank.
+
+    On a CPU the threads of gloo share a core with computation, and who comes out of a collective first goes on
+    computing while they still have to send: what that takes, collectives in a row do not show. Rows take turns, so that
+    both see the same machine, and end with computation, in which what is still sent is seen. Where something else
+    disturbs them more than that, it is what the collective takes in a row: it cannot be less. Of a GPU they are rows of
+    collectives alone, less what the wait at the end of none takes, and at least half of the row.
+    """
+    work, calls = _work(ranks), CALLS[ranks.device.type]
+
+    def beside() -> None:
+        for _ in range(calls):
+            work()
+            call()
+        work()
+
+    def alone() -> None:
+        for _ in range(calls + 1):
+            work()
+
+    once = slowest_seconds(alone, ranks) + min(slowest_seconds(beside, ranks) for _ in range(2))
+    count = max(TIMES, min(MOST_TIMES, int(seconds / once)))
+    rows = [(seconds_here(alone, ranks), seconds_here(beside, ranks)) for _ in range(count)]
+    slowest = torch.tensor(rows, dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=ranks.control)
+    longer = statistics.median((slowest[:, 1] - slowest[:, 0]).tolist())
+    if ranks.device.type == "cuda":  # they were in a row, and the wait for the GPU at its end is no collective's
+        return max(longer, statistics.median(slowest[:, 1].tolist()) / 2) / calls
+    in_a_row = statistics.median(slowest_seconds(lambda: [call() for _ in range(TIMES)], ranks) for _ in range(3))
+    return max(longer / calls, in_a_row / TIMES)
+
+
+def _work(ranks: Ranks) -> Callable[[], object]:
+    """Computation for a while, as between the collectives of a step, whose results fill the caches; none on a GPU."""
+    if ranks.device.type == "cuda":
+        return lambda: None
+    x = random(ranks, torch.float32, _WORK_ELEMENTS)
+    count = max(1, round(WORK_SECONDS / median_seconds(lambda: F.gelu(x), ranks, WORK_SECONDS)))
+    return lambda: [F.gelu(x) for _ in range(count)]

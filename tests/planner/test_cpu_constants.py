@@ -1,0 +1,88 @@
+"""The planner's constants of CPUs are those that steps on one give."""
+
+import importlib.util
+import json
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convoy.config.run import RunConfig
+from convoy.planner.batch import percent_errors
+from convoy.planner.calibration import Calibration
+from convoy.planner.own_runs import workload_of
+from convoy.planner.step import step_time
+from convoy.planner.validate import median_abs
+from tests.planner.own_cases import SMALL
+from tests.results.cases import MEASURED
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "cpu_constants.py"
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("cpu_constants", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def truth(tool: ModuleType) -> Calibration:
+    """Of a CPU that nobody has, whatever is shipped."""
+    known = tool.cpu_prior()
+    changed = {"matmul_efficiency": {"cpu": 0.9}, "operations": 7.0, "sharding_traffic": 6.0, "logit_bytes": 100.0}
+    return Calibration(date=known.date, data="a test", constants=known.constants.model_copy(update=changed))
+
+
+def written(path: Path, truth: Calibration, noise: float) -> Path:
+    """What a machine with exactly these constants would show, but for noise of so large a share."""
+    drawn, rows = np.random.default_rng(0), []
+    for layers, length, sequences, ranks in product((2, 4), (64, 256), (1, 2, 4), (1, 2)):
+        tree: dict[str, Any] = {
+            "model": SMALL | {"n_layers": layers, "max_sequence_length": length},
+            "data": {"sequence_length": length},
+            "train": {"global_batch": ranks * sequences, "micro_batch": sequences, "param_dtype": "fp32"},
+        }
+        machine = MEASURED.model_copy(update={"ranks": ranks})
+        job = workload_of(RunConfig.model_validate(tree), 1, ranks, machine, on_gpus=False)
+        seconds = step_time(job, truth).total * (1 + noise * drawn.standard_normal())
+        name = f"{layers} {length} {sequences}"
+        rows.append({"name": name, "ranks": ranks, "config": tree, "machine": machine.model_dump(), "seconds": seconds})
+    told = {"date": "2026-11-23T12:00:00Z", "hardware": {"cpu": "AMD EPYC", "cores": 2}, "versions": {"torch": "2.13"}}
+    path.write_text(json.dumps({**told, "rows": rows}))
+    return path
+
+
+def test_what_steps_took_is_found_again(tool: ModuleType, tmp_path: Path) -> None:
+    found = tool.fitted(tool.read(written(tmp_path / "rows.json", truth(tool), noise=0.0)))
+    assert found.constants.matmul_efficiency["cpu"] == pytest.approx(0.9, rel=0.1)
+    assert found.constants.operations == pytest.approx(7, rel=0.2)  # 4 are expected
+    assert found.constants.sharding_traffic == pytest.approx(6, rel=0.1)
+    assert found.data.startswith(
+        "24 runs of Convoy's own steps of one rank beside another and of two together on 2 cores"
+    )
+
+
+def test_a_clock_s_errors_are_no_larger_in_what_is_predicted(tool: ModuleType, tmp_path: Path) -> None:
+    rows = tool.read(written(tmp_path / "rows.json", truth(tool), noise=0.02))
+    assert median_abs(percent_errors(rows, tool.fitted(rows))) < 2
+    assert median_abs(tool.others(rows)) < 3
+
+
+def test_constants_that_no_step_tells_of_stay(tool: ModuleType, tmp_path: Path) -> None:
+    found = tool.fitted(tool.read(written(tmp_path / "rows.json", truth(tool), noise=0.02))).constants
+    assert (found.straggling, found.contention, found.inside_efficiency) == (1e-6, 1e-3, 1.0)
+
+
+def test_a_configuration_is_left_out_with_one_rank_and_with_two(tool: ModuleType, tmp_path: Path) -> None:
+    """Who sees the one in the fit knows the other."""
+    rows = tool.read(written(tmp_path / "rows.json", truth(tool), noise=0.0))
+    assert [row.name for row in rows[:2]] == ["2 64 1, ranks: 1", "2 64 1, ranks: 2"]
+    table = tool.table(rows[:4], tool.fitted(rows[:4]))
+    assert table.splitlines()[2].startswith("| 2 64 1, ranks: 1 |")
+    assert len(tool.others(rows[:2])) == 0  # nothing is left to fit to

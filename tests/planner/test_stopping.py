@@ -1,0 +1,49 @@
+"""That a plan tells where the run's own limits end it."""
+
+import pytest
+
+from convoy.report.plan_lines import plan_line, plan_lines
+from convoy.results.plan import Plan
+from tests.planner.test_plan import PRESETS, planned
+
+
+def gang_hours(plan: Plan) -> float:
+    assert plan.bought is not None
+    return (plan.bought.seconds - plan.bought.parts["waiting"]) / 3600
+
+
+@pytest.mark.parametrize("name", [path.stem for path in PRESETS])
+def test_no_preset_is_ended_by_its_budget(name: str) -> None:
+    assert planned(name).stop is None
+
+
+def test_on_fewer_machines_the_hours_do_not_suffice() -> None:
+    plan = planned("llama-13b-p5", "cluster.nodes=1")
+    assert plan.stop is not None
+    assert plan.budget is not None
+    assert (plan.stop.key, plan.stop.limit) == ("budget.max_hours", 503)
+    assert plan.stop.needed == pytest.approx(gang_hours(plan))
+    assert plan.stop.tokens / plan.budget.tokens == pytest.approx(503 / gang_hours(plan))
+    assert plan_lines(plan)["budget"] in plan_line(plan)
+    assert "budget.max_hours = 503: ends the run after about" in plan_lines(plan)["budget"]
+
+
+def test_the_limit_that_is_reached_first_is_told() -> None:
+    whole = planned("gpt-7b-p4d", "budget.max_cost_usd=null")
+    assert whole.bought is not None
+    assert whole.bought.cost is not None
+    usd = gang_hours(whole) * 4 * whole.bought.cost.usd_per_hour
+    assert whole.stop is None
+
+    by_money = planned("gpt-7b-p4d", f"budget.max_cost_usd={usd / 2} budget.max_hours={gang_hours(whole) * 0.9}").stop
+    assert by_money is not None
+    assert by_money.key == "budget.max_cost_usd"
+    assert by_money.needed == pytest.approx(usd)
+    by_time = planned("gpt-7b-p4d", f"budget.max_cost_usd={usd * 0.9} budget.max_hours={gang_hours(whole) / 2}").stop
+    assert by_time is not None
+    assert by_time.key == "budget.max_hours"
+
+
+def test_limits_that_suffice_end_nothing() -> None:
+    whole = planned("gpt-7b-p4d", "budget.max_cost_usd=null")
+    assert planned("gpt-7b-p4d", f"budget.max_cost_usd=null budget.max_hours={gang_hours(whole) + 1}").stop is None

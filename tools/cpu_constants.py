@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Fit the planner's constants of CPUs (planner/cpu.json) to the steps that benchmarks/cpu_steps.py measured.
+
+tools/cpu_constants.py [ROWS]           write them, and print how near they come to each row
+tools/cpu_constants.py --check [ROWS]   exit 1 if others are shipped than the rows give
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from convoy.catalog.measured import MeasuredMachine
+from convoy.config.run import RunConfig
+from convoy.planner.batch import percent_errors
+from convoy.planner.calibration import NEGLIGIBLE, Calibration, shipped_for
+from convoy.planner.fit import fit
+from convoy.planner.own_fit import left_out
+from convoy.planner.own_runs import workload_of
+from convoy.planner.prior import Prior, prior
+from convoy.planner.published import Measured
+from convoy.planner.validate import median_abs, p90_abs
+from convoy.planner.work import Kernels
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+ROWS = REPOSITORY / "benchmarks" / "results" / "cpu_steps.json"
+CONSTANTS = REPOSITORY / "platform" / "convoy" / "planner" / "cpu.json"
+
+NOTHING = 1e-9
+
+EXPECTED: Mapping[str, Any] = {
+    # Shares of what was measured, at the job's own sizes: with what products move, and with the width of its heads.
+    "matmul_efficiency": {"cpu": 1.0},
+    "attention_efficiency": {"cpu": 1.0},
+    "triton_attention_efficiency": {"cpu": 1.0},
+    "memory_efficiency": 1.0,
+    "inside_efficiency": 1.0,
+    "between_efficiency": 1.0,
+    "matmul_traffic": NEGLIGIBLE,
+    "narrow_head": NEGLIGIBLE,
+    # No stream runs ahead of another one, and no core starts kernels for another one.
+    "contention": NEGLIGIBLE,
+    "kernel_seconds": NOTHING,
+    "host_seconds": NOTHING,
+    "straggling": 1e-6,  # between machines, of which these are one
+    "fp8_speedup": 1.0,
+    # Counted kernels are several operations each with autograd and FSDP2's hooks.
+    "operations": 4.0,
+    "step_seconds": 0.001,
+}
+"""Before a step is measured; what is not here is as on GPUs."""
+
+SPREAD = {
+    "matmul_efficiency.cpu": 0.15,
+    "attention_efficiency.cpu": 0.3,
+    "elementwise_traffic": 0.5,  # of the rate of one kind of operation, a GELU, for all kinds
+    "logit_bytes": 1.0,  # exponentials are no bytes, and take a CPU longer than these
+    "sharding_traffic": 0.5,
+    "optimizer_bytes": 0.3,
+    "operations": 0.7,
+    "step_seconds": 1.0,
+}
+
+
+def cpu_prior() -> Prior:
+    """What physics says of a CPU that was measured, and how sure it is."""
+    physics = prior()
+    constants = physics.constants.model_copy(update=dict(EXPECTED))
+    return physics.model_copy(update={"constants": constants, "spread": SPREAD, "stands_for": {}})
+
+
+def read(path: Path) -> list[Measured]:
+    """The rows of a file, in its order."""
+    told = json.loads(path.read_text())
+    cores, torch = told["hardware"]["cores"], told["versions"]["torch"]
+    where = f"{cores} cores of {told['hardware']['cpu']}, torch {torch}, {told['date'][:10]}"
+    return [_measured(row, f"Convoy's own steps of one rank beside another and of two together on {where}")
+            for row in told["rows"]]  # fmt: skip
+
+
+def _measured(row: Mapping[str, Any], source: str) -> Measured:
+    machine = MeasuredMachine.model_validate(row["machine"])
+    job = workload_of(RunConfig.model_validate(row["config"]), 1, row["ranks"], machine, on_gpus=False)
+    speed = job.tokens_per_step / job.ranks / row["seconds"]
+    return Measured(f"{row['name']}, ranks: {row['ranks']}", source, job, Kernels(), speed)
+
+
+def fitted(rows: Sequence[Measured]) -> Calibration:
+    """Without the names of its rows, which `convoy plan validate` meets nowhere."""
+    return fit(rows, cpu_prior()).model_copy(update={"seen": ()})
+
+
+def others(rows: Sequence[Measured]) -> list[float]:
+    """Errors of tokens/s, in percent, of each configuration by a fit to all others."""
+    names = [row.name.rpartition(",")[0] for row in rows]
+    alike = [[number for number, name in enumerate(names) if name == each] for each in dict.fromkeys(names)]
+    return left_out(rows, alike, cpu_prior())
+
+
+def table(rows: Sequence[Measured], calibration: Calibration) -> str:
+    """Markdown."""
+    columns = (percent_errors(rows, shipped_for("cpu")), percent_errors(rows, calibration), others(rows))
+    lines = ["| tokens/s of | measured | shipped | fitted | fitted to others |", "| --- | --- | --- | --- | --- |"]
+    for row, *errors in zip(rows, *columns, strict=True):
+        lines.append(f"| {row.name} | {row.tokens_per_second:.0f} | {' | '.join(f'{e:+.1f} %' for e in errors)} |")
+    for name, of in (("median", median_abs), ("90th percentile", p90_abs)):
+        lines.append(f"| {name} | | {' | '.join(f'{of(column):.1f} %' for column in columns)} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    paths = [Path(each) for each in arguments if each != "--check"]
+    rows = read(paths[0] if paths else ROWS)
+    calibration = fitted(rows)
+    if "--check" in arguments:
+        same = calibration.constants == shipped_for("cpu").constants
+        print("up to date" if same else f"{CONSTANTS}: other constants than the rows give: run tools/cpu_constants.py")
+        return 0 if same else 1
+    print(table(rows, calibration))
+    CONSTANTS.write_text(calibration.model_dump_json(indent=2, exclude={"seen", "stands_for", "machines"}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
