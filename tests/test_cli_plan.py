@@ -41,7 +41,7 @@ def test_the_page_has_each_part() -> None:
     assert done.exit_code == 0
     for words in ("6.66 B parameters, on 4 × p4d.24xlarge (32 A100)", "What limits it", "Memory of a rank",
                   "exposed all-gather", "save stall", "checkpoint.every_steps =", "Until 134 B tokens", "on demand",
-                  "Spot saves", "Assumed:", "Calibration:"):  # fmt: skip
+                  "Spot costs", "Assumed:", "Calibration:"):  # fmt: skip
         assert words in done.stdout, words
 
 
@@ -257,8 +257,7 @@ def test_a_search_is_read_at_a_hundred_columns(model: str) -> None:
         assert sum(line.startswith(words) for line in lines) == 1, words
     keys = lines.index(next(line for line in lines if line.startswith(f"model={model} ")))
     assert lines[keys - 1].endswith("laid on default, for --set or --config-value set (--json has those of all):")
-    end = next(i for i, line in enumerate(lines) if line.startswith("Prices of"))
-    assert lines[keys:end] == [line for line in lines[keys:end] if "=" in line]
+    assert "checkpoint.every_steps=" in "".join(lines[keys : keys + 4])
 
 
 def test_amounts_and_machines_are_understood_as_people_write_them() -> None:
@@ -290,6 +289,10 @@ def test_a_region_without_prices_is_told() -> None:
     done = convoy_plan("search", "gpt-7b", "--nodes", "2", "--region", "mars-1")
     assert "No price is known" in done.stdout
     assert "of these machines in mars-1" in done.stdout
+    assert "the catalog has no prices in mars-1; known: ap-northeast-1, " in done.stdout
+    one = convoy_plan(PRESET, "--set", "cluster.region=eu-west-9")
+    assert "cluster.region = eu-west-9: the catalog has no prices in eu-west-9; did you mean eu-west-2?" in one.stdout
+    assert "did you mean" not in convoy_plan(PRESET).stdout
 
 
 def test_limits_that_nothing_keeps_are_told_how_far_to_go() -> None:
@@ -297,6 +300,14 @@ def test_limits_that_nothing_keeps_are_told_how_far_to_go() -> None:
     assert done.exit_code == 0
     assert "Nothing is within these limits" in done.stdout
     assert "--max-hours 24: must be at least" in done.stdout
+    lines = done.stdout.splitlines()
+    cheapest, fastest = (lines.index(f"{which} beyond the limits") for which in ("Cheapest", "Fastest"))
+    rows = {fastest: [], cheapest: []}  # type: dict[int, list[str]]
+    for start, found in rows.items():
+        found += [line for line in lines[start : start + 8] if re.match(r"\s*[12] × p", line)]
+    assert "1 × p5.48xlarge" in rows[cheapest][0]
+    assert "2 × p5.48xlarge" in rows[fastest][0]
+    assert "2 × p5.48xlarge" in next(line for line in lines if "--max-hours 24:" in line)
 
 
 def test_where_nothing_fits_that_is_said_first() -> None:

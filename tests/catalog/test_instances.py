@@ -137,3 +137,19 @@ def test_the_usual_machine_of_a_gpu_has_most_of_it(gpu: str, gib: int, name: str
 
 def test_a_gpu_that_is_not_rented_has_no_usual_machine() -> None:
     assert usual_instance("MI300", 192 * 2**30) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("p5", "did you mean p5.48xlarge or p5.4xlarge?"),
+        ("p4", "did you mean p4d.24xlarge or p4de.24xlarge?"),
+        ("P4D", "did you mean p4d.24xlarge?"),
+        ("p5.84xlarge", "did you mean p5.48xlarge or p5.4xlarge?"),
+        ("z9", "known: "),
+    ],
+)
+def test_a_family_is_no_type_but_tells_which_may_be_meant(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        instance(name)
+    assert str(refused.value).startswith(f"cluster.instance_type = {name}: not in the catalog; {meant}")

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from convoy.catalog.instances import instance
-from convoy.catalog.prices import Market, Price, price, regions
+from convoy.catalog.prices import Market, Price, no_such_region, price, regions
 from convoy.catalog.table import table
 
 MARKETS: tuple[Market, ...] = ("on_demand", "spot", "reserved", "capacity_block")
@@ -113,3 +113,8 @@ def test_spot_and_reserved_never_cost_more_than_on_demand() -> None:
         on_demand = price(found.instance, "on_demand", found.region)
         if found.market in ("spot", "reserved") and on_demand is not None:
             assert found.high_usd_per_hour <= on_demand.usd_per_hour
+
+
+def test_a_region_without_prices_is_told_from_one_that_has_some() -> None:
+    assert no_such_region("us-east-1") == ""
+    assert no_such_region("eu-west-9") == "the catalog has no prices in eu-west-9; did you mean eu-west-2?"

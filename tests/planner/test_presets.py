@@ -32,6 +32,8 @@ def test_its_saves_and_interruptions_are_those_of_its_plan(path: Path) -> None:
     saves, words, machines = planned(path.stem).saves, text(path), planned(path.stem).machines
     assert saves is not None
     assert saves.mtbf_seconds is not None
+    assert "Near what `convoy plan` finds best" in words
+    assert saves.every_steps == pytest.approx(saves.best_every_steps, rel=NEAR)
     assert figure(words, r"a save stops training for ([\d.]+) s") == pytest.approx(saves.stall_seconds, abs=0.06)
     assert figure(words, r"every (\d+) days") == pytest.approx(saves.mtbf_seconds / 86400, abs=0.6)
     if machines.market == "spot":

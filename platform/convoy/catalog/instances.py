@@ -68,5 +68,13 @@ def instance(name: str) -> Instance:
     """The facts of one type. Raises ConfigError if the catalog does not have it."""
     facts = table("instances")["instances"].get(name)
     if facts is None:
-        raise ConfigError(f"cluster.instance_type = {name}: not in the catalog; {nearest(name, instance_names())}")
+        raise ConfigError(f"cluster.instance_type = {name}: not in the catalog; {_meant(name)}")
     return Instance(name=name, **facts)
+
+
+def _meant(name: str) -> str:
+    """Types of the same family, or of families that begin so, else the nearest, else all."""
+    begin, known = name.strip().lower().split(".")[0], instance_names()
+    family = [each for each in known if begin and each.startswith(f"{begin}.")]
+    family = family or [each for each in known if begin and each.startswith(begin)]
+    return f"did you mean {' or '.join(family)}?" if family else nearest(name, known)

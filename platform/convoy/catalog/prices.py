@@ -9,6 +9,7 @@ from pydantic import Field
 
 from convoy.catalog.table import table
 from convoy.config.base import Frozen
+from convoy.config.errors import nearest
 
 Market = Literal["on_demand", "spot", "capacity_block", "reserved", "reserved_3y"]
 """How a machine is bought. reserved: for a year, reserved_3y: for three; nothing upfront, and paid also when unused."""
@@ -54,6 +55,13 @@ def regions(instance: str, market: Market) -> list[str]:
     """Those in which the catalog has a price of it, sorted."""
     rows = [row for row in table("prices").get(market, ()) if row["instance"] == instance]
     return sorted({region for row in rows for region in row["regions"]})
+
+
+def no_such_region(region: str) -> str:
+    """What to say where nothing has a price: the region that may be meant, or those that there are; empty for one in
+    which the catalog has prices."""
+    known = {each for market in get_args(Market) for row in table("prices").get(market, ()) for each in row["regions"]}
+    return "" if region in known else f"the catalog has no prices in {region}; {nearest(region, known)}"
 
 
 def shipped() -> list[Price]:

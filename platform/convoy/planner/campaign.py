@@ -132,6 +132,7 @@ def planned_saves(course: Course) -> PlannedSaves:
         every_steps=course.config.checkpoint.every_steps,
         overhead=now.overhead,
         best_overhead=then.overhead,
+        seconds_over_best=now.seconds - then.seconds,
         usd_over_best=over,
     )
 

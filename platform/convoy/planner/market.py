@@ -15,17 +15,15 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.assumptions import of_course, of_step
 from convoy.planner.calibration import Calibration, shipped
-from convoy.planner.campaign import Course, planned_budget
+from convoy.planner.campaign import Course
+from convoy.planner.found import found_row
 from convoy.planner.given import Given
-from convoy.planner.hardware import hardware
 from convoy.planner.interval import best_save_interval, in_steps
 from convoy.planner.laying import differing
 from convoy.planner.machine import as_rented, machine_of
 from convoy.planner.ranking import loosened, ranked
 from convoy.planner.search import Search, Task, Way
-from convoy.planner.utilisation import mfu
 from convoy.planner.workload import Machine
-from convoy.results.plan import Keys, PlannedMarket, PlannedSpot
 from convoy.results.plan_search import Found, PlanSearch, Unfit
 
 INSTANCES = ("p4d.24xlarge", "p5.48xlarge")
@@ -151,7 +149,7 @@ class _Seen:
             return
         course = _saved_at_best(course)
         self.courses.append(course)
-        self.rows.append(_found(way, course, differing(self._base, course.config)))
+        self.rows.append(found_row(way, course, differing(self._base, course.config)))
 
 
 def recommended(config: RunConfig, searching: Search) -> Way | None:
@@ -218,55 +216,3 @@ def _saved_at_best(course: Course) -> Course:
 def _assumed(course: Course, calibration: Calibration) -> Iterator[str]:
     yield from of_step(course.job, calibration)
     yield from of_course(course)
-
-
-def _found(way: Way, course: Course, keys: Keys) -> Found:
-    """Raises ValueError where the training would hardly ever end."""
-    speed = way.job.tokens_per_step / way.time.total
-    peak = hardware(way.job.machine, way.job.train.param_dtype).flops
-    return Found(
-        instance_type=course.rented.instance,
-        nodes=way.job.nodes,
-        keys=keys,
-        trained=_ways_keys(way, course.config),
-        step_seconds=way.time.total,
-        tokens_per_second=speed,
-        mfu=mfu(way.job, speed / way.job.ranks, peak),
-        memory_share=way.memory.share,
-        pareto=False,
-        within=True,
-        **_paid(_bought(course)),
-    )
-
-
-def _bought(course: Course) -> PlannedMarket:
-    budget = planned_budget(course)
-    spot = (budget.spot,) if budget.spot else ()
-    return next(each for each in (*budget.steady, *spot) if each.market == course.config.cluster.market)
-
-
-def _ways_keys(way: Way, config: RunConfig) -> Keys:
-    """What is searched of `train`, what of `parallel` differs from the defaults, and how often it is saved."""
-    train, plain = way.job.train, ParallelConfig()
-    own = way.job.parallel.model_dump()
-    return {
-        "train.micro_batch": train.micro_batch,
-        "train.activation_checkpointing": train.activation_checkpointing,
-        "train.compile": train.compile,
-        **{f"parallel.{key}": value for key, value in own.items() if value != getattr(plain, key)},
-        "checkpoint.every_steps": config.checkpoint.every_steps,
-    }
-
-
-def _paid(market: PlannedMarket) -> dict[str, Any]:
-    return {
-        "market": market.market,
-        "hours": market.seconds / 3600,
-        "usd": market.cost.usd if market.cost else None,
-        "usd_per_hour": market.cost.usd_per_hour if market.cost else None,
-        "price_date": market.cost.price_date if market.cost else None,
-        "stale": bool(market.cost and market.cost.stale),
-        "price_source": market.cost.source if market.cost else None,
-        "least_usd": market.least_usd if isinstance(market, PlannedSpot) else None,
-        "most_usd": market.most_usd if isinstance(market, PlannedSpot) else None,
-    }

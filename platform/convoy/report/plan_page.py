@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from convoy.catalog.prices import no_such_region
 from convoy.report import numbers
 from convoy.report.numbers import gib
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
@@ -49,7 +50,7 @@ def plan_page(plan: Plan) -> Page:
     if plan.saves is not None:
         blocks += _saves(plan.saves)
     if plan.budget is not None:
-        blocks += _budget(plan.budget, "" if plan.fits else ", were there room")
+        blocks += _budget(plan.budget, plan.machines.region, "" if plan.fits else ", were there room")
     blocks += _footnotes(plan)
     return Page("Plan", tuple(blocks))
 
@@ -190,13 +191,24 @@ def _saves(saves: PlannedSaves) -> list[Block]:
             f" {saves.best_every_steps:,}, for {numbers.percent(saves.best_overhead)} more time."
         )
         every = "only at the end" if saves.every_steps is None else f"every {saves.every_steps:,} steps"
-        usd = saves.usd_over_best
-        over = "" if usd is None else f", {_usd(abs(usd))} {'more' if usd >= 0 else 'less'} than the best"
-        lines.append(f"Configured: {every}, for {numbers.percent(saves.overhead)} more time{over}.")
+        lines.append(f"Configured: {every}, for {numbers.percent(saves.overhead)} more time{_over_best(saves)}.")
     return [Heading("Checkpoints"), *(Text(line) for line in lines)]
 
 
-def _budget(budget: PlannedBudget, proviso: str) -> list[Block]:
+def _over_best(saves: PlannedSaves) -> str:
+    """In time, which the best interval is best by; and in money, of which requests to S3 are a part."""
+    seconds, usd = saves.seconds_over_best, round(saves.usd_over_best or 0.0)
+    if seconds is None:
+        return ""
+    if seconds <= -0.5:
+        return f": {numbers.long_duration(-seconds)} less, but each save would begin before the last one is of use"
+    found = f": {numbers.long_duration(seconds)} more than the best" if seconds >= 0.5 else ": as long as the best"
+    if usd < 0:
+        return f"{found}, and {_usd(-usd)} less, for fewer requests to S3 are paid"
+    return f"{found}, and {_usd(usd)} more" if usd else found
+
+
+def _budget(budget: PlannedBudget, region: str, proviso: str) -> list[Block]:
     markets: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
     rows = tuple(
         (
@@ -213,14 +225,29 @@ def _budget(budget: PlannedBudget, proviso: str) -> list[Block]:
     headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
     blocks: list[Block] = [Heading(f"Until {numbers.count(budget.tokens)} tokens{proviso}"), Table(headers, rows)]
     blocks += [Text(line, quiet=True) for line in _prices(markets)]
+    if not any(each.cost for each in markets) and (hint := no_such_region(region)):
+        blocks.append(Text(f"cluster.region = {region}: {hint}"))
     spot = budget.spot
     if spot is not None and spot.savings is not None:
-        least, expected, most = spot.savings
-        bad = "" if spot.bad_day_savings is None else f"; {spot.bad_day_savings:.0%} were every day a bad one"
-        blocks.append(Text(f"Spot saves {expected:.0%} of the cost on demand ({least:.0%} to {most:.0%}{bad})."))
+        blocks.append(Text(_savings(spot.savings, spot.bad_day_savings)))
     elif budget.why_no_spot:
         blocks.append(Text(f"Spot: {budget.why_no_spot}.", quiet=True))
     return blocks
+
+
+def _savings(found: tuple[float, float, float], bad_day: float | None) -> str:
+    """Of spot, as a share of the cost on demand; below 0 more is spent."""
+    least, expected, most = (_cheaper(share) for share in found)
+    text = f"Spot costs {expected} than on demand: from {least} (dearest zone) to {most} (cheapest zone)."
+    if bad_day is None:
+        return text
+    return f"{text} Were every day a bad one: {_cheaper(bad_day)}, in the dearest zone."
+
+
+def _cheaper(savings: float) -> str:
+    """`22 % more`; what rounds to nothing is `0 % less`, on whichever side of it it is."""
+    percent = round(100 * savings)
+    return f"{abs(percent)} % {'more' if percent < 0 else 'less'}"
 
 
 def _range(market: PlannedMarket) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from convoy.catalog.prices import no_such_region
 from convoy.report import numbers
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text
 from convoy.report.plan_page import MARKETS
@@ -10,6 +11,9 @@ from convoy.results.plan_search import Found, PlanSearch
 
 SHOWN = 8
 """Lines of each table; `--json` has all."""
+
+NEAREST = 3
+"""Of each table of what is beyond the limits, where all is."""
 
 _HEADERS = ("", "Machines", "Market", "Time", "Cost, USD", "Between, USD", "USD/h of a machine")
 
@@ -27,9 +31,11 @@ def search_page(told: PlanSearch) -> Page:
     fastest = sorted(_first_markets(within), key=lambda row: row.hours)
     blocks: list[Block] = [Heading(title, level=1), Text(_about(told), quiet=True)]
     if not within:
-        blocks += _nothing(told)
+        blocks += [*_nothing(told), *_nearest(told)]
     if told.found and not any(row.usd is not None for row in told.found):
+        hint = no_such_region(told.region)
         text = f"of these machines in {told.region}: `convoy prices refresh` asks for it, --region takes another one"
+        text += f"; {hint}" if hint else ""
         blocks.append(Callout("No price is known", text, "warning"))
     if priced:
         blocks += [Heading("Cheapest"), _table(priced)]
@@ -65,6 +71,17 @@ def _nothing(told: PlanSearch) -> list[Block]:
             Callout("Nothing found", "None of these machines can be relied on to train it; why is below", "warning")
         ]
     return [Callout("Nothing is within these limits", line, "warning") for line in told.loosen]
+
+
+def _nearest(told: PlanSearch) -> list[Block]:
+    """What is beyond the limits: its cheapest and its fastest, by prices that are not old where there are such."""
+    rows = [row for row in told.found if not row.stale] or told.found
+    if not rows:
+        return []
+    priced = [row for row in rows if row.usd is not None]
+    fastest = sorted(_first_markets(rows), key=lambda row: row.hours)
+    cheapest: list[Block] = [Heading("Cheapest beyond the limits"), _table(priced[:NEAREST])] if priced else []
+    return [*cheapest, Heading("Fastest beyond the limits"), _table(fastest[:NEAREST])]
 
 
 def _first_markets(rows: Sequence[Found]) -> list[Found]:
@@ -119,9 +136,8 @@ def _ways(told: PlanSearch, rows: Sequence[Found]) -> list[Block]:
         for machines, row in each.items()
     )
     laid = f", laid on {told.laid_on}," if told.laid_on else ","
-    first = (
-        f"{_machines(rows[0])}, {_market(rows[0])}, for --set or --config-value set{laid} (--json has those of all):"
-    )
+    which = f"{_machines(rows[0])}, {_market(rows[0])}"
+    first = f"{which}{laid} for --set or --config-value set (--json has those of all):"
     headers = ("Machines", "Step", "tok/s", "MFU", "Memory", "How")
     return [Heading("How"), Table(headers, lines), Text(""), Text(first), Text(key_words(rows[0].keys))]
 

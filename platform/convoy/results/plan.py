@@ -165,6 +165,9 @@ class PlannedSaves(Planned):
     """All other time over the productive time, as configured."""
     best_overhead: float
     """At the best interval."""
+    seconds_over_best: float | None = None
+    """That the whole takes longer with the configured interval, which is what the best one is best by. Null: a
+    version before this one planned it."""
     usd_over_best: float | None
     """That the configured interval costs more; below 0: less, for what is asked of S3 costs too, and the best is of
     time alone. Null: the price is not known."""
