@@ -42,10 +42,11 @@ def checked(config: "RunConfig", prices: "PriceList | None") -> tuple[str, ...]:
     """Why the train flow would not start it, by what it asks of machines, market, memory and budget. Where it names
     machines that its local backend does not rent, only the ranks are looked at. Raises ConfigError where there are no
     ranks that could share the batch as configured: nothing could be planned."""
+    from convoy.config.ranks import check_ranks
     from convoy.launch.host import local_gpus
     from convoy.launch.known_prices import filled
     from convoy.launch.sizing import host_memory_mib
-    from convoy.launch.support import check_ranks, refusals, world
+    from convoy.launch.support import refusals, world
     from convoy.planner.machine import as_rented
 
     told = as_rented(config)

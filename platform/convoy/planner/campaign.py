@@ -114,7 +114,9 @@ class Course:
 def planned_saves(course: Course) -> PlannedSaves:
     """Raises ValueError where the training would hardly ever end, and as `Course.failures`."""
     best, mtbf = best_save_interval(course.failures, course.saving), course.failures.often.mtbf_seconds
-    now, then = course.at(course.interval), course.at(best)
+    steps = in_steps(best, course.step_seconds) if math.isfinite(best) else None
+    whole = best if steps is None else min(course.work_seconds, steps * course.step_seconds)
+    now, then = course.at(course.interval), course.at(whole)
     cluster = course.config.cluster
     price = None if cluster.instance_type is None else course.rented.price(cluster.market)
     over = None
@@ -128,7 +130,7 @@ def planned_saves(course: Course) -> PlannedSaves:
         restart_seconds=course.restart.seconds,
         mtbf_seconds=_finite(mtbf),
         best_interval_seconds=_finite(best),
-        best_every_steps=in_steps(best, course.step_seconds) if math.isfinite(best) else None,
+        best_every_steps=steps,
         every_steps=course.config.checkpoint.every_steps,
         overhead=now.overhead,
         best_overhead=then.overhead,

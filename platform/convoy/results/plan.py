@@ -164,7 +164,7 @@ class PlannedSaves(Planned):
     overhead: float
     """All other time over the productive time, as configured."""
     best_overhead: float
-    """At the best interval."""
+    """At the best interval, in whole steps."""
     seconds_over_best: float | None = None
     """That the whole takes longer with the configured interval, which is what the best one is best by. Null: a
     version before this one planned it."""
