@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import os
 import socket
 import threading
 import uuid
@@ -20,6 +21,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("convoy", deadline=None)  # how long an example takes tells of the machine's other work
 settings.load_profile("convoy")
+
+# Or torch's compiler would first build small libraries in each new folder, to learn what this machine's g++ can.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 # For each request moto lists its modules' folders, and tries the patterns of their hosts one after the other.
 DomainDispatcherApplication.get_backend_for_host = functools.cache(  # type: ignore[method-assign]
