@@ -45,6 +45,14 @@ def test_the_page_has_each_part() -> None:
         assert words in done.stdout, words
 
 
+def test_mfu_says_what_it_counts() -> None:
+    """GPT-3's 6.7B: blocks, norms and head, without 2,048 rows of positions; the tied embedding is the head."""
+    told = json.loads(convoy_plan(PRESET, "--json").stdout)
+    assert told["step"]["multiplied_parameters"] == told["parameters"] - 2048 * 4096
+    page = " ".join(convoy_plan(PRESET).stdout.split())
+    assert "6 N + 12 L d S operations a token: N = 6.65 B parameters, without input embeddings" in page
+
+
 def test_what_does_not_fit_is_said_first() -> None:
     done = convoy_plan("gpt-175b-p4d", "--set", "parallel.wrap=block cluster.nodes=16")
     assert done.exit_code == 0
@@ -132,6 +140,11 @@ def test_measured_figures_are_used() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (["gpt-7b"], "convoy: gpt-7b: this is a model, without machines and batch; use `convoy plan search gpt-7b`"),
+        (
+            ["configs/models/gpt-7b.yaml"],
+            "convoy: configs/models/gpt-7b.yaml: this is a model, without machines and batch; use `convoy plan search",
+        ),
         (["gpt-7b-p4"], "convoy: gpt-7b-p4: no such file, and no preset of"),
         ([PRESET, "--set", "train.stepz=1"], "convoy: train.stepz = 1: unknown key"),
         ([PRESET, "--durable-seconds", "1"], "convoy: --durable-seconds: must come with --stall-seconds"),

@@ -1,31 +1,45 @@
 #!/usr/bin/env python3
-"""Write what docs/planner.md has in figures, from the measurements themselves: constants, accuracy, ablation, picture.
+"""Write what docs/planner.md has in figures, from the measurements themselves: a sample page, constants, accuracy,
+ablation, break-even, picture.
 
 tools/planner_tables.py           write it
 tools/planner_tables.py --check   exit 1 if what is there is out of date
 """
 
+import io
 import random
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rich.console import Console
+
+from convoy.catalog.instances import instance
+from convoy.config.load import read_run, resolve
 from convoy.planner.batch import percent_errors
-from convoy.planner.calibration import Constants, shipped
+from convoy.planner.breakeven import Sending, break_even_tokens, replicated, sharded
+from convoy.planner.calibration import Constants, chip_of, shipped
 from convoy.planner.fit import fit
+from convoy.planner.hardware import hardware
+from convoy.planner.machine import rented_machine
 from convoy.planner.naive import constant_hfu, nearest
+from convoy.planner.plan import plan
 from convoy.planner.prior import Prior, prior
 from convoy.planner.published import Measured, published, read_measured
 from convoy.planner.validate import median_abs, p90_abs
 from convoy.report.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, framed
 from convoy.report.page import Chart
+from convoy.report.plan_page import plan_page
 from convoy.report.svg import draw
+from convoy.report.terminal import show
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENT = REPOSITORY / "docs" / "planner.md"
 PICTURE = REPOSITORY / "docs" / "images" / "planner.svg"
 OTHERS = REPOSITORY / "tests" / "planner" / "other_clusters.csv"
+SAMPLE = "gpt-7b-p4d"
+"""Preset whose plan is shown."""
 FOLDS = 10
 NOTHING, WITHOUT_END = 1e-9, 1e9
 TICKS = [300, 1000, 3000, 10000, 30000, 100000]
@@ -139,7 +153,48 @@ def picture() -> str:
     return draw(Chart(title, framed(title, {"layer": layers}), {}), 760)
 
 
-TABLES = {"constants": constants, "accuracy": accuracy, "ablation": ablation}
+def break_even() -> str:
+    """Markdown table: tokens of a pass that hide what is sent, with the constants that `convoy plan` uses."""
+    known = shipped()
+    share = known.constants.between_efficiency
+    ways = {
+        "fsdp, machines without number": Sending(2, 1),
+        "fsdp, 4 machines": sharded(4),
+        "the same, reduced once a step of 4 passes": sharded(4, passes=4, reduce_every_pass=False),
+        "hsdp over single machines, 4 of them, 4 passes": replicated(4, passes=4),
+    }
+    lines = [
+        f"| machine | network | a GPU's matmul rate | {' | '.join(ways)} |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in ("p4d.24xlarge", "p5.48xlarge"):
+        machine = hardware(rented_machine(instance(name), 8))
+        of_peak = known.constants.matmul_efficiency[chip_of(known, machine.chip)]
+        network, rate = share * machine.between_bytes_per_second, of_peak * machine.flops
+        tokens = [break_even_tokens(way.bytes_per_parameter(), network, rate) for way in ways.values()]
+        told = (
+            f"{network / 1e9:,.1f} GB/s ({share:.1%} of line rate) | {rate / 1e12:,.0f} TFLOP/s ({of_peak:.1%} of peak)"
+        )
+        lines.append(f"| {name} | {told} | " + " | ".join(f"{each:,.0f}" for each in tokens) + " |")
+    return "\n".join(lines)
+
+
+def sample() -> str:
+    """What `convoy plan` prints of a preset, as a block of Markdown."""
+    path = REPOSITORY / "configs" / "train" / f"{SAMPLE}.yaml"
+    printed = Console(file=io.StringIO(), width=100)
+    show(plan_page(plan(resolve(read_run(path.read_text()), {}))), printed)
+    lines = [line.rstrip() for line in printed.file.getvalue().strip().splitlines()]  # type: ignore[attr-defined]
+    return "\n".join(["```text", *lines, "```"])
+
+
+TABLES = {
+    "sample": sample,
+    "constants": constants,
+    "accuracy": accuracy,
+    "ablation": ablation,
+    "break-even": break_even,
+}
 """By what the marks around each are called."""
 
 

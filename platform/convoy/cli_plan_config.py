@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 def read_config(name: str, words: Sequence[str] = ()) -> "RunConfig":
     """Of a file, or of a preset of `configs/train/`, with `key=value` words laid on it. Raises ConfigError."""
     from convoy.config.errors import ConfigError
-    from convoy.config.load import read_overrides, read_run, resolve
+    from convoy.config.load import mapping, read_overrides, read_run, resolve
 
     path = _file(name)
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
+    _is_no_model(path, mapping("the configuration", text))
     return resolve(read_run(text), read_overrides(" ".join(words)))
 
 
@@ -80,5 +81,24 @@ def _file(name: str) -> Path:
         return path
     known = sorted(preset.stem for preset in folder.glob("*.yaml"))
     if name not in known:
+        if (model := configs_folder() / "models" / f"{name}.yaml").is_file():
+            raise ConfigError(_only_a_model(name, model))
         raise ConfigError(f"{name}: no such file, and no preset of {folder}; {nearest(name, known)}")
     return folder / f"{name}.yaml"
+
+
+def _is_no_model(path: Path, tree: dict[str, Any]) -> None:
+    from convoy.config.errors import ConfigError
+    from convoy.config.model import TransformerConfig
+
+    if tree and tree.keys() <= TransformerConfig.model_fields.keys():
+        raise ConfigError(_only_a_model(str(path), path))
+
+
+def _only_a_model(name: str, path: Path) -> str:
+    from convoy.config.load import configs_folder
+
+    told = f"{name}: this is a model, without machines and batch"
+    if path.absolute().parent != (configs_folder() / "models").absolute():
+        return f"{told}; lay it under `model:` of a training configuration"
+    return f"{told}; use `convoy plan search {path.stem}`, or a training configuration with --set model={path.stem}"

@@ -129,9 +129,9 @@ def test_a_pass_that_is_too_short_for_the_network_is_said_to_be() -> None:
     assert "a pass has 2,048 tokens of a rank" in next(limit.text for limit in found.limits if limit.what == "network")
 
 
-def test_break_even_is_that_of_the_documentation() -> None:
-    """4,987 tokens at line rate and 60 % of the peak, for 8 bytes per parameter (docs/planner.md#break-even-tokens), of
-    which one in eight machines has its part already."""
+def test_break_even_is_what_is_worked_out_by_hand() -> None:
+    """4,987 tokens at line rate and 60 % of the peak, for 8 bytes per parameter (`test_breakeven`), of which one in
+    eight machines has its part already."""
     found = planned("llama-13b-p4d", "train.activation_checkpointing=none")
     assert found.break_even is not None
     assert found.break_even.bytes_per_parameter == 8 * 7 / 8

@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.report.plan_lines import plan_line, plan_lines
+from convoy.report.plan_lines import plan_line, plan_lines, warning
 from convoy.results.plan import Plan
 from tests.planner.test_plan import PRESETS, planned
 
@@ -25,7 +25,15 @@ def test_on_fewer_machines_the_hours_do_not_suffice() -> None:
     assert plan.stop.needed == pytest.approx(gang_hours(plan))
     assert plan.stop.tokens / plan.budget.tokens == pytest.approx(503 / gang_hours(plan))
     assert plan_lines(plan)["budget"] in plan_line(plan)
-    assert "budget.max_hours = 503: ends the run after about" in plan_lines(plan)["budget"]
+    assert plan_lines(plan)["budget"].startswith("budget.max_hours = 503 is reached after about 77.2 B of 260 B tokens")
+
+
+def test_who_starts_a_run_that_its_budget_ends_is_warned_of_that_unless_it_does_not_even_fit() -> None:
+    stopped, without_room = planned("gpt-7b-p4d", "budget.max_hours=100"), planned("llama-13b-p5", "cluster.nodes=1")
+    assert warning(stopped) == f"is stopped by its budget: {plan_lines(stopped)['budget']}"
+    told = warning(without_room)
+    assert told is not None
+    assert told.startswith("does not fit")
 
 
 def test_the_limit_that_is_reached_first_is_told() -> None:

@@ -44,10 +44,11 @@ def flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
 def forward_flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
     """Operations of the forward pass alone per token, 2 N + 4 L d S; terms as in `flops_per_token`."""
     attention = 4.0 * config.n_layers * config.d_model * sequence_length
-    return 2.0 * _multiplied_parameters(config) + attention
+    return 2.0 * multiplied_parameters(config) + attention
 
 
-def _multiplied_parameters(config: TransformerConfig) -> int:
+def multiplied_parameters(config: TransformerConfig) -> int:
+    """N of `flops_per_token`."""
     shared_head = config.vocab_size * config.d_model if config.tied_embeddings else 0
     return parameter_count(config) - embedding_parameter_count(config) + shared_head
 

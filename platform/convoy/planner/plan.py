@@ -7,7 +7,7 @@ from typing import TypeVar
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.config.timed import training_hash
-from convoy.model.counts import parameter_count
+from convoy.model.counts import multiplied_parameters, parameter_count
 from convoy.planner.advice import Judged, changes, limits
 from convoy.planner.assumptions import of_course, of_label, of_step
 from convoy.planner.breakeven import (
@@ -188,6 +188,7 @@ def planned_step(job: Workload, time: StepTime, saves: PlannedSaves | None) -> P
         peak_flops=peak,
         mfu=mfu(job, each, peak),
         hfu=hfu(job, each, peak),
+        multiplied_parameters=multiplied_parameters(job.model),
     )
 
 

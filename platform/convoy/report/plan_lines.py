@@ -41,14 +41,14 @@ def plan_line(plan: Plan) -> str:
 
 
 def warning(plan: Plan) -> str | None:
-    """That nobody should count on it; None: it can be counted on, or is not known."""
+    """That nobody should count on it, or that its budget ends the run early; None: neither, or not known."""
     needed, host = plan.memory, plan.host_memory
     if needed is not None and not needed.reliable:
         return room(plan)
     if host is not None and not host.fits:
         taken = host.states_bytes + host.staged_bytes + host.processes_bytes
         return f"does not fit: {gib(taken)} of {gib(host.capacity_bytes)} of a machine's own memory"
-    return None
+    return f"is stopped by its budget: {stop_in_words(plan)}" if plan.stop else None
 
 
 def room(plan: Plan) -> str:

@@ -170,7 +170,13 @@ def _step(step: PlannedStep) -> list[Block]:
     if step.save_stall_seconds is not None:
         share = numbers.percent(step.save_stall_seconds / step.seconds)
         rows.append(("save stall, on average, on top", numbers.duration(step.save_stall_seconds), share))
-    return [Heading("Time of a step"), Table(("Part", "Time", "Share"), tuple(rows))]
+    blocks: list[Block] = [Heading("Time of a step"), Table(("Part", "Time", "Share"), tuple(rows))]
+    if step.multiplied_parameters is not None:
+        counted = f"N = {numbers.count(step.multiplied_parameters)} parameters, without input embeddings"
+        blocks.append(
+            Text(f"MFU counts 6 N + 12 L d S operations a token: {counted}, which are looked up.", quiet=True)
+        )
+    return blocks
 
 
 def _saves(saves: PlannedSaves) -> list[Block]:
@@ -278,10 +284,8 @@ def stop_in_words(plan: Plan) -> str:
         return ""
     unit = "h" if stop.key == "budget.max_hours" else "USD"
     whole = "" if budget is None else f" of {numbers.count(budget.tokens)}"
-    return (
-        f"{stop.key} = {stop.limit:,g}: ends the run after about {numbers.count(stop.tokens)} tokens{whole}, "
-        f"which need {stop.needed:,.0f} {unit}"
-    )
+    tokens = f"{numbers.count(stop.tokens)}{whole} tokens"
+    return f"{stop.key} = {stop.limit:,g} is reached after about {tokens}, which need {stop.needed:,.0f} {unit}"
 
 
 def _usd(amount: float) -> str:

@@ -130,6 +130,9 @@ class PlannedStep(Planned):
     """Model FLOPs (6 N + 12 L d S a token) over the peak."""
     hfu: float
     """With what backward computes again."""
+    multiplied_parameters: int | None = None
+    """N: all parameters but the rows of input embeddings, which are looked up; a head counts, tied or not. Null: of an
+    older version."""
 
 
 class PlannedBreakEven(Planned):
