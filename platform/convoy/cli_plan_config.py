@@ -43,14 +43,17 @@ def checked(config: "RunConfig", prices: "PriceList | None") -> tuple[str, ...]:
     machines that its local backend does not rent, only the ranks are looked at. Raises ConfigError where there are no
     ranks that could share the batch as configured: nothing could be planned."""
     from convoy.config.ranks import check_ranks
-    from convoy.launch.host import local_gpus
     from convoy.launch.known_prices import filled
     from convoy.launch.sizing import host_memory_mib
     from convoy.launch.support import refusals, world
     from convoy.planner.machine import as_rented
 
     told = as_rented(config)
-    gpus = local_gpus() if told.cluster.backend == "local" else 0
+    gpus = 0
+    if told.cluster.backend == "local":
+        from convoy.launch.host import local_gpus
+
+        gpus = local_gpus()
     check_ranks(told, world(told, gpus))
     if told != config:
         return ()
