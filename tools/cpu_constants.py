@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Fit the planner's constants of CPUs (planner/cpu.json) to the steps that benchmarks/cpu_steps.py measured.
 
-tools/cpu_constants.py [ROWS]           write them, and print how near they come to each row
-tools/cpu_constants.py --check [ROWS]   exit 1 if others are shipped than the rows give
+tools/cpu_constants.py [ROWS]   write them, and what docs/planner.md has of them; print how near they come to each row
+tools/cpu_constants.py --check  exit 1 if what is there is out of date
 """
 
 import json
+import re
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from convoy.planner.work import Kernels
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROWS = REPOSITORY / "benchmarks" / "results" / "cpu_steps.json"
 CONSTANTS = REPOSITORY / "platform" / "convoy" / "planner" / "cpu.json"
+DOCUMENT = REPOSITORY / "docs" / "planner.md"
+BEGIN, END = "<!-- cpu: written by tools/cpu_constants.py, not by hand -->", "<!-- end of cpu -->"
 
 NOTHING = 1e-9
 
@@ -109,18 +113,64 @@ def table(rows: Sequence[Measured], calibration: Calibration) -> str:
     return "\n".join(lines)
 
 
+def section(rows: Sequence[Measured], calibration: Calibration) -> str:
+    """Markdown: the constants, and how near they come."""
+    known, found = cpu_prior(), calibration.constants.model_dump()
+    lines = [
+        textwrap.fill(f"{calibration.data}:", 120),
+        "",
+        "| constant | expected, and its spread | fitted |",
+        "| --- | --- | --- |",
+    ]
+    for name, spread in known.spread.items():
+        field, _, chip = name.partition(".")
+        before, after = (told[field][chip] if chip else told[field] for told in (known.constants.model_dump(), found))
+        lines.append(f"| `{field}` | {before:.3g}, ± {100 * spread:.0f} % | {after:.3g} |")
+    lines += [
+        "",
+        "| tokens/s of steps | number | median error | 90th | worst | fitted to others: median | 90th |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    errors = list(zip(rows, percent_errors(rows, calibration), others(rows), strict=True))
+    for name, counts in (("of one rank", {1}), ("of two ranks", {2}), ("all", {1, 2})):
+        own, left = zip(*(told for row, *told in errors if row.workload.ranks in counts), strict=True)
+        figures = (median_abs(own), p90_abs(own), max(own, key=abs), median_abs(left), p90_abs(left))
+        told = [f"{figure:+.1f} %" if number == 2 else f"{figure:.1f} %" for number, figure in enumerate(figures)]
+        lines.append(f"| {name} | {len(own)} | {' | '.join(told)} |")
+    return "\n".join(lines)
+
+
+def rewritten(document: str, text: str) -> str:
+    """With that between its marks."""
+    found = re.compile(f"({re.escape(BEGIN)}\n).*?(\n{re.escape(END)})", re.DOTALL)
+    return found.sub(lambda marks: marks[1] + text + marks[2], document)
+
+
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
-    paths = [Path(each) for each in arguments if each != "--check"]
-    rows = read(paths[0] if paths else ROWS)
-    calibration = fitted(rows)
-    if "--check" in arguments:
-        same = calibration.constants == shipped_for("cpu").constants
-        print("up to date" if same else f"{CONSTANTS}: other constants than the rows give: run tools/cpu_constants.py")
+    if arguments == ["--check"]:
+        rows, shipped = read(ROWS), shipped_for("cpu")
+        document = DOCUMENT.read_text()
+        same = near(fitted(rows), shipped) and rewritten(document, section(rows, shipped)) == document
+        print("up to date" if same else f"{CONSTANTS.name}, {DOCUMENT.name}: run tools/cpu_constants.py")
         return 0 if same else 1
+    rows = read(Path(arguments[0]) if arguments else ROWS)
+    calibration = fitted(rows)
     print(table(rows, calibration))
     CONSTANTS.write_text(calibration.model_dump_json(indent=2, exclude={"seen", "stands_for", "machines"}) + "\n")
+    DOCUMENT.write_text(rewritten(DOCUMENT.read_text(), section(rows, calibration)))
     return 0
+
+
+def near(one: Calibration, other: Calibration) -> bool:
+    """Whether all fitted constants are alike but for what machines add up in another order."""
+
+    def get(calibration: Calibration, name: str) -> float:
+        field, _, chip = name.partition(".")
+        value = getattr(calibration.constants, field)
+        return float(value[chip] if chip else value)
+
+    return all(abs(get(one, name) / get(other, name) - 1) < 0.02 for name in SPREAD)
 
 
 if __name__ == "__main__":

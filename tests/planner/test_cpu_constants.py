@@ -12,10 +12,10 @@ import pytest
 
 from convoy.config.run import RunConfig
 from convoy.planner.batch import percent_errors
-from convoy.planner.calibration import Calibration
+from convoy.planner.calibration import Calibration, shipped_for
 from convoy.planner.own_runs import workload_of
 from convoy.planner.step import step_time
-from convoy.planner.validate import median_abs
+from convoy.planner.validate import median_abs, p90_abs
 from tests.planner.own_cases import SMALL
 from tests.results.cases import MEASURED
 
@@ -86,3 +86,38 @@ def test_a_configuration_is_left_out_with_one_rank_and_with_two(tool: ModuleType
     table = tool.table(rows[:4], tool.fitted(rows[:4]))
     assert table.splitlines()[2].startswith("| 2 64 1, ranks: 1 |")
     assert len(tool.others(rows[:2])) == 0  # nothing is left to fit to
+
+
+@pytest.fixture(scope="module")
+def steps(tool: ModuleType) -> Any:
+    """That were measured."""
+    return tool.read(tool.ROWS)
+
+
+def test_the_shipped_constants_are_near_the_steps_that_they_are_of(steps: Any) -> None:
+    assert len(steps) >= 28
+    wrong = percent_errors(steps, shipped_for("cpu"))
+    assert median_abs(wrong) <= 8
+    assert p90_abs(wrong) <= 20
+
+
+def test_steps_that_were_left_out_are_predicted_nearly_as_well(tool: ModuleType, steps: Any) -> None:
+    wrong = tool.others(steps)
+    assert median_abs(wrong) <= 10
+    assert p90_abs(wrong) <= 25
+
+
+def test_constants_and_what_is_said_of_them_are_up_to_date(tool: ModuleType, steps: Any) -> None:
+    shipped = shipped_for("cpu")
+    assert tool.near(tool.fitted(steps), shipped)
+    assert shipped.fitted is not None
+    assert shipped.fitted.rows == len(steps)
+    document = tool.DOCUMENT.read_text()
+    assert tool.BEGIN in document
+    assert tool.rewritten(document, tool.section(steps, shipped)) == document
+
+
+def test_the_committed_steps_are_of_an_idle_machine(tool: ModuleType) -> None:
+    """What else was at work would be in the constants."""
+    told = json.loads(tool.ROWS.read_text())
+    assert told["others_cores"] < 0.2
