@@ -126,7 +126,7 @@ def main() -> int:
         body = partial(rows_of_rank, chosen=chosen, data=data, rounds=options.rounds)
         busy, own, began = busy_seconds(), own_seconds(), time.perf_counter()
         rows = gang.on_gang(_config(chosen[0], gang.RANKS, root), body)[0]
-        theirs = (busy_seconds() - busy - own_seconds() + own) / (time.perf_counter() - began)
+        theirs = max(0.0, busy_seconds() - busy - own_seconds() + own) / (time.perf_counter() - began)
     Path(options.out).write_text(text_of({**told, "others_cores": round(theirs, 3)}, rows))
     print(f"{options.out}: {len(rows)} steps of {len(chosen)} configurations; others kept {theirs:.2f} cores busy")
     return 0

@@ -1,6 +1,7 @@
 """What ranks measure of their collectives."""
 
 from collections.abc import Callable
+from itertools import cycle
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,17 +15,41 @@ from convoy.training.ranks import Ranks
 
 SECONDS = 0.02
 
+CPU, GPU = (cast("Ranks", SimpleNamespace(device=torch.device(kind), control=None)) for kind in ("cpu", "cuda"))
+
+
+@pytest.fixture(autouse=True)
+def _one_rank_without_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convoy.training.probe_timing.slowest", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.probe_collectives.slowest", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.probe_collectives._work", lambda _: lambda: None)
+    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
+
+
+def _takes(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[Callable[[], object]], float]) -> None:
+    for module in ("probe_collectives", "probe_timing"):
+        monkeypatch.setattr(f"convoy.training.{module}.seconds_here", lambda call, _: seconds(call))
+
 
 def test_a_collective_that_disturbances_hide_takes_what_it_does_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Computation that was faster with it than without: it is not infinitely fast for that."""
-    alone = SimpleNamespace(device=torch.device("cpu"), control=None)
-    took = iter([1.0, 1.0, 1.0] + [2.0, 1.0] * TIMES + [0.5] * 3)
-    for module in ("probe_collectives", "probe_timing"):
-        monkeypatch.setattr(f"convoy.training.{module}.seconds_here", lambda call, ranks: next(took))
-    monkeypatch.setattr("convoy.training.probe_timing._most", lambda value, ranks: value)
-    monkeypatch.setattr("convoy.training.probe_collectives._work", lambda ranks: lambda: None)
-    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
-    assert _together(lambda: None, cast("Ranks", alone), SECONDS) == pytest.approx(0.5 / TIMES)
+    took = cycle([2.0, 1.0, 0.5])  # computation, that beside the collective, the collective by itself
+    _takes(monkeypatch, lambda _: next(took))
+    assert _together([lambda: None], CPU, SECONDS) == pytest.approx([0.5 / CALLS["cpu"]])
+
+
+def test_what_disturbs_the_machine_for_some_rounds_is_in_the_time_of_no_collective(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All take turns in each round: what lasts for two of five rounds is in two of the five times of each."""
+    rounds = 2 + TIMES  # two to see how long one takes
+    factors = [10.0 if 3 <= number < 5 else 1.0 for number in range(rounds)]
+    took = iter([factor * seconds for factor in factors for seconds in (2.0, 2.4, 3.0, 0.2, 0.5)])
+    _takes(monkeypatch, lambda _: next(took))
+    assert _together([lambda: None, lambda: None], CPU, SECONDS) == pytest.approx(
+        [0.4 / CALLS["cpu"], 1 / CALLS["cpu"]]
+    )
+    assert next(took, None) is None
 
 
 @pytest.mark.parametrize("wait", [0.0, 1e-5, 1e-2])
@@ -32,27 +57,20 @@ def test_the_wait_for_a_gpu_is_no_part_of_its_collectives(monkeypatch: pytest.Mo
     """Each row ends with one, however many collectives are in it."""
     made: list[float] = []
 
-    def took(call: Callable[[], object], _: object) -> float:
+    def took(call: Callable[[], object]) -> float:
         made.clear()
         call()
         return wait + sum(made)
 
-    for module in ("probe_collectives", "probe_timing"):
-        monkeypatch.setattr(f"convoy.training.{module}.seconds_here", took)
-    monkeypatch.setattr("convoy.training.probe_timing._most", lambda value, ranks: value)
-    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
-    gpu = cast("Ranks", SimpleNamespace(device=torch.device("cuda"), control=None))
-    assert _together(lambda: made.append(2e-3), gpu, SECONDS) == pytest.approx(2e-3)
+    _takes(monkeypatch, took)
+    found = _together([lambda: made.append(2e-3), lambda: made.append(3e-3)], GPU, SECONDS)
+    assert found == pytest.approx([2e-3, 3e-3])
 
 
 def test_a_gpu_whose_wait_was_disturbed_sends_at_no_rate_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    took = iter([1.0, 1.0, 1.0] + [3.0, 1.0] * TIMES)
-    for module in ("probe_collectives", "probe_timing"):
-        monkeypatch.setattr(f"convoy.training.{module}.seconds_here", lambda call, ranks: next(took))
-    monkeypatch.setattr("convoy.training.probe_timing._most", lambda value, ranks: value)
-    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
-    gpu = cast("Ranks", SimpleNamespace(device=torch.device("cuda"), control=None))
-    assert _together(lambda: None, gpu, SECONDS) == pytest.approx(0.5 / CALLS["cuda"])
+    took = cycle([3.0, 1.0])
+    _takes(monkeypatch, lambda _: next(took))
+    assert _together([lambda: None], GPU, SECONDS) == pytest.approx([0.5 / CALLS["cuda"]])
 
 
 @pytest.mark.parametrize(("rate", "largest"), [(1e12, 1e6), (1e5, 1e3)])

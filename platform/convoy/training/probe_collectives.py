@@ -1,7 +1,7 @@
 """What a job's collectives take on its machine: through the groups that training uses, of its own"""
 
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,15 @@ from convoy.catalog.measured import Line
 from convoy.parallel.gloo import ExchangeAndAdd, Gather
 from convoy.parallel.mesh import sharding
 from convoy.stats.line import time_line
-from convoy.training.probe_timing import MOST_TIMES, TIMES, median_seconds, random, seconds_here, slowest_seconds
+from convoy.training.probe_timing import (
+    MOST_TIMES,
+    TIMES,
+    median_seconds,
+    random,
+    seconds_here,
+    slowest,
+    slowest_seconds,
+)
 from convoy.training.ranks import Ranks
 
 MOST_BYTES = 64 * 2**20
@@ -40,15 +48,25 @@ def lines(
     mesh = sharding(ranks.mesh)
     shards = _group(mesh, mesh.ndim - 1)
     copies = _group(mesh, 0) if mesh.ndim > 1 else None
-    each = seconds / max(1, 2 * (shards is not None) + (copies is not None))
-    gather = reduce = None
+    kinds: dict[str, tuple[Made, int, torch.dtype, dist.ProcessGroup]] = {}
     if shards is not None:
-        gather = _line(_gathering, block, dtype, shards, ranks, each)
-        reduce = _line(_reducing, block, reduced, shards, ranks, each)
-    if copies is None:
-        return gather, reduce, None
-    part = block // mesh.size(mesh.ndim - 1)
-    return gather, reduce, _line(_summing, part, reduced, copies, ranks, each)
+        kinds = {"gather": (_gathering, block, dtype, shards), "reduce": (_reducing, block, reduced, shards)}
+    if copies is not None:
+        kinds["all_reduce"] = (_summing, block // mesh.size(mesh.ndim - 1), reduced, copies)
+    if not kinds:
+        return None, None, None
+    most = seconds / (4 * TIMES * len(kinds))
+    sent = [one for kind in kinds.values() for one in _two_sizes(*kind, ranks, most)]
+    took = _together([call for _, call in sent], ranks, seconds)
+    points = iter([(size, seconds) for (size, _), seconds in zip(sent, took, strict=True)])
+    found = {name: _line(next(points), next(points), kind[-1].size()) for name, kind in kinds.items()}
+    return found.get("gather"), found.get("reduce"), found.get("all_reduce")
+
+
+def _line(small: tuple[float, float], large: tuple[float, float], ranks: int) -> Line:
+    """small, large: bytes and seconds."""
+    start, per_byte = time_line(small, large)
+    return Line(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=ranks)
 
 
 def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
@@ -58,21 +76,21 @@ def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
 Made = Callable[[int, torch.dtype, dist.ProcessGroup, Ranks], Callable[[], object]]
 
 
-def _line(
-    made: Made, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, seconds: float
-) -> Line:
-    """made: a collective on a whole tensor of so many elements, a multiple of the group's ranks."""
+def _two_sizes(
+    made: Made, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, most: float
+) -> tuple[tuple[float, Callable[[], object]], tuple[float, Callable[[], object]]]:
+    """Bytes and call of a small collective and of one that is as large as wanted, unless it takes over `most` seconds.
+
+    made: a collective on a whole tensor of so many elements, a multiple of the group's ranks.
+    """
 
     def sized(size: float) -> tuple[float, Callable[[], object]]:
         count = max(1, int(size) // (dtype.itemsize * group.size())) * group.size()
         return float(count * dtype.itemsize), made(count, dtype, group, ranks)
 
     wanted = min(float(elements * dtype.itemsize), MOST_BYTES)
-    small, call = sized(min(SMALL_BYTES, wanted / 4))
-    latency = _together(call, ranks, seconds / 3)
-    large, call = sized(_largest(small, wanted, lambda size: sized(size)[1], ranks, seconds / (4 * TIMES)))
-    start, per_byte = time_line((small, latency), (large, _together(call, ranks, 2 * seconds / 3)))
-    return Line(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=group.size())
+    small = sized(min(SMALL_BYTES, wanted / 4))
+    return small, sized(_largest(small[0], wanted, lambda size: sized(size)[1], ranks, most))
 
 
 def _largest(
@@ -122,38 +140,54 @@ def _summing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ra
     return lambda: dist.all_reduce(whole, group=group)
 
 
-def _together(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
-    """Seconds that a collective adds to the computation around it, agreed by all ranks: the median of what rows with it
-    take longer than rows without, each of the slowest rank.
+def _together(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds: float) -> list[float]:
+    """Seconds that each collective adds to the computation around it, agreed by all ranks: the median over rounds of
+    what a row with it takes longer than one without, each of the slowest rank.
 
     On a CPU the threads of gloo share a core with computation, and who comes out of a collective first goes on
-    computing while they still have to send: what that takes, collectives in a row do not show. Rows take turns, so that
-    both see the same machine, and end with computation, in which what is still sent is seen. Where something else
-    disturbs them more than that, it is what the collective takes in a row: it cannot be less. Of a GPU they are rows of
-    collectives alone, less what the wait at the end of none takes, and at least half of the row.
-    """
-    work, calls = _work(ranks), CALLS[ranks.device.type]
+    computing while they still have to send: what that takes, collectives in a row do not show. Rows end with
+    computation, in which what is still sent is seen. Where something else disturbs them more than that, it is what the
+    collective takes in a row: it cannot be less. Of a GPU they are rows of collectives alone, less what the wait at the
+    end of none takes, and at least half of the row.
 
-    def beside() -> None:
-        for _ in range(calls):
-            work()
-            call()
-        work()
+    All collectives take turns in each round: what disturbs the machine for a tenth of a second is in few rounds of
+    each, and not in all of one.
+    """
+    rows = _rows(collectives, ranks)
+
+    def timed() -> list[float]:
+        return [seconds_here(row, ranks) for row in rows]
+
+    timed()  # the first of anything takes longer
+    count = max(TIMES, min(MOST_TIMES, int(seconds / slowest(sum(timed()), ranks))))
+    rounds = torch.tensor([timed() for _ in range(count)], dtype=torch.float64)
+    dist.all_reduce(rounds, op=dist.ReduceOp.MAX, group=ranks.control)
+    alone, beside, in_a_row = rounds.split([1, len(collectives), len(rows) - 1 - len(collectives)], dim=1)
+    longer = (beside - alone).quantile(0.5, dim=0)
+    least = beside.quantile(0.5, dim=0) / 2 if ranks.device.type == "cuda" else in_a_row.quantile(0.5, dim=0)
+    return (torch.maximum(longer, least) / CALLS[ranks.device.type]).tolist()
+
+
+def _rows(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Callable[[], object]]:
+    """One of computation, each collective between computations, and on a CPU each by itself."""
+    work, calls = _work(ranks), CALLS[ranks.device.type]
 
     def alone() -> None:
         for _ in range(calls + 1):
             work()
 
-    once = slowest_seconds(alone, ranks) + min(slowest_seconds(beside, ranks) for _ in range(2))
-    count = max(TIMES, min(MOST_TIMES, int(seconds / once)))
-    rows = [(seconds_here(alone, ranks), seconds_here(beside, ranks)) for _ in range(count)]
-    slowest = torch.tensor(rows, dtype=torch.float64)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=ranks.control)
-    longer = statistics.median((slowest[:, 1] - slowest[:, 0]).tolist())
-    if ranks.device.type == "cuda":  # they were in a row, and the wait for the GPU at its end is no collective's
-        return max(longer, statistics.median(slowest[:, 1].tolist()) / 2) / calls
-    in_a_row = statistics.median(slowest_seconds(lambda: [call() for _ in range(TIMES)], ranks) for _ in range(3))
-    return max(longer / calls, in_a_row / TIMES)
+    def beside(call: Callable[[], object]) -> None:
+        for _ in range(calls):
+            work()
+            call()
+        work()
+
+    def in_a_row(call: Callable[[], object]) -> None:
+        for _ in range(calls):
+            call()
+
+    rows: list[Callable[[], object]] = [alone, *(partial(beside, call) for call in collectives)]
+    return rows if ranks.device.type == "cuda" else rows + [partial(in_a_row, call) for call in collectives]
 
 
 def _work(ranks: Ranks) -> Callable[[], object]:

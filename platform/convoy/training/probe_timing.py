@@ -28,7 +28,7 @@ def median_seconds(call: Callable[[], object], ranks: Ranks, seconds: float) -> 
 
 def slowest_seconds(call: Callable[[], object], ranks: Ranks) -> float:
     """Seconds of a call, of the slowest rank, on all ranks."""
-    return _most(seconds_here(call, ranks), ranks)
+    return slowest(seconds_here(call, ranks), ranks)
 
 
 def seconds_here(call: Callable[[], object], ranks: Ranks) -> float:
@@ -46,9 +46,9 @@ def _seconds(call: Callable[[], object], ranks: Ranks) -> float:
     return time.perf_counter() - began
 
 
-def _most(value: float, ranks: Ranks) -> float:
-    """Over all ranks."""
-    told = torch.tensor(value, dtype=torch.float64)
+def slowest(seconds: float, ranks: Ranks) -> float:
+    """Seconds of the slowest rank, on all ranks."""
+    told = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(told, op=dist.ReduceOp.MAX, group=ranks.control)
     return float(told)
 
