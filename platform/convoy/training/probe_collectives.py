@@ -1,5 +1,6 @@
 """What a job's collectives take on its machine: through the groups that training uses, of its own"""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -97,12 +98,12 @@ def _largest(
     size: float, wanted: float, made: Callable[[float], Callable[[], object]], ranks: Ranks, most: float
 ) -> float:
     """Bytes of a collective, as many as wanted unless the network would take longer than `most` seconds for them; at
-    least twice as many as `size`. All ranks judge alike, by the slowest."""
+    least twice as many as `size`. All ranks judge alike, by the slowest, and by the shortest of some times: what is not
+    tried is told from smaller ones, and errors grow with it."""
     tried = 2 * size
     while tried < wanted:
         call, larger = made(tried), min(4 * tried, wanted)
-        call()
-        if slowest_seconds(call, ranks) * larger / tried > most:
+        if min(slowest_seconds(call, ranks) for _ in range(TIMES)) * larger / tried > most:
             return tried
         tried = larger
     return max(wanted, 2 * size)
@@ -150,8 +151,8 @@ def _together(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds
     collective takes in a row: it cannot be less. Of a GPU they are rows of collectives alone, less what the wait at the
     end of none takes, and at least half of the row.
 
-    All collectives take turns in each round: what disturbs the machine for a tenth of a second is in few rounds of
-    each, and not in all of one.
+    All collectives take turns in each round, for a time and not so many times: what disturbs the machine for a while is
+    in few rounds of each, and not in all of one.
     """
     rows = _rows(collectives, ranks)
 
@@ -159,10 +160,12 @@ def _together(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds
         return [seconds_here(row, ranks) for row in rows]
 
     timed()  # the first of anything takes longer
-    count = max(TIMES, min(MOST_TIMES, int(seconds / slowest(sum(timed()), ranks))))
-    rounds = torch.tensor([timed() for _ in range(count)], dtype=torch.float64)
-    dist.all_reduce(rounds, op=dist.ReduceOp.MAX, group=ranks.control)
-    alone, beside, in_a_row = rounds.split([1, len(collectives), len(rows) - 1 - len(collectives)], dim=1)
+    began, rounds = time.perf_counter(), [timed() for _ in range(TIMES)]
+    while slowest(time.perf_counter() - began, ranks) < seconds and len(rounds) < MOST_TIMES:
+        rounds.append(timed())
+    times = torch.tensor(rounds, dtype=torch.float64)
+    dist.all_reduce(times, op=dist.ReduceOp.MAX, group=ranks.control)
+    alone, beside, in_a_row = times.split([1, len(collectives), len(rows) - 1 - len(collectives)], dim=1)
     longer = (beside - alone).quantile(0.5, dim=0)
     least = beside.quantile(0.5, dim=0) / 2 if ranks.device.type == "cuda" else in_a_row.quantile(0.5, dim=0)
     return (torch.maximum(longer, least) / CALLS[ranks.device.type]).tolist()
