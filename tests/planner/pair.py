@@ -15,7 +15,7 @@ from convoy.bench.ours import Ours
 from convoy.bench.pinning import keep_to, share
 from convoy.bench.rounds import Measured, Plan, Variant, measure
 from convoy.bench.worlds import world_of
-from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.measured import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
@@ -30,7 +30,8 @@ from convoy.training.probe import probe
 from convoy.training.ranks import Ranks
 
 PROBE_SECONDS = 3.0
-"""Ten times what a job takes: the test is of the prediction, and not of how well a third of a second tells."""
+"""Before the steps and once more after them, each ten times what a job takes: the test is of the prediction, and not of
+how well a third of a second tells, nor of whether the machine is a minute later as it was."""
 
 ALONE = "alone"
 
@@ -105,8 +106,7 @@ def run(
         for _ in range(5):
             alone.step()
             together.step()
-        machine = probe(config, ranks, PROBE_SECONDS)
-        assert machine is not None
+        first = probe(config, ranks, PROBE_SECONDS)
         optimizer: list[float] = []
 
         def before(turn: Variant) -> None:
@@ -115,7 +115,23 @@ def run(
 
         plan = Plan(rounds=rounds, block_steps=2, block_seconds=0.3, warm_up_most=2)
         found = measure(turns, plan, ranks.device, ranks.control, before_block=before)
+        if settings:
+            next(iter(settings.values()))()
+        last = probe(config, ranks, PROBE_SECONDS)
+    assert first is not None
+    assert last is not None
+    lines = {name: _between(getattr(first, name), getattr(last, name)) for name in ("gather", "reduce")}
+    machine = first.model_copy(update=lines)
     return Seen(machine, found, sorted(optimizer)[len(optimizer) // 2])
+
+
+def _between(first: Line, last: Line) -> Line:
+    """Each size takes the mean of both times."""
+    return Line(
+        latency_seconds=(first.latency_seconds + last.latency_seconds) / 2,
+        bytes_per_second=2 / (1 / first.bytes_per_second + 1 / last.bytes_per_second),
+        ranks=first.ranks,
+    )
 
 
 def meet(rank: int, meeting: Meeting) -> Ranks:

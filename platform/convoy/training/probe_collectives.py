@@ -33,8 +33,9 @@ WORK_SECONDS = 0.002
 """Of computation around each collective on a CPU: about as long as the kernel lets it keep a core from gloo's threads,
 so that less of it hides what they take from it."""
 
-CALLS = {"cpu": 2, "cuda": 10}
-"""In a row: a GPU's are started ahead, and the wait at the end is shared by them."""
+CALLS = {"cpu": 6, "cuda": 10}
+"""In a row: a GPU's are started ahead, and the wait at the end is shared by them. On a CPU who is the slower rank changes
+with each collective: for the slowest of a short row is waited longer than in a step, which has many of them."""
 
 _WORK_ELEMENTS = 2**18
 
