@@ -46,5 +46,5 @@ class TrainConfig(Frozen):
     it."""
     matmul_peak_seconds: float = Field(0.3, ge=0)
     """Time spent after the first step to measure the rate of a plain matmul on all ranks at once; 0 skips it. A job's
-    first start spends as much again, and with several ranks three quarters of a second more, on what the planner needs
+    first start spends as much again, and with several ranks a second or two more, on what the planner needs
     of machines that the catalog does not know: rates at the job's own sizes, and collectives."""

@@ -34,8 +34,8 @@ WORK_SECONDS = 0.002
 so that less of it hides what they take from it."""
 
 CALLS = {"cpu": 6, "cuda": 10}
-"""In a row: a GPU's are started ahead, and the wait at the end is shared by them. On a CPU who is the slower rank changes
-with each collective: for the slowest of a short row is waited longer than in a step, which has many of them."""
+"""In a row: a GPU's are started ahead, and the wait at the end is shared by them. On a CPU another rank is slower
+each time: for the slowest of a short row is waited longer than in a step, which has many of them."""
 
 _WORK_ELEMENTS = 2**18
 
