@@ -60,7 +60,9 @@ def test_the_plan_is_told_first_and_is_plain_data_that_lies_below_the_job(smoke:
     assert kept.memory is not None
     assert kept.memory.fits
     assert "no time can be planned" in line
-    assert line.endswith("its rates are measured as the job begins, and the card then has the step's time")
+    assert line.endswith(
+        "a job's first start measures its rates: cards of as many ranks have the step's time from then on"
+    )
     assert {e.training for e in smoke.events() if isinstance(e, GenerationStarted)} == {kept.training}
 
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.catalog.observed import Observed, merged
+from convoy.config.canonical import canonical_json
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
-from convoy.config.run import RunConfig, canonical_json
+from convoy.config.run import RunConfig
 from convoy.events.types import GenerationStarted, StepDone
 from convoy.job.generations import form_generation
 from convoy.job.live import LiveMarker
