@@ -114,6 +114,13 @@ def test_what_the_flow_would_not_start_is_planned_and_said_first(words: str, tol
     assert page.index("The train flow refuses this") < page.index("Memory")
 
 
+def test_machines_that_are_not_named_are_refused_once() -> None:
+    words = "cluster.instance_type=null cluster.nproc_per_node=8"
+    plan = Plan.model_validate_json(convoy_plan("llama-13b-p5", "--json", "--set", words).stdout)
+    (told,) = plan.refused
+    assert told.startswith("cluster.instance_type: required with cluster.backend = batch; known: ")
+
+
 def test_no_preset_is_refused_for_its_machines() -> None:
     for preset in sorted(Path("configs/train").glob("*.yaml")):
         assert json.loads(convoy_plan(str(preset), "--json").stdout)["refused"] == [], preset

@@ -57,7 +57,8 @@ def checked(config: "RunConfig", prices: "PriceList | None") -> tuple[str, ...]:
     check_ranks(told, world(told, gpus))
     if told != config:
         return ()
-    return refusals(config if told.cluster.backend == "local" else filled(config, prices), gpus, host_memory_mib())
+    rented = told.cluster.backend != "local" and told.cluster.instance_type is not None
+    return refusals(filled(config, prices) if rented else config, gpus, host_memory_mib())
 
 
 def host(config: "RunConfig") -> dict[str, Any]:

@@ -34,6 +34,7 @@ from convoy.config.errors import ConfigError
         ("throughput: [3,700 tokens/s]", "a figure with a comma needs quotes in a list, '3,700 tokens/s'"),
         ("compute: 1e400", "compute = 1e400: must be a number of this world"),
         ("interruptions: 3 per day", "interruptions = 3 per day: must be a whole number"),
+        ("gpus: 2 x 8 A100", "gpus = 2 x 8 A100: must be a whole number"),
         ("batch_size: 512", "batch_size = 512: unknown key"),
         ("checkpoints: [{contents: everything}]", "contents = everything: must be 'weights', 'training_state'"),
         ("runs: [{id: a}, {id: a}]", "runs.id = a: is given twice"),

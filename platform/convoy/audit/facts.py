@@ -85,7 +85,7 @@ def runs_of(page: PageClaims) -> list[Run]:
     ]
 
 
-_LORA = re.compile(r"lora|\badapters?\b|\bpeft\b|\bfrozen\b", re.IGNORECASE)
+_LORA = re.compile(r"\bq?lora\b|\badapters?\b|\bpeft\b|\bfrozen\b", re.IGNORECASE)
 
 
 _SIZES = {"gpus", "nodes"}

@@ -82,9 +82,11 @@ def _gpu_hours(run: Run) -> Law:
 
 
 def _steps(run: Run) -> Law:
-    """Between its steps a run saves, evaluates and starts again."""
+    """Between its steps a run saves, evaluates and starts again: nobody knows for how long where it was interrupted."""
     q = run.quantity
     over, of = over_training(run)
+    if run.claims.interruptions or run.claims.recovery_time:
+        over = hull(over, exactly(BIG))
     return Law(((q("time"), 1), (q("steps"), -1), (q("step_time"), -1)), hull(over, exactly(_BETWEEN_STEPS)), "", of)
 
 

@@ -5,9 +5,9 @@ from convoy.audit.findings import Finding, claim_line
 from convoy.audit.forms import count
 from convoy.audit.span import Span
 
-_BLOCK = Span(8.0, 12.0, 60.0)
-"""Parameters over layers × width²: a block of a GPT has 12, of Falcon 10; with wide feed-forward layers and embeddings
-Gemma 2B has 33 and Pythia 70M 45."""
+_BLOCK = Span(5.0, 12.0, 60.0)
+"""Parameters over layers × width²: a block of a GPT has 12, of Falcon 10, of Mamba 6.7; with wide feed-forward layers
+and embeddings Gemma 2B has 33 and Pythia 70M 45."""
 
 
 def findings(run: Run) -> list[Finding]:

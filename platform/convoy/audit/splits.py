@@ -7,7 +7,7 @@ Told = dict[str, Any]
 
 _GPUS = re.compile(
     r"^\s*((?:up to|over|more than|at least|about|around|~|≈|[<>])?\s*[\d,]+(?:\s*(?:-|–|to)\s*[\d,]+)?(?:\s*k\b)?)"  # noqa: RUF001
-    r"\s*[x×*]?\s*(?!(?:k|gpus?|nodes?|machines?|instances?|hosts?)\b)((?:\d+ ?GI?B )?[a-z].*)$",
+    r"\s*[x×*]?\s*(?!(?:k|gpus?|nodes?|machines?|instances?|hosts?)\b|x\s*\d)((?:\d+ ?GI?B )?[a-z].*)$",
     re.IGNORECASE,
 )
 

@@ -155,7 +155,8 @@ def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ..
             lambda run: check_offload(run, local_gpus),
             lambda run: check_host(run, local_gpus, host_mib),
         )
-    return tuple(why for demand in (*demands, check_budget) if (why := _refusal(demand, config)))
+    told = [why for demand in (*demands, check_budget) if (why := _refusal(demand, config))]
+    return tuple(dict.fromkeys(told))
 
 
 def _refusal(demand: Callable[[RunConfig], None], config: RunConfig) -> str | None:
