@@ -1,6 +1,5 @@
 """The planner's constants of CPUs are those that steps on one give."""
 
-import importlib.util
 import json
 from itertools import product
 from pathlib import Path
@@ -18,18 +17,12 @@ from convoy.planner.step import step_time
 from convoy.planner.validate import median_abs, p90_abs
 from tests.planner.own_cases import SMALL
 from tests.results.cases import MEASURED
-
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "cpu_constants.py"
+from tests.tools import tool as script
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cpu_constants", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("cpu_constants")
 
 
 def truth(tool: ModuleType) -> Calibration:

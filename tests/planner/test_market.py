@@ -2,6 +2,7 @@
 
 import functools
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +178,9 @@ def test_keys_are_what_differs_from_what_they_are_laid_on() -> None:
 
 
 def test_what_is_found_already_needs_no_keys() -> None:
-    only = {"instances": ("p5.48xlarge",), "nodes": (2,), "markets": ("spot",)}
-    (row,) = search(preset("gpt-7b-p5"), **only).found  # type: ignore[arg-type]
-    (same,) = search(preset("gpt-7b-p5", key_words(row.keys)), **only).found  # type: ignore[arg-type]
+    only = partial(search, instances=("p5.48xlarge",), nodes=(2,), markets=("spot",))
+    (row,) = only(preset("gpt-7b-p5")).found
+    (same,) = only(preset("gpt-7b-p5", key_words(row.keys))).found
     assert (same.keys, same.usd) == ({}, row.usd)
 
 

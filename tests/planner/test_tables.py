@@ -3,25 +3,17 @@
 Those that take many fits are checked with CONVOY_CAMPAIGN=full.
 """
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.campaign import in_full
-
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "planner_tables.py"
+from tests.tools import tool as script
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("planner_tables", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("planner_tables")
 
 
 def test_the_tables_are_up_to_date(tool: ModuleType) -> None:
