@@ -102,6 +102,15 @@ def test_where_nobody_knows_how_often_machines_are_taken_there_is_no_forecast() 
     assert found.steady[0].money is not None
 
 
+def test_where_training_on_spot_would_hardly_ever_end_it_costs_what_it_does_elsewhere() -> None:
+    endless = Failures(4, 0.9, 0.99, faults_seconds=1e7)
+    found = a_budget(spot=endless, restart=Restart(25.0, 1e7))
+    assert found.spot is None
+    assert "it would hardly ever end" in found.why_no_spot
+    assert [offer.market for offer in found.steady] == ["on_demand", "capacity_block"]
+    assert found.steady[0].money is not None
+
+
 def test_a_capacity_block_is_bought_where_there_is_one() -> None:
     """31 days of which the last is not used whole, at 39.33 USD."""
     block = a_budget(Rented("p5.48xlarge", 4, EAST)).steady[1]

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
 from convoy.config.load import read_overrides, resolve
+from convoy.config.model import TransformerConfig
 from convoy.config.ranks import check_ranks
 from convoy.config.run import RunConfig
 from convoy.launch.support import world
 from convoy.planner.calibration import shipped
+from convoy.planner.given import Given
 from convoy.planner.machine import as_rented, machine_of
 from convoy.planner.market import MARKETS, Base, search
 from convoy.planner.memory import memory
@@ -24,6 +26,9 @@ from convoy.planner.ranking import loosened, ranked
 from convoy.planner.search import ALIKE, Search, Task
 from convoy.planner.step import step_time
 from convoy.planner.workload import Workload
+from convoy.report.page import Page, Text
+from convoy.report.plan_page import plan_page
+from convoy.report.plan_search_page import search_page
 from convoy.results.plan import key_words
 from convoy.results.plan_search import Found, PlanSearch
 from tests.campaign import examples
@@ -67,14 +72,19 @@ def test_175b_per_linear_is_what_fits_where_a_block_does_not() -> None:
     assert found.memory.reliable
 
 
+def lines(page: Page) -> list[str]:
+    return [block.text for block in page.blocks if isinstance(block, Text)]
+
+
 def task(config: RunConfig) -> Task:
-    assert config.model is not None
-    return Task(config.model, config.data.sequence_length, config.train)  # type: ignore[arg-type]
+    assert isinstance(config.model, TransformerConfig)
+    return Task(config.model, config.data.sequence_length, config.train)
 
 
 def workload(config: RunConfig) -> Workload:
+    assert isinstance(config.model, TransformerConfig)
     machine, train, parallel = machine_of(config), config.train, config.parallel
-    return Workload(config.model, config.data.sequence_length, train, parallel, machine, config.cluster.nodes)  # type: ignore[arg-type]
+    return Workload(config.model, config.data.sequence_length, train, parallel, machine, config.cluster.nodes)
 
 
 @functools.cache
@@ -114,6 +124,36 @@ def test_machines_with_more_ranks_than_sequences_are_refused_as_a_run_is() -> No
     with pytest.raises(ConfigError) as refused:
         check_ranks(config, world(config))
     assert unfit.why == str(refused.value)
+
+
+KUBERNETES = "cluster.backend=kubernetes"
+"""Which has spot instances for training on several."""
+
+
+def test_where_training_would_hardly_ever_end_on_spot_other_markets_are_found() -> None:
+    wait = Given(replacement_seconds=2e6)
+    told = search(preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), given=wait)
+    (unfit,) = told.unfit
+    assert {row.market for row in told.found} == {"on_demand", "capacity_block"}
+    assert (unfit.instance_type, unfit.nodes, unfit.market) == ("p4d.24xlarge", 64, "spot")
+    assert "it would hardly ever end" in unfit.why
+    assert f"64 × p4d.24xlarge (spot): {unfit.why}." in lines(search_page(told))
+
+
+def test_a_bad_day_without_an_end_is_no_reason_to_leave_out_spot() -> None:
+    """It is told on the plan's page, whose markets are those of the search."""
+    wait = Given(replacement_seconds=1e5)
+    told = search(preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), given=wait)
+    assert {row.market for row in told.found} == set(MARKETS)
+    spot = next(row for row in told.found if row.market == "spot")
+    found = plan(preset("llama-13b-p5", f"{KUBERNETES} {key_words(spot.keys)}"), given=wait)
+    budget = found.budget
+    assert budget is not None
+    assert budget.spot is not None
+    assert budget.spot.bad_day_seconds is None
+    assert "it would hardly ever end" in budget.spot.bad_day_endless
+    assert f"Spot, were every day a bad one: {budget.spot.bad_day_endless}." in lines(plan_page(found))
+    assert budget.spot.seconds / 3600 == pytest.approx(spot.hours)
 
 
 CONTRACT = (
@@ -249,11 +289,12 @@ def test_nothing_within_the_limits_beats_what_is_marked(
     values: list[tuple[int, int]], max_usd: int, max_hours: int
 ) -> None:
     rows = ranked([row(usd, hours) for usd, hours in values], max_usd, max_hours)
-    within = [(each.usd, each.hours) for each in rows if each.within]
+    within = [(cost(each), each.hours) for each in rows if each.within]
     assert within == [(usd, hours) for usd, hours in sorted(within)] or len({usd for usd, _ in within}) < len(within)
-    assert all(each.usd <= max_usd and each.hours <= max_hours for each in rows if each.within and each.usd)
+    assert all(usd <= max_usd and hours <= max_hours for usd, hours in within)
     for each in rows:
-        beaten = any(u <= each.usd and h <= each.hours and (u, h) != (each.usd, each.hours) for u, h in within)  # type: ignore[operator]
+        own = cost(each), each.hours
+        beaten = any(usd <= own[0] and hours <= own[1] and (usd, hours) != own for usd, hours in within)
         assert each.pareto == (each.within and not beaten)
 
 
@@ -304,6 +345,11 @@ def test_a_limit_is_not_loosened_to_what_an_old_price_promises() -> None:
     rows = ranked([row(10, 9).model_copy(update={"stale": True}), row(30, 2)], 5, None)
     (line,) = loosened(rows, 5, None)
     assert line.startswith("--max-usd 5: must be at least 30")
+
+
+def cost(told: Found) -> float:
+    assert told.usd is not None
+    return told.usd
 
 
 def row(usd: float, hours: float) -> Found:

@@ -85,13 +85,17 @@ def budget(
 ) -> Budget:
     """tokens_per_second: without saves and interruptions. interval: in every market, as `best_save_interval` or the
     configuration has it. steady: failures of machines that nobody takes away. spot: of those on spot; None: how often
-    they are taken away is not known, and then there is no forecast. Raises as `expected_campaign`."""
+    they are taken away is not known, and then there is no forecast. Raises as `expected_campaign` for machines that
+    nobody takes away; where the training would hardly ever end on spot alone, that is why there is none on spot."""
     work = tokens / tokens_per_second
     undisturbed = expected_campaign(work, steady.often, interval, steady, saving, restart)
     offers = tuple(_offer(rented, market, undisturbed, kept) for market in STEADY)
     if spot is None:
         return Budget(tokens, interval, offers, None, f"how often {rented.instance} is taken away is not known")
-    found = campaigns(work, interval, spot, saving, restart)
+    try:
+        found = campaigns(work, interval, spot, saving, restart)
+    except ValueError as error:
+        return Budget(tokens, interval, offers, None, str(error))
     return Budget(tokens, interval, offers, _spot(rented, found, offers[0].money, kept))
 
 

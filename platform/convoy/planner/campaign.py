@@ -140,7 +140,7 @@ def planned_saves(course: Course) -> PlannedSaves:
 
 
 def planned_budget(course: Course) -> PlannedBudget:
-    """Raises ValueError where the training would hardly ever end."""
+    """Raises ValueError where the training would hardly ever end even on machines that nobody takes away."""
     found = budget(
         course.tokens,
         course.job.tokens_per_step / course.step_seconds,
@@ -183,6 +183,7 @@ def _spot(found: SpotOffer, course: Course) -> PlannedSpot:
         bad_day_seconds=bad.seconds if bad else None,
         least_usd=_usd(found.cheapest),
         most_usd=_usd(found.dearest),
+        bad_day_endless=found.campaigns.endless,
         bad_day_usd=_usd(found.bad_day),
         savings=found.savings,
         bad_day_savings=found.bad_day_savings,

@@ -35,7 +35,10 @@ def found_row(way: Way, course: Course, keys: Keys) -> Found:
 def _bought(course: Course) -> PlannedMarket:
     budget = planned_budget(course)
     offers: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
-    return next(offer for offer in offers if offer.market == course.config.cluster.market)
+    bought = next((offer for offer in offers if offer.market == course.config.cluster.market), None)
+    if bought is None:
+        raise ValueError(budget.why_no_spot)
+    return bought
 
 
 def _trained(way: Way, config: RunConfig) -> Keys:

@@ -126,10 +126,15 @@ class _Seen:
         name, nodes, _ = open_to[0]
         try:
             way = _way(_there(self._config, open_to[0]), self._searching)
-            for place in open_to:
-                self._in_market(place, way)
         except ValueError as error:
             self.unfit.append(Unfit(instance_type=name, nodes=nodes, why=str(error)))
+            return
+        for place in open_to:
+            try:
+                self._in_market(place, way)
+            except ValueError as error:
+                told = Unfit(instance_type=name, nodes=nodes, market=place.market, why=str(error))
+                self.unfit.append(told)
 
     def _is_run(self, place: _Place) -> bool:
         """By the backend that is configured; a local one is none that rents machines."""

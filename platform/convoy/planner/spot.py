@@ -47,7 +47,9 @@ class Campaigns:
     rare: Campaign
     often: Campaign
     bad_day: Campaign | None
-    """None: machines are taken away as often as that anyway."""
+    """None: machines are taken away as often as that anyway, or it would hardly ever end."""
+    endless: str = ""
+    """Why there is no end to it, were every day a bad one."""
 
 
 def expected_campaign(
@@ -105,8 +107,16 @@ def campaigns(
     bad_day_seconds: float = assumed.BAD_DAY_SECONDS.value,
 ) -> Campaigns:
     """Over the band, with the interval that was chosen before anybody knew which it would be. bad_day_seconds: mean
-    time until a machine is taken away on a bad day, as if every day were one. Raises as `expected_campaign`."""
-    bad = failures.every(bad_day_seconds)
-    rates = (failures.rare, failures.often, *([bad] if bad.mtbf_seconds < failures.often.mtbf_seconds else []))
-    rare, often, *worse = (expected_campaign(work_seconds, rate, interval, failures, saving, restart) for rate in rates)
-    return Campaigns(rare, often, worse[0] if worse else None)
+    time until a machine is taken away on a bad day, as if every day were one. Raises as `expected_campaign` within the
+    band."""
+
+    def expected(rate: Rate) -> Campaign:
+        return expected_campaign(work_seconds, rate, interval, failures, saving, restart)
+
+    rare, often, bad = expected(failures.rare), expected(failures.often), failures.every(bad_day_seconds)
+    if bad.mtbf_seconds >= failures.often.mtbf_seconds:
+        return Campaigns(rare, often, None)
+    try:
+        return Campaigns(rare, often, expected(bad))
+    except ValueError as error:
+        return Campaigns(rare, often, None, str(error))

@@ -230,7 +230,9 @@ def _budget(budget: PlannedBudget, region: str, proviso: str) -> list[Block]:
     spot = budget.spot
     if spot is not None and spot.savings is not None:
         blocks.append(Text(_savings(spot.savings, spot.bad_day_savings)))
-    elif budget.why_no_spot:
+    if spot is not None and spot.bad_day_endless:
+        blocks.append(Text(f"Spot, were every day a bad one: {spot.bad_day_endless}."))
+    if budget.why_no_spot:
         blocks.append(Text(f"Spot: {budget.why_no_spot}.", quiet=True))
     return blocks
 

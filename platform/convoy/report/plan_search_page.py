@@ -176,7 +176,8 @@ def _notes(told: PlanSearch, within: int) -> Iterator[str]:
         yield f"{len(told.found) - within} of {len(told.found)} are beyond the limits."
     reasons: dict[str, list[str]] = {}
     for each in told.unfit:
-        reasons.setdefault(each.why, []).append(f"{each.nodes} × {each.instance_type}")
+        market = f" ({MARKETS.get(each.market, each.market)})" if each.market else ""
+        reasons.setdefault(each.why, []).append(f"{each.nodes} × {each.instance_type}{market}")
     yield from (f"{', '.join(names)}: {why}." for why, names in reasons.items())
     yield from (f"Left out, for a run with these would be refused: {why}." for why in told.refused)
     for name in told.no_spot:

@@ -209,7 +209,9 @@ class PlannedSpot(PlannedMarket):
     shortest_seconds: float
     """At the band's lower end."""
     bad_day_seconds: float | None
-    """Were every day a bad one; null: that is no worse."""
+    """Were every day a bad one; null: that is no worse, or it would hardly ever end."""
+    bad_day_endless: str = ""
+    """Why there would be no end to it."""
     least_usd: float | None
     """In the cheapest zone, at the lower end."""
     most_usd: float | None

@@ -51,6 +51,8 @@ class Unfit(Planned):
 
     instance_type: str
     nodes: int
+    market: str | None = None
+    """Null: in none."""
     why: str
 
 
