@@ -11,7 +11,8 @@ from convoy.config.errors import ConfigError
 from convoy.config.load import merged, resolve
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
-from convoy.launch.support import check, instance_price, machines, mounted_folders, refusals, refuse, world
+from convoy.launch.rent import instance_price
+from convoy.launch.support import check, mounted_folders, refusals, refuse, world
 
 BATCH = {"backend": "batch", "nodes": 2, "instance_type": "p4d.24xlarge"}
 KUBERNETES = {"backend": "kubernetes", "nodes": 2, "instance_type": "p4d.24xlarge"}
@@ -193,11 +194,6 @@ def test_a_local_run_has_no_cost_limit() -> None:
     assert reason == "budget.max_cost_usd = 100: cluster.backend = local has no price; use budget.max_hours instead"
 
 
-def test_a_local_trial_of_a_cluster_preset_does_not_cost_what_the_cluster_does() -> None:
-    assert instance_price(on(BATCH)) is not None
-    assert instance_price(on(BATCH, backend="local")) is None
-
-
 def test_a_cost_limit_with_a_price_is_fine() -> None:
     assert refuse(run(cluster=BATCH, budget={"max_cost_usd": 100})) is None
 
@@ -272,8 +268,3 @@ def test_the_world_is_nodes_times_ranks(nodes: int, per_node: int) -> None:
 
 def test_a_single_node_is_not_called_nodes() -> None:
     assert str(World(1, 8)) == "8 (1 node \N{MULTIPLICATION SIGN} 8)"
-
-
-def test_local_processes_are_one_machine() -> None:
-    assert machines(run(cluster={"nodes": 4})) == 1
-    assert machines(on(BATCH, nodes=4)) == 4
