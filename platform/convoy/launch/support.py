@@ -1,14 +1,13 @@
 """What works where: refuses, before anything starts, a run that cannot work. Pure."""
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.config.backend import check_backend
-from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
+from convoy.launch.locations import check_locations, check_shared
 from convoy.launch.rent import instance_price
 from convoy.launch.sizing import check_host, check_machine
 
@@ -16,8 +15,6 @@ KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations
 BATCH_ONLY = ("queue", "iam_role", "host_volumes")
 SHORTEST_TIME_LIMIT_SECONDS = 60
 """Metaflow refuses less on AWS Batch and Kubernetes."""
-
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def world(config: RunConfig, local_gpus: int = 0) -> World:
@@ -41,8 +38,7 @@ def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) 
     local_gpus: as in `world`.
     """
     check_cluster(config, datastore)
-    _locations_are_real(config)
-    _tiers_are_elsewhere(config)
+    check_locations(config)
     check_ranks(config, world(config, local_gpus))
     _ranks_have_local_gpus(config, local_gpus)
 
@@ -66,8 +62,9 @@ def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
     """The part of it that `cluster:` alone decides."""
     if config.cluster.backend == "local":
         return
-    for demand in (*_OF_MACHINES, *_OF_PLACES):
+    for demand in _OF_MACHINES:
         demand(config)
+    check_shared(config)
     _datastore_is_s3(config, datastore)
     _fits_machine(config)
 
@@ -158,46 +155,6 @@ def _keys_belong_to_backend(config: RunConfig) -> None:
             raise ConfigError(f"cluster.{key} = {shown}: only with cluster.backend = {other[backend]}, not {backend}")
 
 
-def _root_is_shared(config: RunConfig) -> None:
-    root = config.root
-    if root is not None and root.startswith("s3://"):
-        return
-    _is_mounted(config, "root", root)
-    if not config.checkpoint.root_is_shared:
-        raise ConfigError(
-            f"root = {root}: must be an s3:// prefix, or one folder that every machine of the gang sees, "
-            "such as FSx for Lustre; if it is that, set checkpoint.root_is_shared=true"
-        )
-
-
-def _tiers_are_shared(config: RunConfig) -> None:
-    for tier in config.checkpoint.tiers:
-        if not tier.startswith("s3://"):
-            _is_mounted(config, "checkpoint.tiers", tier)
-
-
-def _is_mounted(config: RunConfig, key: str, path: str | None) -> None:
-    cluster = config.cluster
-    mounts = [folder.rstrip("/") for folder in mounted_folders(config)]
-    if path is not None and any(path == folder or path.startswith(folder + "/") for folder in mounts):
-        return
-    mounting = "host_volumes" if cluster.backend == "batch" else "persistent_volume_claims"
-    where = f"under {' or '.join(mounts)}" if mounts else f"mounted by cluster.{mounting}"
-    raise ConfigError(
-        f"{key} = {path or 'null'}: must be an s3:// prefix or a folder {where} "
-        f"with cluster.backend = {cluster.backend}, whose machines do not see this one's files"
-    )
-
-
-def mounted_folders(config: RunConfig) -> tuple[str, ...]:
-    """Folders that every container of a remote backend sees, e.g. `("/fsx",)`."""
-    cluster = config.cluster
-    if cluster.backend == "batch":
-        # A volume is `/folder` or `/folder_of_the_host:/folder_in_the_container`.
-        return tuple(volume.rpartition(":")[2] for volume in cluster.host_volumes)
-    return tuple(cluster.persistent_volume_claims.values()) if cluster.backend == "kubernetes" else ()
-
-
 def _time_limit_is_long_enough(config: RunConfig) -> None:
     hours = config.cluster.time_limit_hours
     if hours * 3600 < SHORTEST_TIME_LIMIT_SECONDS:
@@ -213,36 +170,9 @@ _OF_MACHINES: Demands = (
     _time_limit_is_long_enough,
 )
 
-_OF_PLACES: Demands = (_root_is_shared, _tiers_are_shared)
-
 
 def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
     if datastore not in (None, "s3"):
         raise ConfigError(
             f"METAFLOW_DEFAULT_DATASTORE = {datastore}: must be s3 with cluster.backend = {config.cluster.backend}"
         )
-
-
-def _locations_are_real(config: RunConfig) -> None:
-    for key, location in _locations(config):
-        bucket = location.removeprefix("s3://").partition("/")[0]
-        if location.startswith("s3://") and not _BUCKET.fullmatch(bucket):
-            raise ConfigError(
-                f"{key} = {location}: {bucket} is no bucket; put in the name of yours "
-                "(3 to 63 lower-case letters, digits, dots and hyphens)"
-            )
-
-
-def _tiers_are_elsewhere(config: RunConfig) -> None:
-    for tier in config.checkpoint.tiers:
-        if config.root is not None and tier.rstrip("/") == config.root.rstrip("/"):
-            raise ConfigError(f"checkpoint.tiers = {tier}: must be another place than root, which is the first tier")
-
-
-def _locations(config: RunConfig) -> Iterator[tuple[str, str]]:
-    if config.root is not None:
-        yield "root", config.root
-    for tier in config.checkpoint.tiers:
-        yield "checkpoint.tiers", tier
-    if isinstance(config.data.corpus, FilesCorpus | DatasetCorpus | ShardsCorpus):
-        yield "data.corpus.path", config.data.corpus.path
