@@ -30,10 +30,10 @@ from convoy.planner.unmodelled import unmodelled
 from convoy.planner.utilisation import hfu, mfu
 from convoy.planner.work import Kernels, work
 from convoy.planner.workload import Machine, Workload
-from convoy.results.plan import (
+from convoy.results.plan import Plan
+from convoy.results.plan_parts import (
     Missing,
     Part,
-    Plan,
     PlannedBatch,
     PlannedBreakEven,
     PlannedHostMemory,

@@ -6,9 +6,8 @@ from convoy.catalog.prices import no_such_region
 from convoy.report import numbers
 from convoy.report.numbers import gib
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
-from convoy.results.plan import (
-    Change,
-    Plan,
+from convoy.results.plan import Change, Plan, key_words
+from convoy.results.plan_parts import (
     PlannedBudget,
     PlannedCost,
     PlannedHostMemory,
@@ -17,7 +16,6 @@ from convoy.results.plan import (
     PlannedSaves,
     PlannedSpot,
     PlannedStep,
-    key_words,
 )
 
 STEP_PARTS = {

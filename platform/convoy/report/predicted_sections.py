@@ -7,7 +7,8 @@ from convoy.report.page import Block, Heading, Table, Text
 from convoy.report.plan_lines import warning
 from convoy.report.predicted import Compared, compared, computing_parts, unlike
 from convoy.report.train_report import TrainReport
-from convoy.results.plan import Plan, PlannedStep
+from convoy.results.plan import Plan
+from convoy.results.plan_parts import PlannedStep
 
 _HEADERS = ("", "Predicted", "Measured", "Error", "n")
 
