@@ -12,7 +12,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.known_prices import NAME, read_prices, with_price
-from convoy.launch.support import gang_price, instance_price, rent
+from convoy.launch.rent import gang_price, instance_price, rent
 from convoy.storage import open_store
 
 SHIPPED = price("p4d.24xlarge", "on_demand", "us-east-1")

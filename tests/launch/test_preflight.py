@@ -33,7 +33,7 @@ from convoy.launch.preflight import (
     priced,
     spent_seconds,
 )
-from convoy.launch.support import gang_price
+from convoy.launch.rent import gang_price
 from convoy.report.fold import fold
 from convoy.storage import Store, open_store
 from tests.report.synthetic import restarted_job, write_log

@@ -11,7 +11,8 @@ from convoy.config.errors import ConfigError
 from convoy.config.load import merged, resolve
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
-from convoy.launch.support import check, instance_price, machines, mounted_folders, refusals, refuse, world
+from convoy.launch.rent import instance_price
+from convoy.launch.support import check, refusals, refuse, world
 
 BATCH = {"backend": "batch", "nodes": 2, "instance_type": "p4d.24xlarge"}
 KUBERNETES = {"backend": "kubernetes", "nodes": 2, "instance_type": "p4d.24xlarge"}
@@ -84,71 +85,6 @@ def test_a_key_of_the_other_backend_is_refused(cluster: dict[str, Any], key: str
     assert reason.endswith(f"not {cluster['backend']}")
 
 
-@pytest.mark.parametrize("root", [None, "/home/me/.convoy", ".convoy", "/fsxtra/convoy"])
-@pytest.mark.parametrize("cluster", [BATCH | {"host_volumes": ["/fsx"]}, BATCH, KUBERNETES])
-def test_a_root_that_the_machines_do_not_see_is_refused(cluster: dict[str, Any], root: str | None) -> None:
-    reason = str(refuse(run(cluster=cluster, root=root)))
-    assert reason.startswith(f"root = {root or 'null'}: must be an s3:// prefix or a folder ")
-
-
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        BATCH | {"host_volumes": ["/fsx"]},
-        BATCH | {"host_volumes": ["/data", "/mnt/lustre:/fsx"]},
-        BATCH | {"host_volumes": ["/fsx/"]},
-        KUBERNETES | {"persistent_volume_claims": {"claim": "/fsx"}},
-    ],
-)
-@pytest.mark.parametrize("root", ["/fsx", "/fsx/convoy"])
-def test_a_root_on_a_mounted_volume_is_fine(cluster: dict[str, Any], root: str) -> None:
-    assert refuse(run(cluster=cluster, root=root, checkpoint={"root_is_shared": True})) is None
-    reason = str(refuse(run(cluster=cluster, root=root)))
-    assert reason.startswith(
-        f"root = {root}: must be an s3:// prefix, or one folder that every machine of the gang sees"
-    )
-    assert reason.endswith("set checkpoint.root_is_shared=true")
-
-
-@pytest.mark.parametrize("cluster", [BATCH | {"host_volumes": ["/fsx"]}, KUBERNETES])
-def test_a_further_tier_that_the_machines_do_not_see_is_refused(cluster: dict[str, Any]) -> None:
-    reason = str(refuse(run(cluster=cluster, checkpoint={"tiers": ["s3://other/convoy", "/scratch"]})))
-    assert reason.startswith("checkpoint.tiers = /scratch: must be an s3:// prefix or a folder ")
-    assert refuse(run(cluster=cluster, checkpoint={"tiers": ["s3://other/convoy"]})) is None
-
-
-def test_a_tier_is_another_place_than_the_root_and_its_bucket_is_looked_at() -> None:
-    reason = str(refuse(run(checkpoint={"tiers": ["s3://bucket/convoy/"]})))
-    assert reason == "checkpoint.tiers = s3://bucket/convoy/: must be another place than root, which is the first tier"
-    assert "under_score is no bucket" in str(refuse(run(checkpoint={"tiers": ["s3://under_score/convoy"]})))
-
-
-def test_the_folder_of_a_volume_is_the_one_in_the_container() -> None:
-    assert mounted_folders(on(BATCH, host_volumes=["/mnt/lustre:/fsx"])) == ("/fsx",)
-    assert (
-        refuse(
-            run(
-                cluster=BATCH | {"host_volumes": ["/mnt/lustre:/fsx"]},
-                root="/mnt/lustre/convoy",
-                checkpoint={"root_is_shared": True},
-            )
-        )
-        is not None
-    )
-
-
-@pytest.mark.parametrize("bucket", ["YOUR-BUCKET", "ab", "under_score", "-dash", ""])
-def test_a_bucket_that_cannot_exist_is_refused(bucket: str) -> None:
-    assert str(refuse(run(root=f"s3://{bucket}/convoy"))).startswith(
-        f"root = s3://{bucket}/convoy: {bucket} is no bucket"
-    )
-
-
-def test_the_bucket_of_the_corpus_is_looked_at_too() -> None:
-    config = run(data={"corpus": {"kind": "files", "path": "s3://YOUR-BUCKET/corpus/"}})
-    assert str(refuse(config)).startswith("data.corpus.path = s3://YOUR-BUCKET/corpus/")
-
-
 @pytest.mark.parametrize("cluster", [BATCH, KUBERNETES])
 def test_a_remote_backend_needs_the_s3_datastore(cluster: dict[str, Any]) -> None:
     reason = str(refuse(on(cluster), datastore="local"))
@@ -191,11 +127,6 @@ def test_a_cost_limit_without_a_price_is_refused_with_both_keys() -> None:
 def test_a_local_run_has_no_cost_limit() -> None:
     reason = str(refuse(run(budget={"max_cost_usd": 100})))
     assert reason == "budget.max_cost_usd = 100: cluster.backend = local has no price; use budget.max_hours instead"
-
-
-def test_a_local_trial_of_a_cluster_preset_does_not_cost_what_the_cluster_does() -> None:
-    assert instance_price(on(BATCH)) is not None
-    assert instance_price(on(BATCH, backend="local")) is None
 
 
 def test_a_cost_limit_with_a_price_is_fine() -> None:
@@ -272,8 +203,3 @@ def test_the_world_is_nodes_times_ranks(nodes: int, per_node: int) -> None:
 
 def test_a_single_node_is_not_called_nodes() -> None:
     assert str(World(1, 8)) == "8 (1 node \N{MULTIPLICATION SIGN} 8)"
-
-
-def test_local_processes_are_one_machine() -> None:
-    assert machines(run(cluster={"nodes": 4})) == 1
-    assert machines(on(BATCH, nodes=4)) == 4

@@ -8,7 +8,6 @@ import pytest
 from convoy.catalog.instances import instance
 from convoy.config.load import configs_folder, read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
-from convoy.planner.calibration import shipped
 from convoy.planner.failures import Restart, Saving
 from convoy.planner.given import Given
 from convoy.planner.machine import rented_machine
@@ -129,17 +128,6 @@ def test_a_pass_that_is_too_short_for_the_network_is_said_to_be() -> None:
     assert "a pass has 2,048 tokens of a rank" in next(limit.text for limit in found.limits if limit.what == "network")
 
 
-def test_break_even_is_what_is_worked_out_by_hand() -> None:
-    """4,987 tokens at line rate and 60 % of the peak, for 8 bytes per parameter (`test_breakeven`), of which one in
-    eight machines has its part already."""
-    found = planned("llama-13b-p4d", "train.activation_checkpointing=none")
-    assert found.break_even is not None
-    assert found.break_even.bytes_per_parameter == 8 * 7 / 8
-    k = shipped().constants
-    at_line_rate = 7 / 8 * 4987 * k.matmul_efficiency["A100"] / 0.6
-    assert found.break_even.tokens_per_pass == pytest.approx(at_line_rate / k.between_efficiency, rel=0.01)
-
-
 def test_the_best_interval_costs_least() -> None:
     saves = planned("gpt-7b-p4d", "checkpoint.every_steps=40").saves
     assert saves is not None
@@ -153,15 +141,6 @@ def test_the_best_interval_costs_least() -> None:
     assert best is not None
     assert best.overhead == saves.best_overhead
     assert (best.seconds_over_best, best.usd_over_best) == (0.0, 0.0)
-
-
-def test_what_is_computed_again_is_in_hfu_alone() -> None:
-    """All of forward again would be a third more; a block's last product and the head are not computed again."""
-    none, full = (planned("gpt-7b-p5", f"train.activation_checkpointing={how}").step for how in ("none", "full"))
-    assert none is not None
-    assert full is not None
-    assert none.hfu == none.mfu
-    assert 1.22 < full.hfu / full.mfu < 1.25
 
 
 def test_what_was_measured_takes_the_place_of_what_is_assumed() -> None:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from convoy.bench.groups import Group
 from convoy.config.run import RunConfig
 from convoy.launch.describe import aligned, machine_in_words, price_in_words
+from convoy.launch.rent import instance_price
 from convoy.launch.shares import Share, described
-from convoy.launch.support import instance_price
 from convoy.report.numbers import duration, plural
 
 WORKERS = 16

@@ -7,7 +7,8 @@ from convoy.catalog.prices import Price
 from convoy.config.model import CustomModelConfig
 from convoy.config.ranks import TIMES
 from convoy.config.run import RunConfig
-from convoy.launch.support import instance_price, machines, world
+from convoy.launch.rent import instance_price, machines
+from convoy.launch.support import world
 from convoy.model.counts import SAVED_BYTES, parameter_count
 
 

@@ -18,6 +18,7 @@ from convoy.launch import support
 from convoy.launch.host import check_interpreter, local_gpus
 from convoy.launch.inputs import check_inputs, existing_folder
 from convoy.launch.known_prices import with_price
+from convoy.launch.rent import gang_price
 from convoy.launch.same_job import check_same_data, check_same_model
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
@@ -194,7 +195,7 @@ def _check_format(store: Store, newest: CommitRef) -> None:
 
 
 def _check_budget(config: RunConfig, job: str, store: Store) -> None:
-    limits, price = config.budget, support.gang_price(config)
+    limits, price = config.budget, gang_price(config)
     if limits.max_hours is None and limits.max_cost_usd is None:
         return
     hours = spent_seconds(store) / 3600

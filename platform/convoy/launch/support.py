@@ -1,27 +1,20 @@
 """What works where: refuses, before anything starts, a run that cannot work. Pure."""
 
-import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.prices import Price, of_zones, price
 from convoy.config.backend import check_backend
-from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
+from convoy.launch.locations import check_locations, check_shared
+from convoy.launch.rent import instance_price
 from convoy.launch.sizing import check_host, check_machine
-
-if TYPE_CHECKING:
-    from convoy.events.generations import Rent
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
 BATCH_ONLY = ("queue", "iam_role", "host_volumes")
 SHORTEST_TIME_LIMIT_SECONDS = 60
 """Metaflow refuses less on AWS Batch and Kubernetes."""
-
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def world(config: RunConfig, local_gpus: int = 0) -> World:
@@ -38,62 +31,6 @@ def world(config: RunConfig, local_gpus: int = 0) -> World:
     return World(cluster.nodes, max(1, instance(_instance_type(config)).gpus))
 
 
-def instance_price(config: RunConfig) -> Price | None:
-    """Price of one machine of the run: the configured one, or else the catalog's; None where that has none, and
-    locally, where nobody said what runs it."""
-    cluster = config.cluster
-    if cluster.backend == "local" or cluster.instance_type is None:
-        return None
-    if cluster.price is not None:
-        told = cluster.price
-        return of_zones(
-            cluster.instance_type, cluster.market, cluster.region, [told.usd_per_hour], told.date, told.source
-        )
-    return price(cluster.instance_type, cluster.market, cluster.region)
-
-
-def rent(config: RunConfig) -> "Rent | None":
-    """How each machine of the run is bought, as its log keeps it; None locally, where nobody said what runs it."""
-    cluster = config.cluster
-    if cluster.backend == "local" or cluster.instance_type is None:
-        return None
-    from convoy.events.generations import Rent  # which a plan that only asks for refusals need not wait for
-
-    found, on_demand = instance_price(config), _on_demand(config)
-    return Rent(
-        instance=cluster.instance_type,
-        market=cluster.market,
-        region=cluster.region,
-        usd_per_hour=found.usd_per_hour if found else None,
-        price_date=found.date if found else None,
-        source=found.source if found else "",
-        usd_per_hour_on_demand=on_demand.usd_per_hour if on_demand else None,
-        on_demand_date=on_demand.date if on_demand else None,
-        on_demand_source=on_demand.source if on_demand else "",
-    )
-
-
-def _on_demand(config: RunConfig) -> Price | None:
-    """Of the same machine: as it was configured, or else the catalog's."""
-    cluster, told = config.cluster, config.cluster.price
-    assert cluster.instance_type is not None
-    if told is None or told.usd_per_hour_on_demand is None or told.on_demand_date is None:
-        return price(cluster.instance_type, "on_demand", cluster.region)
-    usd, day = [told.usd_per_hour_on_demand], told.on_demand_date
-    return of_zones(cluster.instance_type, "on_demand", cluster.region, usd, day, told.on_demand_source)
-
-
-def gang_price(config: RunConfig) -> float | None:
-    """US dollars of one hour of all machines of the run; None where the price is not known."""
-    found = instance_price(config)
-    return None if found is None else found.usd_per_hour * machines(config)
-
-
-def machines(config: RunConfig) -> int:
-    """Machines that are paid for: the nodes, or one host that runs all local processes."""
-    return 1 if config.cluster.backend == "local" else config.cluster.nodes
-
-
 def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> None:
     """Raises ConfigError with the reason if the run cannot work.
 
@@ -101,8 +38,7 @@ def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) 
     local_gpus: as in `world`.
     """
     check_cluster(config, datastore)
-    _locations_are_real(config)
-    _tiers_are_elsewhere(config)
+    check_locations(config)
     check_ranks(config, world(config, local_gpus))
     _ranks_have_local_gpus(config, local_gpus)
 
@@ -126,8 +62,9 @@ def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
     """The part of it that `cluster:` alone decides."""
     if config.cluster.backend == "local":
         return
-    for demand in (*_OF_MACHINES, *_OF_PLACES):
+    for demand in _OF_MACHINES:
         demand(config)
+    check_shared(config)
     _datastore_is_s3(config, datastore)
     _fits_machine(config)
 
@@ -218,46 +155,6 @@ def _keys_belong_to_backend(config: RunConfig) -> None:
             raise ConfigError(f"cluster.{key} = {shown}: only with cluster.backend = {other[backend]}, not {backend}")
 
 
-def _root_is_shared(config: RunConfig) -> None:
-    root = config.root
-    if root is not None and root.startswith("s3://"):
-        return
-    _is_mounted(config, "root", root)
-    if not config.checkpoint.root_is_shared:
-        raise ConfigError(
-            f"root = {root}: must be an s3:// prefix, or one folder that every machine of the gang sees, "
-            "such as FSx for Lustre; if it is that, set checkpoint.root_is_shared=true"
-        )
-
-
-def _tiers_are_shared(config: RunConfig) -> None:
-    for tier in config.checkpoint.tiers:
-        if not tier.startswith("s3://"):
-            _is_mounted(config, "checkpoint.tiers", tier)
-
-
-def _is_mounted(config: RunConfig, key: str, path: str | None) -> None:
-    cluster = config.cluster
-    mounts = [folder.rstrip("/") for folder in mounted_folders(config)]
-    if path is not None and any(path == folder or path.startswith(folder + "/") for folder in mounts):
-        return
-    mounting = "host_volumes" if cluster.backend == "batch" else "persistent_volume_claims"
-    where = f"under {' or '.join(mounts)}" if mounts else f"mounted by cluster.{mounting}"
-    raise ConfigError(
-        f"{key} = {path or 'null'}: must be an s3:// prefix or a folder {where} "
-        f"with cluster.backend = {cluster.backend}, whose machines do not see this one's files"
-    )
-
-
-def mounted_folders(config: RunConfig) -> tuple[str, ...]:
-    """Folders that every container of a remote backend sees, e.g. `("/fsx",)`."""
-    cluster = config.cluster
-    if cluster.backend == "batch":
-        # A volume is `/folder` or `/folder_of_the_host:/folder_in_the_container`.
-        return tuple(volume.rpartition(":")[2] for volume in cluster.host_volumes)
-    return tuple(cluster.persistent_volume_claims.values()) if cluster.backend == "kubernetes" else ()
-
-
 def _time_limit_is_long_enough(config: RunConfig) -> None:
     hours = config.cluster.time_limit_hours
     if hours * 3600 < SHORTEST_TIME_LIMIT_SECONDS:
@@ -273,36 +170,9 @@ _OF_MACHINES: Demands = (
     _time_limit_is_long_enough,
 )
 
-_OF_PLACES: Demands = (_root_is_shared, _tiers_are_shared)
-
 
 def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
     if datastore not in (None, "s3"):
         raise ConfigError(
             f"METAFLOW_DEFAULT_DATASTORE = {datastore}: must be s3 with cluster.backend = {config.cluster.backend}"
         )
-
-
-def _locations_are_real(config: RunConfig) -> None:
-    for key, location in _locations(config):
-        bucket = location.removeprefix("s3://").partition("/")[0]
-        if location.startswith("s3://") and not _BUCKET.fullmatch(bucket):
-            raise ConfigError(
-                f"{key} = {location}: {bucket} is no bucket; put in the name of yours "
-                "(3 to 63 lower-case letters, digits, dots and hyphens)"
-            )
-
-
-def _tiers_are_elsewhere(config: RunConfig) -> None:
-    for tier in config.checkpoint.tiers:
-        if config.root is not None and tier.rstrip("/") == config.root.rstrip("/"):
-            raise ConfigError(f"checkpoint.tiers = {tier}: must be another place than root, which is the first tier")
-
-
-def _locations(config: RunConfig) -> Iterator[tuple[str, str]]:
-    if config.root is not None:
-        yield "root", config.root
-    for tier in config.checkpoint.tiers:
-        yield "checkpoint.tiers", tier
-    if isinstance(config.data.corpus, FilesCorpus | DatasetCorpus | ShardsCorpus):
-        yield "data.corpus.path", config.data.corpus.path

@@ -16,7 +16,8 @@ from convoy.planner.step import StepTime, step_time
 from convoy.planner.whole import whole_run
 from convoy.planner.workload import Workload
 from convoy.report import numbers
-from convoy.results.plan import Change, Limit, PlannedBreakEven
+from convoy.results.plan import Change, Limit
+from convoy.results.plan_parts import PlannedBreakEven
 
 LEAST_GAIN = 0.01
 """Share of a step that a change must spare: predictions are not nearer than that."""

@@ -16,7 +16,7 @@ from convoy.planner.interval import assumed_restart, assumed_saving, best_save_i
 from convoy.planner.kept import Kept
 from convoy.planner.spot import Campaign, expected_campaign
 from convoy.planner.workload import Workload
-from convoy.results.plan import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
+from convoy.results.plan_parts import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
 
 
 @dataclass(frozen=True)

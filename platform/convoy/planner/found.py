@@ -8,7 +8,8 @@ from convoy.planner.campaign import Course, planned_budget
 from convoy.planner.hardware import hardware
 from convoy.planner.search import Way
 from convoy.planner.utilisation import mfu
-from convoy.results.plan import Keys, PlannedMarket, PlannedSpot
+from convoy.results.plan import Keys
+from convoy.results.plan_parts import PlannedMarket, PlannedSpot
 from convoy.results.plan_search import Found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from convoy.planner.campaign import Course
-from convoy.results.plan import PlannedStop
+from convoy.results.plan_parts import PlannedStop
 
 
 def planned_stop(course: Course) -> PlannedStop | None:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from convoy.report import numbers
 from convoy.report.numbers import gib
-from convoy.report.plan_page import MARKETS, stop_in_words
-from convoy.results.plan import Plan, PlannedMarket, PlannedSaves, PlannedSpot, PlannedStep, key_words
+from convoy.report.plan_page import stop_in_words
+from convoy.report.plan_sections import MARKETS
+from convoy.results.plan import Plan, key_words
+from convoy.results.plan_parts import PlannedMarket, PlannedSaves, PlannedSpot, PlannedStep
 
 _CHANGES = 3
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from convoy.catalog.prices import no_such_region
 from convoy.report import numbers
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text
-from convoy.report.plan_page import MARKETS
+from convoy.report.plan_sections import MARKETS
 from convoy.results.plan import Keys, key_words
 from convoy.results.plan_search import Found, PlanSearch
 

@@ -13,7 +13,8 @@ from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.report import numbers
 from convoy.report.stats import Spread
 from convoy.report.train_report import StepTime, TrainReport
-from convoy.results.plan import Plan, PlannedStep
+from convoy.results.plan import Plan
+from convoy.results.plan_parts import PlannedStep
 
 Unit = Literal["seconds", "tokens/s", "share", "bytes", "usd"]
 

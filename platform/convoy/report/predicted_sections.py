@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from convoy.report import numbers, plan_page
+from convoy.report import numbers, plan_sections
 from convoy.report.page import Block, Heading, Table, Text
 from convoy.report.plan_lines import warning
 from convoy.report.predicted import Compared, compared, computing_parts, unlike
 from convoy.report.train_report import TrainReport
-from convoy.results.plan import Plan, PlannedStep
+from convoy.results.plan import Plan
+from convoy.results.plan_parts import PlannedStep
 
 _HEADERS = ("", "Predicted", "Measured", "Error", "n")
 
@@ -82,5 +83,5 @@ def _computing(step: PlannedStep) -> str:
     """What forward and backward are planned to be made of, the longest first."""
     parts = sorted(computing_parts(step).items(), key=lambda part: -part[1])
     shown = [(name, each) for name, each in parts if each / step.seconds >= 0.0005]
-    told = (f"{plan_page.STEP_PARTS.get(name, name)} {numbers.duration(each)}" for name, each in shown)
+    told = (f"{plan_sections.STEP_PARTS.get(name, name)} {numbers.duration(each)}" for name, each in shown)
     return f"Predicted of forward and backward: {', '.join(told)}."

@@ -2,7 +2,8 @@
 
 from datetime import date
 
-from convoy.results.plan import Keys, Planned
+from convoy.results.plan import Keys
+from convoy.results.plan_parts import Planned
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""

@@ -1,4 +1,4 @@
-"""The page of a plan: sentences that are true whichever side of nothing a figure is on."""
+"""The parts of a plan's page: sentences that are true whichever side of nothing a figure is on."""
 
 import pytest
 
