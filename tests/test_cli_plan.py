@@ -297,8 +297,8 @@ def test_a_region_without_prices_is_told() -> None:
     assert "No price is known" in done.stdout
     assert "of these machines in mars-1" in done.stdout
     assert "the catalog has no prices in mars-1; known: ap-northeast-1, " in done.stdout
-    one = convoy_plan(PRESET, "--set", "cluster.region=eu-west-9")
-    assert "cluster.region = eu-west-9: the catalog has no prices in eu-west-9; did you mean eu-west-2?" in one.stdout
+    one = convoy_plan(PRESET, "--set", "cluster.region=us-eats-1")
+    assert "cluster.region = us-eats-1: the catalog has no prices in us-eats-1; did you mean us-east-1?" in one.stdout
     assert "did you mean" not in convoy_plan(PRESET).stdout
 
 
