@@ -238,6 +238,12 @@ def test_markets_are_those_that_are_asked_for() -> None:
         assert {row["market"] for row in told["found"]} == found
 
 
+@pytest.mark.parametrize(("market", "told"), [("capacity_block", True), ("on-demand", False)])
+def test_a_search_tells_in_which_lengths_capacity_blocks_are_sold(market: str, told: bool) -> None:
+    done = convoy_plan("search", "gpt-7b", "--nodes", "2", "--instances", "p5", "--market", market, columns=200)
+    assert ("AWS sells 1 to 14, or multiples of 7 up to 182" in done.stdout) == told
+
+
 def test_what_the_backend_refuses_is_left_out_of_the_page() -> None:
     done = convoy_plan("search", "gpt-7b-p5", "--nodes", "1", "--instances", "p5")
     assert "Nothing found" in done.stdout

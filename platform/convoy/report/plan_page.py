@@ -39,6 +39,9 @@ STEP_PARTS = {
 
 MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
 
+BLOCKS = "A capacity block costs whole days here, paid in advance. AWS sells 1 to 14, or multiples of 7 up to 182."
+"""EC2 User Guide, 'Find and purchase Capacity Blocks', and the API's `CapacityBlockOffering` (2026-11-23)."""
+
 
 def plan_page(plan: Plan) -> Page:
     blocks: list[Block] = [Heading(f"Plan: {_title(plan)}", level=1), *_verdict(plan), _headline(plan)]
@@ -268,6 +271,8 @@ def _prices(markets: Sequence[PlannedMarket]) -> Iterator[str]:
     if old:
         yield f"Old: {', '.join(old)}: a price more than a year older than the newest that is known may be had no more."
     yield from (f"{MARKETS.get(each.market, each.market)}: {each.why}." for each in markets if each.why)
+    if any(each.cost for each in markets if each.market == "capacity_block"):
+        yield BLOCKS
 
 
 def _footnotes(plan: Plan) -> list[Block]:
