@@ -238,6 +238,12 @@ def test_markets_are_those_that_are_asked_for() -> None:
         assert {row["market"] for row in told["found"]} == found
 
 
+@pytest.mark.parametrize(("market", "told"), [("capacity_block", True), ("on-demand", False)])
+def test_a_search_tells_in_which_lengths_capacity_blocks_are_sold(market: str, told: bool) -> None:
+    done = convoy_plan("search", "gpt-7b", "--nodes", "2", "--instances", "p5", "--market", market, columns=200)
+    assert ("AWS sells 1 to 14, or multiples of 7 up to 182" in done.stdout) == told
+
+
 def test_what_the_backend_refuses_is_left_out_of_the_page() -> None:
     done = convoy_plan("search", "gpt-7b-p5", "--nodes", "1", "--instances", "p5")
     assert "Nothing found" in done.stdout
@@ -297,8 +303,8 @@ def test_a_region_without_prices_is_told() -> None:
     assert "No price is known" in done.stdout
     assert "of these machines in mars-1" in done.stdout
     assert "the catalog has no prices in mars-1; known: ap-northeast-1, " in done.stdout
-    one = convoy_plan(PRESET, "--set", "cluster.region=eu-west-9")
-    assert "cluster.region = eu-west-9: the catalog has no prices in eu-west-9; did you mean eu-west-2?" in one.stdout
+    one = convoy_plan(PRESET, "--set", "cluster.region=us-eats-1")
+    assert "cluster.region = us-eats-1: the catalog has no prices in us-eats-1; did you mean us-east-1?" in one.stdout
     assert "did you mean" not in convoy_plan(PRESET).stdout
 
 

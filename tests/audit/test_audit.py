@@ -255,6 +255,38 @@ def test_layers_too_few_for_a_size_are_unlikely_and_of_experts_no_matter() -> No
     assert of_tree({**tree, "active_parameters": "8B"}).findings == ()
 
 
+ALBERT = [("base", "12M", "12", "768"), ("xlarge", "60M", "24", "2048"), ("xxlarge", "235M", "12", "4096")]
+"""Lan et al. 2019, table 2."""
+
+
+@pytest.mark.parametrize(("name", "parameters", "layers", "width"), ALBERT)
+def test_layers_that_share_their_weights_are_told_by_the_name_of_the_model(
+    name: str, parameters: str, layers: str, width: str
+) -> None:
+    tree = {"parameters": parameters, "layers": layers, "width": width}
+    assert of_tree({**tree, "model": f"ALBERT-{name}"}).findings == ()
+    (found,) = of_tree({**tree, "model": "GPT"}).findings
+    assert found.kind == "contradiction"
+
+
+def test_even_of_layers_that_share_their_weights_there_is_one() -> None:
+    tree = {"model": "ALBERT", "parameters": "12M", "layers": "12", "width": "4096"}
+    (found,) = of_tree(tree).findings
+    assert found.arithmetic == "1 layer × (4096)² × 5 = at least 83.9 M parameters, not 12M"
+    (found,) = of_tree({**tree, "parameters": "70B"}).findings
+    assert found.arithmetic == "12 layers × (4096)² × 60 = at most 12.1 B parameters, not 70B"
+
+
+@pytest.mark.parametrize("shape", [{}, {"layers": "12", "width": "4096"}])
+def test_a_token_goes_through_weights_that_layers_share_once_in_each(shape: dict[str, str]) -> None:
+    """The 201M of ALBERT-xxlarge's one block are multiplied in each of 12 layers, 14.5 GFLOP a token."""
+    tree = {"parameters": "235M", "gpu": "A100", "throughput_per_gpu": "8,600 tokens/s", "mfu": "40 %", **shape}
+    found = of_tree({**tree, "model": "ALBERT-xxlarge"})
+    assert found.findings == ()
+    assert bool(found.not_checked) == (not shape)
+    assert not of_tree({**tree, "model": "GPT"}).consistent
+
+
 def test_the_name_of_a_small_model_is_as_far_from_its_size_as_its_embeddings() -> None:
     assert of_tree({"model": "125M", "parameters": "148,904,448"}).findings == ()
     assert not of_tree({"model": "125M", "parameters": "350M"}).consistent

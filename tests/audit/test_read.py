@@ -134,6 +134,31 @@ def test_an_operation_that_there_is_not_is_told_in_a_line(text: str, line: str) 
     assert str(caught.value) == line
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("interval: every 500 steps", "interval = every 500 steps: unknown key; it is a key of checkpoints"),
+        ("links: [{gpus: 8 per node}]", "links[1].gpus = 8 per node: unknown key; it is a key of runs, not of links"),
+        ("links: [{gpus: 32 × A100-40}]", "links[1].gpus = 32 × A100-40: unknown key; it is a key of runs"),
+        ("links: [{recovered: 12/12}]", "links[1].recovered = 12/12: unknown key; it is a key of runs"),
+        ("checkpoints: [{gpus: 8 per node}]", "checkpoints[1].gpus = 8 per node: unknown key; it is a key of runs"),
+        ("checkpoints: [{gpus: 8 A100}]", "checkpoints[1].gpus = 8 A100: unknown key; it is a key of runs"),
+        ("collectives: [{interval: 3 steps}]", "collectives[1].interval = 3 steps: unknown key; it is a key of check"),
+        ("collectives: [{recovered: 1 of 2}]", "collectives[1].recovered = 1 of 2: unknown key; it is a key of runs"),
+    ],
+)
+def test_a_key_that_nobody_wrote_is_never_complained_of(text: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_claims(text, "claims.yaml")
+    assert line in str(caught.value)
+    assert "more)" not in str(caught.value)
+
+
+def test_a_link_is_of_a_type_of_machines_however_many_there_are() -> None:
+    (link,) = read_claims("links: [{instance: 4 × p4d.24xlarge, bandwidth: 380 GB/s}]", "claims.yaml").links
+    assert link.instance == "p4d.24xlarge"
+
+
 @pytest.mark.parametrize("section", [RunClaims, CollectiveClaims, LinkClaims, CheckpointClaims])
 def test_every_key_is_documented(section: type[Claims]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()

@@ -115,6 +115,20 @@ def test_spot_and_reserved_never_cost_more_than_on_demand() -> None:
             assert found.high_usd_per_hour <= on_demand.usd_per_hour
 
 
-def test_a_region_without_prices_is_told_from_one_that_has_some() -> None:
+@pytest.mark.parametrize("region", ["af-south-1", "eu-west-9", "ap-southeast-7", "us-gov-west-1"])
+def test_another_region_is_not_taken_for_a_misspelled_one(region: str) -> None:
+    told = no_such_region(region)
+    assert told.startswith(f"the catalog has no prices in {region}; known: ap-northeast-1, ")
+    assert "us-west-2" in told
+
+
+@pytest.mark.parametrize(
+    ("region", "meant"),
+    [("us-east1", "us-east-1"), ("us-eats-1", "us-east-1"), ("us-wst-2", "us-west-2"), ("US-EAST-1", "us-east-1?")],
+)
+def test_a_misspelled_region_is_told_from_another_one(region: str, meant: str) -> None:
+    assert meant in no_such_region(region)
+
+
+def test_a_region_with_prices_is_no_mistake() -> None:
     assert no_such_region("us-east-1") == ""
-    assert no_such_region("eu-west-9") == "the catalog has no prices in eu-west-9; did you mean eu-west-2?"

@@ -284,6 +284,15 @@ def test_a_gang_that_nothing_here_can_start_is_refused_with_what_to_install(monk
     check_extra(config("s3://a-bucket/jobs"))
 
 
+def test_all_that_is_to_be_set_up_before_a_first_run_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = config("s3://YOUR-BUCKET/jobs", **ON_SPOT)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    datastore, bucket, extra = refusal(lambda: preflight(remote, None, "local")).split("; also ")
+    assert datastore == "METAFLOW_DEFAULT_DATASTORE = local: must be s3 with cluster.backend = kubernetes"
+    assert bucket.startswith("root = s3://YOUR-BUCKET/jobs: YOUR-BUCKET is no bucket")
+    assert extra.startswith("cluster.backend = kubernetes: needs the extra")
+
+
 def test_what_the_support_matrix_refuses_is_refused_first(tmp_path: Path) -> None:
     spot = {"backend": "batch", "instance_type": "p4d.24xlarge", "market": "spot"}
     assert "no multi-node jobs on spot" in refusal(lambda: preflight(config(tmp_path, cluster=spot), None, "s3"))

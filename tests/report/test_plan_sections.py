@@ -4,6 +4,7 @@ import pytest
 
 from convoy.report.page import Text
 from convoy.report.plan_page import plan_page
+from convoy.report.plan_sections import BLOCKS
 from convoy.results.plan import Plan
 from tests.report.plans import planned
 
@@ -59,3 +60,9 @@ def test_what_spot_saves_is_a_sentence(savings: tuple[float, float, float], bad_
     budget = plan.budget.model_copy(update={"spot": spot})
     (line,) = (line for line in lines(plan.model_copy(update={"budget": budget})) if line.startswith("Spot"))
     assert line.startswith(told)
+
+
+@pytest.mark.parametrize(("region", "priced"), [("us-east-2", True), ("us-east-1", False)])
+def test_beside_the_price_of_a_capacity_block_stands_in_which_lengths_it_is_sold(region: str, priced: bool) -> None:
+    told = lines(planned(instance_type="p4d.24xlarge", market="on_demand", region=region))
+    assert (BLOCKS in told) == priced

@@ -48,7 +48,7 @@ class Claims(Frozen):
     def _read(cls, told: Any) -> Any:
         if not isinstance(told, dict):
             return told
-        told, read = split(without_aliases(told, cls.model_fields)), {}
+        told, read = split(without_aliases(told, cls.model_fields), cls.model_fields), {}
         for name, value in told.items():
             field = cls.model_fields.get(name)
             how = next((each for each in field.metadata if isinstance(each, Reads)), None) if field else None

@@ -5,6 +5,7 @@ Chowdhery et al. 2022, appendix B).
 """
 
 from convoy.audit.facts import Run, model_size
+from convoy.audit.shape import passes
 from convoy.audit.solve import Bound, Law
 from convoy.audit.span import BIG, Span, exactly, hull
 
@@ -105,7 +106,7 @@ def _utilisation(run: Run) -> list[Law]:
     any_way = Span(1.0, 1.0, done.high)
     words = {"full": "4/3 for recomputation", "selective": "1.05 for recomputation"}.get(claims.recomputation, "")
     return [
-        _operations(run),
+        *([_operations(run)] if passes(run).high < BIG else []),
         Law(((q("mfu"), 1), (q("peak"), 1), (q("throughput_per_gpu"), -1), (q("flops_per_token"), -1))),
         Law(((q("hfu"), 1), (q("mfu"), -1)), done, words, of),
         Law(((q("tflops_per_gpu"), 1), (q("mfu"), -1), (q("peak"), -1)), any_way, "", of),
@@ -128,11 +129,14 @@ def _operations(run: Run) -> Law:
         most = (1.5 if lengths else 1.0) * context.high / width
     else:
         attention, most, of = 0.0, 6.0, frozenset()
-    shown = 6.0 + attention if lengths else 6.0
+    shared = passes(run)
+    multiplied = 6.0 * shared.value
+    shown = multiplied + attention if lengths else multiplied
     words = f"{shown:.3g} FLOP per parameter"
     parameters = "active_parameters" if claims.active_parameters else "parameters"
     least = _FROZEN if run.adapters else 6.0
-    constant = Span(least * (1 - _LOOKED_UP), shown, 6.0 + most)
+    constant = Span(least * (1 - _LOOKED_UP), shown, 6.0 * shared.high + most)
+    of |= run.rests_on("model", "layers") if shared.high > 1 else frozenset()
     return Law(((q("flops_per_token"), 1), (q(parameters), -1)), constant, words, of)
 
 

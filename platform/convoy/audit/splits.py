@@ -1,6 +1,7 @@
 """Texts that tell two keys at once: `32 × A100-40`, `4 × p4d.24xlarge`, `12/12`; or a key beside their own. Pure."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 Told = dict[str, Any]
@@ -24,45 +25,47 @@ _INSTANCES = re.compile(
 )
 
 
-def split(told: Told) -> Told:
-    """What a section tells, each under its own key."""
+def split(told: Told, fields: Collection[str]) -> Told:
+    """What a section tells, each under its own key. fields: keys that the section has: no other is made up, so that a
+    page is never told of one that it does not have."""
     for part in (_gpus_per_node, _interval, _recovered, _gpus, _machines):
-        told = part(told)
+        told = part(told, fields)
     return told
 
 
-def _gpus_per_node(told: Told) -> Told:
+def _gpus_per_node(told: Told, fields: Collection[str]) -> Told:
     """`gpus: 8 per node`."""
-    found = _found(_PER_NODE, told, "gpus")
+    found = _found(_PER_NODE, told, "gpus") and "gpus_per_node" in fields
     return _renamed(told, "gpus", "gpus_per_node") if found and "gpus_per_node" not in told else told
 
 
-def _interval(told: Told) -> Told:
+def _interval(told: Told, fields: Collection[str]) -> Told:
     """`interval: every 500 steps`."""
-    if not _found(_OF_STEPS, told, "interval") or "interval_steps" in told:
+    if not _found(_OF_STEPS, told, "interval") or "interval_steps" in told or "interval_steps" not in fields:
         return told
     steps = re.sub(r"^every\s+", "", told["interval"], flags=re.IGNORECASE)
     return _renamed({**told, "interval": steps}, "interval", "interval_steps")
 
 
-def _recovered(told: Told) -> Told:
+def _recovered(told: Told, fields: Collection[str]) -> Told:
     """`recovered: 12/12`."""
-    found = _found(_RECOVERED, told, "recovered")
+    found = _found(_RECOVERED, told, "recovered") if "interruptions" in fields else None
     return _also({**told, "recovered": found[1]}, "interruptions", found[2]) if found else told
 
 
-def _gpus(told: Told) -> Told:
+def _gpus(told: Told, fields: Collection[str]) -> Told:
     """`gpus: 32 × A100-40`."""
-    found = _found(_GPUS, told, "gpus")
+    found = _found(_GPUS, told, "gpus") if "gpus" in fields else None
     return {"gpu": found[2], **told, "gpus": found[1]} if found else told
 
 
-def _machines(told: Told) -> Told:
-    """`instance: 4 × p4d.24xlarge`, and `p4d.24xlarge x 4`."""
+def _machines(told: Told, fields: Collection[str]) -> Told:
+    """`instance: 4 × p4d.24xlarge`, and `p4d.24xlarge x 4`. A link is of their type, however many there are."""
     found = _found(_INSTANCES, told, "instance")
     if found is None:
         return told
-    return _also({**told, "instance": found["type"] or found["first"]}, "nodes", found["number"] or found["last"])
+    told = {**told, "instance": found["type"] or found["first"]}
+    return _also(told, "nodes", found["number"] or found["last"]) if "nodes" in fields else told
 
 
 def _found(words: re.Pattern[str], told: Told, key: str) -> re.Match[str] | None:

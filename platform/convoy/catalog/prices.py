@@ -1,5 +1,6 @@
 """Prices of instances, each with its date, region and source."""
 
+import re
 import statistics
 from collections.abc import Sequence
 from datetime import date
@@ -13,6 +14,9 @@ from convoy.config.errors import nearest
 
 Market = Literal["on_demand", "spot", "capacity_block", "reserved", "reserved_3y"]
 """How a machine is bought. reserved: for a year, reserved_3y: for three; nothing upfront, and paid also when unused."""
+
+_REGION = re.compile(r"[a-z]{2}(-gov|-iso[a-z]?)?-(north|south)?(central|east|west|north|south)-[1-9]")
+"""What AWS calls a region."""
 
 
 class Price(Frozen):
@@ -58,10 +62,14 @@ def regions(instance: str, market: Market) -> list[str]:
 
 
 def no_such_region(region: str) -> str:
-    """What to say where nothing has a price: the region that may be meant, or those that there are; empty for one in
-    which the catalog has prices."""
+    """What to say where nothing has a price: the regions that have one, or the nearest of them where AWS calls none so;
+    empty for one in which the catalog has prices."""
     known = {each for market in get_args(Market) for row in table("prices").get(market, ()) for each in row["regions"]}
-    return "" if region in known else f"the catalog has no prices in {region}; {nearest(region, known)}"
+    if region in known:
+        return ""
+    # af-south-1 is not ap-south-1 misspelled.
+    hint = f"known: {', '.join(sorted(known))}" if _REGION.fullmatch(region) else nearest(region.lower(), known)
+    return f"the catalog has no prices in {region}; {hint}"
 
 
 def shipped() -> list[Price]:

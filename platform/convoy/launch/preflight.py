@@ -3,7 +3,7 @@
 import contextlib
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,11 +68,10 @@ def named_job(option: str | None, tags: Sequence[str]) -> str | None:
 
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
     """Raise ConfigError for a run that cannot work; tell if the job is finished already."""
-    support.check(config, datastore, local_gpus())
+    _check_settings(config, datastore, local_gpus())
     config = priced(config)
     if config.cluster.backend == "local" or _sees_root(config):
         support.check_budget(config)
-    check_extra(config)
     if config.cluster.backend == "local":
         support.check_offload(config, local_gpus())
         check_interpreter()
@@ -86,6 +85,27 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
         if job is not None:
             return _check_job(config, job)
         _check_root(config)
+    return None
+
+
+def _check_settings(config: RunConfig, datastore: str | None, gpus: int) -> None:
+    """Raises ConfigError, in one line, with all that is to be set up and filled in before a first run: what is told one
+    at a time is found one start after the other."""
+    demands: tuple[Callable[[], None], ...] = (
+        lambda: support.check(config, datastore, gpus),
+        lambda: support.check(config, None, gpus),  # what the datastore's refusal hides
+        lambda: check_extra(config),
+    )
+    told = list(dict.fromkeys(why for demand in demands if (why := _refusal(demand))))
+    if told:
+        raise ConfigError("; also ".join(told))
+
+
+def _refusal(demand: Callable[[], None]) -> str | None:
+    try:
+        demand()
+    except ConfigError as error:
+        return str(error)
     return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from convoy.catalog.prices import no_such_region
 from convoy.report import numbers
 from convoy.report.page import Block, Callout, Heading, Page, Table, Text
-from convoy.report.plan_sections import MARKETS
+from convoy.report.plan_sections import BLOCKS, MARKETS
 from convoy.results.plan import Keys, key_words
 from convoy.results.plan_search import Found, PlanSearch
 
@@ -184,5 +184,7 @@ def _notes(told: PlanSearch, within: int) -> Iterator[str]:
         yield f"{name} on spot: how often it is taken away is not known, so that there is no forecast."
     sources = dict.fromkeys((row.price_source, row.price_date) for row in told.found if row.price_source)
     yield from (f"Prices of {day}: {source}." for source, day in sources)
+    if any(row.market == "capacity_block" and row.usd is not None for row in told.found):
+        yield BLOCKS
     yield from (f"Assumed: {each}." for each in told.assumed)
     yield f"Calibration: {told.calibration}."

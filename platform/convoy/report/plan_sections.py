@@ -36,6 +36,9 @@ STEP_PARTS = {
 
 MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
 
+BLOCKS = "A capacity block costs whole days here, paid in advance. AWS sells 1 to 14, or multiples of 7 up to 182."
+"""EC2 User Guide, 'Find and purchase Capacity Blocks', and the API's `CapacityBlockOffering` (2026-11-23)."""
+
 
 def memory(needed: PlannedMemory, host: PlannedHostMemory | None, *, on_cpu: bool) -> list[Block]:
     fixed = "staged copies, processes, system" if on_cpu else "CUDA, NCCL, driver"
@@ -168,6 +171,8 @@ def _prices(markets: Sequence[PlannedMarket]) -> Iterator[str]:
     if old:
         yield f"Old: {', '.join(old)}: a price more than a year older than the newest that is known may be had no more."
     yield from (f"{MARKETS.get(each.market, each.market)}: {each.why}." for each in markets if each.why)
+    if any(each.cost for each in markets if each.market == "capacity_block"):
+        yield BLOCKS
 
 
 def usd(amount: float) -> str:
