@@ -53,7 +53,7 @@ def empty() -> dict[str, Any]:
 def save(store: Store, step: int) -> None:
     """Each of two writers writes about half, in chunks so small that a file has many."""
     plan = make_plan(state(step), 0, None)
-    draft = Commit(generation=1, step=step, attempt="", parent=None, world_size=WRITERS, tensors=plan.tensors)
+    draft = Commit(generation=1, step=step, attempt="draft", parent=None, world_size=WRITERS, tensors=plan.tensors)
     requests = []
     for writer in range(WRITERS):
         own = layout(plan.held[writer::WRITERS], file_bytes=16384)

@@ -4,6 +4,7 @@ import pytest
 
 from convoy.config.errors import ConfigError, nearest, shown
 from convoy.config.load import read_overrides, read_run, resolve
+from convoy.job.record import check_name
 
 KINDS = "stdlib, files, hf, shards, synthetic"
 CUSTOM = "model.build=pkg.mod:build model.vocab_size=5000 model.max_sequence_length=512"
@@ -50,7 +51,7 @@ COMPLAINTS = {
     "model.d_model=4": "model.d_model = 4: must be at least 8",
     "data.tokenizer.vocab_size=100": "data.tokenizer.vocab_size = 100: must be at least 257",
     # choices
-    "train.param_dtype=fp16": "train.param_dtype = fp16: must be one of bf16, fp32; did you mean bf16?",
+    "train.param_dtype=fp16": "train.param_dtype = fp16: must be one of auto, bf16, fp32; did you mean bf16?",
     "cluster.backend=slurm": "cluster.backend = slurm: must be one of local, batch, kubernetes",
     "schedule.kind=cosin": "schedule.kind = cosin: must be one of cosine, linear, constant; did you mean cosine?",
     "data.corpus.kind=filez": f"data.corpus.kind = filez: must be one of {KINDS}; did you mean files?",
@@ -74,6 +75,9 @@ COMPLAINTS = {
     "data.respect_documents=true data.corpus.kind=synthetic": (
         "data.respect_documents = true: the synthetic corpus names no eos_id"
     ),
+    "data.corpus.kind=shards data.corpus.path=x data.corpus.vocab_size=50 data.corpus.eos_id=50": (
+        "data.corpus.eos_id = 50: must be below vocab_size, 50"
+    ),
     "data.packing=false data.corpus.kind=synthetic": "data.packing = false: the synthetic corpus names no eos_id",
     "data.packing=false data.respect_documents=true": (
         "data.respect_documents = true: without packing no sequence has more than one document"
@@ -96,6 +100,12 @@ COMPLAINTS = {
         "quote text with special signs"
     ),
     "model.name='it": 'overrides "model.name=\'it": no closing quotation',
+    "budget.max_hours=1:30": "budget.max_hours = 1:30: must be a number",
+    "train.global_batch=2000000": "train.global_batch = 2000000: must be at most 1048576",
+    f"model.n_layers={'9' * 400}": f"model.n_layers = {'9' * 57}...: must be at most 9223372036854775807",
+    "cluster.price.usd_per_hour=1e308 cluster.price.date=2026-11-01": (
+        "cluster.price.usd_per_hour = 1e+308: must be at most 1000000"
+    ),
 }
 
 
@@ -143,6 +153,14 @@ def test_a_long_value_is_shortened() -> None:
     with pytest.raises(ConfigError) as caught:
         resolve({}, {"train": {"steps": "x" * 500}})
     assert str(caught.value) == f"train.steps = {'x' * 57}...: must be an integer"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x85", "\u2028", "\x1b[2J"])
+def test_what_would_break_the_line_is_escaped(end: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_name(f"a{end}b")
+    assert str(caught.value).startswith(f"job = a{end!r}b: must begin with".replace("'", ""))
+    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("overrides", COMPLAINTS)

@@ -48,6 +48,12 @@ def test_an_object_that_was_written_cannot_be_created(store: Store) -> None:
     assert store.read("name") == b"written"
 
 
+def test_a_private_object_is_created_once_and_read_like_any_other(store: Store) -> None:
+    assert store.create("tokens/one", b"secret", private=True)
+    assert not store.create("tokens/one", b"other", private=True)
+    assert (store.read("tokens/one"), list(store.sizes("tokens/"))) == (b"secret", ["tokens/one"])
+
+
 def test_a_deleted_object_can_be_created_again(store: Store) -> None:
     store.create("name", b"old")
     store.delete("name")

@@ -157,6 +157,29 @@ def test_lines_that_a_full_disk_refuses_wait_until_there_is_room(tmp_path: Path)
     assert PosixStore(tmp_path).read("log.jsonl") == b"before\ndoes \ndoes not fit\nafter\n"
 
 
+@pytest.mark.parametrize("operation", ["create", "write", "put", "appender"])
+def test_a_full_disk_is_told_with_the_file_what_it_needed_and_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def append(name: str, data: bytes) -> None:
+        log = store.appender(name.removesuffix(".jsonl"))
+        log.append(data[:-1])
+        log.flush()
+
+    store = PosixStore(tmp_path)
+    calls = {"create": store.create, "write": store.write, "appender": append}
+    calls["put"] = lambda name, data: store.put(name, memoryview(data), 2**20)
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 4096, 4096))
+    told = rf"No space left on device: 10000 bytes are needed, 4096 are free: '{tmp_path}/a/object.jsonl'$"
+    with pytest.raises(StoreUnavailable, match=told):
+        calls[operation]("a/object.jsonl", b"x" * 10_000)
+
+
 def test_a_line_torn_by_a_crash_does_not_swallow_the_next_life(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(b"whole\nhal")
     log = PosixStore(tmp_path).appender("log")

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from convoy.catalog.prices import Market, Price, newest_day, of_zones, price, regions
 from convoy.config.base import Frozen
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, first_mistake
 
 FORMAT = 1
 
@@ -68,9 +68,7 @@ def price_list(text: bytes, place: str) -> PriceList:
     try:
         found = PriceList.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"{place}: {where}: {first['msg']}; make it anew: convoy prices refresh") from None
+        raise ConfigError(f"{place}: {first_mistake(error)}; make it anew: convoy prices refresh") from None
     if found.format != FORMAT:
         raise ConfigError(f"{place}: format = {found.format}: must be {FORMAT}; make it anew: convoy prices refresh")
     return found

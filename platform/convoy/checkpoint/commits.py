@@ -9,7 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, Digest, PartRecord, parsed, part_name, sealed
+from convoy.config.errors import first_mistake
 from convoy.job.lineage import CommitRef, generation_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.checksum import crc32c
@@ -75,7 +78,11 @@ def read_part(store: Store, commit: Commit, writer: int) -> PartRecord:
         raw = store.read(commit.shards + name)
         if name not in commit.parts or digest(raw) != commit.parts[name]:
             raise DamagedCommitError(f"{_where(store, commit.shards + name)}: not what the commit says")
-        return PartRecord.model_validate_json(raw)
+        try:
+            return PartRecord.model_validate_json(raw)
+        except ValidationError as error:
+            where = _where(store, commit.shards + name)
+            raise DamagedCommitError(f"{where}: is not a part record: {first_mistake(error)}") from None
 
     return confirmed(store, commit, name, read)
 

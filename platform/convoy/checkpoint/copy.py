@@ -28,7 +28,7 @@ from convoy.checkpoint.retention import GRACE_SECONDS
 from convoy.checkpoint.verify import Stop, StoppedError
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
-from convoy.job.lineage import CommitRef, generation_numbers
+from convoy.job.lineage import CommitRef, generation_name, generation_numbers
 from convoy.job.record import RECORD
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.parallel import in_parallel
@@ -156,7 +156,7 @@ def copy_job(source: Store, target: Store) -> None:
     Raises ConfigError, with nothing changed, if the target holds another job, or the job as it went on elsewhere: a
     generation's number would then stand for two, whose commits have the same names.
     """
-    ours, theirs = source.sizes("generations/").keys(), target.sizes("generations/").keys()
+    ours, theirs = ({generation_name(n) for n in generation_numbers(store)} for store in (source, target))
     _check_same(source, target, sorted(ours & theirs))
     with contextlib.suppress(ObjectMissing):  # outside a flow there is no record
         _copy_object(source, target, RECORD)

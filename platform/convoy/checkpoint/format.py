@@ -4,14 +4,15 @@
 """
 
 import hashlib
-import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from convoy.config.canonical import canonical_json
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, first_mistake
+from convoy.config.json_text import parse_json
 from convoy.job.lineage import CommitRef
+from convoy.storage.names import Component, OptionalComponent
 
 FORMAT_VERSION = 2
 """1 was torch's own files, of Convoy 0.1."""
@@ -21,6 +22,9 @@ CHUNK_BYTES = 8 * 2**20
 
 FILE_BYTES = 8192 * CHUNK_BYTES
 """A writer begins a new file after this many bytes (64 GiB): S3 takes at most 10,000 parts an object."""
+
+DRAFT = "draft"
+"""In place of an attempt's name, as long as there is none."""
 
 ALIGNMENT = 64
 """Every shard of a tensor begins at a multiple of this in its file; the bytes between are zero."""
@@ -37,7 +41,7 @@ class _Frozen(BaseModel):
 class DataFile(_Frozen):
     """An immutable file of raw tensor bytes, as its part record describes it."""
 
-    name: str
+    name: Component
     """Below the attempt's prefix, such as `00003.000.bin`."""
     bytes: int
     crc32c: list[int]
@@ -57,11 +61,11 @@ class TensorShard(_Frozen):
     """Of the box's first element in the whole, one number per dimension."""
     size: list[int]
     """Of the box, one number per dimension; may hold a zero."""
-    file: int
+    file: int = Field(ge=0)
     """Index into the part's files."""
-    start: int
+    start: int = Field(ge=0)
     """First byte in that file."""
-    bytes: int
+    bytes: int = Field(ge=0)
 
 
 class PlainValue(_Frozen):
@@ -77,16 +81,18 @@ class PartRecord(_Frozen):
     format: int = FORMAT_VERSION
     generation: int
     step: int
-    attempt: str
+    attempt: Component
     writer: int
     """Rank that wrote it."""
     writers: int
     """How many part records the attempt has."""
-    chunk_bytes: int = CHUNK_BYTES
+    chunk_bytes: int = Field(default=CHUNK_BYTES, gt=0)
     files: list[DataFile]
     shards: list[TensorShard]
     values: list[PlainValue] = Field(default_factory=list)
     """Only in the part of writer 0."""
+    replicas: dict[str, int] = Field(default_factory=dict)
+    """Digests of the tensors that this rank holds as others do, and of which one writes each, by name."""
 
 
 class Digest(_Frozen):
@@ -132,16 +138,16 @@ class Commit(_Frozen):
     """Name of the job; empty outside a flow."""
     generation: int
     step: int
-    attempt: str
-    """Unique name of the save that wrote the files."""
+    attempt: Component
+    """Unique name of the save that wrote the files; of a commit that is not made yet, `DRAFT`."""
     parent: CommitRef | None
     """The commit that the generation started from."""
     world_size: int
     mesh: dict[str, int] = Field(default_factory=dict)
     """Names and sizes of the mesh's dimensions."""
-    parts: dict[str, Digest] = Field(default_factory=dict)
+    parts: dict[Component, Digest] = Field(default_factory=dict)
     """Part records, by name below `shards`; one per writer."""
-    files: dict[str, Digest] = Field(default_factory=dict)
+    files: dict[Component, Digest] = Field(default_factory=dict)
     """Data files of all parts, by name below `shards`."""
     tensors: dict[str, TensorInfo] = Field(default_factory=dict)
     """Every tensor of the state, by its path."""
@@ -152,7 +158,7 @@ class Commit(_Frozen):
     """How randomness is derived; in a flow it is keyed, so there is no generator state to carry."""
     fingerprint: str = ""
     """Of the data as the job uses it."""
-    data_id: str = ""
+    data_id: OptionalComponent = ""
     """Which prepared data, by content."""
     config_hash: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -215,7 +221,7 @@ def parsed(raw: bytes, where: str) -> Commit:
     where: what to call the object in an error.
     """
     try:
-        content = json.loads(raw)
+        content = parse_json(raw)
         claimed, found = content.pop("checksum"), content["format"]
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DamagedCommitError(f"{where}: {len(raw)} bytes that are not a commit") from None
@@ -225,8 +231,8 @@ def parsed(raw: bytes, where: str) -> Commit:
     _check_format(found, where)
     try:
         return Commit.model_validate_json(raw)
-    except ValueError:
-        raise DamagedCommitError(f"{where}: {len(raw)} bytes that are not a commit") from None
+    except ValidationError as error:
+        raise DamagedCommitError(f"{where}: is not a commit: {first_mistake(error)}") from None
 
 
 def checksum(commit: Commit) -> str:

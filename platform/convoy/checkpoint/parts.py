@@ -88,6 +88,7 @@ def _record(request: WritePart, layout: SetLayout, files: list[DataFile], chunk_
         files=files,
         shards=layout.shards,
         values=request.values,
+        replicas=request.replicas,
     )
 
 

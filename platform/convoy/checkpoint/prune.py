@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePosixPath
 
 from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, parsed, removing_name
 from convoy.checkpoint.marks import damaged, forget_verified, noted, verified
@@ -179,7 +180,7 @@ class _Pruning:
                 self._store.create(ref.name, raw)
                 raise
             self.commits.append(ref)
-            commit = _commit(raw)
+            commit = _commit(raw, ref.stem)
             if commit is not None:
                 self._remove_files(commit.shards)
             forget_verified(self._store, ref)
@@ -210,7 +211,7 @@ class _Pruning:
             if info.modified >= oldest:
                 continue
             with contextlib.suppress(ObjectMissing):
-                commit = _commit(raw := self._store.read(name))
+                commit = _commit(raw := self._store.read(name), PurePosixPath(name).stem)
                 if commit is not None and _is_whole(self._store, commit):
                     self._store.create(commit.ref.name, raw)
             self._store.delete(name)
@@ -224,7 +225,7 @@ class _Pruning:
         found: dict[CommitRef, str] = {}
         for ref in refs:
             try:
-                commit = _commit(self._store.read(ref.name))
+                commit = _commit(self._store.read(ref.name), ref.stem)
             except ObjectMissing:  # removed above
                 continue
             if commit is not None:
@@ -264,12 +265,14 @@ def _is_whole(store: Store, commit: Commit) -> bool:
     return all(there.get(commit.shards + name) == described.bytes for name, described in wanted.items())
 
 
-def _commit(raw: bytes) -> Commit | None:
-    """None: it is damaged, and its files are removed when they are old enough."""
+def _commit(raw: bytes, stem: str) -> Commit | None:
+    """The commit that an object of this stem holds. None: it is damaged, or that of another object, and its files are
+    removed when they are old enough."""
     try:
-        return parsed(raw, "commit")
+        commit = parsed(raw, "commit")
     except DamagedCommitError:
         return None
+    return commit if commit.ref.stem == stem else None
 
 
 def _attempts(store: Store) -> Iterator[Attempt]:

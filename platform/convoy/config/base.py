@@ -4,6 +4,11 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from convoy.config.errors import shown
+
+LARGEST_INTEGER = 2**63 - 1
+"""What every store, tensor and log can hold; and a float, to which sums convert it."""
+
 
 class Frozen(BaseModel):
     """An immutable configuration: unknown keys are refused, field docstrings are descriptions."""
@@ -12,12 +17,15 @@ class Frozen(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _true_is_no_number(cls, values: Any) -> Any:
-        """pydantic takes true for 1; a person who writes `micro_batch: true` meant something else."""
+    def _numbers_are_meant(cls, values: Any) -> Any:
+        """pydantic takes true for 1; a person who writes `micro_batch: true` meant something else. And it takes
+        integers of any length."""
         for name, value in values.items() if isinstance(values, dict) else ():
             field = cls.model_fields.get(name)
             if isinstance(value, bool) and field is not None and _is_number(field.annotation):
                 raise ValueError(f"{name} = {str(value).lower()}: must be a number")
+            if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+                raise ValueError(f"{name} = {shown(value)}: must be at most {LARGEST_INTEGER}")
         return values
 
 

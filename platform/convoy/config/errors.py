@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +13,37 @@ from convoy.config.schema import classes_at, field_at, leaves, locate
 
 class ConfigError(ValueError):
     """Bad input known before the run starts; its text is the one line to show. The exit code is 2."""
+
+    def __init__(self, text: object) -> None:
+        super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in str(text)))
+
+
+class PrerequisiteMissing(ConfigError):
+    """The configuration is right, but something that the run needs is not there yet: a package, a bucket, an account.
+
+    A run is refused for it; a dry run lists it.
+    """
+
+
+def refusals(demands: Iterable[Callable[[], object]]) -> list[ConfigError]:
+    """What the demands raise, in their order, each text once."""
+    found: dict[str, ConfigError] = {}
+    for demand in demands:
+        try:
+            demand()
+        except ConfigError as error:
+            found.setdefault(str(error), error)
+    return list(found.values())
+
+
+def prerequisites(demands: Iterable[Callable[[], object]]) -> list[PrerequisiteMissing]:
+    """What the demands find missing. Raises the first ConfigError of another kind."""
+    missing = []
+    for error in refusals(demands):
+        if not isinstance(error, PrerequisiteMissing):
+            raise error
+        missing.append(error)
+    return missing
 
 
 def one_line(error: ValidationError, model: type[BaseModel]) -> str:
@@ -27,6 +58,13 @@ def one_line(error: ValidationError, model: type[BaseModel]) -> str:
         names = [".".join(locate(model, problem["loc"])[0]) for problem in missing]
         line, told = f"{', '.join(names)}: required, and not given", len(missing)
     return line if len(problems) == told else f"{line} (and {len(problems) - told} more)"
+
+
+def first_mistake(error: ValidationError) -> str:
+    """Where in a file that a program wrote the first mistake is, and what it is, in one line."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "[key]") or "the file"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,14 +1,16 @@
 """What prepared data consists of: the manifest that makes a dataset exist."""
 
 import hashlib
-from typing import Any, Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from convoy.config.canonical import canonical_json
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.storage import ObjectMissing, Store
+from convoy.storage.names import Component, is_component
 
 FORMAT = 1
 """Of the shards and of this manifest; a part of every dataset's id."""
@@ -24,13 +26,19 @@ class DataDamaged(RuntimeError):
     """A file of the dataset is missing, or is not what the manifest says; the text is the one line to show."""
 
 
+def _shard_path(path: str) -> str:
+    if not is_component(path) and (not PurePosixPath(path).is_absolute() or "\0" in path):
+        raise ValueError(f"{path!r} is neither the name of one file nor an absolute path")
+    return path
+
+
 class Shard(BaseModel):
     """A run of tokens in one file: raw little-endian ids, no header."""
 
     model_config = ConfigDict(frozen=True)
 
     split: Split
-    path: str
+    path: Annotated[str, AfterValidator(_shard_path)]
     """A file of the dataset, or the absolute path of a ready-made one."""
     first_token: int = 0
     """Where in the file it begins."""
@@ -42,7 +50,7 @@ class DataFile(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    name: str
+    name: Component
     size: int
     """Bytes."""
     digest: str
@@ -55,9 +63,9 @@ class PreparedData(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     format: int
-    id: str
+    id: Component
     """Hash of the corpus's content, the tokenizer's config and the split."""
-    attempt: str
+    attempt: Component
     """Which of several concurrent preparers made the files."""
     dtype: Literal["uint16", "uint32"]
     vocab_size: int
@@ -92,9 +100,13 @@ def manifest_name(data_id: str) -> str:
 
 def read_manifest(store: Store, data_id: str) -> PreparedData | None:
     """The dataset of that id if it is there whole; None if it is not, or if files of it are gone."""
+    if not is_component(data_id):
+        return None
     try:
         manifest = PreparedData.model_validate_json(store.read(manifest_name(data_id)))
     except (ObjectMissing, ValidationError):
+        return None
+    if manifest.id != data_id:
         return None
     present = store.sizes(manifest.prefix)
     whole = all(present.get(manifest.prefix + file.name) == file.size for file in manifest.files)

@@ -1,11 +1,11 @@
 """Writing and reading the log: one file per writer, merged by time."""
 
-import json
 import time
 from typing import Any
 
 from pydantic import ValidationError
 
+from convoy.config.json_text import parse_json
 from convoy.events.types import AnyEvent, Event, EventsDropped, StoreRequests, decode, encode
 from convoy.storage import Store
 from convoy.storage.base import FLUSH_SECONDS
@@ -65,8 +65,10 @@ class EventWriter:
 class EventReader:
     """Reads a job's log piece by piece: `poll` gives what came since the last call."""
 
-    def __init__(self, job: Store) -> None:
+    def __init__(self, job: Store, generation: int | None = None) -> None:
+        """generation: reads the log of this one alone."""
         self._job = job
+        self._prefix = "events/" if generation is None else f"events/{generation:06d}/"
         self._offsets: dict[str, int] = {}
         self.unknown = 0
         """Events that this version of Convoy does not know."""
@@ -75,7 +77,7 @@ class EventReader:
 
     def poll(self) -> list[AnyEvent]:
         """New events of all writers, by time. After an outage (StoreUnavailable) the next call gives them all."""
-        sizes = self._job.sizes("events/")
+        sizes = self._job.sizes(self._prefix)
         seen = {name: self._offsets.get(name, 0) for name in sizes}
         # All is read before anything counts as read: an outage half way must lose no event.
         grown = {name: self._job.read(name, seen[name]) for name, size in sizes.items() if size > seen[name]}
@@ -99,14 +101,14 @@ class EventReader:
         return events
 
 
-def read_events(job: Store) -> list[AnyEvent]:
-    """The whole log of a job, by time."""
-    return EventReader(job).poll()
+def read_events(job: Store, generation: int | None = None) -> list[AnyEvent]:
+    """The whole log of a job, or that of one generation, by time."""
+    return EventReader(job, generation).poll()
 
 
 def _is_json_object(line: bytes) -> bool:
     try:
-        value: Any = json.loads(line)
+        value: Any = parse_json(line)
     except ValueError:
         return False
     return isinstance(value, dict)

@@ -9,13 +9,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from convoy.config.errors import ConfigError, first_mistake
 from convoy.storage import Store, StoreUnavailable
+from convoy.storage.names import OptionalComponent
 from convoy.storage.parallel import in_parallel
 
 READERS = 16
-"""Requests for generations at a time."""
+"""Requests for small objects at a time."""
 
 
 class CommitRef(BaseModel):
@@ -48,7 +50,7 @@ class Generation(BaseModel):
     """What formed it: the flow's task and attempt, or `rewind`."""
     nodes: int
     world_size: int
-    config_hash: str
+    config_hash: OptionalComponent
     created: float
     """Unix time."""
     rendezvous: str = ""
@@ -57,8 +59,9 @@ class Generation(BaseModel):
     """URIs of the further tiers, which its commits may lie on alone."""
     control: str = ""
     """`host:port` where node 0's agent listens for the others'."""
-    token: str = ""
-    """What an agent shows that connects there: who reads the job's root is of the gang."""
+    token_name: OptionalComponent = ""
+    """The object below `tokens/` that holds the gang's token while the gang forms (`job/tokens.py`). Older versions
+    kept the token itself here; its gang has ended long ago, so it is not read."""
 
     @property
     def name(self) -> str:
@@ -215,16 +218,33 @@ def generation_name(generation: int) -> str:
 
 def generation_numbers(store: Store) -> list[int]:
     """The generations that have been formed, as far as this tier tells."""
-    matches = (re.fullmatch(r"generations/(\d+)\.json", name) for name in store.sizes("generations/"))
-    return sorted(int(m[1]) for m in matches if m)
+    names = store.sizes("generations/")
+    matches = (re.fullmatch(r"generations/(\d+)\.json", name) for name in names)
+    return sorted(number for m in matches if m and generation_name(number := int(m[1])) in names)
+
+
+def read_generation(store: Store, name: str) -> Generation:
+    """The generation whose object has that name. Raises ObjectMissing, StoreUnavailable, and ConfigError for an object
+    that is none: to pass over it could give its commits to another one."""
+    try:
+        found = Generation.model_validate_json(store.read(name))
+    except ValidationError as error:
+        raise ConfigError(f"{store.uri}/{name}: is not a generation: {first_mistake(error)}") from None
+    if found.name != name:
+        raise ConfigError(f"{store.uri}/{name}: is not a generation: generation: is {found.generation}")
+    return found
 
 
 def _generations(store: Store) -> list[Generation]:
-    names = list(store.sizes("generations/"))
-    # A job on spot has hundreds, and a gang that is formed again waits for them. A bucket answers or fails in a time
-    # that is known; a file system answers at once, or holds a thread for good, which the process would wait for.
-    threads = READERS if store.uri.startswith("s3://") else 1
-    return in_parallel(lambda i: Generation.model_validate_json(store.read(names[i])), len(names), threads)
+    names = [generation_name(number) for number in generation_numbers(store)]
+    # A job on spot has hundreds, and a gang that is formed again waits for them.
+    return in_parallel(lambda i: read_generation(store, names[i]), len(names), threads_for(store.uri))
+
+
+def threads_for(uri: str) -> int:
+    """How many small objects to read at a time. A bucket answers or fails in a time that is known; a file system
+    answers at once, or holds a thread for good, which the process would wait for."""
+    return READERS if uri.startswith("s3://") else 1
 
 
 def _holding(store: Store) -> Holding:

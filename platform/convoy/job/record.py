@@ -1,19 +1,24 @@
 """A job's name, and the facts about it that never change."""
 
-import json
 import re
 import time
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from convoy.config.errors import ConfigError
+from convoy.config.json_text import parse_json
 from convoy.config.run import RunConfig, config_hash
 from convoy.job.fit import check_fit
+from convoy.job.lineage import generation_name, generation_numbers, read_generation, threads_for
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
+from convoy.storage.parallel import in_parallel
 
 RECORD = "JOB.json"
+SCRIPT_DATA = "script"
+"""Fingerprint in the record of a job whose data its script alone knows."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -32,7 +37,7 @@ class JobRecord(BaseModel):
     model: str
     """Name of the model, for people."""
     steps: int
-    """Steps asked for when the job began."""
+    """Steps asked for when the job began; of a script, whose end nobody else knows, they mean nothing."""
 
 
 def check_name(job: str) -> str:
@@ -68,6 +73,15 @@ def read_record(store: Store) -> JobRecord | None:
         return JobRecord.model_validate_json(store.read(RECORD))
     except ObjectMissing:
         return None
+
+
+def target_steps(store: Store, config: Mapping[str, Any]) -> int | None:
+    """Steps that the job is to take by a configuration that it ran with; None: not known, as of a script."""
+    record = read_record(store)
+    if record is None or record.fingerprint == SCRIPT_DATA:
+        return None
+    steps: int = config.get("train", {}).get("steps", record.steps)
+    return steps
 
 
 def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -> JobRecord:
@@ -117,10 +131,35 @@ def check_same_job(record: JobRecord, config: RunConfig, fingerprint: str | None
             raise ConfigError(f"{key} = {value}: job {record.job} was started with {was}; keep that, or name a new job")
 
 
-def known_jobs(root: str) -> list[str]:
-    """Jobs under a local root, by name; none for S3, where a listing would go through every object of every job."""
-    folder = Path(root)
-    return sorted(path.parent.name for path in folder.glob(f"*/{RECORD}")) if folder.is_dir() else []
+def known_jobs(root: str, open_: Callable[[str], Store]) -> dict[str, Store]:
+    """Stores of what may be jobs under a root, by name: folders that have a record, or generations without one.
+
+    open_: opens the store at a URI.
+    """
+    names = [name for name in open_(root).folders() if _NAME.fullmatch(name)]
+    stores = [open_(job_uri(root, name)) for name in names]
+    are_jobs = in_parallel(lambda i: _is_job(stores[i]), len(names), threads_for(root))
+    return {name: store for name, store, is_job in zip(names, stores, are_jobs, strict=True) if is_job}
+
+
+def _is_job(store: Store) -> bool:
+    try:
+        store.read(RECORD)
+    except ObjectMissing:
+        return bool(generation_numbers(store))
+    except StoreUnavailable:  # of a root that could be listed: something is wrong with this job
+        return True
+    return True
+
+
+def latest_start(store: Store) -> float:
+    """When a gang of the job last formed, or the job was made, as Unix time. Raises ValueError for a damaged job."""
+    record, numbers = read_record(store), generation_numbers(store)
+    if record is None:
+        raise ValueError(f"{store.uri}/{RECORD} is missing")
+    if not numbers:
+        return record.created
+    return read_generation(store, generation_name(numbers[-1])).created
 
 
 def keep_config(store: Store, config: RunConfig) -> str:
@@ -131,8 +170,12 @@ def keep_config(store: Store, config: RunConfig) -> str:
 
 
 def read_config(store: Store, digest: str) -> dict[str, Any]:
-    """The configuration with this hash, as plain data. Raises ObjectMissing."""
-    config: dict[str, Any] = json.loads(store.read(_config_name(digest)))
+    """The configuration with this hash, as plain data. Raises ObjectMissing, and ConfigError if it is damaged."""
+    name = _config_name(digest)
+    try:
+        config: dict[str, Any] = parse_json(store.read(name))
+    except ValueError as error:
+        raise ConfigError(f"{store.uri}/{name}: is not JSON: {error}") from None
     return config
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from convoy.config.errors import first_mistake
 from convoy.results.case import SCHEMA, Case
 
 
@@ -31,9 +32,7 @@ def read_case(path: Path) -> Case:
     except (OSError, UnicodeDecodeError) as error:
         raise ResultUnreadableError(f"{path}: cannot be read: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ResultUnreadableError(f"{path}: {where}: {first['msg']}") from None
+        raise ResultUnreadableError(f"{path}: {first_mistake(error)}") from None
     if case.schema_version > SCHEMA:
         raise ResultUnreadableError(f"{path}: schema_version = {case.schema_version}: newer than {SCHEMA}; update")
     return case

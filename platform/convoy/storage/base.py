@@ -54,8 +54,12 @@ class Store(Protocol):
 
     uri: str
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Write the object atomically, only if absent. True: ours is there. False: another was there before."""
+    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
+        """Write the object atomically, only if absent. True: ours is there. False: another was there before.
+
+        private: in a folder, only its owner may read it, whatever the umask; in a bucket, policies decide as for
+        every object.
+        """
 
     def write(self, name: str, data: bytes) -> None:
         """Write the object atomically, replacing what was there."""
@@ -65,6 +69,9 @@ class Store(Protocol):
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Bytes of every object whose name starts with `prefix`, in name order."""
+
+    def folders(self) -> list[str]:
+        """First parts of the names that have several, in order; what lies below them is not listed."""
 
     def listing(self, prefix: str) -> dict[str, ObjectInfo]:
         """Every object whose name starts with `prefix`, in name order."""

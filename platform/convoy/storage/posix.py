@@ -9,8 +9,9 @@ from pathlib import Path
 
 from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo, ObjectMissing, StoreUnavailable, StoreUnfit
+from convoy.storage.names import check_name, check_prefix
 from convoy.storage.posix_bulk import forget, read_at, write_new
-from convoy.storage.posix_folder import ABSENT, files_below, make_folder, outages, sync_folder
+from convoy.storage.posix_folder import ABSENT, check_below, files_below, make_folder, outages, room_for, sync_folder
 from convoy.storage.posix_log import FileSink
 from convoy.storage.proof import prove
 
@@ -37,9 +38,9 @@ class PosixStore:
         self.uri = str(self.folder)
         self._seen = False
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
         # link(2) fails if the target exists, on every POSIX file system; renameat2(NOREPLACE) fails on Lustre.
-        with outages(), self._temporary(name, data) as temporary:
+        with outages(), self._temporary(name, data, private=private) as temporary:
             try:
                 os.link(temporary, self.folder / name)
             except FileExistsError:
@@ -57,28 +58,34 @@ class PosixStore:
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
         with outages():
             target = self._place(name)
-            checksums = write_new(target, data, chunk_bytes, threads)
+            with room_for(len(data), target):
+                checksums = write_new(target, data, chunk_bytes, threads)
             sync_folder(target.parent)
             return checksums
 
     def read(self, name: str, start: int = 0) -> bytes:
-        with outages(), self._missing(name), open(self.folder / name, "rb") as file:
+        with outages(), self._missing(name), open(self._path(name), "rb") as file:
             self._seen = True
             file.seek(start)
             return file.read()
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
         with outages(), self._missing(name):
-            return read_at(self.folder / name, start, buffer)
+            return read_at(self._path(name), start, buffer)
 
     def sizes(self, prefix: str) -> dict[str, int]:
         return {name: info.bytes for name, info in self.listing(prefix).items()}
+
+    def folders(self) -> list[str]:
+        with outages():
+            self._raise_if_gone()
+            return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.folder.is_dir() else []
 
     def listing(self, prefix: str) -> dict[str, ObjectInfo]:
         found: dict[str, ObjectInfo] = {}
         with outages():
             self._raise_if_gone()
-            for path in files_below(self.folder / prefix.rpartition("/")[0]):
+            for path in files_below(self._folder_of(prefix)):
                 name = path.relative_to(self.folder).as_posix()
                 if name.startswith(prefix) and not path.name.startswith(_TEMPORARY):
                     with contextlib.suppress(FileNotFoundError):
@@ -89,14 +96,15 @@ class PosixStore:
 
     def delete(self, name: str) -> None:
         with outages():
+            check_name(self.uri, name)
             try:
-                (self.folder / name).unlink()
+                (self._folder_of(name) / name.rpartition("/")[2]).unlink()
             except ABSENT:
                 self._raise_if_gone()
 
     def drop_cache(self, name: str) -> None:
         with outages(), self._missing(name):
-            forget(self.folder / name)
+            forget(self._path(name))
 
     def now(self) -> float:
         # Where the file system is a server's, it may stamp files by its own clock.
@@ -126,25 +134,28 @@ class PosixStore:
         return 0
 
     def appender(self, prefix: str) -> BackgroundLog:
-        path = self.folder / f"{prefix}.jsonl"
+        with outages():
+            path = self._path(f"{prefix}.jsonl")
         return BackgroundLog(FileSink(path), str(path))
 
     @contextlib.contextmanager
-    def _temporary(self, name: str, data: bytes) -> Iterator[Path]:
+    def _temporary(self, name: str, data: bytes, *, private: bool = False) -> Iterator[Path]:
         """A synced file with `data` beside where `name` goes; gone afterwards unless it was renamed."""
-        temporary = self._place(name).parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
-        try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        target = self._place(name, private=private)
+        temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        with room_for(len(data), target):
             try:
-                written = 0
-                while written < len(data):
-                    written += os.write(fd, data[written:])
-                os.fsync(fd)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
+                try:
+                    written = 0
+                    while written < len(data):
+                        written += os.write(fd, data[written:])
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+                yield temporary
             finally:
-                os.close(fd)
-            yield temporary
-        finally:
-            temporary.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     def _nameless(self) -> int:
         """A new file in the folder, or nearest to where that will be, which is gone when it is closed."""
@@ -161,10 +172,25 @@ class PosixStore:
         path.unlink()
         return fd
 
-    def _place(self, name: str) -> Path:
+    def _path(self, name: str) -> Path:
+        """Where the object is, for what follows a link. Raises OSError if that would be outside of the folder."""
+        check_name(self.uri, name)
+        check_below(self.folder, name)
+        return self.folder / name
+
+    def _folder_of(self, prefix: str) -> Path:
+        """Where everything is whose name begins so. Raises OSError if that would be outside of the folder."""
+        check_prefix(self.uri, prefix)
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_below(self.folder, folder)
+        return self.folder / folder
+
+    def _place(self, name: str, *, private: bool = False) -> Path:
         """Where the object goes, in a folder that is there."""
+        check_name(self.uri, name)
         self._raise_if_gone()
-        make_folder((self.folder / name).parent)
+        make_folder(self._folder_of(name), 0o700 if private else 0o777)
         self._seen = True
         return self.folder / name
 

@@ -1,7 +1,9 @@
 """What files on a POSIX path need around them: folders that outlive a crash, and errors that say what they are."""
 
 import contextlib
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +13,30 @@ from convoy.storage.base import StoreUnavailable
 ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder and its parents so that they outlive a crash."""
+def check_below(folder: Path, name: str) -> None:
+    """Raise OSError where a symbolic link on the way from the folder to `name` leads out of it.
+
+    The folder itself may be a link: to a file system that is mounted elsewhere, for instance. What swaps a folder for a
+    link at this very moment is not seen.
+    """
+    path = str(folder)
+    for component in name.split("/"):
+        path = f"{path}/{component}"
+        try:
+            os.readlink(path)  # noqa: PTH115 - quick; unlike lstat, it asks a file server for no attributes
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # it is not a link
+                continue
+            return  # it is not there, or cannot be reached: whoever opens it is told so
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+            raise OSError(errno.EXDEV, f"The link leads out of {folder}", path)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make the folder and its parents so that they outlive a crash. mode: of the folder itself, less the umask."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode, exist_ok=True)
         sync_folder(folder.parent)
 
 
@@ -40,9 +61,26 @@ def _raise_unless_absent(error: OSError) -> None:
 
 
 @contextlib.contextmanager
+def room_for(n_bytes: int, path: Path) -> Iterator[None]:
+    """Have the error of a full file system, or quota, say which file had no room, and how much it needed."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        needed = f"{os.strerror(error.errno)}: {n_bytes} bytes are needed"
+        if error.errno == errno.ENOSPC:
+            with contextlib.suppress(OSError):
+                needed += f", {shutil.disk_usage(path.parent).free} are free"
+        raise OSError(error.errno, needed, str(path)) from error
+
+
+@contextlib.contextmanager
 def outages() -> Iterator[None]:
     """Any error of the file system is StoreUnavailable."""
     try:
         yield
+    except StoreUnavailable:
+        raise
     except OSError as error:
         raise StoreUnavailable(error.errno, error.strerror or str(error), error.filename) from error

@@ -4,7 +4,7 @@ import os
 from collections import deque
 from pathlib import Path
 
-from convoy.storage.posix_folder import make_folder, outages
+from convoy.storage.posix_folder import make_folder, outages, room_for
 
 
 class FileSink:
@@ -15,6 +15,7 @@ class FileSink:
             make_folder(path.parent)
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             self._torn = _ends_torn(path)
+            self._path = path
 
     def write(self, lines: deque[bytes]) -> None:
         with outages():
@@ -22,8 +23,9 @@ class FileSink:
                 # A full disk can leave half a line behind: it must not swallow the next one.
                 data = b"\n" * self._torn + lines[0] + b"\n"
                 self._torn = True
-                while data:
-                    data = data[os.write(self._fd, data) :]
+                with room_for(len(data), self._path):
+                    while data:
+                        data = data[os.write(self._fd, data) :]
                 self._torn = False
                 lines.popleft()
 

@@ -10,6 +10,7 @@ from convoy.config.checkpoint import StoreConfig
 from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo
 from convoy.storage.checksum import as_s3_header, crc32c
+from convoy.storage.names import check_name, check_prefix, is_name
 from convoy.storage.proof import prove
 from convoy.storage.requests import watch
 from convoy.storage.s3_client import client, code, outages
@@ -35,7 +36,7 @@ class S3Store:
             self._s3 = client(self._config, read_timeout_seconds)
         watch(self._s3, bucket)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
         with self._outages(name):
             return put_if_absent(self._place(name), data)
 
@@ -66,14 +67,23 @@ class S3Store:
     def sizes(self, prefix: str) -> dict[str, int]:
         return {name: info.bytes for name, info in self.listing(prefix).items()}
 
+    def folders(self) -> list[str]:
+        found: list[str] = []
+        with self._outages(""):
+            pages = self._s3.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"):
+                found += [each["Prefix"][len(self._prefix) : -1] for each in page.get("CommonPrefixes", [])]
+        return sorted(found)
+
     def listing(self, prefix: str) -> dict[str, ObjectInfo]:
         found: dict[str, ObjectInfo] = {}
         with self._outages(prefix):
             pages = self._s3.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._key(prefix)):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._below(prefix)):
                 for item in page.get("Contents", []):
-                    info = ObjectInfo(item["Size"], item["LastModified"].timestamp())
-                    found[item["Key"][len(self._prefix) :]] = info
+                    name = item["Key"][len(self._prefix) :]
+                    if is_name(name):  # a bucket takes any key: those of folders too, which end with a slash
+                        found[name] = ObjectInfo(item["Size"], item["LastModified"].timestamp())
         return found
 
     def delete(self, name: str) -> None:
@@ -96,10 +106,10 @@ class S3Store:
         self.read(name)
 
     def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
-        aborted, spared = 0, tuple(self._key(name) for name in spare)
+        aborted, spared = 0, tuple(self._below(name) for name in spare)
         with self._outages(prefix):
             pages = self._s3.get_paginator("list_multipart_uploads")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._key(prefix)):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._below(prefix)):
                 for upload in page.get("Uploads", []):
                     if upload["Initiated"].timestamp() < older_than and not upload["Key"].startswith(spared):
                         aborted += self._abort(upload["Key"], upload["UploadId"])
@@ -129,7 +139,12 @@ class S3Store:
         return Place(self._s3, self._bucket, self._key(name), options)
 
     def _key(self, name: str) -> str:
+        check_name(self.uri, name)
         return self._prefix + name
+
+    def _below(self, prefix: str) -> str:
+        check_prefix(self.uri, prefix)
+        return self._prefix + prefix
 
     def _outages(self, name: str) -> AbstractContextManager[None]:
         return outages(self.uri, name)
