@@ -16,6 +16,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder, default_root, merged, read_overrides, read_run, resolve
 from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.run import RunConfig, config_hash
+from tests.campaign import examples
 
 PRESET = "n_layers: 12\nd_model: 768\nn_heads: 12\nvocab_size: 50257\nmax_sequence_length: 1024\n"
 
@@ -90,6 +91,7 @@ def test_a_value_is_yaml(word: str, value: object) -> None:
 PLAIN_TEXT = st.text(st.characters(max_codepoint=0xD7FF))  # YAML does not know JSON's surrogate pairs
 
 
+@examples(25)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | PLAIN_TEXT, st.lists, max_leaves=5))
 def test_any_json_value_can_be_an_override(value: object) -> None:
     assert read_overrides(f"a.b={shlex.quote(json.dumps(value))}") == {"a": {"b": value}}

@@ -22,6 +22,16 @@ def test_a_date_is_text() -> None:
     assert parse_yaml("day: 2026-11-20") == {"day": "2026-11-20"}
 
 
+@pytest.mark.parametrize("text", ["1:30", "120:00", "-1:30", "1:30:00.5"])
+def test_a_time_is_text_and_no_number_in_sixties(text: str) -> None:
+    assert parse_yaml(f"hours: {text}") == {"hours": text}
+
+
+def test_text_that_is_nested_too_deep_is_refused() -> None:
+    with pytest.raises(YamlError, match=r"^nested too deep$"):
+        parse_yaml("[" * 200_000 + "]" * 200_000)
+
+
 def test_the_loader_of_other_programs_is_left_alone() -> None:
     parse_yaml("2026-11-20")
     assert yaml.safe_load("[2026-11-20, 1e-3]") == [datetime.date(2026, 11, 20), "1e-3"]

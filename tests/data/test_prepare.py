@@ -10,6 +10,7 @@ import boto3
 import datasets
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
@@ -258,6 +259,17 @@ def test_synthetic_tokens_are_split_and_reused(tmp_path: Path) -> None:
     assert open_tokenizer(manifest, folder) is None
     assert open_token_bytes(manifest, folder) is None
     assert _prepare(config, tmp_path) == manifest
+
+
+def test_a_text_that_would_end_early_is_refused(tmp_path: Path) -> None:
+    words = Tokenizer(models.WordLevel({"the": 0, "</s>": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.save(str(tmp_path / "tokenizer.json"))
+    config = _config(_corpus(tmp_path / "corpus"), {"kind": "file", "path": str(tmp_path / "tokenizer.json")})
+    assert _prepare(config, tmp_path / "root").tokens("train")
+    (tmp_path / "corpus" / "html.txt").write_text("<s>the </s> fox</s>")
+    with pytest.raises(ConfigError, match=r"^data\.tokenizer\.eos_token = </s>: must be a special token"):
+        _prepare(config, tmp_path / "root")
 
 
 def test_ready_made_shards_are_used_where_they_lie(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ def test_an_id_beyond_the_vocabulary_is_named_with_its_place(tmp_path: Path) -> 
         _shards(tmp_path)
 
 
+def test_ids_of_four_bytes_are_not_taken_for_twice_as_many_of_two(tmp_path: Path) -> None:
+    _write(tmp_path / "a.bin", np.arange(1000) % 100, "<u4")
+    with pytest.raises(ConfigError, match=rf"^data.corpus.dtype = uint16: every second id of {tmp_path}/a.bin is 0"):
+        _shards(tmp_path)
+    assert sum(shard.tokens for shard in _shards(tmp_path, dtype="uint32")) == 1000
+
+
 def test_a_size_of_half_an_id_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"\x00" * 6)
     with pytest.raises(ConfigError, match=rf"^data.corpus.dtype = uint32: {tmp_path}/a.bin has 6 bytes"):

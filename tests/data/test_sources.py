@@ -1,14 +1,18 @@
 """Finding a corpus's files."""
 
+import glob
 import os
 import sysconfig
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus, StdlibCorpus, SyntheticCorpus
 from convoy.config.errors import ConfigError
-from convoy.data.sources import content_digests, list_files
+from convoy.data.sources import content_digests, iterate_files, list_files
+from tests.campaign import examples
 
 
 def _tree(folder: Path, *names: str) -> Path:
@@ -48,6 +52,30 @@ def test_a_glob_takes_what_it_matches_whatever_the_suffix(tmp_path: Path) -> Non
     _tree(tmp_path, "x/a.log", "x/y/b.log", "c.log")
     assert _names(tmp_path / "x" / "*.log") == ["a.log"]
     assert _names(tmp_path / "**" / "*.log") == ["c.log", "x/a.log", "x/y/b.log"]
+
+
+def test_two_stars_enter_no_symbolic_link_and_find_each_file_once(tmp_path: Path) -> None:
+    _tree(tmp_path, "x/a.txt", "x/y/b.txt", "x/.hidden/c.txt", ".d.txt")
+    (tmp_path / "x" / "y" / "up").symlink_to(tmp_path)
+    (tmp_path / "x" / "again").symlink_to(tmp_path / "x" / "y")
+    assert _names(tmp_path / "**" / "*.txt") == ["x/a.txt", "x/y/b.txt"]
+    assert _names(tmp_path / "**" / "x" / "**" / "*.txt") == ["x/a.txt", "x/y/b.txt"]
+    assert _names(tmp_path / "x" / "**") == ["a.txt", "y/b.txt"]
+    assert _names(tmp_path / "*" / "again" / "*.txt") == ["x/again/b.txt"]
+
+
+@given(st.lists(st.sampled_from(["**", "*", "a*", "a", "[ab].txt", "*.txt", ".h", "../*"]), min_size=1, max_size=4))
+@examples(60)
+def test_without_links_a_glob_finds_what_pythons_finds(tree_of_files: Path, parts: list[str]) -> None:
+    pattern = "/".join([str(tree_of_files), "*", *parts])
+    theirs = {name for name in glob.iglob(pattern, recursive=True) if os.path.isfile(name)}  # noqa: PTH113, PTH207
+    corpus = FilesCorpus(kind="files", path=pattern)
+    assert {file.location for file in iterate_files(corpus)} == {os.path.abspath(name) for name in theirs}  # noqa: PTH100
+
+
+@pytest.fixture(scope="module")
+def tree_of_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _tree(tmp_path_factory.mktemp("tree"), "a/a/a.txt", "a/b.txt", "b/.h/a.txt", "b/a", "c.txt", "b/ab/.h/b.txt")
 
 
 def test_one_file_is_a_corpus(tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ from convoy.config.data import BpeTokenizer, FileTokenizer
 from convoy.config.errors import ConfigError
 from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
+    LONGEST_WORD,
     BytesTokenizer,
     JsonTokenizer,
     TextTokenizer,
+    _without_long_words,
     load_tokenizer,
     sample_evenly,
     train_bpe,
@@ -96,6 +98,25 @@ def test_training_is_deterministic_over_processes(bpe: JsonTokenizer) -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, check=True)
     assert done.stdout.decode() == bpe.json()
+
+
+@pytest.mark.parametrize("word", ["ab" * 200_000, "".join(map(chr, range(0x4E00, 0x9000))) * 10], ids=["ab", "hanzi"])
+def test_a_word_of_any_length_can_be_trained_on_and_encoded(word: str) -> None:
+    tokenizer = train_bpe(BpeTokenizer(vocab_size=300), iter([*TEXTS, word]))
+    (ids,) = tokenizer.encode_batch([word])
+    assert tokenizer.decode(ids.tolist()) == word
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "é", "7", " ", "\n", "-", "a b", "it's "]), st.integers(1, 3000))))
+@examples(60)
+def test_only_words_beyond_the_limit_are_cut_for_the_training(runs: list[tuple[str, int]]) -> None:
+    text, step = "".join(part * count for part, count in runs), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = [end - start for _, (start, end) in step.pre_tokenize_str(text)]
+    pieces = list(_without_long_words(text, step))
+    assert "".join(pieces) == text
+    assert len(pieces) == 1 + sum((word - 1) // LONGEST_WORD for word in words)
+    cut = [end - start for piece in pieces for _, (start, end) in step.pre_tokenize_str(piece)]
+    assert max(cut, default=0) <= LONGEST_WORD
 
 
 def test_a_saved_tokenizer_encodes_as_before(bpe: JsonTokenizer) -> None:

@@ -17,13 +17,13 @@ Day = date
 class PriceConfig(Frozen):
     """What a machine costs, where the catalog does not know better, as with a contract of one's own."""
 
-    usd_per_hour: float = Field(gt=0)
+    usd_per_hour: float = Field(gt=0, le=1e6)
     """US dollars for one machine and hour."""
     date: date
     """Day on which that was so."""
     source: str = "cluster.price"
     """Who says so; told beside the cost."""
-    usd_per_hour_on_demand: float | None = Field(None, gt=0)
+    usd_per_hour_on_demand: float | None = Field(None, gt=0, le=1e6)
     """What the same machine costs on demand, which the run's cost is compared with. Default: the newest that the
     catalog or `convoy prices refresh` has, as it is when the run starts."""
     on_demand_date: Day | None = None

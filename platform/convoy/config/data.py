@@ -20,7 +20,8 @@ class FilesCorpus(Frozen):
     kind: Literal["files"]
     """Chooses this corpus."""
     path: str
-    """A folder (searched recursively), a glob with `*` or `**`, one file, or an s3:// prefix or glob."""
+    """A folder (searched recursively), a glob with `*` or `**`, one file, or an s3:// prefix or glob. Neither the
+    search of a folder nor `**` follows symbolic links to folders."""
     format: Literal["text", "jsonl"] = "text"
     """One document per file, or one per line."""
     suffixes: tuple[str, ...] = ()
@@ -53,6 +54,12 @@ class ShardsCorpus(Frozen):
     """Every id is below this."""
     eos_id: int | None = Field(None, ge=0)
     """Id that ends a document; needed for `respect_documents`, and without `packing`."""
+
+    @model_validator(mode="after")
+    def _end_is_an_id(self) -> "ShardsCorpus":
+        if self.eos_id is not None and self.eos_id >= self.vocab_size:
+            raise ValueError(f"eos_id = {self.eos_id}: must be below vocab_size, {self.vocab_size}")
+        return self
 
 
 class SyntheticCorpus(Frozen):

@@ -29,14 +29,15 @@ def read_overrides(text: str) -> Tree:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"overrides {text!r}: {str(error).lower()}") from None
+        raise ConfigError(f"overrides {shown(text)!r}: {str(error).lower()}") from None
     tree: Tree = {}
     for word in words:
         key, equals, value = word.partition("=")
         keys = tuple(key.split("."))
         if not equals or not all(keys):
             raise ConfigError(
-                f"override {word!r}: must have the form key=value, e.g. train.steps=200; quote values with spaces"
+                f"override {shown(word)!r}: must have the form key=value, e.g. train.steps=200; "
+                "quote values with spaces"
             )
         tree = _laid_over(tree, _nested(*_preset_key(keys, _parse_value(key, value))))
     return with_preset(tree)
@@ -91,13 +92,28 @@ def default_root() -> str:
     return str(found)
 
 
+def shipped(kind: str) -> Path:
+    """The folder `configs` or `flows` that comes with Convoy: a wheel's own (setup.py), or that of the repository."""
+    package = Path(__file__).resolve().parents[1]
+    wheel, repository = package / "shipped", package.parents[1]
+    return (wheel if wheel.is_dir() else repository) / kind
+
+
 def configs_folder() -> Path:
-    """Where presets live: $CONVOY_CONFIGS, else `configs/` of the repository, else `./configs`."""
+    """Where presets live: $CONVOY_CONFIGS, or else those that come with Convoy."""
     configured = os.environ.get("CONVOY_CONFIGS")
-    repository = Path(__file__).resolve().parents[3] / "configs"
-    if configured:
-        return Path(configured)
-    return repository if repository.is_dir() else Path("configs")
+    return Path(configured) if configured else shipped("configs")
+
+
+def config_file(name: str, kind: str) -> Path:
+    """The file of this name, or that of a preset of `configs/KIND/`. Raises ConfigError."""
+    path, folder = Path(name), configs_folder() / kind
+    if path.is_file():
+        return path
+    known = sorted(preset.stem for preset in folder.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"{name}: no such file, and no preset of {folder}; {nearest(name, known)}")
+    return folder / f"{name}.yaml"
 
 
 def _preset_key(keys: Keys, value: Any) -> tuple[Keys, Any]:
@@ -143,7 +159,9 @@ def _parse_value(key: str, text: str) -> Any:
     try:
         return parse_yaml(text)
     except YamlError as error:
-        raise ConfigError(f"{key} = {text}: must be a YAML value ({error}); quote text with special signs") from None
+        raise ConfigError(
+            f"{key} = {shown(text)}: must be a YAML value ({error}); quote text with special signs"
+        ) from None
 
 
 def _nested(keys: Keys, value: Any) -> Tree:

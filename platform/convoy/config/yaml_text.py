@@ -1,4 +1,4 @@
-"""YAML as people mean it: no key twice, 1e-3 is a number, a date is text."""
+"""YAML as people mean it: no key twice, 1e-3 is a number, a date is text, and so is a time such as 1:30."""
 
 import json
 import re
@@ -8,6 +8,7 @@ import yaml
 from yaml.constructor import ConstructorError
 
 _FLOAT = "tag:yaml.org,2002:float"
+_TEXT = "tag:yaml.org,2002:str"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
@@ -34,6 +35,8 @@ def _parsed(text: str, loader: "type[_Loader | _TextLoader]") -> Any:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise YamlError(f"{where}{error.problem}") from None
+    except RecursionError:
+        raise YamlError("nested too deep") from None
     except (yaml.YAMLError, ValueError, TypeError) as error:  # the last two: a circle, a set, raw bytes
         raise YamlError(" ".join(str(error).split())) from None
 
@@ -64,5 +67,9 @@ class _Loader(_NoKeyTwice, yaml.SafeLoader):
 class _TextLoader(_NoKeyTwice, yaml.BaseLoader):
     """PyYAML's base loader resolves no scalar."""
 
+
+# YAML 1.1 counts 1:30 in sixties, as 90, whatever the unit. The first pattern that matches decides.
+for _sign in "-+0123456789":
+    _Loader.yaml_implicit_resolvers[_sign].insert(0, (_TEXT, re.compile(r"^[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?$")))
 
 _Loader.add_implicit_resolver(_FLOAT, re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))

@@ -1,14 +1,15 @@
 """The texts of a corpus, one document at a time, in the order of file names."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from convoy.config.data import DatasetCorpus, FilesCorpus, StdlibCorpus
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, PrerequisiteMissing
+from convoy.config.json_text import parse_json
 from convoy.data.sources import SourceFile, is_remote, remote_filesystem, unreadable
 from convoy.data.split import held_out
 
@@ -113,7 +114,7 @@ def _opened(file: SourceFile, corpus: FilesCorpus) -> BinaryIO:
 
 def _text_of_line(line: bytes, key: str, place: str) -> str:
     try:
-        value = json.loads(line)
+        value = parse_json(line)
     except ValueError as error:  # also UnicodeDecodeError
         raise ConfigError(f"data.corpus: {place}: not JSON: {error}") from None
     if not isinstance(value, dict) or not isinstance(value.get(key), str):
@@ -139,9 +140,9 @@ def _rows(corpus: DatasetCorpus) -> Iterator[str]:
             yield text
 
 
-def missing_datasets() -> ConfigError:
+def missing_datasets() -> PrerequisiteMissing:
     """That the extra for Hugging Face datasets is not installed."""
-    return ConfigError("data.corpus.kind = hf: needs the extra: pip install 'metaflow-convoy[datasets]'")
+    return PrerequisiteMissing("data.corpus.kind = hf: needs the extra: pip install 'metaflow-convoy[datasets]'")
 
 
 def _open_dataset(corpus: DatasetCorpus) -> Any:
@@ -150,7 +151,7 @@ def _open_dataset(corpus: DatasetCorpus) -> Any:
     except ImportError:
         raise missing_datasets() from None
     try:
-        dataset = load_from_disk(corpus.path)
+        dataset = load_from_disk(str(Path(corpus.path).expanduser()))
     except (OSError, ValueError) as error:
         raise ConfigError(f"data.corpus.path = {corpus.path}: not a dataset that save_to_disk wrote: {error}") from None
     if isinstance(dataset, DatasetDict):

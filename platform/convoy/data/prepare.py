@@ -18,7 +18,7 @@ from convoy.config.data import (
     StdlibCorpus,
     SyntheticCorpus,
 )
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, shown
 from convoy.data.dataset_writer import DatasetWriter, Vocabulary, id_dtype
 from convoy.data.documents import Document, Documents
 from convoy.data.manifest import (
@@ -81,7 +81,7 @@ def _index_name(config: DataConfig, files: list[SourceFile], tokenizer: Tokenize
 
 def _from_index(store: Store, index: str) -> PreparedData | None:
     try:
-        return read_manifest(store, store.read(index).decode())
+        return read_manifest(store, store.read(index).decode(errors="replace"))
     except ObjectMissing:
         return None
 
@@ -157,6 +157,11 @@ def _build_text(
         for batch in _batches(documents):
             encoded = tokenizer.encode_batch([document.text for document in batch])
             for document, ids in zip(batch, encoded, strict=True):
+                if tokenizer.eos_id in ids:
+                    raise ConfigError(
+                        f"data.tokenizer.eos_token = {eos_token}: must be a special token of the tokenizer; the text "
+                        f"{shown([document.text])} has it, and would end there"
+                    )
                 writer.add_document("validation" if document.validation else "train", ids, len(document.text.encode()))
         if not writer.documents:
             raise ConfigError(f"data.corpus: its {len(files)} files hold no UTF-8 text")

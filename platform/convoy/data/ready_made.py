@@ -12,6 +12,8 @@ from convoy.data.sources import SourceFile
 from convoy.data.split import held_out
 
 _CHUNK_TOKENS = 1 << 24
+_ENOUGH_IDS = 256
+"""That their pattern is no accident."""
 
 
 def ready_made_shards(corpus: ShardsCorpus, files: list[SourceFile], validation_fraction: float) -> list[Shard]:
@@ -51,6 +53,10 @@ def _checked_tokens(corpus: ShardsCorpus, file: SourceFile) -> int:
             place = first + int(np.argmax(ids == largest))
             raise ConfigError(
                 f"data.corpus.vocab_size = {corpus.vocab_size}: {file.location} has the id {largest} at {place}"
+            )
+        if corpus.dtype == "uint16" and ids.size > _ENOUGH_IDS and not ids[1::2].any():
+            raise ConfigError(
+                f"data.corpus.dtype = uint16: every second id of {file.location} is 0, as in a file of uint32"
             )
     return file.size // itemsize
 

@@ -1,11 +1,12 @@
 """The files a corpus consists of, found without reading them."""
 
+import fnmatch
 import glob
 import hashlib
 import os
 import stat
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,9 +120,10 @@ def _local(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
         yield from _below(str(expanded), suffixes)
     elif glob.has_magic(path):
         top = _folder_before_wildcards(str(expanded))
-        for found in glob.iglob(str(expanded), recursive=True):  # noqa: PTH207 - takes absolute patterns
-            if not Path(found).is_dir():
-                yield _stamped(os.path.relpath(found, top), found)
+        found = _matching(top, expanded.parts[0 if top == "." else len(Path(top).parts) :])
+        for location in dict.fromkeys(found):  # two `**` find a file in several ways
+            if not Path(location).is_dir():
+                yield _stamped(os.path.relpath(location, top), location)
     elif expanded.exists() or expanded.is_symlink():
         yield _stamped(expanded.name, str(expanded))
     else:
@@ -132,6 +134,41 @@ def _folder_before_wildcards(pattern: str) -> str:
     parts = Path(pattern).parts
     first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     return str(Path(*parts[:first])) if first else "."
+
+
+def _matching(folder: str, parts: Sequence[str]) -> Iterator[str]:
+    """What is in `folder` and matches the rest of a pattern, as with `glob.iglob`, but `**` enters no symbolic link.
+
+    A link may lead to what is found anyway, or back to a folder above it.
+    """
+    if not parts:
+        yield folder
+    elif parts[0] == "**":
+        if parts[1:]:
+            yield from _matching(folder, parts[1:])
+        for entry in _visible(folder, "*"):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _matching(entry.path, parts)
+            elif not parts[1:]:
+                yield entry.path
+    elif glob.has_magic(parts[0]):
+        for entry in _visible(folder, parts[0]):
+            if not parts[1:] or entry.is_dir():
+                yield from _matching(entry.path, parts[1:])
+    elif os.path.lexists(location := os.path.join(folder, parts[0])):  # noqa: PTH118
+        yield from _matching(location, parts[1:])
+
+
+def _visible(folder: str, pattern: str) -> list[os.DirEntry[str]]:
+    """The entries of a folder that match; hidden ones only where the pattern begins with a dot."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry for entry in entries if fnmatch.fnmatch(entry.name, pattern)]
+    except NotADirectoryError:
+        return []
+    except OSError as error:
+        raise unreadable(folder, error) from None
+    return [entry for entry in found if pattern.startswith(".") or not entry.name.startswith(".")]
 
 
 def _below(top: str, suffixes: tuple[str, ...], skip: set[str] | frozenset[str] = frozenset()) -> Iterator[SourceFile]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -15,11 +16,18 @@ from convoy.data.tokenizer_json import byte_characters, token_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as HfTokenizer
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 END_OF_DOCUMENT = "<|endoftext|>"
 """The end of a document in the tokenizers made here."""
 
 BYTES_EOS_ID = 256
+
+LONGEST_WORD = 1000
+"""Characters of a word that a BPE is trained on; the trainer takes a time that grows with the square of them."""
+
+_BLOCK = LONGEST_WORD // 2
+_ONE_BLOCK = re.compile(rf"\S{{{_BLOCK}}}|\s{{{_BLOCK}}}")
 
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
 
@@ -107,12 +115,14 @@ class BytesTokenizer:
 def train_bpe(config: BpeTokenizer, texts: Iterator[str]) -> JsonTokenizer:
     """A byte-level BPE of the texts: any text can be encoded, and the same texts give the same tokenizer.
 
-    The vocabulary is smaller than asked for where the texts hold too few distinct pairs.
+    The vocabulary is smaller than asked for where the texts hold too few distinct pairs. Words longer than LONGEST_WORD
+    are cut for the training; encoding, whose time grows as the text does, takes them whole.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = words
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size,
@@ -120,9 +130,25 @@ def train_bpe(config: BpeTokenizer, texts: Iterator[str]) -> JsonTokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
+    # The tokenizer itself is locked while it is trained.
+    pieces = (piece for text in texts for piece in _without_long_words(text, words))
     with _all_cores():
-        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer.train_from_iterator(pieces, trainer)
     return JsonTokenizer(tokenizer, END_OF_DOCUMENT)
+
+
+def _without_long_words(text: str, pre_tokenizer: "PreTokenizer") -> Iterator[str]:
+    """The text in one piece, or where it has longer words in pieces whose words are at most LONGEST_WORD characters."""
+    # A run of LONGEST_WORD characters fills one of the blocks of half as many. Few texts are divided into words twice.
+    if not any(_ONE_BLOCK.match(text, place) for place in range(0, len(text), _BLOCK)):
+        yield text
+        return
+    first = 0
+    for _, (start, end) in pre_tokenizer.pre_tokenize_str(text):
+        for cut in range(start + LONGEST_WORD, end, LONGEST_WORD):
+            yield text[first:cut]
+            first = cut
+    yield text[first:]
 
 
 def sample_evenly(texts: Iterator[str], total_bytes: int, at_most: int) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """What a `tokenizer.json` says, read without the `tokenizers` library."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from convoy.config.data import FileTokenizer
 from convoy.config.errors import ConfigError
+from convoy.config.json_text import parse_json
 
 KNOWN_ENDS = ("<|endoftext|>", "</s>", "<|end_of_text|>")
 """Tokens taken as the end of a document where the config names none; the first one known wins."""
@@ -31,7 +31,7 @@ def read_tokenizer_json(config: FileTokenizer) -> TokenizerJson:
     """The file of `config`. Raises ConfigError if it is missing, is no tokenizer, or lacks the end of a document."""
     try:
         text = Path(config.path).expanduser().read_text(encoding="utf-8")
-        ids = _ids(json.loads(text))
+        ids = _ids(parse_json(text))
     except OSError as error:
         raise ConfigError(f"data.tokenizer.path = {config.path}: cannot read it: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
