@@ -36,9 +36,9 @@ class Faulty:
         """The object is within reach again."""
         self._out_of_reach.discard(name)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
         self._check(name)
-        return self._store.create(name, data)
+        return self._store.create(name, data, private=private)
 
     def sizes(self, prefix: str) -> dict[str, int]:
         self._check(prefix)

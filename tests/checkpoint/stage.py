@@ -29,7 +29,7 @@ class MemoryStore:
         self.clock = 1_000_000.0
         self.before_delete: Callable[[str], None] = lambda name: None
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
         if name in self.objects:
             return False
         self.write(name, data)

@@ -1,7 +1,9 @@
 """One rank's saves: what is written is the state of the step that was named, and no failure of a writer is felt."""
 
 import os
+import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from convoy.checkpoint import staging
 from convoy.checkpoint.engine import Engine
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit
@@ -76,7 +79,7 @@ def engine(uri: str, optimizer: torch.optim.Optimizer) -> Iterator[Engine]:
 
 
 def draft(step: int) -> Commit:
-    return Commit(generation=1, step=step, attempt="", parent=None, world_size=1)
+    return Commit(generation=1, step=step, attempt="draft", parent=None, world_size=1)
 
 
 def attempt(step: int, slot: int = 0, tier: int = 0) -> Attempt:
@@ -170,6 +173,27 @@ def test_what_is_staged_stays_whole_when_another_structure_is_planned(engine: En
         assert settled(engine, attempt(step, slot)) == COMMITTED
         committed = [report for report in engine.reports() if isinstance(report, Committed)]
         assert ("more" in committed[0].commit.tensors) is more
+
+
+def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
+    engine: Engine, uri: str, model: Model, optimizer: torch.optim.Optimizer
+) -> None:
+    state = {"model": model, "optimizer": optimizer, "step": 1}
+    engine.plan(state)
+    engine.stage(0, state)
+    buffer = Path(engine._slots[0].staged.path)  # type: ignore[union-attr]
+    assert buffer.is_relative_to("/dev/shm")
+    shutil.rmtree(buffer.parent)
+    engine.submit(attempt(1), draft(1), DEADLINE_SECONDS)
+    assert settled(engine, attempt(1)) == FAILED
+    assert [str(buffer) in r.error for r in engine.reports() if isinstance(r, SaveFailed)] == [True]
+    for step, slot in [(2, 0), (3, 1), (4, 0)]:
+        train(model, optimizer)
+        state["step"] = step
+        assert save(engine, state, step, slot) == COMMITTED
+        assert Path(engine._slots[slot].staged.path).is_relative_to("/dev/shm")  # type: ignore[union-attr]
+    found = saved_state(uri, 4)
+    assert_same(whole(found["model"], found["optimizer"]), whole(model, optimizer))
 
 
 def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine: Engine, model: Model) -> None:
@@ -295,3 +319,24 @@ def writer_of(engine: Engine) -> int:
 
 def buffer_of(engine: Engine, slot: int) -> str:
     return engine._slots[slot].staged.path  # type: ignore[union-attr]
+
+
+def test_a_copy_that_fails_beside_training_fails_its_save_alone(
+    engine: Engine, model: Model, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as for a lack of memory. Neither the optimizer's step nor a further save may wait for it for ever."""
+    state = {"model": model, "optimizer": optimizer, "step": 1}
+    engine.plan(state)
+
+    def lacks_memory(*_: object) -> None:
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr(staging, "_batches", lambda moves: [lacks_memory])
+    assert save(engine, state, 1) == FAILED
+    assert [r.error for r in engine.reports() if isinstance(r, SaveFailed)] == ["staging: not enough memory"]
+    monkeypatch.undo()
+    stepping = threading.Thread(target=train, args=(model, optimizer), daemon=True)
+    stepping.start()
+    stepping.join(DEADLINE_SECONDS)
+    assert not stepping.is_alive()
+    assert save(engine, state | {"step": 2}, 2) == COMMITTED

@@ -163,7 +163,7 @@ def save(
         views.append({name: spread(device_mesh, tensor, dims[name], orders[name]) for name, tensor in wholes.items()})
         views[-1] = {"view": views[-1], "plan": _local_plan(views[-1], rank)}  # type: ignore[dict-item]
     answers = _global_plan([view["plan"] for view in views])  # type: ignore[misc]
-    draft = Commit(generation=1, step=1, attempt="", parent=None, world_size=len(views), tensors=answers[0][2])
+    draft = Commit(generation=1, step=1, attempt="draft", parent=None, world_size=len(views), tensors=answers[0][2])
     requests = []
     for rank, (held, _, _) in enumerate(answers):
         view: dict[str, torch.Tensor] = views[rank]["view"]  # type: ignore[assignment]

@@ -48,7 +48,7 @@ class TinyState:
             job="tiny",
             generation=generation,
             step=step,
-            attempt="",
+            attempt="draft",
             parent=None,
             world_size=self.writers,
             tensors=tensors,

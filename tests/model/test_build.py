@@ -100,6 +100,13 @@ def test_arguments_reach_the_builder() -> None:
         (custom("tests.model.no_such_file:build"), "no module named tests.model.no_such_file on the Python path"),
         (custom("tests.model.user_module:construct"), "no function construct in "),
         (custom("tests.model.user_module:build_nothing"), "returned NoneType: must be a torch.nn.Module"),
+        (custom("tests.model.user_module:build_frozen"), "without a trainable parameter: at least one must have"),
+        (
+            custom("tests.model.user_module:build_mixed"),
+            "parameters of several types (embed.weight in float32, out.weight in bfloat16): all trainable ones must be",
+        ),
+        (custom("tests.model.user_module:build_lazy"), "whose out.weight has no shape yet, as in nn.LazyLinear"),
+        (custom("tests.model.user_module:build_on_meta"), "whose embed.weight is on the meta device"),
         (custom(depth=3), "model.args = {'depth': 3}: tests.model.user_module:build does not take them"),
     ],
 )
@@ -113,6 +120,12 @@ def test_a_builder_that_does_not_build_is_one_clear_line(config: CustomModelConf
 def test_logits_of_another_width_than_the_vocabulary_are_refused() -> None:
     model = build_model(custom(vocab_size=12))
     with pytest.raises(ConfigError, match=r"logits of shape \(3, 16, 11\): must be \(3, 16, 12\)"):
+        model(batch()[0])
+
+
+def test_a_module_that_returns_a_tuple_is_refused_in_its_first_forward() -> None:
+    model = build_model(custom("tests.model.user_module:build_tuple"))
+    with pytest.raises(ConfigError, match=r"build_tuple: .* returned a tuple: must return .* \(3, 16, 11\)$"):
         model(batch()[0])
 
 

@@ -36,6 +36,14 @@ class Buffer:
     def __len__(self) -> int:
         return len(self.memory)
 
+    @property
+    def there(self) -> bool:
+        """Whether another process can still open it: files under /dev/shm can be removed by anyone who may."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file))  # noqa: PTH116 - beside fstat
+        except OSError:
+            return False
+
     def release(self) -> None:
         """Give the memory back, once nothing refers to `bytes` any more and no other process has it mapped."""
         if self._pinned:
@@ -59,11 +67,14 @@ class Buffers:
         self._made = 0
 
     def get(self, slot: int, length: int) -> Buffer:
-        """The slot's buffer, of at least `length` bytes: the one before if it is long enough. Raises OSError."""
+        """The slot's buffer, of at least `length` bytes: the one before if it is long enough, and still there. Raises
+        OSError."""
         buffer = self._slots.get(slot)
-        if buffer is not None and len(buffer) >= length:
+        if buffer is not None and len(buffer) >= length and buffer.there:
             return buffer
         self.drop(slot)
+        if not self._folder.path.is_dir():
+            self._folder = Folder()
         self._made += 1
         name, length = f"{slot}-{self._made}", max(1, length)
         try:

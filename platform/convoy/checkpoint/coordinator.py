@@ -11,6 +11,7 @@ from convoy.checkpoint.commits import check_mounted, create_commit, digest, file
 from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, part_name, shards_prefix
 from convoy.checkpoint.messages import WritePart
 from convoy.checkpoint.parts import GoOn
+from convoy.checkpoint.replicas import difference
 from convoy.storage import Store, StoreUnavailable
 from convoy.storage.parallel import in_parallel
 
@@ -121,8 +122,12 @@ class _Attempt:
         return len(self._records) == self._request.writers
 
     def contents(self, draft: Commit) -> dict[str, object]:
-        """The commit's parts, files and tensors. Raises AttemptFailedError unless they hold each tensor whole."""
+        """The commit's parts, files and tensors. Raises AttemptFailedError unless they hold each tensor whole, and all
+        writers that hold one hold the same."""
         records = [self._records[writer] for writer in sorted(self._records)]
+        differs = difference({record.writer: record.replicas for record in records})
+        if differs:
+            raise AttemptFailedError(differs)
         tensors = whole_tensors(records)
         missing = [name for name, info in draft.tensors.items() if math.prod(info.shape) and name not in tensors]
         changed = [name for name, info in tensors.items() if draft.tensors and draft.tensors.get(name) != info]

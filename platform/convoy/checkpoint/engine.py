@@ -7,7 +7,7 @@ Nothing here decides for the gang: whether a save begins, is tried again or is o
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.checkpoint.chores import Busy
-from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
 from convoy.checkpoint.link import Given, Link
 from convoy.checkpoint.messages import AfterCommit, Report, SetLayout, WritePart, WriterSetup
@@ -24,6 +24,8 @@ from convoy.checkpoint.queue import Attempt, Standing
 from convoy.checkpoint.staging import Staged, Stager
 from convoy.checkpoint.tree import Tree, flatten
 from convoy.checkpoint.values import encode
+from convoy.config.canonical import canonical_json
+from convoy.storage.checksum import crc32c
 
 CLOSE_SECONDS = 30.0
 
@@ -34,7 +36,12 @@ class Checked:
 
     tree: Tree
     values: list[PlainValue]
-    """Encoded, so that they are those of this moment."""
+    """Encoded, so that they are those of this moment; empty where they are neither written nor compared."""
+
+    @functools.cached_property
+    def digests(self) -> dict[str, int]:
+        """Of each value, by name."""
+        return {kept.name: crc32c(canonical_json(kept.value).encode()) for kept in self.values}
 
     @functools.cached_property
     def signature(self) -> Signature:
@@ -147,9 +154,10 @@ class Engine:
             checked = state if isinstance(state, Checked) else self.check(state)
             if self._plan is None or not self.fits(checked):
                 raise CheckpointError("the structure of the state has changed since it was planned")
-            self._put(slot, checked, self._plan, self._plan.layout, now)
-        except (CheckpointError, OSError) as error:
-            self._slots[slot] = str(error)
+            deferred = () if now else self._deferred()
+            self._put(slot, checked, self._plan, self._plan.layout, deferred, self._plan.replicas)
+        except (OSError, RuntimeError) as error:  # what torch raises, a lack of memory too, and a CheckpointError
+            self._slots[slot] = one_line(error)
 
     def staged(self, slot: int) -> bool:
         """Whether the copy is whole, or there is none."""
@@ -194,11 +202,20 @@ class Engine:
             attempt=attempt.name,
             writer=self._rank,
             writers=self._world_size,
-            values=slot.values,
+            values=slot.values if self._rank == 0 else [],
             draft=whole if self._rank == 0 else None,
             deadline_seconds=deadline_seconds,
         )
-        self._stager.after(slot.staged, lambda: self._link.send(given, slot.layout, request))
+
+        def send() -> None:
+            try:
+                replicas = slot.staged.digests()
+            except CheckpointError as error:
+                self._link.fail(given, one_line(error))
+                return
+            self._link.send(given, slot.layout, request.model_copy(update={"replicas": replicas}))
+
+        self._stager.after(slot.staged, send)
 
     def hurry(self, attempt: Attempt) -> None:
         """Somebody waits for what was submitted: it is not held to the setup's pace any more. Returns at once."""
@@ -247,12 +264,14 @@ class Engine:
             raise CheckpointError("an emergency save needs a state that was saved before, with the same structure")
         self._release(slot)
         try:
-            self._put(slot, checked, self._plan, self._plan.without(self._rank, frozenset(reachable)), now=True)
+            # Not compared with other ranks' replicas: a state that is not the same everywhere is better than none.
+            self._put(slot, checked, self._plan, self._plan.without(self._rank, frozenset(reachable)), (), ())
         except OSError as error:
             raise CheckpointError(f"staging: {error}") from error
         staged = self._slots[slot]
         assert isinstance(staged, _Slot)
         staged.staged.wait()
+        staged.staged.digests()
         return Apart(staged.staged.path, staged.layout, staged.values, staged.tensors)
 
     def discard(self, slot: int) -> None:
@@ -284,9 +303,16 @@ class Engine:
         if any(given.may_be_read for given in self._unsafe.pop(slot, [])):
             self._stager.discard(slot)
 
-    def _put(self, slot: int, checked: Checked, plan: Plan, layout: Layout, now: bool) -> None:
-        deferred = () if now else self._deferred()
-        staged = self._stager.stage(slot, layout, checked.tree.tensors, deferred)
+    def _put(
+        self,
+        slot: int,
+        checked: Checked,
+        plan: Plan,
+        layout: Layout,
+        deferred: Iterable[torch.Tensor],
+        compared: Sequence[str],
+    ) -> None:
+        staged = self._stager.stage(slot, layout, checked.tree.tensors, deferred, compared)
         if self._layouts is None or self._layouts[0] is not layout:
             self._layouts = layout, SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes))
         self._slots[slot] = _Slot(self._layouts[1], checked.values, plan.tensors, staged)

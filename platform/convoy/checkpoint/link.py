@@ -60,7 +60,7 @@ class Given:
 
 
 class Link:
-    """For one thread, but for `send`, which another one calls."""
+    """For one thread, but for `send` and `fail`, which another one calls too."""
 
     def __init__(self, setup: WriterSetup) -> None:
         self._setup = setup

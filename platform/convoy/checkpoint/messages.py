@@ -37,6 +37,8 @@ class WritePart(_Message):
     writer: int
     writers: int
     values: list[PlainValue]
+    replicas: dict[str, int] = Field(default_factory=dict)
+    """Digests, as in the part record."""
     draft: Commit | None
     """Coordinator only: the commit but for its parts, files and time."""
     deadline_seconds: float

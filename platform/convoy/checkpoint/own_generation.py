@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 import convoy
-from convoy.checkpoint.format import Commit, Progress
+from convoy.checkpoint.format import DRAFT, Commit, Progress
 from convoy.checkpoint.load import Restored
 from convoy.checkpoint.origin import KeptOrigin
 from convoy.checkpoint.raised import as_checkpoint_errors
@@ -59,7 +59,7 @@ class OwnGeneration:
         return Commit(
             generation=self.formed.generation,
             step=step,
-            attempt="",
+            attempt=DRAFT,
             parent=self.formed.parent,
             world_size=self._ranks.size,
             progress=Progress(step=step),

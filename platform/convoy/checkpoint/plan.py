@@ -81,6 +81,8 @@ class Plan:
     """Every tensor of the state."""
     layout: Layout
     """Of this rank when all are there."""
+    replicas: tuple[str, ...]
+    """Tensors that this rank and others hold, and that are no DTensors, so that nothing says that they are equal."""
 
     def without(self, rank: int, reachable: frozenset[int]) -> Layout:
         """What `rank` writes when only `reachable` are left. Raises CheckpointError if a shard is on none of them."""
@@ -121,7 +123,9 @@ def make_plan(
         raise CheckpointError(answer)
     held, groups, infos = answer
     held = tuple(_found_in_memory(box, tensors[box.name]) for box in held)
-    return Plan(signature(tensors), held, groups, infos, layout([b for b in held if b.owner == rank]))
+    replicas = [b.name for b in held if len(b.holders) > 1 and not isinstance(tensors[b.name], DTensor)]
+    own = layout([b for b in held if b.owner == rank])
+    return Plan(signature(tensors), held, groups, infos, own, tuple(replicas))
 
 
 def layout(boxes: Sequence[Box], file_bytes: int = FILE_BYTES) -> Layout:

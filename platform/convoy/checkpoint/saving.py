@@ -13,10 +13,13 @@ from convoy.checkpoint.messages import WriterSetup
 from convoy.checkpoint.own_generation import OwnGeneration
 from convoy.checkpoint.pending import Pending, begun, skipped
 from convoy.checkpoint.ranks import Ranks
+from convoy.checkpoint.replicas import difference
 from convoy.checkpoint.saves import Saves
 from convoy.checkpoint.staging import Staged
 from convoy.checkpoint.views import Agreed, View
+from convoy.config.canonical import canonical_json
 from convoy.storage import Store
+from convoy.storage.checksum import crc32c
 
 EMERGENCY_SLOT = 2
 """A buffer of its own: the usual two may be in use."""
@@ -56,8 +59,12 @@ class Saving:
         if not may_skip:
             self._saves.wait_for_room()
         checked, fits, error = self._checked(state)
-        told = self._ranks.everyones((_shown(error), step, fits, self._saves.view()))
+        values = {} if checked is None else checked.digests
+        own = _shown(error), step, fits, crc32c(canonical_json(values).encode()), self._saves.view()
+        told = self._ranks.everyones(own)
         agreed = self._agree(told, error)
+        if len({digest for *_, digest, _ in told}) > 1:
+            raise CheckpointError(self._difference(values))
         self._generation.begin()
         self._check_step(step, agreed)
         if not agreed.may_add:
@@ -65,7 +72,7 @@ class Saving:
             log.warning("step %d is not saved: two saves are under way", step)
             return skipped(step)
         assert checked is not None
-        if not all(fits for _, _, fits, _ in told):
+        if not all(fits for _, _, fits, *_ in told):
             with self._saves.lock:
                 self._engine.plan(checked)
         return self._stage(step, checked)
@@ -114,12 +121,12 @@ class Saving:
     def _checked(self, state: Mapping[str, Any]) -> tuple[Checked | None, bool, Exception | None]:
         """The state, and whether the plan is one for it; or why it cannot be saved, which the other ranks must hear."""
         try:
-            checked = self._engine.check(state)
+            checked = self._engine.check(state, values=True)
             return checked, self._engine.fits(checked), None
         except Exception as error:  # of a `state_dict()`, whatever it may be
             return None, False, error
 
-    def _agree(self, told: list[tuple[str | None, int, bool, View]], own: Exception | None) -> Agreed:
+    def _agree(self, told: list[tuple[str | None, int, bool, int, View]], own: Exception | None) -> Agreed:
         errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(told) if error]
         if errors:
             raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(told) == 1 else errors[0]) from own
@@ -130,6 +137,12 @@ class Saving:
         if agreed.superseded:
             raise CheckpointError(agreed.superseded)
         return agreed
+
+    def _difference(self, values: Mapping[str, int]) -> str | None:
+        """How the ranks' plain values differ; all ranks ask at once."""
+        told = dict(enumerate(self._ranks.everyones(dict(values))))
+        names = sorted({name for own in told.values() for name in own})
+        return difference({rank: {name: own.get(name) for name in names} for rank, own in told.items()})
 
     def _check_newer(self, step: int) -> None:
         """For an emergency, of what each rank knows by itself.

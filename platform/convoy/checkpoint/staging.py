@@ -12,11 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from convoy.checkpoint.buffers import Buffer, Buffers
+from convoy.checkpoint.digests import condensed, digest
+from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.plan import Box, Layout, local_tensor
 
 BATCH_BYTES = 64 * 2**20
@@ -37,11 +40,15 @@ class Staged:
         self.slot = slot
         self.layout = layout
         self.path = buffer.path
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
+        """Why there is no copy, and never will be; whoever waits for it goes on all the same."""
         self.copied_at: float | None = None
         """When the copy was whole, by `time.perf_counter`; None: not yet."""
         self._event: torch.cuda.Event | None = None
-        self._batches: deque[_Batch] = deque()
+        self._work: deque[Callable[[], object]] = deque()
+        self._digests: dict[str, int] = {}
+        self._condensed: dict[str, torch.Tensor] = {}
+        """Of tensors on the device: whole when the event is over."""
         self._kept: Any = None
         self._left = 0
         self._lock = threading.Lock()
@@ -57,7 +64,7 @@ class Staged:
         self._help()
         self._copied.wait()
         if self._event is not None:
-            self._event.synchronize()
+            self._try(self._event.synchronize)
         self._kept = None
         self.copied_at = self.copied_at or time.perf_counter()
 
@@ -68,26 +75,42 @@ class Staged:
         if self._event is not None:
             torch.cuda.current_stream().wait_event(self._event)
 
-    def _begin(self, moves: Iterable[tuple[torch.Tensor, torch.Tensor]], event: Any, kept: Any) -> None:
-        """moves: (from, to), both contiguous in host memory, and alike."""
+    def digests(self) -> dict[str, int]:
+        """Of the tensors that are compared, by name, once the copy is whole. Raises CheckpointError if it failed."""
+        if self.error is not None:
+            raise CheckpointError(f"staging: {one_line(self.error)}") from self.error
+        return self._digests | {name: digest(data) for name, data in self._condensed.items()}
+
+    def _begin(self, work: Iterable[Callable[[], object]], event: Any, kept: Any) -> None:
+        """work: what is left to be done beside training."""
         self._event, self._kept = event, kept
-        self._batches.extend(_batches(moves))
-        self._left = len(self._batches)
+        self._work.extend(work)
+        self._left = len(self._work)
         if not self._left:
             self._copied.set()
+
+    def _compare(self, name: str, tensor: torch.Tensor) -> None:
+        self._digests[name] = digest(condensed(tensor))
 
     @torch.no_grad()
     def _help(self) -> None:
         while True:
             try:
-                batch = self._batches.popleft()
+                work = self._work.popleft()
             except IndexError:
                 return
-            torch._foreach_copy_(batch.targets, batch.sources)
+            self._try(work)
             with self._lock:
                 self._left -= 1
                 if not self._left:
                     self._copied.set()
+
+    def _try(self, work: Callable[[], object]) -> None:
+        """Have the copy fail where the work does, and neither the thread nor the optimizer's step that does it."""
+        try:
+            work()
+        except Exception as error:
+            self.error = self.error or error
 
 
 class _Batch:
@@ -99,7 +122,8 @@ class _Batch:
         self.bytes = 0
 
 
-def _batches(moves: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[_Batch]:
+def _batches(moves: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[Callable[[], object]]:
+    """moves: (from, to), both contiguous in host memory, and alike."""
     batches = [_Batch()]
     for source, target in moves:
         for some, place in zip(_cut(source), _cut(target), strict=True):
@@ -108,7 +132,7 @@ def _batches(moves: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[_Batch]
             batches[-1].sources.append(some)
             batches[-1].targets.append(place)
             batches[-1].bytes += some.nbytes
-    return batches if batches[0].bytes else []
+    return [partial(torch._foreach_copy_, b.targets, b.sources) for b in batches if b.bytes]
 
 
 def _cut(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -132,12 +156,12 @@ class Stager:
 
     def warm(self, slot: int, layout: Layout) -> None:
         """Have the slot's buffer ready. Raises OSError if there is too little memory."""
-        known = self._targets.get(slot)
-        if known is not None and known[0] is layout:
-            return
-        self._targets.pop(slot, None)
-        buffer = self._buffers.get(slot, layout.bytes)
-        self._targets[slot] = layout, buffer, _targets(layout, buffer)
+        known = self._targets.pop(slot, None)
+        if known is None or known[0] is not layout or not known[1].there:
+            known = None  # what refers to the old buffer would keep its memory
+            buffer = self._buffers.get(slot, layout.bytes)
+            known = layout, buffer, _targets(layout, buffer)
+        self._targets[slot] = known
 
     def discard(self, slot: int) -> None:
         """Never write to the slot's buffer again: a writer that was given up may still read it."""
@@ -146,11 +170,17 @@ class Stager:
 
     @torch.no_grad()
     def stage(
-        self, slot: int, layout: Layout, tensors: Mapping[str, torch.Tensor], deferred: Iterable[torch.Tensor]
+        self,
+        slot: int,
+        layout: Layout,
+        tensors: Mapping[str, torch.Tensor],
+        deferred: Iterable[torch.Tensor],
+        compared: Sequence[str] = (),
     ) -> Staged:
         """Copy this rank's boxes; of tensors in the storage of a `deferred` one perhaps only after this returns.
 
-        Nobody may read from the slot. Raises OSError if there is too little memory.
+        Nobody may read from the slot. compared: tensors of which the digest is wanted. Raises OSError if there is too
+        little memory.
         """
         self.warm(slot, layout)
         _, buffer, targets = self._targets[slot]
@@ -165,10 +195,18 @@ class Stager:
                 moves.append((source, targets[i]))
             else:
                 now.append(i)
-        event = self._copy_from_device(sources, targets, on_device, later) if on_device else None
+        work, held = _batches(moves), {name: tensors[name] for name in compared if tensors[name].is_cuda}
+        for name in compared:
+            if name in held:
+                continue
+            if _may_be_moved(tensors[name]) and later.has(tensors[name], tensors[name]):
+                work.append(partial(staged._compare, name, tensors[name]))
+            else:
+                staged._compare(name, tensors[name])
+        event = self._from_device(staged, sources, targets, on_device, held, later) if on_device or held else None
         if now:
             torch._foreach_copy_([targets[i] for i in now], [sources[i] for i in now])
-        staged._begin(moves, event, [sources[i] for i in on_device])
+        staged._begin(work, event, [*(sources[i] for i in on_device), *held.values()])
         self._unfinished = [s for s in self._unfinished if not s.done] + [staged]
         self._tasks.put(staged.wait)
         return staged
@@ -202,21 +240,29 @@ class Stager:
         self._targets.clear()
         self._buffers.close()
 
-    def _copy_from_device(
-        self, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor], chosen: Sequence[int], later: "_Later"
+    def _from_device(
+        self,
+        staged: Staged,
+        sources: Sequence[torch.Tensor],
+        targets: Sequence[torch.Tensor],
+        chosen: Sequence[int],
+        compared: Mapping[str, torch.Tensor],
+        later: "_Later",
     ) -> torch.cuda.Event:
         """On a stream of its own; the current one waits for what may change before the optimizer's step."""
         assert self._stream is not None
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
-        waits = [i for i in chosen if later.stores(sources[i])]
-        for part in (sorted(set(chosen) - set(waits)), waits):
+        for waits in (False, True):
             with torch.cuda.stream(self._stream):
-                for i in part:
-                    targets[i].copy_(sources[i], non_blocking=True)
+                for i in chosen:
+                    if later.stores(sources[i]) is waits:
+                        targets[i].copy_(sources[i], non_blocking=True)
+                some = {name: condensed(t) for name, t in compared.items() if later.stores(t) is waits}
+                staged._condensed.update(_to_host(some))
             event = torch.cuda.Event()
             event.record(self._stream)
-            if part is not waits:
+            if not waits:
                 current.wait_event(event)
         return event
 
@@ -243,6 +289,15 @@ def _targets(layout: Layout, buffer: Buffer) -> list[torch.Tensor]:
     """For each box the piece of the buffer that takes it."""
     pieces = (buffer.bytes[start : start + box.bytes] for start, box in zip(layout.starts(), layout.boxes, strict=True))
     return [piece.view(box.dtype).view(box.size) for piece, box in zip(pieces, layout.boxes, strict=True)]
+
+
+def _to_host(data: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """In one copy on the current stream, which this does not wait for."""
+    if not data:
+        return {}
+    whole = torch.cat(list(data.values()))
+    host = torch.empty(len(whole), dtype=torch.uint8, pin_memory=True).copy_(whole, non_blocking=True)
+    return dict(zip(data, host.split([len(some) for some in data.values()]), strict=True))
 
 
 def _source(tensors: Mapping[str, torch.Tensor], box: Box) -> torch.Tensor:

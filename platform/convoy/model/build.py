@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import checkpoint
 
 from convoy.config.errors import ConfigError
@@ -53,11 +54,16 @@ class CustomModel(nn.Module):
     def forward(
         self, tokens_bs: Tensor, targets_bs: Tensor | None = None, documents_bs: Tensor | None = None
     ) -> Tensor:
-        """As `Transformer.forward`. Raises ConfigError with documents, or when the logits' shape is not (b, s, v)."""
+        """As `Transformer.forward`. Raises ConfigError with documents, or if the module returns no tensor (b, s, v)."""
         if documents_bs is not None:
             raise ConfigError(f"model.build = {self.config.build}: a custom model cannot respect document boundaries")
-        logits_bsv: Tensor = self.module(tokens_bs)
+        logits_bsv = self.module(tokens_bs)
         expected = (*tokens_bs.shape, self.config.vocab_size)
+        if not isinstance(logits_bsv, Tensor):
+            raise ConfigError(
+                f"model.build = {self.config.build}: the module's forward returned a {type(logits_bsv).__name__}: "
+                f"must return the logits alone, a tensor of shape {expected}"
+            )
         if logits_bsv.shape != expected:
             shape = tuple(logits_bsv.shape)
             raise ConfigError(f"model.build = {self.config.build}: logits of shape {shape}: must be {expected}")
@@ -85,7 +91,30 @@ def _build_custom(config: CustomModelConfig, seed: int) -> nn.Module:
         module = build(**config.args)
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model.build = {config.build}: returned {type(module).__name__}: must be a torch.nn.Module")
+    _check_trainable(config, module)
     return module
+
+
+def _check_trainable(config: CustomModelConfig, module: nn.Module) -> None:
+    """Raises ConfigError for a module that FSDP2 or the optimizer would refuse later, in words of their own."""
+    built = f"model.build = {config.build}: returned a module"
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise ConfigError(
+                f"{built} whose {name} has no shape yet, as in nn.LazyLinear: every parameter and buffer must be "
+                "initialised; run a forward pass in the function, or use a module that is not lazy"
+            )
+        if tensor.is_meta:
+            raise ConfigError(f"{built} whose {name} is on the meta device: every tensor must have its initial values")
+    first_of: dict[torch.dtype, str] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            first_of.setdefault(parameter.dtype, name)
+    if not first_of:
+        raise ConfigError(f"{built} without a trainable parameter: at least one must have requires_grad=True")
+    if len(first_of) > 1:
+        found = ", ".join(f"{name} in {str(dtype).removeprefix('torch.')}" for dtype, name in first_of.items())
+        raise ConfigError(f"{built} with parameters of several types ({found}): all trainable ones must be of one type")
 
 
 def _builder(config: CustomModelConfig) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.hooks import RemovableHandle
 
-from convoy.checkpoint.format import Commit, Progress, SamplerPosition
+from convoy.checkpoint.format import DRAFT, Commit, Progress, SamplerPosition
 from convoy.checkpoint.queue import Attempt, SaveQueue, Standing
 from convoy.config.run import config_hash
 from convoy.events.log import EventWriter
@@ -324,7 +324,7 @@ class Saver:
             job=self._assignment.job,
             generation=self._assignment.generation,
             step=progress.step,
-            attempt="",
+            attempt=DRAFT,
             parent=self._parent,
             world_size=self._ranks.place.world_size,
             mesh=dict(zip(mesh.mesh_dim_names or (), mesh.shape, strict=True)),

@@ -17,6 +17,7 @@ from convoy.checkpoint.queue import Standing
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.clock import Clock
 from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
+from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import set_learning_rate
 
 
@@ -67,11 +68,13 @@ class Stepper:
         reduce_every_pass: bool = True,
         shared_by: int = 1,
         pipeline: Pipeline | None = None,
+        buffers: ModuleBuffers | None = None,
         goes_on: Callable[[], None] = lambda: None,
     ) -> None:
         """everyone: the ranks that train together; None: the default group. reduce_every_pass: see ParallelConfig.
         shared_by: so many of them compute on the same samples, and each gives a part of their loss. pipeline: of which
-        the model is a stage. goes_on: called as a stage begins a micro batch; stages do so at different times."""
+        the model is a stage. buffers: those that the model's forward may change; None: there are none. goes_on: called
+        as a stage begins a micro batch; stages do so at different times."""
         self._model = model
         self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
         self._optimizer = optimizer
@@ -83,6 +86,7 @@ class Stepper:
         self._reduce_every_pass = reduce_every_pass
         self._shared_by = shared_by
         self._pipeline = pipeline
+        self._buffers = buffers
         self._goes_on = goes_on
         self._batches = dist.get_world_size(everyone) // shared_by
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
@@ -97,8 +101,10 @@ class Stepper:
         norm = self._grad_norm()
         reduction.wait()
         loss = float(loss_sum) / max(1, agreed.tokens)
-        self._clock.mark("exchange")
         skipped = not (math.isfinite(loss) and math.isfinite(norm))
+        if self._buffers is not None:
+            self._buffers.put_back() if skipped else self._buffers.agree()
+        self._clock.mark("exchange")
         if not skipped:
             self._update(lr, norm)
         self._optimizer.zero_grad(set_to_none=True)

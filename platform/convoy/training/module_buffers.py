@@ -1,0 +1,82 @@
+"""The buffers of a user's own module, such as BatchNorm's statistics, which each rank's forward changes by itself.
+
+The rule is that of DistributedDataParallel: every rank takes rank 0's values. It does so once per step, after the last
+backward, so that all ranks hold the same whenever the state is saved or evaluated. No rank has less padding, samples of
+weight zero, than rank 0.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from convoy.config.errors import ConfigError
+from convoy.model.build import CustomModel
+
+
+class ModuleBuffers:
+    """Those that a checkpoint keeps; what a module registers with `persistent=False` is left alone."""
+
+    def __init__(self, model: CustomModel, everyone: dist.ProcessGroup | None = None) -> None:
+        """All ranks call it, once the model has its state. everyone: the ranks that train together; None: all."""
+        self._model = model
+        self._everyone = everyone
+        self._kept: dict[str, Tensor] = {}
+        """As bytes, after the last `agree`."""
+        self.agree()
+
+    @torch.no_grad()
+    def agree(self) -> None:
+        """Give all ranks rank 0's value of each buffer that any of them has changed. All ranks call it."""
+        buffers = self._persistent()
+        if not buffers:
+            return
+        own = {name: _bytes(buffer) for name, buffer in buffers.items()}
+        changed = torch.stack([_differ(self._kept.get(name), data) for name, data in own.items()])
+        dist.all_reduce(changed, dist.ReduceOp.MAX, group=self._everyone)
+        names = [name for name, some in zip(own, changed.tolist(), strict=True) if some]
+        if not names:
+            return
+        message = torch.cat([own[name] for name in names])
+        dist.broadcast(message, group=self._everyone, group_src=0)
+        for name, data in zip(names, message.split([len(own[name]) for name in names]), strict=True):
+            self._kept[name] = data.clone()  # a slice of the message might not be aligned for the buffer's type
+            _put(buffers[name], self._kept[name])
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Undo what was changed since the last `agree`: a skipped step and an evaluation leave no trace."""
+        for name, buffer in self._persistent().items():
+            if name in self._kept:
+                _put(buffer, self._kept[name])
+
+    def _persistent(self) -> dict[str, Tensor]:
+        """Collected anew each time: a module may put another tensor in a buffer's place. Raises ConfigError for one of
+        another size."""
+        found = {
+            f"{prefix}.{name}".removeprefix("module."): buffer
+            for prefix, module in self._model.named_modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and name not in module._non_persistent_buffers_set
+        }
+        for name, buffer in found.items():
+            kept = self._kept.get(name)
+            if kept is not None and len(kept) != buffer.nbytes:
+                raise ConfigError(
+                    f"model.build = {self._model.config.build}: buffer {name} had {len(kept)} bytes, and has "
+                    f"{buffer.nbytes} after a forward: must keep its size, or be registered with persistent=False"
+                )
+        return found
+
+
+def _differ(kept: Tensor | None, data: Tensor) -> Tensor:
+    """1 or 0, where the data is."""
+    changed = torch.ones((), dtype=torch.bool, device=data.device) if kept is None else (kept != data).any()
+    return changed.to(torch.uint8)
+
+
+def _bytes(buffer: Tensor) -> Tensor:
+    return buffer.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _put(buffer: Tensor, data: Tensor) -> None:
+    buffer.copy_(data.view(buffer.dtype).view(buffer.shape))
