@@ -1,8 +1,12 @@
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
@@ -14,10 +18,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.model.generate import generate
-from convoy.model.hf import correspondences, read_hf_weights, write_hf
+from convoy.model.hf import read_hf_weights, write_hf
 from convoy.model.hf_config import hf_config, read_hf_config
+from convoy.model.hf_names import HEAD, correspondences
 from convoy.model.init import load_full_weights, parameter_names
 from convoy.model.transformer import Transformer
+from tests.campaign import examples
 from tests.model.models import GPT2, LLAMA, MIXED, random_tokens, ready
 
 UNTIED_GPT2 = GPT2.model_copy(update={"name": "gpt2-untied", "tied_embeddings": False, "d_ff": 40})
@@ -31,12 +37,16 @@ def theirs_with_random_weights(config: TransformerConfig, folder: Path) -> PreTr
     """A model of `transformers` whose every weight, norms and biases too, is random; saved to `folder`."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(hf_config(config, "float32")))
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).eval()
+    model = with_random_weights(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)))
+    model.save_pretrained(folder)
+    return model
+
+
+def with_random_weights(model: PreTrainedModel) -> PreTrainedModel:
     torch.manual_seed(0)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in model.eval().parameters():
             parameter.normal_(0.0, 0.3)
-    model.save_pretrained(folder)
     return model
 
 
@@ -188,3 +198,191 @@ def test_without_an_end_of_document_none_is_made_up(tmp_path: Path) -> None:
     write_hf(tmp_path / "out", GPT2, state(ready(GPT2)), tmp_path / "trained.json")
     assert AutoTokenizer.from_pretrained(tmp_path / "out").eos_token is None
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").generation_config.eos_token_id is None
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 24, "vocab_size": 31},
+    "llama": {
+        "num_hidden_layers": 1,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "max_position_embeddings": 24,
+        "vocab_size": 31,
+    },
+}
+TINY["mistral"] = TINY["llama"] | {"num_key_value_heads": 2}
+
+ROPES = [
+    None,
+    {},
+    {"rope_type": "default", "rope_theta": 500.0},
+    {"rope_type": "default"},
+    {"type": "linear", "factor": 4.0},
+    {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+]
+
+OPTIONS: dict[str, list[Any]] = {
+    "tie_word_embeddings": [True, False],
+    "layer_norm_epsilon": [0.5],
+    "n_inner": [20, None],
+    "hidden_size": [8],
+    "activation_function": ["gelu", "gelu_pytorch_tanh"],
+    "scale_attn_weights": [False],
+    "scale_attn_by_inverse_layer_idx": [True],
+    "reorder_and_upcast_attn": [True],
+    "attn_pdrop": [0.3],
+    "n_ctx": [4],
+}
+LLAMA_OPTIONS: dict[str, list[Any]] = {
+    "tie_word_embeddings": [True, False],
+    "rms_norm_eps": [0.5],
+    "num_key_value_heads": [1, 2, None],
+    "head_dim": [4, 8, None],
+    "hidden_act": ["gelu", "swish"],
+    "attention_bias": [True, False],
+    "sliding_window": [None, None, None, 4],
+    "rope_theta": [10000, 500.0],
+    "rope_parameters": ROPES,
+    "rope_scaling": ROPES,
+    "is_causal": [False],
+    "attention_dropout": [0.3],
+    "pretraining_tp": [2],
+    "max_length": [20],
+}
+
+
+@st.composite
+def hugging_face_configs(draw: st.DrawFn) -> dict[str, Any]:
+    kind = draw(st.sampled_from(sorted(TINY)))
+    options = OPTIONS if kind == "gpt2" else LLAMA_OPTIONS
+    chosen = draw(st.lists(st.sampled_from(sorted(options)), max_size=3, unique=True))
+    full = {"sliding_window": None} if kind == "mistral" and draw(st.integers(0, 3)) else {}
+    return {"model_type": kind, **TINY[kind], **full, **{key: draw(st.sampled_from(options[key])) for key in chosen}}
+
+
+@given(tree=hugging_face_configs())
+@examples(15)
+def test_a_config_is_refused_or_gives_the_logits_of_transformers(
+    tree: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("hf")
+    (folder / "config.json").write_text(json.dumps(tree))
+    try:
+        config = read_hf_config(folder)
+    except ConfigError:
+        return
+    theirs = with_random_weights(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)))
+    held = {name: tensor for name, tensor in theirs.state_dict().items() if tree_unties(tree) or name != HEAD}
+    save_file(held, folder / "model.safetensors")
+    tokens = random_tokens(config, length=24)
+    assert difference(loaded(folder, config)(tokens), theirs(tokens).logits) <= 1e-4
+
+
+def tree_unties(tree: dict[str, Any]) -> bool:
+    return not tree.get("tie_word_embeddings", tree["model_type"] == "gpt2")
+
+
+def told(folder: Path, config: TransformerConfig) -> str:
+    """The refusal of a folder's weights, in one line, after what all have in common."""
+    with pytest.raises(ConfigError) as caught:
+        list(read_hf_weights(folder, config))
+    line = str(caught.value)
+    assert "\n" not in line
+    return line.removeprefix(f"model.init_from = {folder}: ")
+
+
+@pytest.fixture
+def llama_folder(tmp_path: Path) -> Path:
+    write_hf(tmp_path, LLAMA, state(ready(LLAMA)))
+    return tmp_path
+
+
+def change(folder: Path, more: Mapping[str, Tensor], without: str = "") -> None:
+    held = {name: tensor for name, tensor in load_file(folder / "model.safetensors").items() if name != without}
+    save_file({**held, **more}, folder / "model.safetensors")
+
+
+Q = "model.layers.0.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "line"),
+    [
+        (
+            {Q: torch.ones(32, 32, dtype=torch.int8)},
+            f"tensor {Q} in model.safetensors is of type I8: must be one of F64",
+        ),
+        (
+            {Q: torch.ones(32, 32).to(torch.float8_e4m3fn)},
+            f"tensor {Q} in model.safetensors is of type F8_E4M3: must be",
+        ),
+        ({Q: torch.ones(16, 32)}, f"tensor {Q} in model.safetensors has shape (16, 32): must be (32, 32)"),
+        (
+            {Q: torch.full((32, 32), torch.nan)},
+            f"tensor {Q} in model.safetensors holds values that are NaN or infinite",
+        ),
+        ({Q: torch.full((32, 32), -torch.inf)}, f"tensor {Q} in model.safetensors holds values that are NaN or infin"),
+        (
+            {Q.replace("weight", "bias"): torch.ones(32)},
+            f"tensor {Q.replace('weight', 'bias')} in model.safetensors is n",
+        ),
+        (
+            {"model.layers.2.mlp.up_proj.weight": torch.ones(56, 32)},
+            "tensor model.layers.2.mlp.up_proj.weight in model.",
+        ),
+        ({Q.removeprefix("model."): torch.ones(32, 32)}, f"tensor {Q} is given twice, as "),
+    ],
+)
+def test_a_tensor_that_is_not_a_weight_of_the_model_is_named(
+    llama_folder: Path, tensors: dict[str, Tensor], line: str
+) -> None:
+    change(llama_folder, tensors)
+    assert told(llama_folder, LLAMA).startswith(line)
+
+
+def test_constants_that_old_versions_saved_are_no_weights(llama_folder: Path) -> None:
+    change(llama_folder, {"model.layers.1.self_attn.rotary_emb.inv_freq": torch.ones(4)})
+    assert len(list(read_hf_weights(llama_folder, LLAMA))) == len(correspondences(LLAMA))
+
+
+def test_a_head_in_the_file_of_a_tied_model_must_be_the_embedding(tmp_path: Path) -> None:
+    weights = state(ready(GPT2))
+    write_hf(tmp_path, GPT2, weights)
+    change(tmp_path, {HEAD: weights["embed.token.weight"].clone()})
+    assert len(list(read_hf_weights(tmp_path, GPT2))) == len(correspondences(GPT2))
+    change(tmp_path, {HEAD: weights["embed.token.weight"] + 1e-3})
+    assert told(tmp_path, GPT2).startswith(f"{HEAD} differs from the embedding: tie_word_embeddings")
+
+
+def test_an_index_that_does_not_describe_its_files_is_refused(tmp_path: Path) -> None:
+    write_hf(tmp_path, LLAMA, state(ready(LLAMA)), max_file_bytes=20_000)
+    path = tmp_path / "model.safetensors.index.json"
+    tree = json.loads(path.read_text())
+    files = sorted(set(tree["weight_map"].values()))
+    for content, line in (
+        (b"{", f"cannot read {path.name}: "),
+        (b"[]", f"{path.name} holds []: must be a JSON object"),
+        (b'{"weight_map": ["a"]}', f"weight_map in {path.name}: must give the file of each tensor"),
+        (b'{"weight_map": {"a": 3}}', f"weight_map in {path.name}: must give the file of each tensor"),
+        (b'{"weight_map": {"a": "\\u0000"}}', "cannot read "),
+        (b'{"weight_map": {"a": "gone"}}', "cannot read gone: "),
+        (json.dumps({"weight_map": dict.fromkeys(tree["weight_map"], files[0])}).encode(), "no tensor "),
+        (
+            json.dumps({"weight_map": {**tree["weight_map"], Q: files[-1]}}).encode(),
+            f"tensor {Q} is in {files[0]}, against",
+        ),
+        (
+            json.dumps({"weight_map": {**tree["weight_map"], "more": files[0]}}).encode(),
+            f"no tensor more in {files[0]}",
+        ),
+    ):
+        path.write_bytes(content)
+        assert told(tmp_path, LLAMA).startswith(line)
+
+
+def test_a_folder_that_could_be_two_models_is_refused(llama_folder: Path) -> None:
+    (llama_folder / "model.safetensors.index.json").write_text("{}")
+    assert told(llama_folder, LLAMA).startswith("it holds both model.safetensors and model.safetensors.index.json")
+    (llama_folder / "adapter_config.json").write_text("{}")
+    assert told(llama_folder, LLAMA).startswith("it holds adapter_config.json: merge the adapter into the weights")

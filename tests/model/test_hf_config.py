@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import GPT2Config, LlamaConfig, MistralConfig, PretrainedConfig
+from transformers import AutoConfig, GenerationConfig, GPT2Config, LlamaConfig, MistralConfig, PretrainedConfig
 
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
@@ -54,6 +54,12 @@ def test_the_published_llama_2_config_is_read_with_its_old_keys(tmp_path: Path) 
     assert read_hf_config(folder_of(tmp_path, older)).rope_theta == 5e5
 
 
+def test_the_published_smollm_config_is_read_with_the_notes_of_the_tool_that_made_it(tmp_path: Path) -> None:
+    notes = {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}}
+    published = {**SMALL_LLAMA, **notes, "model_type": "llama", "rope_scaling": None, "pretraining_tp": 1}
+    assert shape(read_hf_config(folder_of(tmp_path, published))) == shape(LLAMA)
+
+
 def test_the_published_gpt2_config_is_read_without_the_keys_it_lacks(tmp_path: Path) -> None:
     published = {"model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024}
     config = read_hf_config(folder_of(tmp_path, {**published, "vocab_size": 50257, "activation_function": "gelu_new"}))
@@ -64,13 +70,35 @@ def test_the_published_gpt2_config_is_read_without_the_keys_it_lacks(tmp_path: P
     ("changes", "line"),
     [
         ({"model_type": "mamba"}, "model_type mamba: must be gpt2, llama or mistral"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type = linear in config.json: must be default"),
-        ({"rope_parameters": {"rope_type": "llama3"}}, "rope_type = llama3 in config.json: must be default"),
-        ({"attention_bias": True}, "attention_bias = True in config.json: must be False"),
-        ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window = 4096 in config.json: must be None"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "type = linear in config.json: must be default"),
+        ({"rope_parameters": {"rope_type": "llama3"}}, "rope_parameters.rope_type = llama3 in config.json: must be d"),
+        ({"attention_bias": True}, "attention_bias = true in config.json: must be false"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window = 4096 in config.json: must be null"),
         ({"head_dim": 16}, "head_dim = 16 in config.json: must be 8"),
         ({"hidden_act": "gelu"}, "hidden_act = gelu in config.json: must be silu"),
         ({"num_attention_heads": 5}, "n_heads = 5: must divide d_model, 32"),
+        ({"num_attention_heads": 0}, "n_heads = 0: must be at least 1"),
+        ({"model_type": "mistral"}, "sliding_window = 4096 in config.json, where the key is absent: must be null"),
+        ({"quantization_config": {"bits": 8}}, 'quantization_config = {"bits": 8} in config.json: must be null'),
+        ({"rope_theta": 0}, "rope_theta = 0: must be more than 0"),
+        ({"rope_theta": None}, "rope_theta = null in config.json: must be a number"),
+        ({"rope_parameters": {"type": "linear"}}, "type = linear in config.json: must be default"),
+        ({"rope_parameters": {"rope_theta": 0}}, "rope_theta = 0: must be more than 0"),
+        ({"rope_parameters": {"factor": 2.0}}, "rope_parameters has factor = 2.0 in config.json: must be absent"),
+        ({"rope_parameters": [500.0]}, "rope_parameters = [500.0] in config.json: must be an object"),
+        (
+            {"rope_parameters": {"rope_theta": 500.0}, "rope_scaling": {"rope_type": "default"}},
+            "rope_parameters and rope_scaling differ in config.json: remove one of them",
+        ),
+        (
+            {"rope_parameters": {"rope_theta": 500.0}, "rope_theta": 10000.0},
+            "rope_theta is 500 and 10000 in config.json: must be one value",
+        ),
+        ({"hidden_size": "32"}, 'hidden_size = "32" in config.json: must be an integer'),
+        ({"rms_norm_eps": True}, "rms_norm_eps = true in config.json: must be a number"),
+        ({"tie_word_embeddings": "false"}, 'tie_word_embeddings = "false" in config.json: must be true or false'),
+        ({"is_causal": False}, "is_causal = false in config.json: unknown key, which may change what the model comput"),
+        ({"two\nlines": "a\nb"}, "two\\nlines = a\\nb in config.json: unknown key"),
     ],
 )
 def test_what_we_do_not_compute_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
@@ -88,7 +116,29 @@ def test_a_missing_key_a_missing_file_and_a_broken_file_are_named(tmp_path: Path
     with pytest.raises(ConfigError, match=r"cannot read config\.json"):
         read_hf_config(tmp_path)
     with pytest.raises(ConfigError, match=r"no key 'hidden_size' in config\.json"):
-        read_hf_config(folder_of(tmp_path, {"model_type": "llama"}))
+        read_hf_config(folder_of(tmp_path, {"model_type": "llama", "vocab_size": 61, "num_hidden_layers": 2}))
+
+
+@pytest.mark.parametrize("content", [b"[]", b"3", "{}".encode("utf-16"), b"\xef\xbb\xbf{}", b"\xff", b"[" * 100_000])
+def test_a_config_that_is_no_json_object_in_utf_8_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"^model\.init_from = [^\n]*config\.json[^\n]*$"):
+        read_hf_config(tmp_path)
+
+
+@pytest.mark.parametrize("family_of", [GPT2Config, LlamaConfig, MistralConfig])
+def test_every_key_that_transformers_writes_is_known(tmp_path: Path, family_of: type[PretrainedConfig]) -> None:
+    generation = dict.fromkeys(GenerationConfig._get_default_generation_params(), 1)
+    tree = {**generation, **family_of().to_dict()}
+    read_hf_config(folder_of(tmp_path, tree | ({"sliding_window": None} if "sliding_window" in tree else {})))
+
+
+def test_mistral_has_eight_key_and_value_heads_where_the_file_names_none(tmp_path: Path) -> None:
+    tree = {**SMALL_LLAMA, "hidden_size": 64, "num_attention_heads": 16, "sliding_window": None}
+    del tree["num_key_value_heads"]
+    for kind, heads in (("mistral", 8), ("llama", 16)):
+        folder = folder_of(tmp_path, {"model_type": kind, **tree})
+        assert read_hf_config(folder).kv_heads == AutoConfig.from_pretrained(folder).num_key_value_heads == heads
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA, LLAMA.model_copy(update={"tied_embeddings": True, "rope_theta": 5e5})])

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,54 +12,31 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from convoy.config.errors import ConfigError
+from convoy.config.json_text import parse_json
 from convoy.config.model import TransformerConfig
-from convoy.model.hf_config import check_same_shape, family, hf_config
-
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class Correspondence:
-    """One of our parameters and the tensors of a Hugging Face model that hold it."""
-
-    ours: str
-    theirs: tuple[str, ...]
-    rows: tuple[int, ...] = ()
-    """Rows of each of several tensors, which stand on top of each other in ours."""
-    transposed: bool = False
-    """GPT-2's Conv1D keeps (in, out) where a linear layer keeps (out, in)."""
-
-
-def correspondences(config: TransformerConfig) -> list[Correspondence]:
-    """Every parameter of the model, in its order. Raises ConfigError for a form neither family has."""
-    is_gpt2 = family(config) == "gpt2"
-    blocks = _gpt2_block if is_gpt2 else _llama_block
-    pairs = [
-        Correspondence("embed.token.weight", ("transformer.wte.weight" if is_gpt2 else "model.embed_tokens.weight",))
-    ]
-    if is_gpt2:
-        pairs.append(_same("embed.position.weight", "transformer.wpe.weight"))
-    for layer in range(config.n_layers):
-        pairs.extend(blocks(layer, config))
-    final = "transformer.ln_f" if is_gpt2 else "model.norm"
-    pairs.extend(_same(f"head.norm.{part}", f"{final}.{part}") for part in _norm_parts(is_gpt2))
-    if not config.tied_embeddings:
-        pairs.append(_same("head.weight", "lm_head.weight"))
-    return pairs
+from convoy.model.hf_config import check_same_shape, hf_config, refusal
+from convoy.model.hf_files import INDEX, SINGLE, Stored, check_tensors
+from convoy.model.hf_names import HEAD, Correspondence, correspondences
 
 
 def read_hf_weights(folder: Path, config: TransformerConfig) -> Iterator[tuple[str, Tensor]]:
     """Our parameter names and full CPU tensors in the stored dtype, one at a time.
 
-    Raises ConfigError when the folder's model is not `config`'s, or a file or tensor is missing.
+    Raises ConfigError when the folder's model is not `config`'s, when its tensors are not exactly those of the model,
+    or when a weight is not finite.
     """
     check_same_shape(folder, config)
+    stored = check_tensors(folder, config)
     with ExitStack() as stack:
-        sources = _open_all(folder, stack)
+        files = {file: _opened(folder, file, stack) for file in {tensor.file for tensor in stored.values()}}
+
+        def read(name: str) -> Tensor:
+            return _finite(folder, stored[name], files[stored[name].file].get_tensor(stored[name].name))
+
         for pair in correspondences(config):
-            parts = [_read(folder, sources, name) for name in pair.theirs]
+            parts = [read(name) for name in pair.theirs]
+            if HEAD in stored and config.tied_embeddings and pair.ours == "embed.token.weight":
+                _check_tied(folder, parts[0], read(HEAD))
             parts = [part.T if pair.transposed else part for part in parts]
             yield pair.ours, parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -95,67 +71,27 @@ def write_hf(
         _write_tokenizer(folder, config, tokenizer_json, eos_id)
 
 
-def _same(ours: str, theirs: str) -> Correspondence:
-    return Correspondence(ours, (theirs,))
+def _opened(folder: Path, file: str, stack: ExitStack) -> Any:
+    try:
+        return stack.enter_context(safe_open(folder / file, framework="pt"))
+    except (OSError, SafetensorError) as error:
+        raise refusal(folder, f"cannot read {file}: {error}") from None
 
 
-def _norm_parts(is_gpt2: bool) -> tuple[str, ...]:
-    return ("weight", "bias") if is_gpt2 else ("weight",)
-
-
-def _gpt2_block(layer: int, config: TransformerConfig) -> Iterator[Correspondence]:
-    ours, theirs = f"blocks.{layer}", f"transformer.h.{layer}"
-    for branch, norm, linears in (
-        ("attention", "ln_1", {"qkv": "attn.c_attn", "out": "attn.c_proj"}),
-        ("mlp", "ln_2", {"up": "mlp.c_fc", "down": "mlp.c_proj"}),
-    ):
-        for part in ("weight", "bias"):
-            yield _same(f"{ours}.{branch}.norm.{part}", f"{theirs}.{norm}.{part}")
-        for mine, name in linears.items():
-            yield Correspondence(f"{ours}.{branch}.{mine}.weight", (f"{theirs}.{name}.weight",), transposed=True)
-            yield _same(f"{ours}.{branch}.{mine}.bias", f"{theirs}.{name}.bias")
-
-
-def _llama_block(layer: int, config: TransformerConfig) -> Iterator[Correspondence]:
-    ours, theirs = f"blocks.{layer}", f"model.layers.{layer}"
-    kv_rows = config.kv_heads * config.head_width
-    qkv = tuple(f"{theirs}.self_attn.{x}_proj.weight" for x in "qkv")
-    yield _same(f"{ours}.attention.norm.weight", f"{theirs}.input_layernorm.weight")
-    yield Correspondence(f"{ours}.attention.qkv.weight", qkv, rows=(config.d_model, kv_rows, kv_rows))
-    yield _same(f"{ours}.attention.out.weight", f"{theirs}.self_attn.o_proj.weight")
-    yield _same(f"{ours}.mlp.norm.weight", f"{theirs}.post_attention_layernorm.weight")
-    for name in ("gate", "up", "down"):
-        yield _same(f"{ours}.mlp.{name}.weight", f"{theirs}.mlp.{name}_proj.weight")
-
-
-def _open_all(folder: Path, stack: ExitStack) -> dict[str, Any]:
-    """The open file of each tensor, under its name without the prefix that bare models leave out."""
-    index = folder / _INDEX
-    names = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else [_SINGLE]
-    sources: dict[str, Any] = {}
-    for name in names:
-        try:
-            file = stack.enter_context(safe_open(folder / name, framework="pt"))
-        except (OSError, SafetensorError) as error:
-            raise ConfigError(f"model.init_from = {folder}: cannot read {name}: {error}") from None
-        sources.update({_bare(key): (file, key) for key in file.keys()})  # noqa: SIM118
-    return sources
-
-
-def _read(folder: Path, sources: dict[str, Any], name: str) -> Tensor:
-    if _bare(name) not in sources:
-        raise ConfigError(f"model.init_from = {folder}: no tensor {name} in its safetensors files")
-    file, key = sources[_bare(name)]
-    tensor: Tensor = file.get_tensor(key)
+def _finite(folder: Path, stored: Stored, tensor: Tensor) -> Tensor:
+    """The extremes take one pass and no memory; each is NaN where any value is."""
+    if not all(torch.isfinite(extreme) for extreme in tensor.aminmax()):
+        raise refusal(folder, f"tensor {stored.name} in {stored.file} holds values that are NaN or infinite")
     return tensor
 
 
-def _bare(name: str) -> str:
-    return name.removeprefix("transformer.").removeprefix("model.")
+def _check_tied(folder: Path, embedding: Tensor, head: Tensor) -> None:
+    if not torch.equal(embedding, head.to(embedding.dtype)):
+        raise refusal(folder, f"{HEAD} differs from the embedding: tie_word_embeddings in config.json must be false")
 
 
 def _split(pair: Correspondence, full: Tensor) -> Iterator[tuple[str, Tensor]]:
-    parts = full.split(pair.rows) if pair.rows else (full,)
+    parts = full.split([shape[0] for shape in pair.theirs.values()]) if len(pair.theirs) > 1 else (full,)
     for name, part in zip(pair.theirs, parts, strict=True):
         yield name, (part.T if pair.transposed else part).contiguous()
 
@@ -166,7 +102,7 @@ def _write_weights(
     groups = _grouped(pairs, state_dict, max_file_bytes)
     names = [f"model-{i + 1:05d}-of-{len(groups):05d}.safetensors" for i in range(len(groups))]
     if len(groups) == 1:
-        names = [_SINGLE]
+        names = [SINGLE]
     weight_map: dict[str, str] = {}
     for name, group in zip(names, groups, strict=True):
         tensors = {their: part for pair in group for their, part in _split(pair, state_dict[pair.ours].cpu())}
@@ -175,7 +111,7 @@ def _write_weights(
         weight_map.update(dict.fromkeys(tensors, name))
     if len(groups) > 1:
         total = sum(_bytes(state_dict[pair.ours]) for pair in pairs)
-        _write_json(folder / _INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+        _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
 def _grouped(
@@ -199,7 +135,7 @@ def _bytes(tensor: Tensor) -> int:
 
 def _write_tokenizer(folder: Path, config: TransformerConfig, tokenizer_json: Path, eos_id: int | None) -> None:
     shutil.copyfile(tokenizer_json, folder / "tokenizer.json")
-    added = json.loads(tokenizer_json.read_text()).get("added_tokens") or []
+    added = parse_json(tokenizer_json.read_text()).get("added_tokens") or []
     eos = next((token["content"] for token in added if token["id"] == eos_id), None)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

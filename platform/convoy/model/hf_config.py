@@ -1,13 +1,30 @@
 """Between our configuration and the config.json of a Hugging Face GPT-2, LLaMA or Mistral folder. No torch."""
 
 import json
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.config.errors import ConfigError, one_line
+from convoy.config.errors import ConfigError, one_line, shown
+from convoy.config.json_text import parse_json
 from convoy.config.model import TransformerConfig
+from convoy.model.hf_keys import (
+    GPT2_FIELDS,
+    GPT2_FIXED,
+    HARMLESS,
+    HEAD_WIDTH,
+    LLAMA_FIELDS,
+    LLAMA_FIXED,
+    MISTRAL_FIELDS,
+    MISTRAL_FIXED,
+    REQUIRED,
+    ROPE_DICTS,
+    Fixed,
+    Key,
+)
 
 Json = dict[str, Any]
 
@@ -35,21 +52,41 @@ def family(config: TransformerConfig) -> str:
 
 def read_hf_config(folder: Path) -> TransformerConfig:
     """The shape of the model in `folder`. Raises ConfigError when it is none that we compute."""
-    path = folder / "config.json"
-    try:
-        tree: Json = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise ConfigError(f"model.init_from = {folder}: cannot read {path.name}: {error}") from None
+    tree = read_json_object(folder, "config.json")
     kind = tree.get("model_type")
-    if kind not in ("gpt2", "llama", "mistral"):
-        raise ConfigError(f"model.init_from = {folder}: model_type {kind}: must be gpt2, llama or mistral")
+    if kind not in _FAMILIES:
+        raise refusal(folder, f"model_type {shown(kind)}: must be gpt2, llama or mistral")
+    form, fields, fixed = _FAMILIES[kind]
+    rotary = "rope_theta" in fields
+    handled = {key.name for key in fields.values()} | ({HEAD_WIDTH.name, *ROPE_DICTS} if rotary else set())
+    _check_fixed(folder, tree, fixed)
+    _check_known(folder, tree, handled | fixed.keys() | HARMLESS)
+    values = {ours: _value(folder, tree, key) for ours, key in fields.items()}
+    if rotary:
+        values["rope_theta"] = _rope_theta(folder, tree, values["rope_theta"])
     try:
-        fields = _from_gpt2(tree, folder) if kind == "gpt2" else _from_llama(tree, folder)
-        return TransformerConfig.model_validate({"name": folder.name, **fields})
-    except KeyError as error:
-        raise ConfigError(f"model.init_from = {folder}: no key {error} in {path.name}") from None
+        config = TransformerConfig.model_validate({"name": folder.name, **form, **values})
     except ValidationError as error:
-        raise ConfigError(f"model.init_from = {folder}: {one_line(error, TransformerConfig)}") from None
+        raise refusal(folder, f"config.json gives model.{one_line(error, TransformerConfig)}") from None
+    if rotary and _value(folder, tree, HEAD_WIDTH) not in (None, config.head_width):
+        raise refusal(folder, f"head_dim = {tree['head_dim']} in config.json: must be {config.head_width}")
+    return config
+
+
+def read_json_object(folder: Path, name: str) -> Json:
+    """The object in a JSON file of `folder`. Raises ConfigError when there is none."""
+    try:
+        tree = parse_json((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not JSON
+        raise refusal(folder, f"cannot read {name}: {error}") from None
+    if not isinstance(tree, dict):
+        raise refusal(folder, f"{name} holds {shown(tree)}: must be a JSON object")
+    return tree
+
+
+def refusal(folder: Path, text: str) -> ConfigError:
+    """That `folder` cannot be started from, and why."""
+    return ConfigError(f"model.init_from = {folder}: {text}")
 
 
 def check_same_shape(folder: Path, config: TransformerConfig) -> None:
@@ -73,53 +110,76 @@ def _key(field: str) -> str:
     return {"kv_heads": "n_kv_heads", "ff_width": "d_ff"}.get(field, field)
 
 
-def _from_gpt2(tree: Json, folder: Path) -> Json:
-    _require(tree, folder, "activation_function", "gelu_new", ("gelu_new", "gelu_pytorch_tanh"))
-    _require(tree, folder, "scale_attn_weights", True, (True,))
-    _require(tree, folder, "scale_attn_by_inverse_layer_idx", False, (False,))
-    return {
-        **_GPT2_FORM,
-        "vocab_size": tree["vocab_size"],
-        "n_layers": tree["n_layer"],
-        "d_model": tree["n_embd"],
-        "n_heads": tree["n_head"],
-        "d_ff": tree.get("n_inner"),
-        "max_sequence_length": tree["n_positions"],
-        "norm_eps": tree.get("layer_norm_epsilon", 1e-5),
-        "tied_embeddings": tree.get("tie_word_embeddings", True),
+_FAMILIES = {
+    "gpt2": (_GPT2_FORM, GPT2_FIELDS, GPT2_FIXED),
+    "llama": (_LLAMA_FORM, LLAMA_FIELDS, LLAMA_FIXED),
+    "mistral": (_LLAMA_FORM, MISTRAL_FIELDS, MISTRAL_FIXED),
+}
+"""By model_type: what all its models have in common, the keys that become our fields, and those with one value."""
+
+
+def _check_fixed(folder: Path, tree: Json, fixed: Mapping[str, Fixed], within: str = "") -> None:
+    """within: what the keys are told to be in, as in `rope_scaling.`."""
+    for name, key in fixed.items():
+        value = tree.get(name, key.default)
+        if value not in key.allowed:
+            absent = "" if name in tree else ", where the key is absent"
+            needed = shown(key.allowed[0])
+            raise refusal(folder, f"{within}{name} = {shown(value)} in config.json{absent}: must be {needed}")
+
+
+def _check_known(folder: Path, tree: Json, known: AbstractSet[str]) -> None:
+    """A key that is null says nothing."""
+    unknown = [name for name, value in tree.items() if name not in known and value is not None]
+    if unknown:
+        told = f"{shown(unknown[0])} = {shown(tree[unknown[0]])} in config.json"
+        more = "" if len(unknown) == 1 else f" (and {len(unknown) - 1} more such keys)"
+        raise refusal(
+            folder, f"{told}: unknown key, which may change what the model computes; remove it if it does not{more}"
+        )
+
+
+def _value(folder: Path, tree: Json, key: Key) -> Any:
+    value = tree.get(key.name, key.default)
+    if value is REQUIRED:
+        raise refusal(folder, f"no key '{key.name}' in config.json")
+    if (value is None and key.nullable) or type(value) is key.kind or (key.kind is float and type(value) is int):
+        return value
+    kinds = {int: "an integer", float: "a number", bool: "true or false"}
+    raise refusal(folder, f"{key.name} = {shown(json.dumps(value))} in config.json: must be {kinds[key.kind]}")
+
+
+def _rope_theta(folder: Path, tree: Json, beside: float) -> float:
+    """The base of plain rotary positions; versions of `transformers` differ in which of several places counts.
+
+    beside: `rope_theta` next to the objects.
+    """
+    given = {name: tree[name] for name in ROPE_DICTS if tree.get(name)}
+    for name, rope in given.items():
+        if not isinstance(rope, dict):
+            raise refusal(folder, f"{name} = {shown(rope)} in config.json: must be an object")
+        _check_plain_rope(folder, name, rope)
+    if len(given) == 2 and tree["rope_parameters"] != tree["rope_scaling"]:
+        raise refusal(folder, "rope_parameters and rope_scaling differ in config.json: remove one of them")
+    theta = Key("rope_theta", float, beside)
+    thetas = {_value(folder, rope, theta) for rope in given.values()} or {beside}
+    if "rope_theta" in tree:
+        thetas.add(beside)
+    if len(thetas) > 1:
+        values = " and ".join(f"{value:g}" for value in sorted(thetas))
+        raise refusal(folder, f"rope_theta is {values} in config.json: must be one value")
+    return thetas.pop()
+
+
+def _check_plain_rope(folder: Path, name: str, rope: Json) -> None:
+    fixed = {
+        "rope_type": Fixed(("default",), "default"),
+        "type": Fixed(("default",), "default"),
+        "partial_rotary_factor": Fixed((1.0,), 1.0),
     }
-
-
-def _from_llama(tree: Json, folder: Path) -> Json:
-    rope = tree.get("rope_parameters") or {}
-    scaling = tree.get("rope_scaling") or {}
-    kind = rope.get("rope_type") or scaling.get("rope_type") or scaling.get("type") or "default"
-    _require({"rope_type": kind}, folder, "rope_type", "default", ("default",))
-    _require(tree, folder, "hidden_act", "silu", ("silu",))
-    _require(tree, folder, "attention_bias", False, (False,))
-    _require(tree, folder, "mlp_bias", False, (False,))
-    _require(tree, folder, "sliding_window", None, (None,))
-    head_width = tree["hidden_size"] // tree["num_attention_heads"]
-    _require(tree, folder, "head_dim", head_width, (head_width, None))
-    return {
-        **_LLAMA_FORM,
-        "vocab_size": tree["vocab_size"],
-        "n_layers": tree["num_hidden_layers"],
-        "d_model": tree["hidden_size"],
-        "n_heads": tree["num_attention_heads"],
-        "n_kv_heads": tree.get("num_key_value_heads"),
-        "d_ff": tree["intermediate_size"],
-        "max_sequence_length": tree["max_position_embeddings"],
-        "norm_eps": tree.get("rms_norm_eps", 1e-6),
-        "rope_theta": rope.get("rope_theta") or tree.get("rope_theta") or 10000.0,
-        "tied_embeddings": tree.get("tie_word_embeddings", False),
-    }
-
-
-def _require(tree: Json, folder: Path, key: str, default: Any, allowed: tuple[Any, ...]) -> None:
-    value = tree.get(key, default)
-    if value not in allowed:
-        raise ConfigError(f"model.init_from = {folder}: {key} = {value} in config.json: must be {allowed[0]}")
+    _check_fixed(folder, rope, fixed, f"{name}.")
+    for key in rope.keys() - fixed.keys() - {"rope_theta"}:
+        raise refusal(folder, f"{name} has {shown(key)} = {shown(rope[key])} in config.json: must be absent")
 
 
 def _to_gpt2(config: TransformerConfig) -> Json:

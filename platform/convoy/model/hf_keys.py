@@ -1,0 +1,124 @@
+"""Which keys of a Hugging Face config.json are understood, which must have one value, and which change no logits.
+
+Source: the configuration classes of `transformers` 4.46 to 5.23. A key that is in none of these tables is refused,
+because nobody has looked at what it does to the logits.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key whose value becomes a field of our configuration."""
+
+    name: str
+    kind: type
+    default: Any = REQUIRED
+    """What `transformers` takes where the key is absent."""
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A key that must have one of the values with which our model computes the same."""
+
+    allowed: tuple[Any, ...]
+    default: Any = None
+    """What `transformers` takes where the key is absent."""
+
+
+GPT2_FIELDS = {
+    "vocab_size": Key("vocab_size", int),
+    "n_layers": Key("n_layer", int),
+    "d_model": Key("n_embd", int),
+    "n_heads": Key("n_head", int),
+    "d_ff": Key("n_inner", int, None, nullable=True),
+    "max_sequence_length": Key("n_positions", int),
+    "norm_eps": Key("layer_norm_epsilon", float, 1e-5),
+    "tied_embeddings": Key("tie_word_embeddings", bool, True),
+}
+
+LLAMA_FIELDS = {
+    "vocab_size": Key("vocab_size", int),
+    "n_layers": Key("num_hidden_layers", int),
+    "d_model": Key("hidden_size", int),
+    "n_heads": Key("num_attention_heads", int),
+    "n_kv_heads": Key("num_key_value_heads", int, None, nullable=True),
+    "d_ff": Key("intermediate_size", int),
+    "max_sequence_length": Key("max_position_embeddings", int),
+    "norm_eps": Key("rms_norm_eps", float, 1e-6),
+    "rope_theta": Key("rope_theta", float, 10000.0),
+    "tied_embeddings": Key("tie_word_embeddings", bool, False),
+}
+
+MISTRAL_FIELDS = {**LLAMA_FIELDS, "n_kv_heads": Key("num_key_value_heads", int, 8, nullable=True)}
+
+HEAD_WIDTH = Key("head_dim", int, None, nullable=True)
+"""Must be the width of the model divided by its heads."""
+
+ROPE_DICTS = ("rope_parameters", "rope_scaling")
+"""`transformers` 5 writes the first one, and before it the second one with `rope_theta` next to it."""
+
+_SAME_FOR_ALL = {
+    "add_cross_attention": Fixed((False,), False),
+    "cross_attention_hidden_size": Fixed((None,)),
+    "is_encoder_decoder": Fixed((False,), False),
+    "partial_rotary_factor": Fixed((1.0,), 1.0),
+    "pruned_heads": Fixed(({}, None)),
+    "quantization_config": Fixed((None,)),
+    "tie_encoder_decoder": Fixed((False,), False),
+}
+
+GPT2_FIXED = {
+    **_SAME_FOR_ALL,
+    "activation_function": Fixed(("gelu_new", "gelu_pytorch_tanh"), "gelu_new"),
+    "scale_attn_weights": Fixed((True,), True),
+    "scale_attn_by_inverse_layer_idx": Fixed((False,), False),
+}
+
+LLAMA_FIXED = {
+    **_SAME_FOR_ALL,
+    "hidden_act": Fixed(("silu", "swish"), "silu"),
+    "attention_bias": Fixed((False,), False),
+    "mlp_bias": Fixed((False,), False),
+    "rope_interleaved": Fixed((False,), False),
+    "sliding_window": Fixed((None,)),
+}
+
+MISTRAL_FIXED = {**LLAMA_FIXED, "sliding_window": Fixed((None,), 4096)}
+
+_DESCRIPTION = """
+    model_type architectures transformers_version name_or_path _name_or_path _commit_hash _from_model_config _auto_class
+    dtype torch_dtype use_bfloat16 tf_legacy_loss torchscript fp16 bf16
+    tokenizer_class prefix bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id
+    model_max_length max_sequence_length n_ctx task_specific_params finetuning_task
+    id2label label2id num_labels _num_labels problem_type
+    is_llama_config transformers.js_config unsloth_fixed unsloth_version
+"""
+
+_TRAINING = """
+    initializer_range gradient_checkpointing dropout attention_dropout attn_pdrop embd_pdrop resid_pdrop
+    summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
+"""
+
+_HOW_IT_RUNS = """
+    use_cache cache_implementation output_past output_hidden_states output_attentions output_scores return_dict
+    return_dict_in_generate tie_last_hidden_states is_decoder chunk_size_feed_forward pretraining_tp
+    reorder_and_upcast_attn attn_implementation _attn_implementation _attn_implementation_autoset
+    _attn_implementation_internal
+"""
+
+_GENERATION = """
+    assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens diversity_penalty do_sample
+    early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff
+    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty max_length min_length
+    no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams
+    num_return_sequences remove_invalid_values repetition_penalty suppress_tokens target_lookbehind temperature top_k
+    top_p typical_p
+"""
+
+HARMLESS = frozenset(f"{_DESCRIPTION} {_TRAINING} {_HOW_IT_RUNS} {_GENERATION}".split())
+"""Keys that leave the logits as they are, whatever their value."""
