@@ -6,6 +6,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,27 +149,60 @@ def test_more_than_the_most_is_not_kept(store: Store, tmp_path: Path, monkeypatc
     assert copies(store) == []
 
 
-def test_a_copy_that_is_damaged_or_reaches_outside_brings_nothing(store: Store, tmp_path: Path) -> None:
+def archive(*names: str, size: int = 1, mode: Any = "w", **links: str) -> bytes:
+    """Of files that hold nothing but zeros, and of links, each with what it leads to."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode) as tar:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = size
+            tar.addfile(member, io.BytesIO(bytes(size)))
+        for name, target in links.items():
+            link = tarfile.TarInfo(f"inductor/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            tar.addfile(link)
+    return packed.getvalue()
+
+
+def put_copy(store: Store, data: bytes) -> str:
     name = f"compiled/{cache_key(this_machine())}.tar"
-    bad = io.BytesIO()
-    with tarfile.open(fileobj=bad, mode="w") as tar:
-        for path in ("../outside", "/tmp/outside-too", "inductor/inside"):
-            member = tarfile.TarInfo(path)
-            member.size = 1
-            tar.addfile(member, io.BytesIO(b"x"))
-        link = tarfile.TarInfo("inductor/link")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
-    store.write(name, bad.getvalue())
+    store.write(name, data)
+    return name
+
+
+def test_files_of_a_copy_that_belong_elsewhere_are_not_taken(store: Store, tmp_path: Path) -> None:
+    outside = ("../outside", "/tmp/outside-too", ".", "inductor/.", "inductor/../../outside", "inductor//double")
+    put_copy(store, archive(*outside, "inductor/inside", link="/etc/passwd"))
     with CompileCache(store, tmp_path / "a" / "compiled", keeps=False):
         until(lambda: (tmp_path / "a" / "compiled" / "inductor" / "inside").exists())
     found = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "a").rglob("*") if not path.is_dir()}
     assert found == {"a/compiled/inductor/inside"}
-    store.write(name, b"no tar at all")
-    with CompileCache(store, tmp_path / "b", keeps=True):
-        build(tmp_path / "b")
-        until(lambda: held_or_none(store))
-    assert list(held(store)) == [LIBRARY]
+
+
+UNUSABLE = {
+    "no archive": (b"no tar at all", "truncated header"),
+    "truncated": (archive("inductor/a", size=400)[:700], "unexpected end of data"),
+    "truncated, and compressed": (archive("inductor/a", mode="w:gz")[:-9], "truncated header"),
+    "more than is kept": (archive("inductor/a", "inductor/b", size=400), "its files have more than 500 bytes"),
+    "a large archive": (archive("inductor/a", size=2**14), "has 20480 bytes, more than 20000"),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_a_copy_that_is_not_usable_is_told_in_one_line_and_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: str
+) -> None:
+    monkeypatch.setattr(compiled, "MOST_BYTES", 500)
+    monkeypatch.setattr(compiled, "MOST_HEADER_BYTES", 19_500, raising=False)
+    store, (data, why) = open_store(str(tmp_path / "root")), UNUSABLE[kind]
+    name = put_copy(store, data)
+    with CompileCache(store, tmp_path / "own", keeps=True) as cache:
+        cache.begin()
+        build(tmp_path / "own")
+        until(lambda: LIBRARY in (held_or_none(store) or {}))
+    told = capfd.readouterr().out
+    assert told == f"convoy: {store.uri}/{name}: {why}; the rest of it is not used, but compiled anew\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"root", "own"}
 
 
 def held_or_none(store: Store) -> dict[str, bytes] | None:
@@ -180,6 +214,9 @@ def held_or_none(store: Store) -> dict[str, bytes] | None:
 
 def test_a_root_that_is_away_is_no_hindrance(tmp_path: Path) -> None:
     class Away:
+        def sizes(self, prefix: str) -> dict[str, int]:
+            raise StoreUnavailable("away")
+
         def read(self, name: str) -> bytes:
             raise StoreUnavailable("away")
 

@@ -15,9 +15,11 @@ import tarfile
 import threading
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from convoy.gang.say import say
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
+from convoy.storage.names import is_name
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 
@@ -33,7 +35,10 @@ comes, up to the longest."""
 LONGEST_LOOK_SECONDS = 30.0
 
 MOST_BYTES = 2**30
-"""More is not kept."""
+"""Of all files together; more is neither kept nor taken."""
+
+MOST_HEADER_BYTES = 2**28
+"""Which the archive has besides."""
 
 LEAVE_SECONDS = 5.0
 """For a copy that is being written when the agent leaves."""
@@ -104,8 +109,7 @@ class CompileCache:
                 (self._folder / name).unlink(missing_ok=True)
 
     def _run(self) -> None:
-        with contextlib.suppress(StoreUnavailable, ObjectMissing, tarfile.TarError, OSError):
-            self._take(self._store.read(self._name))
+        self._fetch()
         self._kept = dict(self._whole)
         before, pause = dict[str, tuple[int, int]](), LOOK_SECONDS
         while not self._left.wait(pause):
@@ -127,11 +131,29 @@ class CompileCache:
                 self._kept = seen
         return seen
 
+    def _fetch(self) -> None:
+        """Take the copy that is in the root. One that is damaged, or too large, is reported and not used."""
+        try:
+            archive = self._store.sizes(self._name).get(self._name, 0)
+            if archive > MOST_BYTES + MOST_HEADER_BYTES:
+                raise ValueError(f"has {archive} bytes, more than {MOST_BYTES + MOST_HEADER_BYTES}")
+            self._take(self._store.read(self._name))
+        except (StoreUnavailable, ObjectMissing):
+            pass
+        except Exception as error:  # whatever there is in the archive: this thread has more to do
+            why = " ".join(str(error).split()) or type(error).__name__
+            where = f"{self._store.uri}/{self._name}"
+            say(f"convoy: {where}: {why}; the rest of it is not used, but compiled anew")
+
     def _take(self, data: bytes) -> None:
         """Put every file of a copy in its place, whole at once: workers may be looking for it."""
-        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        left = MOST_BYTES
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:  # it is never compressed
             for member in tar:
-                source = tar.extractfile(member) if member.isreg() and _is_below(member.name) else None
+                left -= abs(member.size)
+                if left < 0:
+                    raise ValueError(f"its files have more than {MOST_BYTES} bytes")
+                source = tar.extractfile(member) if member.isreg() and is_name(member.name) else None
                 if source is None or self._left.is_set():
                     continue
                 path = self._folder / member.name
@@ -167,11 +189,6 @@ def _files(folder: Path) -> Sizes:
 
 def _is_building(folder: Path) -> bool:
     return any(path.is_dir() for path in folder.rglob(f"*{_BUILDING}"))
-
-
-def _is_below(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts
 
 
 def _size(path: Path) -> tuple[int, int]:
