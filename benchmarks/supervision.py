@@ -34,6 +34,7 @@ from typing import Any
 import torch.distributed as dist
 from loop_overhead import ours_loop
 from measured import cpu_seconds, provenance, ratio
+from supervisor import TOKEN
 
 import gang  # first of all: it sets how many threads a rank has
 from convoy.config.load import read_overrides, read_run, resolve
@@ -89,8 +90,9 @@ class Agent:
 
     def _start(self, node: int, token: str, port: int) -> None:
         script = [sys.executable, str(Path(__file__).with_name("supervisor.py"))]
-        arguments = [str(value) for value in (node, RANKS, token, os.getpid(), port)]
-        self._process = subprocess.Popen([*script, *arguments], stdout=subprocess.PIPE, text=True)
+        arguments = [str(value) for value in (node, RANKS, os.getpid(), port)]
+        environment = {**os.environ, TOKEN: token}
+        self._process = subprocess.Popen([*script, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
         self._told = self._read()
 
     def _read(self) -> dict[str, Any]:
@@ -117,6 +119,7 @@ def main() -> int:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="convoy-supervision-") as root:
         overrides = f"root={root} train.steps=1000000 schedule.decay_steps=200 train.matmul_peak_seconds=0"
+        overrides += " train.param_dtype=bf16"
         config = resolve(read_run(""), read_overrides(f"{overrides} {options.set}"))
         body = partial(blocks_of_rank, pairs=options.pairs, steps=options.steps)
         found = gang.on_gang(config, body)

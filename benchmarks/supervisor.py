@@ -1,7 +1,8 @@
 """What the agent of a node with one worker does while that trains, for `supervision.py`. Only a signal ends it.
 
-    python benchmarks/supervisor.py NODE NODES TOKEN WORKER_PID PORT
+    python benchmarks/supervisor.py NODE NODES WORKER_PID PORT
 
+The agents' token is in its environment, which only its user may read.
 Tells where its board is and where it listens, and then that it is connected with all others, each as a line of JSON.
 PORT: where node 0 listens, on this host; 0 on node 0 itself. Imports no torch.
 """
@@ -13,22 +14,26 @@ import time
 
 from convoy.config.notices import NoticesConfig
 from convoy.gang.board import Board
+from convoy.gang.listening import listen
 from convoy.gang.notices.poller import Poller
 from convoy.gang.notices.sources import machine_sources
 from convoy.gang.patience import Patience, hanging
 from convoy.gang.peer_events import Failed, Formed
-from convoy.gang.peers import Peers, listen
+from convoy.gang.peers import Peers
 from convoy.gang.states import state_of
+
+TOKEN = "CONVOY_BENCHMARK_TOKEN"
 
 LOOK_SECONDS = 0.1
 JOIN_SECONDS = 60.0
 
 
 def main() -> None:
-    node, nodes, token, worker, port = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:6])
+    node, nodes, worker, port = map(int, sys.argv[1:5])
+    token = os.environ[TOKEN]
     board, patience, config = Board.create(1), Patience(), NoticesConfig()
     if port == 0:
-        listener = listen()
+        listener = listen("127.0.0.1")
         port = listener.getsockname()[1]
         peers = Peers.lead(listener, token, nodes=nodes, nproc=1, join_seconds=JOIN_SECONDS)
     else:

@@ -17,10 +17,13 @@ import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.gang import mesh, wire
-from convoy.gang.frames import Frames, frame
+from convoy.gang.frames import MOST_UNPROVEN_BYTES, Frames, frame
+from convoy.gang.greeting import NONCE_BYTES, Greeting
+from convoy.gang.listening import listen
 from convoy.gang.peer_events import Failed, Formed, Gone, Joined, Left, Said, Silent, Unheard
-from convoy.gang.peers import Peers, listen, new_token
+from convoy.gang.peers import Peers
 from convoy.gang.suspicion import Patience
+from convoy.job.tokens import new_token
 from tests.campaign import times
 from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, a_hello, agents, next_event
 
@@ -29,6 +32,8 @@ SEEN_SECONDS = Patience().most_seconds + 3.0
 
 AT_ONCE_SECONDS = 10.0
 """Other than for a frozen agent, which nobody wakes."""
+
+LOCAL = "127.0.0.1"
 
 QUIET_SECONDS = 3
 """Under load without a false alarm; ten times this in a campaign."""
@@ -44,7 +49,7 @@ class Here:
         self.address = ("", 0)
 
     def lead(self, join_seconds: float = 20.0) -> Peers:
-        listener = listen()
+        listener = listen(LOCAL)
         self.address = ("127.0.0.1", listener.getsockname()[1])
         self.peers[0] = Peers.lead(listener, TOKEN, nodes=self.nodes, nproc=self.nproc, join_seconds=join_seconds)
         return self.peers[0]
@@ -87,13 +92,31 @@ def raw(address: tuple[str, int], data: bytes) -> socket.socket:
     return connection
 
 
-def answer(connection: socket.socket) -> wire.Message:
-    """The first message that comes back."""
-    frames = Frames()
-    while True:
-        found = frames.feed(connection.recv(1000))
-        if found:
-            return wire.MESSAGES.validate_json(found[0])
+def next_frame(connection: socket.socket) -> bytes:
+    frames, found = Frames(), list[bytes]()
+    while not found:
+        data = connection.recv(frames.lacking)
+        assert data, "the connection was closed"
+        found = frames.feed(data)
+    return found[0]
+
+
+def greet(address: tuple[str, int], hello: wire.Hello) -> wire.Message:
+    """Say hello as an agent does: the answer, which must be proven."""
+    greeting = Greeting(TOKEN, "caller")
+    with raw(address, frame(greeting.nonce)) as connection:
+        greeting.challenge(next_frame(connection))
+        connection.sendall(frame(greeting.seal(hello.encoded())))
+        answer, proven = greeting.unseal(next_frame(connection))
+    assert proven
+    return wire.MESSAGES.validate_json(answer)
+
+
+def await_close(connection: socket.socket) -> None:
+    """Until the other end closes it, whatever it sends before."""
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(1000):
+            pass
 
 
 # Coming together.
@@ -155,10 +178,9 @@ def test_another_version_fails_the_gang_with_one_line() -> None:
     with here(2) as gang:
         leader = gang.lead()
         hello = a_hello(1, 2).model_copy(update={"convoy": "0.0.7"})
-        with raw(gang.address, hello.framed()) as connection:
-            refused = answer(connection)
+        refused = greet(gang.address, hello)
         assert isinstance(refused, wire.Refused)
-        assert refused.reason.startswith("a node has convoy 0.0.7 (protocol 1), and node 0 on")
+        assert refused.reason.startswith("a node has convoy 0.0.7 (protocol 2), and node 0 on")
         assert next_event(leader.events, Failed).reason == refused.reason
 
 
@@ -173,27 +195,88 @@ def test_two_nodes_of_one_number_fail_the_gang() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", frame(b"hello"), frame(b'{"kind":"beat"}'), struct.pack("!I", 90), b""],
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        frame(b"hello"),
+        frame(b'{"kind":"beat"}'),
+        struct.pack("!I", 90),
+        b"",
+        frame(bytes(NONCE_BYTES)),
+        frame(bytes(NONCE_BYTES)) + frame(b""),
+        frame(bytes(NONCE_BYTES)) + frame(bytes(32) + b'{"kind":"beat"}'),
+    ],
 )
 def test_a_stranger_is_sent_away_and_disturbs_nobody(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh, "HELLO_SECONDS", 0.3)
     with here(2) as gang:
         leader = gang.lead()
         with raw(gang.address, data) as connection:
-            while True:
-                with contextlib.suppress(ConnectionResetError):
-                    if connection.recv(1000):
-                        continue
-                break
+            await_close(connection)
         gang.join(1)
         next_event(leader.events, Formed)
 
 
+@pytest.mark.parametrize("before", [b"", frame(bytes(NONCE_BYTES))])
+def test_a_long_frame_of_a_stranger_ends_its_connection_before_it_is_read(
+    before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mesh, "HELLO_SECONDS", 60.0)
+    with here(2) as gang:
+        gang.lead()
+        with raw(gang.address, before + struct.pack("!I", MOST_UNPROVEN_BYTES + 1)) as connection:
+            await_close(connection)
+
+
+def test_connections_that_say_nothing_keep_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh, "HELLO_SECONDS", 60.0)
+    monkeypatch.setattr(mesh, "MOST_STRANGERS", 8)
+    with here(3) as gang, contextlib.ExitStack() as silent:
+        leader = gang.lead()
+        for data in [b"\0"] * 10 + [frame(bytes(NONCE_BYTES))] * 10:
+            silent.enter_context(raw(gang.address, data))
+        for node in (1, 2):
+            gang.join(node)
+        next_event(leader.events, Formed)
+
+
+def test_what_was_overheard_tells_no_token_and_is_of_no_use() -> None:
+    with here(3) as gang:
+        leader, direct = gang.lead(), gang.address
+        proxy = Proxy(direct)
+        gang.address = proxy.address
+        gang.join(1)
+        next_event(leader.events, Joined)
+        overheard = {way: bytes(data) for way, data in proxy.passed.items()}
+        assert TOKEN.encode() not in overheard["up"] + overheard["down"]
+        for way in ("up", "down"):
+            with raw(direct, overheard[way]) as connection:
+                await_close(connection)
+        gang.address = direct
+        gang.join(2)
+        assert isinstance(next_event(leader.events, Formed | Failed), Formed)
+        for peers in gang.peers.values():
+            peers.close()
+        proxy.close()
+
+
+def test_an_agent_that_is_answered_with_its_own_words_joins_nobody() -> None:
+    with here(2) as gang, listen(LOCAL) as echo:
+        gang.address = (LOCAL, echo.getsockname()[1])
+        joining = gang.join(1, connect_seconds=0.2)
+        connection, _ = echo.accept()
+        with connection:
+            for _ in range(2):
+                connection.sendall(frame(next_frame(connection)))
+            await_close(connection)
+        echo.close()
+        assert "cannot connect to node 0" in next_event(joining.events, Joined | Failed).reason
+
+
 def test_a_port_that_is_taken_is_told_in_one_line() -> None:
-    with listen() as taken:
+    with listen(LOCAL) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"^port {port} on .*: must be free, but another process listens on it$"):
-            listen(port)
+            listen(LOCAL, port)
 
 
 def test_nodes_that_do_not_come_are_named() -> None:
@@ -208,7 +291,7 @@ def test_nodes_that_do_not_come_are_named() -> None:
 )
 def test_a_node_0_that_is_not_there_is_told_with_its_address(host: str, why: str) -> None:
     with here(2) as gang:
-        with listen() as free:
+        with listen(LOCAL) as free:
             gang.address = (host, free.getsockname()[1])
         failed = next_event(gang.join(1, connect_seconds=0.5).events, Failed)
     expected = rf"node 1 on .* cannot connect to node 0 at {host}:{gang.address[1]} within 0.5 s: {why}"
@@ -217,7 +300,7 @@ def test_a_node_0_that_is_not_there_is_told_with_its_address(host: str, why: str
 
 def test_who_takes_the_connection_and_never_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh, "ANSWER_SECONDS", 0.3)
-    with here(2) as gang, listen() as other:
+    with here(2) as gang, listen(LOCAL) as other:
         gang.address = ("127.0.0.1", other.getsockname()[1])
         failed = next_event(gang.join(1).events, Failed)
     assert "took the connection and did not answer as node 0 within 0.3 s" in failed.reason
@@ -227,9 +310,9 @@ def test_a_node_that_another_cannot_reach_fails_the_gang_with_both_names(monkeyp
     monkeypatch.setattr(mesh, "MESH_SECONDS", 0.5)
     with here(3) as gang:
         leader = gang.lead()
-        with listen() as gone:
+        with listen(LOCAL) as gone:
             nowhere = gone.getsockname()[1]
-        hidden = Peers(a_hello(1, 3, hostname="hidden", port=nowhere), listen(), gang.address, 20.0)
+        hidden = Peers(a_hello(1, 3, hostname="hidden", port=nowhere), TOKEN, listen(LOCAL), gang.address, 20.0)
         gang.peers[1] = hidden
         other = gang.join(2)
         for peers in (leader, hidden, other):
@@ -250,7 +333,7 @@ def test_a_node_that_ends_before_all_have_come_fails_the_gang() -> None:
 
 def test_clocks_are_compared_both_ways() -> None:
     with contextlib.ExitStack() as stack:
-        leader = Agent(node=0, nodes=3)
+        leader = Agent(node=0, nodes=3, host=LOCAL)
         stack.callback(leader.end)
         port = leader.await_one("Listening").fields["port"]
         for node, skew in ((1, -7.5), (2, 1.0)):
@@ -430,6 +513,8 @@ class Proxy:
         self.address: tuple[str, int] = self._listener.getsockname()
         self._target = target
         self.stalled: set[str] = set()
+        self.passed = {"up": bytearray(), "down": bytearray()}
+        """The bytes that went each way."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -450,6 +535,7 @@ class Proxy:
                     data = key.fileobj.recv(65536)
                     if not data:
                         return
+                    self.passed[way] += data
                     out.sendall(data)
 
     def close(self) -> None:

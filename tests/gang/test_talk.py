@@ -67,6 +67,6 @@ def test_a_generation_comes_through() -> None:
         rendezvous="host:1",
         tiers=("/a",),
         control="host:2",
-        token="secret",
+        token_name="000008-1f",
     )
     assert sent(Go.of(formed)).formed == formed

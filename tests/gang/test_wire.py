@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.wire import MisfitError, Skew, StrangerError, read_hello, skew
+from convoy.gang.wire import MisfitError, Skew, read_hello, skew
 from tests.campaign import examples
 from tests.gang.agents import a_hello
 
@@ -35,9 +35,10 @@ def test_a_node_of_the_same_gang_fits() -> None:
         ),
         (
             {"convoy": "0.0.7"},
-            r"a node has convoy 0\.0\.7 \(protocol 1\), and node 0 on zero .*: all nodes need the same",
+            r"a node has convoy 0\.0\.7 \(protocol 2\), and node 0 on zero .*: all nodes need the same",
         ),
         ({"protocol": 9}, r"a node has convoy .* \(protocol 9\), and node 0 on zero .*: all nodes need the same"),
+        ({"to": 1}, "node 2 on two called node 1 and reached node 0 on zero: each node needs an address of its own"),
         ({"node": 3}, "node 3 on two connected to node 0 of 3"),
         ({"node": 0}, "node 0 on two connected to node 0 of 3"),
     ],
@@ -48,23 +49,16 @@ def test_a_node_that_does_not_fit_is_told_why_in_one_line(theirs: dict[str, Any]
     assert "\n" not in str(raised.value)
 
 
-def test_who_does_not_know_the_token_is_told_nothing_else() -> None:
-    for token in ("", "other", "tokän"):
-        with pytest.raises(StrangerError) as raised:
-            greeted(token=token, nproc=17, convoy="9")
-        assert str(raised.value) == "node 0 on zero belongs to another gang: the token is not its own"
-
-
 def test_of_a_version_to_come_the_version_is_told_whatever_else_it_says() -> None:
     ours = a_hello(node=0, nodes=2, nproc=1)
-    theirs = f'{{"kind": "hello", "protocol": 2, "convoy": "9.0", "token": "{ours.token}", "place": [1, 2]}}'
-    with pytest.raises(MisfitError, match=r"a node has convoy 9.0 \(protocol 2\)"):
-        read_hello(theirs.encode(), ours)
+    theirs = b'{"kind": "hello", "protocol": 3, "convoy": "9.0", "place": [1, 2]}'
+    with pytest.raises(MisfitError, match=r"a node has convoy 9.0 \(protocol 3\)"):
+        read_hello(theirs, ours)
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1", b"[]", b'{"kind": "beat"}', b"\xff" * 40])
-def test_what_is_no_hello_is_a_stranger(data: bytes) -> None:
-    with pytest.raises(StrangerError):
+def test_what_is_no_hello_is_an_error(data: bytes) -> None:
+    with pytest.raises(ValueError):
         read_hello(data, a_hello(node=0, nodes=2, nproc=1))
 
 

@@ -1,5 +1,6 @@
 """Forming generations in a real folder."""
 
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from convoy.job.generations import (
 )
 from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, Generation, damaged_name, newest_commit, read_history
+from convoy.job.tokens import read_token, remove_tokens
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.proof import prove
 from tests.conftest import S3Server
@@ -36,9 +38,9 @@ def tier(tmp_path: Path) -> Store:
     return open_store(str(tmp_path / "tier"))
 
 
-def form(store: Store, formation: str = "run/1", others: tuple[Store, ...] = ()) -> Generation:
+def form(store: Store, formation: str = "run/1", others: tuple[Store, ...] = (), token: str = "") -> Generation:
     return form_generation(
-        store, formation=formation, nodes=2, world_size=4, config_hash="c", rendezvous="h:1", others=others
+        store, formation=formation, nodes=2, world_size=4, config_hash="c", rendezvous="h:1", others=others, token=token
     )
 
 
@@ -253,6 +255,45 @@ class Full:
         return getattr(self._store, name)
 
 
+def test_a_formation_that_lost_or_found_no_storage_leaves_no_token(store: Store):
+    def taken(name: str) -> None:
+        if name.startswith("generations/"):
+            store.create(name, b"{}")
+
+    with pytest.raises(GenerationLostError):
+        form(Hooked(store, taken), token="secret")  # type: ignore[arg-type]
+    assert store.sizes("tokens/") == {}
+
+    def full(name: str) -> None:
+        if name.startswith("generations/"):
+            raise StoreUnavailable("no space left")
+
+    store.delete("generations/000001.json")
+    with pytest.raises(StoreUnavailable, match="no space left"):
+        form(Hooked(store, full), token="secret")  # type: ignore[arg-type]
+    assert store.sizes("tokens/") == {}
+
+
+def test_a_token_is_kept_until_it_is_removed_and_never_on_a_further_tier(store: Store, tier: Store):
+    formed = form(store, others=(tier,), token="secret")
+    assert read_token(store, formed.token_name) == "secret"
+    assert "secret" not in formed.model_dump_json()
+    assert tier.sizes("tokens/") == {}
+    remove_tokens(store, formed.generation - 1)
+    assert list(store.sizes("tokens/")) == [f"tokens/{formed.token_name}"]
+    remove_tokens(store, formed.generation)
+    assert store.sizes("tokens/") == {}
+
+
+def test_a_generation_that_an_older_version_wrote_with_its_token_is_read(store: Store):
+    formed = form(store)
+    plain = formed.model_dump(mode="json", exclude={"token_name"}) | {"control": "h:2", "token": "long over"}
+    store.write(formed.name, json.dumps(plain).encode())
+    commit(store, 1, 10)
+    assert form(store).parent == CommitRef(generation=1, step=10)
+    assert read_history(store).generations[1].control == "h:2"
+
+
 def test_a_further_tier_that_takes_no_writes_keeps_no_generation_from_being_formed(store: Store, tier: Store):
     assert form(store, others=(Full(tier),)).generation == 1  # type: ignore[arg-type]
 
@@ -264,9 +305,9 @@ class Hooked:
         self._store = store
         self._before = before
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
         self._before(name)
-        return self._store.create(name, data)
+        return self._store.create(name, data, private=private)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -6,21 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convoy.gang.background import Background
-from convoy.gang.peers import Peers, listen, new_token
+from convoy.gang.listening import listen, on_all_addresses
+from convoy.gang.peers import Peers
 from convoy.gang.roster import JOIN_SECONDS, Pause, await_all
+from convoy.gang.say import say
 from convoy.gang.task import Node, Task
 from convoy.gang.team import Site
 from convoy.job.generations import form_generation
 from convoy.job.lineage import Generation
 from convoy.job.live import LiveMarker, check_not_live
 from convoy.job.record import ensure_record, keep_config, known_record
+from convoy.job.tokens import new_token, remove_tokens
 from convoy.storage import Store, StoreUnavailable
 
 FORM_SECONDS = 60.0
 """For the next generation in place; a store that takes longer is out of reach."""
 
 LEAVE_SECONDS = 5.0
-"""For the mark that the job is running to be taken away."""
+"""For the mark that the job is running, or the token, to be removed."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,17 @@ def marked(store: Store, job: str, run: str, *, preparing: bool = False) -> Iter
     try:
         yield
     finally:
-        leaving = Background("the mark of a running job", marker.__exit__, LEAVE_SECONDS)
-        with contextlib.suppress(StoreUnavailable):  # what is done last may not hide how the gang ended
-            leaving.result()
+        _wait_for(Background("the mark of a running job", marker.__exit__, LEAVE_SECONDS))
 
 
 def gather(site: Site, pause: Pause) -> tuple[Formed, Peers]:
     """Form the first generation, and wait until all nodes have come. Raises as `form_generation` and `await_all`."""
-    token, control = new_token(), listen()
+    token, control = new_token(), listen(site.node.main_host)
+    if on_all_addresses(control):
+        where = f"listens on all addresses: {site.node.main_host}, where the others are to reach it, is none of its own"
+        say(f"convoy: node 0 on {socket.gethostname()} {where}", error=True)
     try:
-        formed = form(site, _address(site.node, control), token)
+        formed = form(site, _address(site.node, control), token if site.node.nodes > 1 else "")
     except BaseException:
         control.close()
         raise
@@ -76,13 +80,18 @@ def gather(site: Site, pause: Pause) -> tuple[Formed, Peers]:
         await_all(peers, site.node, pause)
     except BaseException:
         formed.let_go()
+        _wait_for(_removing_tokens(site, formed))
         raise
+    _removing_tokens(site, formed)  # for which the workers need not wait
     return formed, peers
 
 
-def form(site: Site, control: str, token: str) -> Formed:
-    """Create the job's next generation, on from its newest commit. Raises as `form_generation`."""
-    listener = socket.create_server(("", 0), backlog=1024)
+def form(site: Site, control: str, token: str = "") -> Formed:
+    """Create the job's next generation, on from its newest commit. Raises as `form_generation`.
+
+    control, token: for the first generation, which the other nodes have yet to join.
+    """
+    listener = listen(site.node.main_host)
     try:
         generation = form_generation(
             site.store,
@@ -99,6 +108,16 @@ def form(site: Site, control: str, token: str) -> Formed:
         listener.close()
         raise
     return Formed(generation, listener)
+
+
+def _removing_tokens(site: Site, formed: Formed) -> Background[None]:
+    """Of this formation and those before it: the nodes have come together, or will not."""
+    return Background("the token", lambda: remove_tokens(site.store, formed.generation.generation), LEAVE_SECONDS)
+
+
+def _wait_for(removing: Background[None]) -> None:
+    with contextlib.suppress(StoreUnavailable):  # what is done last may not hide how the gang ended
+        removing.result()
 
 
 def _address(node: Node, listener: socket.socket) -> str:

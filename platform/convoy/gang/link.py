@@ -6,7 +6,7 @@ import socket
 import sys
 import termios
 
-from convoy.gang.frames import BadFrameError, Frames
+from convoy.gang.frames import MOST_BYTES, MOST_UNPROVEN_BYTES, BadFrameError, Frames
 
 MOST_KEPT_BYTES = 4 * 2**20
 """A peer that leaves so much unread is given up."""
@@ -37,7 +37,7 @@ class Link:
         self.socket = connection
         self.address = plain_address(address or "")
         self.connecting = address is None
-        self._frames = Frames()
+        self._frames = Frames(MOST_UNPROVEN_BYTES)
         self._kept = bytearray()
 
     @property
@@ -50,6 +50,15 @@ class Link:
         """What was written and the other end's kernel has not acknowledged."""
         queued = fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))
         return len(self._kept) + int.from_bytes(queued, sys.byteorder)
+
+    @property
+    def proven(self) -> bool:
+        """The other end is of the gang. Until then its frames are short, and read one at a time."""
+        return self._frames.most_bytes == MOST_BYTES
+
+    def prove(self) -> None:
+        """The other end has proven it."""
+        self._frames.most_bytes = MOST_BYTES
 
     def connected(self) -> None:
         """To be called when a connecting socket can be written to. Raises LinkLostError if there is no connection."""
@@ -81,8 +90,10 @@ class Link:
         """The frames that have come, and how the connection ended behind them; None: it has not."""
         found: list[bytes] = []
         for _ in range(_MOST_READS):
+            if found and not self.proven:
+                break  # what follows may be longer, once this frame has proven who sends it
             try:
-                data = self.socket.recv(_READ_BYTES)
+                data = self.socket.recv(_READ_BYTES if self.proven else self._frames.lacking)
                 if not data:
                     return found, "its connection was closed"
                 found += self._frames.feed(data)

@@ -4,7 +4,9 @@ from convoy.gang.leader import Formed
 from convoy.gang.peers import Peers
 from convoy.gang.roster import JOIN_SECONDS, Pause, await_all
 from convoy.gang.team import Site
-from convoy.job.generations import FormationRefusedError, await_generation
+from convoy.job.generations import FormationRefusedError, await_generation, refusal_of
+from convoy.job.tokens import read_token
+from convoy.storage import ObjectMissing
 
 
 def gather(site: Site, pause: Pause) -> tuple[Formed, Peers]:
@@ -18,9 +20,16 @@ def gather(site: Site, pause: Pause) -> tuple[Formed, Peers]:
         sleep=pause,
     )
     host, _, port = generation.control.rpartition(":")
-    if not host:
-        raise FormationRefusedError(f"{site.store.uri}/{generation.name}: does not tell where node 0 listens")
+    if not host or not generation.token_name:
+        other = "was formed by another version of Convoy: all nodes need the same"
+        raise FormationRefusedError(f"{site.store.uri}/{generation.name}: {other}")
+    try:
+        token = read_token(site.store, generation.token_name)
+    except ObjectMissing as error:
+        gone = f"{site.store.uri}/tokens/{generation.token_name}: is gone"
+        over = f"{gone}: node 0 stopped waiting, or another run took over"
+        raise FormationRefusedError(refusal_of(site.store, node.formation) or over) from error
     size = {"nodes": node.nodes, "nproc": node.nproc_per_node}
-    peers = Peers.join((host, int(port)), generation.token, node=node.index, **size)
+    peers = Peers.join((host, int(port)), token, node=node.index, **size)
     await_all(peers, node, pause)
     return Formed(generation), peers

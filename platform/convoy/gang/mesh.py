@@ -6,19 +6,24 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 
+from convoy.config.errors import ConfigError
 from convoy.gang import wire
 from convoy.gang.call import Call
 from convoy.gang.formation import Dial, Formation, Send, Step
+from convoy.gang.frames import frame
+from convoy.gang.greeting import Greeting
 from convoy.gang.link import Link
 from convoy.gang.links import Links
+from convoy.gang.listening import listen
 from convoy.gang.peer_events import Gone, Joined, Left, PeerEvent, Said, Silent, Unheard
 from convoy.gang.suspicion import BEAT_SECONDS, AwakeClock, Suspicion
 from convoy.gang.wire import Hello, Member, Skew
 
 HELLO_SECONDS = 5.0
-"""Who connects says who it is within this."""
+"""Who connects proves who it is within this."""
 
 ANSWER_SECONDS = 30.0
 """Who took a connection answers the hello within this."""
@@ -30,7 +35,8 @@ MESH_SECONDS = 30.0
 """For a node to connect to another, when all have come."""
 
 MOST_STRANGERS = 256
-"""Connections whose other end has not said who it is."""
+"""Connections whose other end has not proven who it is. A further one takes the place of the oldest: so those who only
+hold connections open keep no node out, which proves itself within a few round trips."""
 
 _TURN_SECONDS = 0.1
 _BEAT = wire.Beat().encoded()
@@ -44,6 +50,7 @@ class _Stranger:
     deadline: float
     call: Call | None
     """Which led to it; None: the other end made the connection."""
+    greeting: Greeting
     sent: float = 0.0
     """Unix time of our hello."""
 
@@ -66,16 +73,19 @@ class Mesh:
     def __init__(
         self,
         ours: Hello,
-        listener: socket.socket,
+        token: str,
+        listener: socket.socket | None,
         first: tuple[str, int] | None,
         join_seconds: float,
         events: SimpleQueue[PeerEvent],
     ) -> None:
-        """ours: what this node says of itself. listener: it becomes the mesh's own. first: where node 0 listens;
-        None: this is node 0. join_seconds: for the others to come; or to connect to node 0.
+        """ours: what this node says of itself. listener: it becomes the mesh's own; None: this node listens where it
+        reaches node 0 from. first: where node 0 listens; None: this is node 0. join_seconds: for the others to come;
+        or to connect to node 0.
         """
         self._ours = ours
-        self._listener = listener
+        self._token = token
+        self._listener: socket.socket | None = None
         self._events = events
         self._now = time.monotonic()
         self._clock = AwakeClock(self._now)
@@ -89,8 +99,8 @@ class Mesh:
         self._silences: set[tuple[int, int, int]] = set()
         self._leaving = False
         self._formation = Formation(ours, join_seconds, self._now)
-        listener.setblocking(False)
-        self._links.watch(listener, self._accept)
+        if listener is not None:
+            self._listen(listener)
         if first is not None:
             self._calls.append(Call(0, *first, join_seconds, self._now))
         self._do(self._formation.begin())
@@ -184,57 +194,100 @@ class Mesh:
                 self._do(self._formation.fail(None, f"{who} {call.complaint}"))
             elif (connection := call.try_again(self._now)) is not None:
                 link = self._links.add(connection, None)
-                self._strangers[link] = _Stranger(self._now + CONNECT_SECONDS, call)
+                self._strangers[link] = _Stranger(self._now + CONNECT_SECONDS, call, Greeting(self._token, "caller"))
 
     # Greeting.
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):  # there are no more
             while True:
-                connection, address = self._listener.accept()
-                if len(self._strangers) >= MOST_STRANGERS:
-                    connection.close()
-                    continue
+                connection, address = listener.accept()
+                self._make_room()
                 link = self._links.add(connection, address[0])
-                self._strangers[link] = _Stranger(self._now + HELLO_SECONDS, None)
+                stranger = _Stranger(self._now + HELLO_SECONDS, None, Greeting(self._token, "called"))
+                self._strangers[link] = stranger
+                self._links.write(link, frame(stranger.greeting.nonce))
+
+    def _make_room(self) -> None:
+        """For a further stranger."""
+        came = [link for link, stranger in self._strangers.items() if stranger.call is None]
+        if len(came) >= MOST_STRANGERS:
+            self._links.drop(came[0])
+            del self._strangers[came[0]]
 
     def opened(self, link: Link) -> None:
         stranger = self._strangers[link]
-        stranger.deadline, stranger.sent = self._now + ANSWER_SECONDS, time.time()
-        self._links.write(link, self._ours.model_copy(update={"wall": stranger.sent}).framed())
+        stranger.deadline = self._now + ANSWER_SECONDS
+        if self._listener is None and not self._formation.ended:
+            self._listen_where(link)
+        self._links.write(link, frame(stranger.greeting.nonce))
 
-    def _welcome(self, link: Link, data: bytes) -> None:
+    def _listen_where(self, link: Link) -> None:
+        """At this end's address of the connection, by which the others are told of this node."""
+        try:
+            listener = listen(link.socket.getsockname()[0])
+        except ConfigError as error:
+            self._do(self._formation.fail(None, str(error)))
+            return
+        self._ours = self._ours.model_copy(update={"port": listener.getsockname()[1]})
+        self._listen(listener)
+
+    def _listen(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        self._listener = listener
+        self._links.watch(listener, partial(self._accept, listener))
+
+    def _be_challenged(self, link: Link, stranger: _Stranger, nonce: bytes) -> None:
+        """Who was called may be said hello to."""
+        stranger.greeting.challenge(nonce)
+        if stranger.call is not None:
+            stranger.sent = time.time()
+            hello = self._ours.model_copy(update={"to": stranger.call.node, "wall": stranger.sent})
+            self._links.write(link, frame(stranger.greeting.seal(hello.encoded())))
+
+    def _welcome(self, link: Link, stranger: _Stranger, data: bytes) -> None:
         """The answer to who connected."""
         received = time.time()
+        message, proven = stranger.greeting.unseal(data)
+        if not proven:
+            us = f"node {self._ours.node} on {self._ours.hostname}"
+            self._refuse(link, stranger, f"{us} belongs to another gang: the token is not its own")
+            return
         try:
-            hello = wire.read_hello(data, self._ours)
+            hello = wire.read_hello(message, self._ours)
             if hello.node in self._peers:
                 raise wire.MisfitError(f"node {hello.node} on {hello.hostname} is there already")
-        except (wire.StrangerError, wire.MisfitError) as error:
-            self._links.write(link, wire.Refused(reason=str(error)).framed())
-            link.end_writing()
-            self._links.drop(link)
-            del self._strangers[link]
-            if isinstance(error, wire.MisfitError):
-                self._do(self._formation.fail(None, str(error)))
+        except wire.MisfitError as error:
+            self._refuse(link, stranger, str(error))
+            self._do(self._formation.fail(None, str(error)))
             return
         self._settle(link, hello.node, hello)
-        welcome = wire.Welcome(hostname=self._ours.hostname, received=received, wall=time.time())
-        self._links.write(link, welcome.framed())
+        ours = self._ours
+        welcome = wire.Welcome(node=ours.node, hostname=ours.hostname, received=received, wall=time.time())
+        self._links.write(link, frame(stranger.greeting.seal(welcome.encoded())))
 
-    def _be_welcomed(self, link: Link, call: Call, data: bytes) -> None:
+    def _refuse(self, link: Link, stranger: _Stranger, reason: str) -> None:
+        self._links.write(link, frame(stranger.greeting.seal(wire.Refused(reason=reason).encoded())))
+        link.end_writing()
+        self._links.drop(link)
+        del self._strangers[link]
+
+    def _be_welcomed(self, link: Link, stranger: _Stranger, call: Call, data: bytes) -> None:
         """The answer of who was called."""
-        message = wire.MESSAGES.validate_json(data)
+        answer, proven = stranger.greeting.unseal(data)
+        message = wire.MESSAGES.validate_json(answer)
         match message:
-            case wire.Welcome():
-                skew = wire.skew(self._strangers[link].sent, message.received, message.wall, time.time())
+            case wire.Welcome() if proven and message.node == call.node:
+                skew = wire.skew(stranger.sent, message.received, message.wall, time.time())
                 self._settle(link, call.node, None)
                 here = wire.Here(skew_seconds=-skew.seconds, error_seconds=skew.error_seconds)
                 self._links.write(link, here.framed())
                 member = Member(node=call.node, hostname=message.hostname, address=call.host, port=call.port)
                 self._join(member, skew)
-            case wire.Refused():
+            case wire.Refused():  # without proof too: who belongs to another gang has none
                 self._do(self._formation.fail(None, message.reason))
+            case wire.Welcome():
+                raise ValueError("a welcome without proof")
             case _:
                 raise ValueError(f"a greeting was expected, not {message.kind}")
         if call in self._calls:
@@ -242,6 +295,7 @@ class Mesh:
 
     def _settle(self, link: Link, node: int, hello: Hello | None) -> None:
         del self._strangers[link]
+        link.prove()
         self._nodes[link] = node
         self._peers[node] = _Peer(link, Suspicion(self._awake), hello)
 
@@ -264,7 +318,7 @@ class Mesh:
             self._stop_listening()
 
     def _stop_listening(self) -> None:
-        if self._listener.fileno() >= 0:
+        if self._listener is not None and self._listener.fileno() >= 0:
             self._links.unwatch(self._listener)
             self._listener.close()
 
@@ -275,10 +329,14 @@ class Mesh:
             return
         if link in self._nodes:
             self._hear(self._nodes[link], self._peers[self._nodes[link]], data)
-        elif (call := self._strangers[link].call) is None:
-            self._welcome(link, data)
+            return
+        stranger = self._strangers[link]
+        if not stranger.greeting.challenged:
+            self._be_challenged(link, stranger, data)
+        elif stranger.call is None:
+            self._welcome(link, stranger, data)
         else:
-            self._be_welcomed(link, call, data)
+            self._be_welcomed(link, stranger, stranger.call, data)
 
     def lost(self, link: Link, how: str) -> None:
         if link in self._nodes:

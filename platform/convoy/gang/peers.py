@@ -4,9 +4,6 @@ Every agent is connected with every other over TCP and sends it a beat each 0.2 
 its closed connection, one that is frozen or cut off by its silence (`suspicion.py`).
 """
 
-import errno
-import os
-import secrets
 import socket
 import threading
 import time
@@ -15,7 +12,6 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Any
 
-from convoy.config.errors import ConfigError
 from convoy.gang import wire
 from convoy.gang.mesh import Mesh
 from convoy.gang.peer_events import Failed, PeerEvent
@@ -27,23 +23,6 @@ LEAVE_SECONDS = 0.5
 """For a goodbye to be taken. A peer that is frozen does not take it."""
 
 
-def new_token() -> str:
-    """What the nodes of one gang know, and nobody else."""
-    return secrets.token_hex(16)
-
-
-def listen(port: int = 0) -> socket.socket:
-    """Listen on all addresses; on any free port, or this one. Raises ConfigError if it cannot be had."""
-    try:
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True)
-        return socket.create_server(("", port), backlog=1024)
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        why = "another process listens on it" if taken else os.strerror(error.errno or 0).lower()
-        raise ConfigError(f"port {port} on {socket.gethostname()}: must be free, but {why}") from error
-
-
 class Peers:
     """One agent's connections with all others, in a thread of its own. What it learns comes as `events`."""
 
@@ -53,7 +32,7 @@ class Peers:
     @classmethod
     def lead(cls, listener: socket.socket, token: str, *, nodes: int, nproc: int, join_seconds: float) -> "Peers":
         """Node 0. listener: others connect to it; it is closed when they have. join_seconds: for all to come."""
-        return cls(_hello(token, 0, nodes, nproc, listener), listener, None, join_seconds)
+        return cls(_hello(0, nodes, nproc, listener.getsockname()[1]), token, listener, None, join_seconds)
 
     @classmethod
     def join(
@@ -67,11 +46,15 @@ class Peers:
         connect_seconds: float = CONNECT_SECONDS,
     ) -> "Peers":
         """Any other node. address: where node 0 listens. What hinders it is told as Failed, and never raised."""
-        listener = listen()
-        return cls(_hello(token, node, nodes, nproc, listener), listener, address, connect_seconds)
+        return cls(_hello(node, nodes, nproc, 0), token, None, address, connect_seconds)
 
     def __init__(
-        self, ours: wire.Hello, listener: socket.socket, first: tuple[str, int] | None, seconds: float
+        self,
+        ours: wire.Hello,
+        token: str,
+        listener: socket.socket | None,
+        first: tuple[str, int] | None,
+        seconds: float,
     ) -> None:
         """See `lead` and `join`."""
         self.events = SimpleQueue()
@@ -80,7 +63,7 @@ class Peers:
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)
-        self._mesh = Mesh(ours, listener, first, seconds, self.events)
+        self._mesh = Mesh(ours, token, listener, first, seconds, self.events)
         self._mesh.watch(self._woken, self._empty)
         self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
         self._thread.start()
@@ -138,13 +121,5 @@ class Peers:
             self._mesh.say(*self._outbox.popleft())
 
 
-def _hello(token: str, node: int, nodes: int, nproc: int, listener: socket.socket) -> wire.Hello:
-    return wire.Hello(
-        token=token,
-        node=node,
-        nodes=nodes,
-        nproc=nproc,
-        hostname=socket.gethostname(),
-        port=listener.getsockname()[1],
-        wall=time.time(),
-    )
+def _hello(node: int, nodes: int, nproc: int, port: int) -> wire.Hello:
+    return wire.Hello(node=node, nodes=nodes, nproc=nproc, hostname=socket.gethostname(), port=port, wall=time.time())

@@ -1,11 +1,11 @@
 """Waiting until every node of the gang is there, before any worker starts."""
 
-import sys
 from collections.abc import Callable
 from queue import Empty
 
 from convoy.gang.peer_events import Failed, Formed, Joined
 from convoy.gang.peers import Peers
+from convoy.gang.say import say
 from convoy.gang.task import Node
 from convoy.job.generations import FormationRefusedError
 
@@ -46,4 +46,4 @@ def _warn(joined: Joined, node: Node) -> None:
     """Of a clock that is wrong, by node 0 alone."""
     warning = joined.skew.warning(joined.node, node.index) if node.leads else None
     if warning is not None:
-        print(f"convoy: {warning}", file=sys.stderr, flush=True)
+        say(f"convoy: {warning}", error=True)

@@ -1,6 +1,5 @@
 """What agents tell each other, as JSON, and whether they fit together."""
 
-import hmac
 import sys
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 import convoy
 from convoy.gang.frames import frame
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 SKEW_SECONDS = 5.0
 """Clocks that differ by more are told of: events of several nodes are ordered by the clock."""
@@ -28,13 +27,15 @@ class _Message(BaseModel):
 
 
 class Hello(_Message):
-    """The first message on a connection, from who made it. Of a version that differs the first four may be read."""
+    """The first message on a connection, from who made it, sealed as `greeting.py` has it. Of a version that differs
+    the first three fields may be read."""
 
     kind: Literal["hello"] = "hello"
     protocol: int = PROTOCOL
     convoy: str = convoy.__version__
-    token: str
     node: int
+    to: int = 0
+    """The node that is to be reached."""
     nodes: int
     nproc: int
     """Workers on the node."""
@@ -47,9 +48,10 @@ class Hello(_Message):
 
 
 class Welcome(_Message):
-    """The answer to a hello that fits."""
+    """The answer to a hello that fits, sealed."""
 
     kind: Literal["welcome"] = "welcome"
+    node: int
     hostname: str
     received: float
     """Unix time at which the hello was read."""
@@ -66,7 +68,7 @@ class Here(_Message):
 
 
 class Refused(_Message):
-    """The answer to a hello that does not fit."""
+    """The answer to a hello that does not fit, sealed, by another token where it comes from another gang."""
 
     kind: Literal["refused"] = "refused"
     reason: str
@@ -155,11 +157,6 @@ class _AnyHello(BaseModel):
     kind: Literal["hello"]
     protocol: int
     convoy: str
-    token: str
-
-
-class StrangerError(Exception):
-    """Who connected is not of this gang."""
 
 
 class MisfitError(Exception):
@@ -167,17 +164,12 @@ class MisfitError(Exception):
 
 
 def read_hello(data: bytes, ours: Hello) -> Hello:
-    """The first message of a connection. The errors' text is one line for who sent it.
+    """The hello of a node that has proven to know the token. The error's text is one line for who sent it.
 
-    ours: what this node says of itself. Raises StrangerError for what is no hello, or does not know the token, and
-    MisfitError for another version, size or place.
+    ours: what this node says of itself. Raises MisfitError for another version, size or place, and ValueError for what
+    is no hello.
     """
-    try:
-        theirs = _AnyHello.model_validate_json(data)
-    except ValueError as error:
-        raise StrangerError("an agent says hello first") from error
-    if not hmac.compare_digest(theirs.token.encode(), ours.token.encode()):
-        raise StrangerError(f"node {ours.node} on {ours.hostname} belongs to another gang: the token is not its own")
+    theirs = _AnyHello.model_validate_json(data)
     if (theirs.protocol, theirs.convoy) != (ours.protocol, ours.convoy):
         raise MisfitError(
             f"a node has convoy {theirs.convoy} (protocol {theirs.protocol}), and node {ours.node} on {ours.hostname} "
@@ -194,6 +186,11 @@ def read_hello(data: bytes, ours: Hello) -> Hello:
             raise MisfitError(
                 f"{who} has {key} = {has}, and node {ours.node} on {ours.hostname} {needs}: all nodes need the same"
             )
+    if hello.to != ours.node:
+        raise MisfitError(
+            f"{who} called node {hello.to} and reached node {ours.node} on {ours.hostname}: "
+            "each node needs an address of its own"
+        )
     if not ours.node < hello.node < ours.nodes:
         raise MisfitError(f"{who} connected to node {ours.node} of {ours.nodes}: nodes connect to those before them")
     return hello

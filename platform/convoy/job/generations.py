@@ -17,8 +17,10 @@ from convoy.job.lineage import (
     lost,
     newest_commit,
     places,
+    read_generation,
     read_history,
 )
+from convoy.job.tokens import kept_token
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 _TRIES = 8
@@ -64,8 +66,9 @@ def form_generation(
 
     origin: what was restored already, to go on from that instead, whatever the generation before has committed since;
     one that was formed since stands, which is a GenerationLostError.
-    store: the root. others: the further tiers, which are told of the generation too. control, token: how the agents
-    of the other nodes reach node 0's. Raises GenerationLostError, CommitsLostError, and StoreUnavailable if any tier is
+    store: the root. others: the further tiers, which are told of the generation too. control: where the agents
+    of the other nodes reach node 0's. token: what they then prove that they know; it is kept until `remove_tokens`.
+    Raises GenerationLostError, CommitsLostError, and StoreUnavailable if any tier is
     out of reach: it may hold the newest commit; ConfigError if one that does was left out, or a tier does not keep what
     commits stand on.
     """
@@ -76,21 +79,22 @@ def form_generation(
         parent = newest_commit(history) if origin is None else _restored(store, history, origin)
         with _held((store, *others), history, parent) as there:
             if there:
-                ours = Generation(
-                    generation=history.newest + 1,
-                    parent=parent,
-                    formation=formation,
-                    nodes=nodes,
-                    world_size=world_size,
-                    config_hash=config_hash,
-                    created=time.time(),
-                    rendezvous=rendezvous,
-                    tiers=tuple(tier.uri for tier in others),
-                    control=control,
-                    token=token,
-                )
-                _create(store, ours, others)
-                return ours
+                with kept_token(store, history.newest + 1, token) as token_name:
+                    ours = Generation(
+                        generation=history.newest + 1,
+                        parent=parent,
+                        formation=formation,
+                        nodes=nodes,
+                        world_size=world_size,
+                        config_hash=config_hash,
+                        created=time.time(),
+                        rendezvous=rendezvous,
+                        tiers=tuple(tier.uri for tier in others),
+                        control=control,
+                        token_name=token_name,
+                    )
+                    _create(store, ours, others)
+                    return ours
     raise GenerationLostError(f"{store.uri}: another run of the job goes on saving and pruning")
 
 
@@ -246,7 +250,7 @@ def _newest_of(store: Store, formation: str, others: set[str]) -> Generation | N
     """
     newer: str | None = None
     for name in sorted(store.sizes("generations/").keys() - others, reverse=True):
-        found = Generation.model_validate_json(store.read(name))
+        found = read_generation(store, name)
         if found.formation == formation:
             if newer is not None:
                 raise GenerationLostError(f"{store.uri}/{newer}: another run of the job formed a newer generation")
