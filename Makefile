@@ -32,7 +32,7 @@ test: $(VENV)/.dev
 	$(RUN) python -m pytest -n auto --durations 15 $(ARGS)
 
 # Faults are told by time: these tests have the machine to themselves.
-DRILLED := tests/drills tests/gang/test_scripts.py tests/gang/test_supervision.py tests/planner/test_two_ranks.py
+DRILLED := tests/drills tests/flows/test_interrupt.py tests/gang/test_scripts.py tests/gang/test_script_exits.py tests/gang/test_supervision.py tests/planner/test_two_ranks.py
 
 test-slow: $(VENV)/.dev
 	$(RUN) python -m pytest -m slow -n auto --durations 15 $(addprefix --ignore=,$(DRILLED)) $(ARGS)
@@ -59,6 +59,7 @@ campaign: $(VENV)/.dev
 		tests/report/test_goodput.py tests/gang/test_verdict.py tests/gang/test_suspicion.py tests/gang/test_slow.py \
 		tests/gang/test_node_check.py tests/training/test_node_check.py tests/planner $(ARGS)
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -s -m slow tests/drills/test_drills.py -k random $(ARGS)
+	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -s -m slow --timeout=3600 tests/gang/test_script_exits.py $(ARGS)
 
 # mypy's workers have 3 s to start: on a machine too busy for that one process checks all.
 lint: $(VENV)/.dev

@@ -10,16 +10,24 @@ from convoy.gang.task import Task
 DDP = Path(__file__).resolve().parents[1] / "flows" / "ddp_script.py"
 
 
-def a_script(folder: Path, text: str, *args: object, hang_seconds: float = 600.0, **sections: Any) -> Task:
-    """What a gang is to do to run this text."""
+def a_script(folder: Path, text: str, *args: object, **options: Any) -> Task:
+    """What a gang is to do to run this text. options: as of `running`."""
     file = folder / "a_script.py"
     file.write_text(text)
-    return running(folder, str(file), *args, hang_seconds=hang_seconds, **sections)
+    return running(folder, str(file), *args, **options)
 
 
-def running(folder: Path, entrypoint: str, *args: object, hang_seconds: float = 600.0, **sections: Any) -> Task:
+def running(
+    folder: Path,
+    entrypoint: str,
+    *args: object,
+    hang_seconds: float = 600.0,
+    exit_seconds: float = 35.0,
+    **sections: Any,
+) -> Task:
     config = RunConfig.model_validate({"train": {"threads_per_rank": 1}, **sections})
-    script = Script(entrypoint=entrypoint, args=tuple(map(str, args)), hang_seconds=hang_seconds)
+    words = tuple(map(str, args))
+    script = Script(entrypoint=entrypoint, args=words, hang_seconds=hang_seconds, exit_seconds=exit_seconds)
     return Task(config, "job", str(folder / "root"), "", "script", None, script=script)
 
 

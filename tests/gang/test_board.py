@@ -92,6 +92,17 @@ def test_who_goes_on_shows_life_and_passes_no_point(board: Board) -> None:
     assert board.read(1).went_on == 0
 
 
+def test_the_exit_code_that_a_script_has_earned_is_there_from_its_last_line_on(board: Board) -> None:
+    marker = Marker(board.path, 1)
+    marker.enter("script")
+    before = board.read(1)
+    marker.earned(0)
+    assert (before.earned, board.read(1).earned, board.read(0).earned) == (None, 0, None)
+    assert board.read(1).count == before.count + 1
+    marker.earned(7)
+    assert Mark.from_wire(board.read(1).to_wire(5.0), 9.0).earned == 7
+
+
 def test_how_often_a_worker_was_seen_to_wait_is_counted(board: Board) -> None:
     marker = Marker(board.path, 1)
     for waiting in (True, False, True, True):

@@ -1,22 +1,34 @@
 """Gangs that run a user's script: what it finds, how its end is judged, and what becomes of it when it fails."""
 
 import contextlib
+import errno
 import json
 import os
 import re
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from convoy.drills.imds import ImdsStandIn
-from convoy.events.types import FailureDetected, NoticeSeen, ScriptEvent, ScriptResumed, ScriptStep, WorkerExited
+from convoy.events.types import (
+    FailureDetected,
+    GenerationEnded,
+    NoticeSeen,
+    ScriptEndedLate,
+    ScriptEvent,
+    ScriptResumed,
+    ScriptStep,
+    WorkerExited,
+)
 from convoy.gang.agent import Gang
 from convoy.gang.task import Task
 from convoy.report.fold import fold
 from convoy.report.script_page import script_page
+from convoy.report.timeline import timeline
 from tests.gang.gangs import agents, incidents
 from tests.gang.scripts import DDP, a_script, printed, running
 from tests.gang.tasks import a_node, events_of, outcome_of, pid_of, run_gang, wait_for
@@ -42,6 +54,11 @@ print("sum", total.item(), flush=True)
 
 def step_of(task: Task) -> int:
     return max((e.step for e in events_of(task) if isinstance(e, ScriptStep)), default=0)
+
+
+def told(task: Task) -> str:
+    """What the card's timeline says."""
+    return "\n".join(moment.text for moment in timeline(events_of(task)))
 
 
 def failures(task: Task) -> list[FailureDetected]:
@@ -170,6 +187,44 @@ def test_a_script_that_fails_in_the_same_way_three_times_ends_the_step_with_its_
     assert len([e for e in events_of(task) if isinstance(e, WorkerExited)]) == 3
 
 
+def test_a_script_that_hangs_after_its_last_line_is_ended_with_its_own_exit_code(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its exit handler holds Python's lock forever. In the last generation a thread makes progress before that."""
+    text = """
+import atexit, ctypes, os, pathlib, sys, threading, time
+
+def upload():
+    for _ in range(30):
+        time.sleep(0.05)
+        open("/dev/null", "wb").write(bytes(65536))
+    print("uploaded", flush=True)
+
+generation = pathlib.Path(sys.argv[1])
+runs = len(generation.read_text()) if generation.exists() else 0
+generation.write_text("x" * (runs + 1))
+if runs == 0:
+    os._exit(2)
+atexit.register(ctypes.PyDLL(None).pause)
+if runs == 1:
+    sys.exit(7)
+threading.Thread(target=upload).start()
+"""
+    task = a_script(tmp_path, text, tmp_path / "runs", exit_seconds=0.5)
+    with Gang(task, a_node(nproc=1)) as gang:
+        assert outcome_of(gang).outcome == "finished"
+    first, second = failures(task)
+    assert (first.exit_code, first.reason, first.action) == (1, "os._exit(2)", "restart")
+    assert (second.cause, second.exit_code, second.action) == ("exited", 7, "restart")
+    late = [e for e in events_of(task) if isinstance(e, ScriptEndedLate)]
+    assert [(e.worker, e.exit_code, e.generation) for e in late] == [(0, 7, 2), (0, 0, 3)]
+    assert min(e.seconds for e in late) > 0.5
+    assert "Rank 0 on node 0 was ended after its script's last line, with exit code 7" in told(task)
+    log = Path(task.root, "job", "logs", "000003", "00000", "rank00000.log")
+    assert log.read_text() == "uploaded\n"
+    assert "rank 0 is ended after its script's last line, with exit code 7" in capfd.readouterr().out
+
+
 def test_what_follows_from_a_lost_rank_is_no_cause(tmp_path: Path) -> None:
     text = (
         TOGETHER
@@ -244,3 +299,19 @@ def test_outside_of_a_gang_a_script_tells_nothing_and_hears_nothing(monkeypatch:
         assert script.notice() is None
         assert script.checkpoints_uri() == "checkpoints"
         assert script.checkpoints_uri("s3://bucket/here") == "s3://bucket/here"
+
+
+def test_a_rank_that_hangs_at_its_end_is_ended_where_nobody_reads_what_the_agent_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as after its terminal was closed."""
+
+    def gone(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    task = a_script(tmp_path, "import atexit, ctypes; atexit.register(ctypes.PyDLL(None).pause)", exit_seconds=0.2)
+    monkeypatch.setattr(sys.stdout, "write", gone)
+    with Gang(task, a_node(nproc=1)) as gang:
+        assert outcome_of(gang).outcome == "finished"
+    monkeypatch.undo()
+    assert [e.outcome for e in events_of(task) if isinstance(e, GenerationEnded)] == ["finished"]

@@ -1,5 +1,10 @@
 """What an agent knows of its gang."""
 
+from dataclasses import replace
+
+import pytest
+
+from convoy.gang.assignment import STOPPED
 from convoy.gang.board import Mark
 from convoy.gang.first_cause import Seat
 from convoy.gang.patience import Patience
@@ -95,6 +100,34 @@ def test_new_workers_have_no_signs_yet_but_lost_nodes_stay_lost() -> None:
     assert [sign.kind for sign in seen.signs] == ["gone"]
     assert [sign.kind for sign in seen.untold()] == ["gone"]
     assert seen.untold() == []
+
+
+def at_its_end(at: float, earned: int | None, went_on: int = 0) -> Mark:
+    return replace(training(3, at, phase="script", went_on=went_on), earned=earned)
+
+
+@pytest.mark.parametrize("earned", [0, STOPPED])
+def test_scripts_that_make_no_progress_after_their_last_lines_have_ended_with_their_own_exit_codes(earned: int) -> None:
+    seen = Watch(LEADER, Patience(script_seconds=600.0), exit_seconds=35.0)
+    seen.placed({0: at_its_end(100.0, earned), 1: at_its_end(100.0, earned)}, 134.0)
+    seen.look_for_hangs(134.0)
+    assert seen.signs == []
+    seen.placed({0: at_its_end(100.0, earned), 1: at_its_end(120.0, earned, went_on=1)}, 136.0)
+    seen.look_for_hangs(136.0)
+    assert seen.signs == []  # rank 0 may wait for rank 1
+    seen.placed({0: at_its_end(100.0, earned), 1: at_its_end(120.0, earned, went_on=1)}, 156.0)
+    for now in (156.0, 156.1):
+        seen.look_for_hangs(now)
+    assert [(s.kind, s.rank, s.node, s.exit_code, s.well) for s in seen.signs] == [
+        ("exited", rank, rank, earned, True) for rank in (0, 1)
+    ]
+
+
+def test_a_rank_at_its_end_may_wait_for_one_whose_script_still_runs() -> None:
+    seen = Watch(LEADER, Patience(script_seconds=600.0), exit_seconds=35.0)
+    seen.placed({0: at_its_end(100.0, 0), 1: at_its_end(100.0, None)}, 5000.0)
+    seen.look_for_hangs(5000.0)
+    assert seen.signs == []
 
 
 def test_what_others_told_is_not_told_again() -> None:

@@ -110,6 +110,53 @@ print("end of script", flush=True)
     assert (ended.code, ended.printed.splitlines()[:3]) == (0, ["end of script", "thread", "at exit"])
 
 
+def test_what_a_script_defined_is_there_for_its_exit_handlers(tmp_path: Path) -> None:
+    text = """
+import atexit, pickle, sys, weakref
+class Held:
+    pass
+def at_exit(held):
+    assert sys.modules["__main__"].Held is type(held())
+    print(pickle.loads(pickle.dumps(held())) is not None, flush=True)
+held = Held()
+atexit.register(at_exit, weakref.ref(held))
+atexit.register(sys.exit, 9)
+log = open(sys.argv[1], "w")
+log.write("the last line")
+"""
+    file = tmp_path / "its log"
+    ended = run(tmp_path, text, str(file))
+    assert (ended.code, ended.printed.splitlines()[-1]) == (0, "True")
+    assert file.read_text() == "the last line"
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "earned"),
+    [("sys.exit(5)", 5, 5), ("sys.exit('no')", 1, 1), ("1 / 0", 1, 1), ("os._exit(4)", 4, None), ("pass", 0, 0)],
+)
+def test_the_board_says_that_the_last_line_of_the_rank_s_own_process_has_run(
+    end: str, code: int, earned: int | None, tmp_path: Path
+) -> None:
+    ended = run(tmp_path, f"import os, sys\nif os.fork() == 0:\n    sys.exit(6)\nos.wait()\n{end}")
+    assert (ended.code, ended.mark.earned) == (code, earned)
+
+
+@pytest.mark.parametrize("end", ["sys.exit(5)", "raise ValueError"])
+def test_what_a_function_held_as_the_script_ended_is_not_destroyed(end: str, tmp_path: Path) -> None:
+    """A process group may hang in that."""
+    text = f"""
+import sys
+class Group:
+    def __del__(self):
+        print("destroyed", flush=True)
+def main():
+    group = Group()
+    {end}
+main()
+"""
+    assert "destroyed" not in run(tmp_path, text).printed
+
+
 def test_a_failed_script_does_the_same(tmp_path: Path) -> None:
     ended = run(tmp_path, "import atexit\natexit.register(lambda: print('at exit', flush=True))\nraise OSError('x')")
     assert (ended.code, ended.reason) == (1, "OSError: x")

@@ -38,6 +38,18 @@ class ScriptEvent(Event):
         return {name: _written(value) for name, value in values.items()}
 
 
+class ScriptEndedLate(Event):
+    """A rank ended after its script's last line because nothing in it made progress any more (its node's agent)."""
+
+    kind: Literal["script_ended_late"] = "script_ended_late"
+    worker: int
+    """Its rank."""
+    exit_code: int
+    """The script's own."""
+    seconds: float
+    """Since its last progress."""
+
+
 def _written(value: Any) -> Any:
     if not isinstance(value, float) or math.isfinite(value):
         return value

@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.config.run import RunConfig
+from convoy.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.job.lineage import CommitRef
 
 STOPPED = 3
@@ -10,6 +11,9 @@ STOPPED = 3
 
 EXPECTED = 2
 """Exit code of a worker that failed for a reason that one line tells in full, such as bad input."""
+
+RESERVED = (EXPECTED, STOPPED, PEER_LOST, OUTAGE, UNFIT)
+"""Exit codes that tell an agent more than that a worker failed. A script's own exit code never has such a meaning."""
 
 
 class Place(BaseModel):
@@ -44,6 +48,9 @@ class Script(BaseModel):
     args: tuple[str, ...] = ()
     hang_seconds: float = 600.0
     """Once its ranks tell how far they are, none of them may say nothing for longer than this."""
+    exit_seconds: float = 35.0
+    """After its last line, a rank whose threads and exit handlers make no progress for so long is ended. By default it
+    is longer than the 30 s that `Checkpoints` takes at most to close after an error."""
 
     @property
     def is_file(self) -> bool:

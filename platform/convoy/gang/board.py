@@ -27,7 +27,9 @@ _MAGIC = int.from_bytes(b"cvboard1", "little")
 _WORD = 8
 _HEADER_WORDS, _SLOT_WORDS = 16, 16  # 128 bytes each: no two writers share a cache line
 _ORDER, _AWAY = 1, 2
-_POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS, _WENT_ON = range(10)
+_POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS, _WENT_ON, _EARNED = (
+    range(11)
+)
 
 _MOST_TIERS = 62
 
@@ -64,6 +66,9 @@ class Mark:
     waits: int = 0
     went_on: int = 0
     """How often it told that it goes on between two points, in all."""
+    earned: int | None = None
+    """The exit code of a script whose last line has run: what is left are its threads and exit handlers. None: the
+    script still runs, or the worker runs none."""
 
     def to_wire(self, now: float) -> dict[str, Any]:
         """As JSON for another host, whose clock is another: moments become ages."""
@@ -130,6 +135,7 @@ class Board:
             looks=self._memory.ints[first + _LOOKS],
             waits=self._memory.ints[first + _WAITS],
             went_on=went_on,
+            earned=earned - 1 if (earned := self._memory.ints[first + _EARNED]) else None,
         )
 
     def order(self, kind: OrderKind) -> Order:
@@ -184,6 +190,11 @@ class Marker:
         self._memory.reals[self._first + _OWN_SECONDS] = own_seconds
         self._memory.reals[self._first + _STEP_SECONDS] = seconds
         self._step, self._count = step, 0
+        self.passed()
+
+    def earned(self, code: int) -> None:
+        """The script's last line has run, and the worker is to end with this exit code."""
+        self._memory.ints[self._first + _EARNED] = code + 1
         self.passed()
 
     def saved(self, seconds: float) -> None:

@@ -67,6 +67,10 @@ class ScriptLink:
         """Into the job's event log. Raises pydantic.ValidationError for values of other kinds."""
         self._events().append(ScriptEvent(name=name, values=dict(values)))
 
+    def earned(self, code: int) -> None:
+        """The script's last line has run: the agent may end this process, which has earned this exit code."""
+        self.marker.earned(code)
+
     def close(self) -> None:
         """The last events are in the log, or it is out of reach."""
         with self._lock, contextlib.suppress(StoreUnavailable):

@@ -1,6 +1,7 @@
 """Whether a process runs, was stopped, hangs in the kernel, or is gone: what the kernel tells in /proc/<pid>/stat."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import Literal
 
 State = Literal["running", "stopped", "uninterruptible", "gone"]
@@ -11,12 +12,17 @@ _STATES: dict[str, State] = {"T": "stopped", "D": "uninterruptible", "Z": "gone"
 # Not `t`, which is a debugger's: py-spy and gdb stop a process so for a moment.
 
 
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
 @dataclass(frozen=True)
 class Stat:
     """A process at one moment."""
 
     state: State
     parent: int
+    cpu_seconds: float = field(default=0.0, compare=False)
+    """Of all its threads, in user and kernel mode, since its start."""
 
 
 def state_of(pid: int) -> State:
@@ -38,5 +44,6 @@ def parse_stat(text: str) -> Stat:
     """text: of /proc/<pid>/stat; see proc(5). The name, in parentheses, may hold anything, parentheses too."""
     fields = text.rpartition(")")[2].split()
     state, parent, threads = _STATES.get(fields[0], "running"), int(fields[1]), int(fields[17])
+    cpu_seconds = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
     # A first thread that ended before the others stays as a zombie for as long as they live.
-    return Stat("running" if state == "gone" and threads > 1 else state, parent)
+    return Stat("running" if state == "gone" and threads > 1 else state, parent, cpu_seconds)

@@ -1,9 +1,11 @@
 """What an agent knows of its gang: signs, its own and those that others told, and where all workers are."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from convoy.gang.assignment import STOPPED
 from convoy.gang.board import Mark
 from convoy.gang.first_cause import Seat
 from convoy.gang.patience import Patience, hanging, progress
@@ -17,8 +19,9 @@ FRESH_SECONDS = 1.0
 class Watch:
     """Used by one thread."""
 
-    def __init__(self, seat: Seat, patience: Patience) -> None:
-        """patience: of the whole gang, which node 0 alone needs."""
+    def __init__(self, seat: Seat, patience: Patience, exit_seconds: float = math.inf) -> None:
+        """patience: of the whole gang, which node 0 alone needs. exit_seconds: of a script, as `Script` has it."""
+        self._exit_seconds = exit_seconds
         self._seat = seat
         self._patience = patience
         self._marks: dict[int, Mark] = {}
@@ -91,14 +94,38 @@ class Watch:
         """Learn how long things take, and see whether the gang hangs. To be called at least once a second."""
         ended = {s.rank for s in self.signs if s.kind == "exited"}
         hung = {s.rank for s in self.signs if s.kind == "hung"}
-        running = {rank: mark for rank, mark in self._marks.items() if rank not in ended}
+        left = {rank: mark for rank, mark in self._marks.items() if rank not in ended}
+        running = {rank: mark for rank, mark in left.items() if mark.earned is None}
         self._patience.look(running, now)
-        known = len(running) + len(ended) == self._seat.world_size
-        if not known or any(now - self._told_at[rank] > FRESH_SECONDS for rank in running):
+        known = len(left) + len(ended) == self._seat.world_size
+        if not known or any(now - self._told_at[rank] > FRESH_SECONDS for rank in left):
+            return
+        if not running:
+            self._end_scripts(left, now)
             return
         found = hanging(running, now, self._patience)
         if found is not None and found[0] not in hung:
             self.saw([self._hung(*found, running[found[0]])])
+
+    def _end_scripts(self, left: Mapping[int, Mark], now: float) -> None:
+        """Every script has run its last line. Where no rank that is left makes progress, they do not wait for each
+        other: they have ended, with what each has earned. One that failed, its own node's agent tells of."""
+        if all(now - mark.at > self._exit_seconds for mark in left.values()):
+            well = {rank: mark for rank, mark in left.items() if mark.earned in (0, STOPPED)}
+            self.saw(self._ended(rank, mark) for rank, mark in well.items())
+
+    def _ended(self, rank: int, mark: Mark) -> Sign:
+        now, seat = time.monotonic(), self._seat
+        return Sign(
+            kind="exited",
+            node=rank * seat.nodes // seat.world_size,
+            by=seat.node,
+            at=now,
+            seen=now,
+            rank=rank,
+            step=mark.step,
+            exit_code=mark.earned,
+        )
 
     def _hung(self, rank: int, text: str, mark: Mark) -> Sign:
         seat = self._seat

@@ -3,6 +3,9 @@
 import atexit
 import contextlib
 import datetime
+import gc
+import importlib.machinery
+import io
 import os
 import runpy
 import signal
@@ -11,29 +14,32 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from convoy import script as told
-from convoy.events.types import OUTAGE, PEER_LOST, UNFIT
-from convoy.gang.assignment import EXPECTED, STOPPED, Assignment, Script
+from convoy.events.types import PEER_LOST
+from convoy.gang.assignment import RESERVED, STOPPED, Assignment, Script
 from convoy.gang.prctl import set_name, signal_at_end_of_parent
 from convoy.gang.script_environment import script_environment, visible_devices
 from convoy.gang.script_link import ScriptLink
 
-OURS = (EXPECTED, STOPPED, PEER_LOST, OUTAGE, UNFIT)
-"""Exit codes that tell an agent more than that a worker failed. Those of a script do not."""
-
-FAILED_SECONDS = 35.0
-"""After a failure: what a script has to do at its end may take so long. A `Checkpoints` takes up to 30 s."""
+_kept: list[BaseException] = []
+"""What ended the script. It holds the frames of its functions, and nothing of these is to be destroyed."""
 
 STORE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
 def work(text: bytes, listener: int | None) -> int:
     """Run the script, and tell by the exit code how it ended. text: the Assignment as JSON. listener: the socket that
-    is bound to MASTER_PORT, on rank 0."""
-    began = time.perf_counter()
+    is bound to MASTER_PORT, on rank 0.
+
+    The board says when the script's last line has run, and with which code. From then on it is for the node's agent to
+    end a process that hangs (`gang/exit_progress.py`): a thread in here could not, where another one keeps Python's
+    lock. Nothing that the script holds is destroyed, as docs/architecture.md explains, so that the caller must end the
+    process by `os._exit`.
+    """
+    began, rank = time.perf_counter(), os.getpid()
     assignment = Assignment.model_validate_json(text)
     script, reason = assignment.script, Path(assignment.reason_path)
     assert script is not None
@@ -43,10 +49,10 @@ def work(text: bytes, listener: int | None) -> int:
     link = ScriptLink(assignment, began)
     told.attach(link)
     code = _run(script, reason)
-    if code != 0:
-        _end_after(FAILED_SECONDS, code)
-    elif link.ends_for_notice:
+    if code == 0 and link.ends_for_notice:
         code = STOPPED
+    if os.getpid() == rank:  # a process that the script forked comes here too, and is not the rank
+        link.earned(code)
     _finish()
     link.close()
     return code
@@ -59,19 +65,30 @@ def _set_environment(assignment: Assignment) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
+def _run_file(path: str, main: ModuleType) -> None:
+    main.__file__, main.__loader__ = path, importlib.machinery.SourceFileLoader("__main__", path)
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
+    exec(code, main.__dict__)
+
+
 def _run(script: Script, reason: Path) -> int:
     """As `python FILE` or `python -m MODULE` would, in this process."""
     sys.argv = [script.entrypoint, *script.args]
+    main = sys.modules["__main__"] = ModuleType("__main__")  # to the end: threads and exit handlers look into it
     try:
         if script.is_file:
             if not sys.flags.safe_path:
                 sys.path[0] = str(Path(script.entrypoint).parent)  # which was the working directory, by `-m`
-            runpy.run_path(script.entrypoint, run_name="__main__")
+            _run_file(script.entrypoint, main)
         else:
-            runpy.run_module(script.entrypoint, run_name="__main__", alter_sys=True)
+            runpy._run_module_as_main(script.entrypoint)  # type: ignore[attr-defined]  # as the interpreter does
     except SystemExit as error:
+        _kept.append(error)
         return _exit(error, reason)
     except BaseException as error:
+        # As the interpreter does: `Checkpoints` asks for it.
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         return _fault(error, reason)
     return 0
 
@@ -85,7 +102,7 @@ def _exit(error: SystemExit, reason: Path) -> int:
         reason.write_text(_first_line(str(error.code)))
         return 1
     code = error.code & 0xFF
-    if code not in OURS:
+    if code not in RESERVED:
         return code
     reason.write_text(f"sys.exit({code})")
     return 1
@@ -114,17 +131,23 @@ def _lost_peer(error: BaseException) -> bool:
 
 
 def _finish() -> None:
-    """What the interpreter does at its end and `os._exit` does not: wait for threads, run what was registered."""
+    """What the interpreter does at its end and `os._exit` does not: wait for threads, run what was registered, write
+    what files hold in memory. Of the rest of the interpreter's work nothing is guaranteed to a script, and torch's
+    process groups hang or abort in it."""
+    files = _open_files()
+    gc.freeze()  # nor are they to be destroyed as garbage
     for finishing in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):  # neither changes the exit code, as under `python`
             finishing()
+    for file in (*files, *_open_files()):
+        with contextlib.suppress(Exception):
+            file.flush()
 
 
-def _end_after(seconds: float, code: int) -> None:
-    """The others wait in vain for a rank that failed: it may not hang as it ends."""
-    timer = threading.Timer(seconds, os._exit, (code,))
-    timer.daemon = True
-    timer.start()
+def _open_files() -> list[io.IOBase]:
+    """All files that the script has open, or forgot to close."""
+    kinds = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
 
 
 def _host_store(assignment: Assignment, listener: int) -> None:

@@ -1,0 +1,83 @@
+"""Whether a worker whose script has run its last line makes progress, as the kernel accounts for it.
+
+What such a worker still does, in threads and exit handlers, passes no point that it could mark on the board, and a
+thread that holds Python's lock while it hangs keeps any other from marking one. So the agent looks from outside.
+"""
+
+import contextlib
+from dataclasses import dataclass
+
+from convoy.gang.states import read_stat
+from convoy.gang.trees import descendants, living
+
+CORE_SHARE = 0.05
+"""Of one core. Threads of communication libraries poll even when there is nothing to do: those of each gloo process
+group use 0.1 % of a core."""
+
+BYTES_PER_SECOND = 32 * 1024
+"""Read or written, such as by a slow upload, which takes hardly any processor time."""
+
+LOOKS = 20
+"""In the time without progress after which a worker is ended."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a process has used since its start."""
+
+    cpu_seconds: float = 0.0
+    io_bytes: int = 0
+
+
+class ExitProgress:
+    """Of one worker, with all processes below it."""
+
+    def __init__(self, pid: int, began: float, seconds: float) -> None:
+        """began: when the script's last line had run. seconds: progress is judged over so long."""
+        self._pid, self._seconds = pid, seconds
+        self.at = began
+        """When it last made progress. Moments are seconds by `time.monotonic`."""
+        self.count = 0
+        """How often it was seen to."""
+        self._look_at = began
+        self._last = used_below(pid)
+        self._since = Use()
+        """What was used since `at`."""
+
+    def look(self, now: float) -> None:
+        """To be called often. Asks the kernel no more than it needs to."""
+        if now < self._look_at:
+            return
+        self._look_at = now + self._seconds / LOOKS
+        before, self._last = self._last, used_below(self._pid)
+        self._since = grown(before, self._last, self._since)
+        if is_progress(self._since, self._seconds):
+            self.at, self.count, self._since = now, self.count + 1, Use()
+
+
+def is_progress(used: Use, seconds: float) -> bool:
+    """used: since the last progress. seconds: without progress, after which the worker is ended."""
+    return used.cpu_seconds >= CORE_SHARE * seconds or used.io_bytes >= BYTES_PER_SECOND * seconds
+
+
+def grown(before: dict[int, Use], after: dict[int, Use], since: Use) -> Use:
+    """`since`, and what all processes have used between two looks. A process that is gone takes nothing away."""
+    cpu_seconds, io_bytes = since.cpu_seconds, since.io_bytes
+    for pid, use in after.items():
+        known = before.get(pid, Use())
+        cpu_seconds += max(0.0, use.cpu_seconds - known.cpu_seconds)
+        io_bytes += max(0, use.io_bytes - known.io_bytes)
+    return Use(cpu_seconds, io_bytes)
+
+
+def used_below(root: int) -> dict[int, Use]:
+    """What a process and each one below it have used."""
+    return {pid: _used(pid) for pid in (root, *descendants(living(), root))}
+
+
+def _used(pid: int) -> Use:
+    stat, io_bytes = read_stat(pid), 0
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/io", "rb", buffering=0) as file:
+        fields = dict(line.split(b": ") for line in file.read(4096).splitlines())
+        io_bytes = int(fields[b"rchar"]) + int(fields[b"wchar"])
+    return Use(0.0 if stat is None else stat.cpu_seconds, io_bytes)

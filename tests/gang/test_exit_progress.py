@@ -1,0 +1,53 @@
+"""What counts as progress of a worker whose script has run its last line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from convoy.gang.exit_progress import ExitProgress, Use, grown, is_progress
+from tests.gang.tasks import wait_for
+
+
+@pytest.mark.parametrize(
+    ("used", "progress"),
+    [
+        (Use(), False),
+        (Use(cpu_seconds=1.7, io_bytes=2**20), False),  # what ten process groups poll is 0.35 s
+        (Use(cpu_seconds=1.76), True),
+        (Use(io_bytes=35 * 2**15), True),
+    ],
+)
+def test_a_twentieth_of_a_core_or_32_kib_a_second_is_progress(used: Use, progress: bool) -> None:
+    assert is_progress(used, 35.0) == progress
+
+
+def test_processes_that_come_and_go_take_nothing_away() -> None:
+    before, after = {1: Use(5.0, 100), 2: Use(9.0, 900)}, {1: Use(5.5, 110), 3: Use(1.0, 7)}
+    assert grown(before, after, Use(0.25, 1)) == Use(1.75, 18)
+
+
+def test_what_a_child_of_the_worker_does_is_progress_and_to_sleep_is_none() -> None:
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    copy = "import sys\nfor _ in sys.stdin: open('/dev/zero', 'rb').read(1_000_000)"
+    with subprocess.Popen([sys.executable, "-c", program, copy], stdin=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        wait_for("the child", lambda: Path(f"/proc/{worker.pid}/task/{worker.pid}/children").exists)
+        seconds, now = 10_000.0, 0.0
+        progress = ExitProgress(worker.pid, now, seconds / 500)  # 640 KiB; 1 s on a core
+        progress.look(now)
+        assert (progress.at, progress.count) == (0.0, 0)
+
+        def seen() -> bool:
+            nonlocal now
+            now += seconds
+            assert worker.stdin is not None
+            worker.stdin.write(b"\n")
+            worker.stdin.flush()
+            progress.look(now)
+            return progress.count > 1
+
+        wait_for("progress", seen)
+        assert progress.at == now
+        worker.kill()
