@@ -4,7 +4,14 @@ python flows/benchmark_flow.py run
 python flows/benchmark_flow.py --config-value set "models=[gpt2-124m] run.cluster.nodes=4" run
 """
 
+import importlib.util
+import sys
 from pathlib import Path
+
+if missing := [name for name in ("metaflow", "convoy") if importlib.util.find_spec(name) is None]:
+    how = "in a clone run `make train`, then `. .venv/bin/activate`; elsewhere `pip install metaflow-convoy`"
+    print(f"convoy: {sys.executable} has no {' and no '.join(missing)}: {how}", file=sys.stderr)
+    sys.exit(2)
 
 from metaflow import Config, FlowSpec, Parameter, card, convoy_gang, current, step
 

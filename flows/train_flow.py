@@ -4,7 +4,14 @@ python flows/train_flow.py run
 python flows/train_flow.py --config run configs/train/gpt-7b-p4d.yaml --config-value set "train.steps=200" run
 """
 
+import importlib.util
+import sys
 from pathlib import Path
+
+if missing := [name for name in ("metaflow", "convoy") if importlib.util.find_spec(name) is None]:
+    how = "in a clone run `make train`, then `. .venv/bin/activate`; elsewhere `pip install metaflow-convoy`"
+    print(f"convoy: {sys.executable} has no {' and no '.join(missing)}: {how}", file=sys.stderr)
+    sys.exit(2)
 
 from metaflow import Config, FlowSpec, Parameter, card, convoy_gang, current, step
 
@@ -50,8 +57,9 @@ class TrainFlow(FlowSpec):
     def join(self, inputs):
         """What came of it."""
         first = next(iter(inputs))
-        self.config, self.job = first.config, first.job
-        result = steps.report(self.config, self.job, current, getattr(first, "plan", None))
+        self.job = first.job
+        result = steps.report(first.config, self.job, current, getattr(first, "plan", None))
+        self.config = result.config
         self.checkpoint_uri, self.model_uri = result.checkpoint_uri, result.model_uri
         self.metrics, self.incidents, self.plan = result.metrics, result.incidents, result.plan
         self.next(self.end)

@@ -195,7 +195,7 @@ def _training_shown(place: Place) -> str | None:
     for card in place.folder.rglob("*.html"):
         with contextlib.suppress(ValueError):  # one that is being written
             text = json.dumps(json.loads(card_text(card.read_text())), ensure_ascii=False)
-            if "Training ·" in text:
+            if "Running ·" in text:
                 return text
     return None
 

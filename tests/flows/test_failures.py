@@ -68,7 +68,7 @@ def test_resuming_a_run_that_is_live_is_refused_too(interrupted: Interrupted) ->
 
 def test_a_live_job_can_be_shown(interrupted: Interrupted) -> None:
     assert interrupted.shown.returncode == 0
-    assert "Training" in interrupted.shown.stdout
+    assert "Running · " in interrupted.shown.stdout
 
 
 def test_the_live_card_shows_progress_while_the_job_runs(restarted: Restarted) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from tests.flows.places import FLOW, SMOKE, Place, flow_command, own_lines
+from tests.flows.places import FLOW, REPOSITORY, SMOKE, Place, flow_command, own_lines
 
 
 def test_a_dry_run_prints_the_resolved_configuration_as_json_and_starts_nothing(tmp_path: Path) -> None:
@@ -27,6 +28,27 @@ def test_a_dry_run_says_on_stderr_what_would_be_launched(tmp_path: Path) -> None
     assert "backend: local, 2 processes on this host" in told
     assert "batch: 8 sequences of 64 = 512 tokens a step, 20 steps" in told
     assert told.index("Plan, as `convoy plan` makes it:") < told.index(next(x for x in told if "memory: fits: " in x))
+
+
+DRY_RUNS = re.findall(r"^python (flows/.* run --dry-run)", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", DRY_RUNS)
+def test_the_readme_s_dry_runs_work_as_written_without_extras_and_account(words: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.modules |= dict.fromkeys(['kubernetes', 'transformers'])"
+    )
+    search_path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {"PYTHONPATH": search_path, "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    command = ["env", "-C", REPOSITORY, "-u", "AWS_ACCESS_KEY_ID", sys.executable, *words.split()]
+    done = Place(tmp_path, variables).run(*command)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+    assert "\n  [ ] METAFLOW_DEFAULT_DATASTORE = local: must be s3 with cluster.backend = " in done.stderr
+
+
+def test_the_readme_has_dry_runs_of_both_flows() -> None:
+    assert {words.split()[0] for words in DRY_RUNS} == {"flows/train_flow.py", "flows/benchmark_flow.py"}
 
 
 def test_what_a_dry_run_prints_is_the_same_configuration_when_it_is_run(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 20.0
 
 
 def a_hello(node: int, nodes: int, nproc: int = 1, hostname: str = "host", port: int = 1) -> Hello:
-    return Hello(token=TOKEN, node=node, nodes=nodes, nproc=nproc, hostname=hostname, port=port, wall=0.0)
+    return Hello(node=node, nodes=nodes, nproc=nproc, hostname=hostname, port=port, wall=0.0)
 
 
 def a_member(node: int) -> Member:
@@ -114,7 +114,7 @@ class Agent:
 def agents(count: int, host: str = "127.0.0.1", prefixes: Sequence[Sequence[str]] = ()) -> Iterator[list[Agent]]:
     """A gang that is formed. host: where node 0 is. prefixes: of each node's command line."""
     prefixes = prefixes or [()] * count
-    started = [Agent(prefixes[0], node=0, nodes=count)]
+    started = [Agent(prefixes[0], node=0, nodes=count, host=host)]
     try:
         port = started[0].await_one("Listening").fields["port"]
         for node in range(1, count):

@@ -1,6 +1,6 @@
 """The process of an Agent: its options are one JSON argument; orders come, and what it sees goes, as lines of JSON.
 
-Options: token, node, nodes; of any node but 0 also host and port of node 0; skew: seconds by which its clock is ahead.
+Options: token, node, nodes, host of node 0; of any node but 0 also its port; skew: seconds by which its clock is ahead.
 """
 
 import json
@@ -11,8 +11,9 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from convoy.gang.listening import listen
 from convoy.gang.peer_events import Joined
-from convoy.gang.peers import Peers, listen
+from convoy.gang.peers import Peers
 
 
 def tell(kind: str, **fields: Any) -> None:
@@ -34,7 +35,7 @@ def main(options: dict[str, Any]) -> None:
     time.time = lambda: real() + options.get("skew", 0.0)
     size = {"nodes": options["nodes"], "nproc": 1}
     if options["node"] == 0:
-        listener = listen()
+        listener = listen(options["host"])
         tell("Listening", port=listener.getsockname()[1])
         peers = Peers.lead(listener, options["token"], **size, join_seconds=30.0)
     else:

@@ -28,7 +28,14 @@ TRAINS = Mark("step", 41, 1, 0.0, step_seconds=0.2, save_seconds=1.0)
 class Here:
     """An agent's surroundings, and what it made of them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, standings: Sequence[Standing] = (), gpu: str = "") -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        standings: Sequence[Standing] = (),
+        gpu: str = "",
+        *,
+        shares_host: bool = False,
+    ) -> None:
         self.events: list[Event] = []
         self.orders: list[str] = []
         self.away: frozenset[int] = frozenset()
@@ -43,7 +50,8 @@ class Here:
 
         monkeypatch.setattr(surroundings, "gpu_problem", gpu_problem)
         config = SimpleNamespace(notices=NoticesConfig())
-        site = SimpleNamespace(node=SimpleNamespace(index=NODE), task=SimpleNamespace(config=config, script=None))
+        node = SimpleNamespace(index=NODE, shares_host=shares_host)
+        site = SimpleNamespace(node=node, task=SimpleNamespace(config=config, script=None))
         poller = SimpleNamespace(first_round=lambda: list(standings), notices=self.notices)
         self.seen = Surroundings(cast(Site, site), cast(Poller, poller), cast(Probe, self))
 
@@ -88,6 +96,17 @@ def test_only_what_foretells_the_machine_s_end_is_a_source(
     assert capsys.readouterr().out == (
         "convoy: node 2: no notice source\nconvoy: node 2: notices of its machine's end come from rebalance\n"
     )
+
+
+@pytest.mark.parametrize(("instance", "told"), [(False, []), (True, [[]])])
+def test_no_source_is_told_only_where_there_might_be_one(
+    instance: bool, told: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(surroundings, "has_metadata", lambda environ: instance)
+    here = Here(monkeypatch, [Standing("spot", True, False, "no answer")], shares_host=True)
+    wait_for("the sources", lambda: here.look() or here.seen._sources is None)
+    assert [e.answering for e in here.of(NoticeSources)] == told
+    assert ("no notice source" in capsys.readouterr().out) == instance
 
 
 def test_a_notice_with_time_for_a_save_is_an_order_a_sign_and_an_event(here: Here) -> None:

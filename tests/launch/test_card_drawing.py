@@ -1,5 +1,6 @@
 """How often, and when, a card costs a process."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,11 +49,25 @@ def card() -> Iterator[Card]:
     CardProcessManager._remove_card_process("ours")
 
 
-def test_no_drawing_is_dropped_because_the_one_before_is_still_written(card: Card) -> None:
+def test_the_last_drawing_takes_the_place_of_the_one_that_is_still_written(card: Card) -> None:
     draw(card, Page("a", (Text("first"),)))
     assert card.writing()
     draw(card, Page("a", (Text("last"),)), force=True)
     assert (len(card.started), card.writing()) == (2, False)
+    assert [process.returncode for process in card.started] == [-signal.SIGKILL, 0]
+
+
+def test_a_refresh_waits_for_no_other_one_and_is_left_out(card: Card) -> None:
+    for text in ("first", "second"):
+        draw(card, Page("a", (Text(text),)))
+    assert (len(card.started), card.writing()) == (1, True)
+    assert [component.part for component in card.components] == [Text("second")]
+
+
+def test_what_writes_a_card_outlives_a_ctrl_c(card: Card) -> None:
+    draw(card, Page("a", (Text("first"),)))
+    card.started[0].send_signal(signal.SIGINT)
+    assert card.started[0].wait() == 0
 
 
 def test_what_is_only_shown_starts_no_process(card: Card) -> None:

@@ -21,6 +21,7 @@ from convoy.launch.completion import (
     fruitless,
     idle,
 )
+from tests.campaign import examples
 
 HOWS: tuple[How, ...] = ("finished", "stopped", "drained", "preempted", "waited", "outage", "failed", "refused")
 GOES_ON: tuple[How, ...] = ("preempted", "waited", "outage", "failed", "refused")
@@ -140,6 +141,7 @@ any_ended = st.builds(
 )
 
 
+@examples(25)
 @given(st.lists(any_ended, min_size=1, max_size=30), st.floats(0, 1))
 def test_a_pause_is_never_shorter_or_longer_than_it_may_be(history: list[Ended], chance: float) -> None:
     decision = decide(history, LIMITS, chance)

@@ -1,5 +1,6 @@
 """What `current.convoy` makes of what a step's body gives it."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.launch.current_convoy import CurrentConvoy, located, settled
+from convoy.launch.current_convoy import CurrentConvoy, _positive, located, settled
 
 LOCAL = {"METAFLOW_RUNTIME_ENVIRONMENT": "local"}
 REMOTE = {"METAFLOW_RUNTIME_ENVIRONMENT": "kubernetes"}
@@ -105,3 +106,10 @@ def test_each_gang_of_a_run_has_a_job_of_its_own_unless_it_is_named(
     flow = SimpleNamespace(foreach_stack=lambda: stack)
     current = SimpleNamespace(flow_name="F", run_id=9, step_name="train", tags=tags)
     assert CurrentConvoy(None, flow)._job(current) == name
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_seconds_that_no_worker_could_be_told_are_refused(seconds: float) -> None:
+    """JSON, in which a worker is told them, has no infinity."""
+    with pytest.raises(ConfigError, match=r"^exit_seconds = .*: must be a finite number of seconds, more than 0$"):
+        _positive("exit_seconds", seconds)

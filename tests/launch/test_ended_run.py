@@ -105,6 +105,7 @@ def test_a_preemption_is_told_by_the_log(store: Store) -> None:
 
 def test_a_preemption_before_the_gang_was_formed_is_told_by_its_message(store: Store) -> None:
     assert how(store, task=FailedTask("train", "preempted: node 0 had a notice (spot): terminate")) == "preempted"
+    assert how(store, task=FailedTask("train", "interrupted: the terminal was closed")) == "preempted"
 
 
 def test_a_preemption_of_another_run_is_not_this_one_s(store: Store) -> None:

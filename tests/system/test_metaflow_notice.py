@@ -28,10 +28,11 @@ from metaflow.plugins.kubernetes.spot_monitor_sidecar import SpotTerminationMoni
 from convoy.config.notices import NoticesConfig
 from convoy.drills.imds import ImdsStandIn
 from convoy.gang.notices.poller import Poller
-from convoy.gang.notices.sources import NOTICE_FILE, Sigterm, TermFlag, machine_sources
+from convoy.gang.notices.sources import NOTICE_FILE, Signalled, machine_sources
+from convoy.gang.signals import EndingSignals
 
-with ImdsStandIn("169.254.169.254", 80) as server, TermFlag() as flag:
-    sources = [*machine_sources({}, NoticesConfig(), NOTICE_FILE), Sigterm(flag, 30)]
+with ImdsStandIn("169.254.169.254", 80) as server, EndingSignals() as flag:
+    sources = [*machine_sources({}, NoticesConfig(), NOTICE_FILE), Signalled(flag, 30)]
     with Poller(sources, poll_seconds=0.1) as poller:
         answering = [standing.source for standing in poller.first_round() if standing.answers]
         server.interrupt(lead_seconds=120)
@@ -55,7 +56,7 @@ def test_metaflow_s_monitor_writes_the_file_that_we_read() -> None:
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["answering"] == ["spot", "rebalance", "sigterm"]
+    assert told["answering"] == ["spot", "rebalance", "signal"]
     assert told["left"]["spot"] == pytest.approx(0, abs=8)
     assert told["left"]["metaflow"] == pytest.approx(0, abs=8)
     assert told["left"]["sigterm"] == pytest.approx(-85, abs=12)

@@ -5,6 +5,9 @@ from typing import Literal
 from convoy.events.event import Event
 from convoy.storage.requests import Requests
 
+INTERRUPT = "interrupt"
+"""The source of a notice that came from whoever started the run: Ctrl-C, a closed terminal, the end of its launcher."""
+
 
 class StorageBad(Event):
     """A tier did not take and give back a few bytes in time (the agent's probe). Training goes on."""
@@ -44,7 +47,8 @@ class EventsDropped(Event):
 
 class NoticeSources(Event):
     """Where this node can learn ahead that its machine will be taken away; told once, after the first round of
-    questions. A SIGTERM, or a person's wish, is always heard, and not among them."""
+    questions. A signal, or a person's wish, is always heard, and not among them. A machine of one's own
+    that has none does not tell it."""
 
     kind: Literal["notice_sources"] = "notice_sources"
     answering: list[str]

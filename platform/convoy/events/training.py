@@ -68,7 +68,7 @@ class RankThroughput(Event):
     tokens: int
     seconds: float
     waited_seconds: float = 0.0
-    """Part of them in which it waited for other ranks."""
+    """Part of them in which it waited for other ranks, without the generation's first step, which ends its start."""
 
 
 class Evaluated(Event):

@@ -28,9 +28,17 @@ from convoy.events.failures import (
     SlowNode,
     WorkerExited,
 )
-from convoy.events.generations import GangStopped, GenerationEnded, GenerationStarted, Rent, WorkerReady
-from convoy.events.scripts import ScriptEvent, ScriptResumed, ScriptStep
+from convoy.events.generations import (
+    GangStopped,
+    GenerationEnded,
+    GenerationStarted,
+    ParamDtypeChoice,
+    Rent,
+    WorkerReady,
+)
+from convoy.events.scripts import ScriptEndedLate, ScriptEvent, ScriptResumed, ScriptStep
 from convoy.events.surroundings import (
+    INTERRUPT,
     EventsDropped,
     NoticeSeen,
     NoticeSources,
@@ -51,13 +59,13 @@ from convoy.events.training import (
 )
 
 __all__ = [
-    "OUTAGE", "PEER_LOST", "UNFIT", "AnyEvent", "CheckpointAlert", "CheckpointCopied", "CheckpointDamaged",
+    "INTERRUPT", "OUTAGE", "PEER_LOST", "UNFIT", "AnyEvent", "CheckpointAlert", "CheckpointCopied", "CheckpointDamaged",
     "CheckpointFailed", "CheckpointMisread", "CheckpointSaved", "CheckpointSkipped", "CheckpointVerified",
     "CheckpointsPruned", "Environment", "Evaluated", "Event", "EventsDropped", "ExportFailed", "FailureDetected",
     "FailureKind", "GangStopped", "GenerationEnded", "GenerationStarted", "MemoryPeak", "ModelBuilt", "NodeChecked",
-    "NoticeSeen", "NoticeSources", "PeerSuspected", "RankThroughput", "Rent", "Restored", "SampleText", "ScriptEvent",
-    "ScriptResumed", "ScriptStep", "SlowNode", "StepDone", "Stopping", "StorageBad", "StorageGood", "StoreRequests",
-    "WorkerExited", "WorkerReady", "decode", "encode",
+    "NoticeSeen", "NoticeSources", "ParamDtypeChoice", "PeerSuspected", "RankThroughput", "Rent", "Restored",
+    "SampleText", "ScriptEndedLate", "ScriptEvent", "ScriptResumed", "ScriptStep", "SlowNode", "StepDone", "Stopping",
+    "StorageBad", "StorageGood", "StoreRequests", "WorkerExited", "WorkerReady", "decode", "encode",
 ]  # fmt: skip
 
 AnyEvent = Annotated[
@@ -95,6 +103,7 @@ AnyEvent = Annotated[
     | ScriptResumed
     | ScriptStep
     | ScriptEvent
+    | ScriptEndedLate
     | StoreRequests
     | EventsDropped
     | GenerationEnded,

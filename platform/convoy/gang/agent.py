@@ -5,19 +5,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty
 from tempfile import TemporaryDirectory
 
+from convoy.config.run import RunConfig
 from convoy.gang import leader, member
 from convoy.gang.compiled import CompileCache
 from convoy.gang.kept_logs import KeptLogs
 from convoy.gang.notices.notice import Source
 from convoy.gang.notices.poller import Poller
-from convoy.gang.notices.sources import DrainRequest, Sigterm, TermFlag, machine_sources
-from convoy.gang.outcome import Outcome, PreemptedError
+from convoy.gang.notices.sources import DrainRequest, LauncherGone, Signalled, machine_sources
+from convoy.gang.outcome import PREEMPTED, Outcome, PreemptedError
+from convoy.gang.param_dtype import settled
 from convoy.gang.places import threads_per_rank
 from convoy.gang.probe import Probe
+from convoy.gang.signals import EndingSignals
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.surroundings import Surroundings
 from convoy.gang.task import Node, Task
@@ -26,12 +30,13 @@ from convoy.gang.warm import SCRIPTS, TRAINING, Warm
 from convoy.gang.workers import environment_of_all
 from convoy.job.generations import FormationRefusedError
 from convoy.job.lineage import Generation
+from convoy.job.param_dtype import with_recorded_dtype
 from convoy.job.record import tier_stores
 
 
 class Gang:
-    """This node's workers, of one generation after the other. Use as a context, in the main thread where SIGTERM is to
-    be a notice; leaving it leaves no process behind."""
+    """This node's workers, of one generation after the other. Use as a context, in the main thread where signals are
+    to be notices; leaving it leaves no process behind."""
 
     def __init__(self, task: Task, node: Node, hindered: Callable[[], str | None] = lambda: None) -> None:
         """hindered: asked often while the nodes come together, says why they will not; None: nothing is known."""
@@ -61,12 +66,17 @@ class Gang:
             if site.remote:
                 stack.enter_context(KeptLogs(self.store, folder))
             poll_seconds = self._task.config.notices.poll_seconds
-            self._poller = stack.enter_context(Poller(self._sources(stack), poll_seconds))
+            own = self._own_sources(stack)
+            self._poller = stack.enter_context(Poller(self._sources(), poll_seconds, own=own))
             if self._node.leads:
                 stack.enter_context(leader.holding(self._task, self._node, self.store))
+                site = replace(site, task=settled(self._task, self._node, self.store))
             gather = leader.gather if self._node.leads else member.gather
             formed, peers = gather(site, self._pause)
             stack.enter_context(peers)
+            config = with_recorded_dtype(site.task.config, self.store, formed.generation.config_hash)
+            site = replace(site, task=replace(site.task, config=config))
+            self._task = site.task
             probe = stack.enter_context(Probe(self._tiers, self._node.index))
             self._supervisor = Supervisor(site, peers, Surroundings(site, self._poller, probe), formed)
             thread = threading.Thread(target=self._supervise, name="agent", daemon=True)
@@ -88,6 +98,11 @@ class Gang:
         return self._outcome
 
     @property
+    def config(self) -> RunConfig:
+        """With `train.param_dtype` settled."""
+        return self._task.config
+
+    @property
     def generation(self) -> Generation:
         """The newest one."""
         return self._supervisor.generation
@@ -104,11 +119,17 @@ class Gang:
             self._error = error
         self._ended.set()
 
-    def _sources(self, stack: ExitStack) -> Sequence[Source]:
-        config = self._task.config.notices
-        sources = machine_sources(os.environ, config, self._node.notice_file)
+    def _own_sources(self, stack: ExitStack) -> list[Source]:
+        """What this process itself sees. Of a launcher that is gone node 0 alone tells: it started the others."""
+        seconds, own = self._task.config.notices.deadline_seconds, list[Source]()
         if threading.current_thread() is threading.main_thread():
-            sources.append(Sigterm(stack.enter_context(TermFlag()), config.deadline_seconds))
+            own.append(Signalled(stack.enter_context(EndingSignals()), seconds))
+        if self._node.leads and self._node.shares_host:
+            own.append(LauncherGone(seconds))
+        return own
+
+    def _sources(self) -> Sequence[Source]:
+        sources = machine_sources(os.environ, self._task.config.notices, self._node.notice_file)
         if self._node.leads:
             sources.append(DrainRequest(self.store, self._node.run))
         return sources
@@ -127,5 +148,5 @@ class Gang:
                 return
             if notice.kind == "end":
                 raise PreemptedError(
-                    f"preempted: node {self._node.index} had a notice ({notice.source}): {notice.text}"
+                    f"{PREEMPTED}node {self._node.index} had a notice ({notice.source}): {notice.text}"
                 )

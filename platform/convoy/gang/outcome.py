@@ -4,7 +4,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from convoy.events.types import INTERRUPT
 from convoy.gang.verdict import End, Finished, Preempted, Stopped, cause_message
+
+PREEMPTED = "preempted: "
+INTERRUPTED = "interrupted: "
+"""What the message begins with of a gang that ended for a notice; the second one where a person ended its run."""
 
 
 class Outcome(BaseModel):
@@ -35,6 +40,8 @@ def outcome_of(verdict: End | Finished | Preempted | Stopped) -> Outcome:
         case End(cause):
             return Outcome(outcome="failed", message=cause_message(cause), retryable=cause.retryable)
         case Preempted(notice, cause):
-            told = f"preempted: node {notice.node} had a notice {notice.reason}"
+            told = f"{PREEMPTED}node {notice.node} had a notice {notice.reason}"
+            if notice.reason.startswith(mark := f"({INTERRUPT}): "):
+                told = f"{INTERRUPTED}{notice.reason.removeprefix(mark)}"
             meanwhile = "" if cause is None else f"\nbefore the gang had ended for it, {cause_message(cause)}"
             return Outcome(outcome="preempted", message=told + meanwhile)

@@ -4,6 +4,7 @@ Nothing here waits for a store or for another node: who is lost, or hangs, must 
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from convoy.gang.past import Past
 from convoy.gang.patience import Patience
 from convoy.gang.peer_events import Said, Silent
 from convoy.gang.peers import Peers
+from convoy.gang.say import say
 from convoy.gang.slow import SlowNodes
 from convoy.gang.surroundings import Surroundings
 from convoy.gang.talk import MESSAGES, Decided, Decision, Go, Seen, Where
@@ -62,7 +64,8 @@ class Supervisor:
         node = site.node
         self._site, self._peers, self._surroundings = site, peers, surroundings
         self._seat = Seat(node.index, node.nodes, node.world_size)
-        self._watch = Watch(self._seat, _patience_for(site.task))
+        script = site.task.script
+        self._watch = Watch(self._seat, _patience_for(site.task), math.inf if script is None else script.exit_seconds)
         self._slow = SlowNodes(node.nodes, node.world_size, site.task.config.parallel.pipeline)
         self._began = time.monotonic()
         self._cancelled = threading.Event()
@@ -133,7 +136,7 @@ class Supervisor:
             self._watch.look_for_hangs(now)
             for slow in self._slow.look(self._watch.marks, now):
                 self._append(SlowNode(slow_node=slow.node, share=slow.share, seconds=slow.seconds))
-                print(f"convoy: {slow}", flush=True)
+                say(f"convoy: {slow}")
 
     def _listen(self) -> None:
         while (event := _taken(self._peers.events.get_nowait)) is not None:
@@ -230,7 +233,7 @@ class Supervisor:
             self._starting = Background("forming the next generation", self._form, leader.FORM_SECONDS)
 
     def _form(self) -> tuple[Formed, EventWriter]:
-        formed = leader.form(self._site, self._first.control, self._first.token)
+        formed = leader.form(self._site, self._first.control)
         return formed, self._site.open_log(formed.generation.generation)
 
     def _go_on_starting(self, now: float) -> None:

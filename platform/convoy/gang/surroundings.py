@@ -14,9 +14,11 @@ from convoy.gang.background import Background
 from convoy.gang.board import Mark, OrderKind
 from convoy.gang.gpu_health import ASK_SECONDS, gpu_problem
 from convoy.gang.notices.decide import decide, ending_sign, strongest
+from convoy.gang.notices.machine import has_metadata
 from convoy.gang.notices.notice import Notice
 from convoy.gang.notices.poller import Poller, Standing
 from convoy.gang.probe import Change, Probe
+from convoy.gang.say import say
 from convoy.gang.signs import Sign
 from convoy.gang.team import Site, Team
 from convoy.report.numbers import duration
@@ -74,6 +76,8 @@ class Surroundings:
             return
         standings, self._sources = self._sources.result(), None
         answering = [s.source for s in standings if s.answers and s.foretells]
+        if not answering and self._site.node.shares_host and not has_metadata(os.environ):
+            return  # no source is what to expect of a machine of one's own
         log.append(NoticeSources(answering=answering))
         self._say(f"notices of its machine's end come from {', '.join(answering)}" if answering else "no notice source")
 
@@ -114,7 +118,7 @@ class Surroundings:
         return [Sign(kind="store", node=node, by=node, at=at, seen=now, ok=change.well, reason=change.problem)]
 
     def _say(self, text: str) -> None:
-        print(f"convoy: node {self._site.node.index}: {text}", flush=True)
+        say(f"convoy: node {self._site.node.index}: {text}")
 
 
 def _all(take: Callable[[], T]) -> list[T]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.config.run import RunConfig
-from convoy.events.types import Rent
+from convoy.events.types import ParamDtypeChoice, Rent
 from convoy.gang.assignment import Script
 from convoy.gang.notices.sources import NOTICE_FILE
 
@@ -60,3 +60,5 @@ class Task:
     """How each node's machine was bought; None: it has no price."""
     script: Script | None = None
     """What the workers run; None: Convoy's training, as configured."""
+    dtype_choice: ParamDtypeChoice | None = None
+    """How this node settled `train.param_dtype: auto`; None: it did not have to."""

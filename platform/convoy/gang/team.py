@@ -10,12 +10,14 @@ from typing import Literal
 
 from convoy.config.timed import training_hash
 from convoy.events.log import EventWriter
-from convoy.events.types import GangStopped, GenerationEnded, GenerationStarted, WorkerExited
-from convoy.gang.assignment import STOPPED, Assignment
+from convoy.events.types import GangStopped, GenerationEnded, GenerationStarted, ScriptEndedLate, WorkerExited
+from convoy.gang.assignment import RESERVED, STOPPED, Assignment
 from convoy.gang.background import Background
 from convoy.gang.board import Board, Mark, OrderKind
 from convoy.gang.compiled import CompileCache
+from convoy.gang.exit_progress import ExitProgress
 from convoy.gang.places import place_of, threads_per_rank
+from convoy.gang.say import say
 from convoy.gang.signs import Sign
 from convoy.gang.task import Node, Task
 from convoy.gang.warm import Warm
@@ -82,6 +84,8 @@ class Team:
         self._looks_stopped: dict[int, int] = {}
         self._ran_at: dict[int, float] = {}
         self._ended: set[int] = set()
+        self._exit_progress: dict[int, ExitProgress] = {}
+        """Of each worker whose script has run its last line, by rank."""
 
     def start(self, listener: socket.socket | None, spent_seconds: float, *, check_node: bool = False) -> None:
         """Start the workers. listener: bound to the rendezvous' port, on node 0. spent_seconds: of the gang so far.
@@ -96,17 +100,39 @@ class Team:
 
     def marks(self) -> dict[int, Mark]:
         """Where each worker is, by rank; of one that has ended, where it was."""
-        return {w.rank: self._board.read(local) for local, w in enumerate(self.workers)}
+        return {w.rank: self._with_progress(w, self._board.read(local)) for local, w in enumerate(self.workers)}
+
+    def _with_progress(self, worker: Worker, mark: Mark) -> Mark:
+        """After a script's last line the worker marks nothing any more, and what it uses shows whether it goes on."""
+        if mark.earned is None or self._site.task.script is None or worker.pid is None or worker.state() == "gone":
+            return mark
+        if worker.rank not in self._exit_progress:
+            self._exit_progress[worker.rank] = ExitProgress(worker.pid, mark.at, self._site.task.script.exit_seconds)
+        progress = self._exit_progress[worker.rank]
+        progress.look(time.monotonic())
+        return replace(mark, at=progress.at, went_on=mark.went_on + progress.count)
+
+    def _idle(self, now: float) -> dict[int, Mark]:
+        """The workers that are still there after their script's last line, and do nothing any more, by rank."""
+        script = self._site.task.script
+        if script is None:
+            return {}
+        marks, living = self.marks(), {w.rank for w in self.workers if w.exit_code() is None}
+        late = {rank: m for rank, m in marks.items() if m.earned is not None and now - m.at > script.exit_seconds}
+        return {rank: mark for rank, mark in late.items() if rank in living}
 
     def exits(self, now: float) -> list[Sign]:
-        """The workers that ended since the last call. Those that failed are told in the log."""
-        ended = [w for w in self.workers if w.rank not in self._ended and w.exit_code() is not None]
+        """The workers that ended since the last call. Those that failed are told in the log. One that failed, and does
+        nothing any more, counts as ended: the others wait for it in vain."""
+        idle = {rank: mark.earned for rank, mark in self._idle(now).items() if mark.earned not in (0, STOPPED)}
+        codes = {w.rank: idle.get(w.rank, w.exit_code()) for w in self.workers if w.rank not in self._ended}
+        ended = [replace(w, known_code=codes[w.rank]) for w in self.workers if codes.get(w.rank) is not None]
         if not ended:
             return []
         self._ended.update(w.rank for w in ended)
         marks = self.marks()
         signs = []
-        for exited in _events_of(ended):
+        for exited in (self._own_code(exited, marks[exited.worker]) for exited in _events_of(ended)):
             if exited.exit_code not in (0, STOPPED):
                 self.events.append(exited)
             signs.append(self._exit(exited, marks[exited.worker], now))
@@ -138,6 +164,10 @@ class Team:
         """Kill what is left of the workers and of all that they started, and tell how the generation ended; what
         still lives, for it hangs in the kernel."""
         began = time.monotonic()
+        for rank, mark in self._idle(began).items():
+            assert mark.earned is not None
+            self.events.append(ScriptEndedLate(worker=rank, exit_code=mark.earned, seconds=began - mark.at))
+            say(_ended_late(rank, mark.earned, began - mark.at))
         left = self._site.warm.stop()
         step = max((mark.step for mark in self.marks().values()), default=0)
         if outcome != "finished":
@@ -153,6 +183,13 @@ class Team:
     def _close(self) -> None:
         with contextlib.suppress(StoreUnavailable):  # what is done last may not hide how the gang ended
             self.events.close(CLOSE_SECONDS)
+
+    def _own_code(self, exited: WorkerExited, mark: Mark) -> WorkerExited:
+        """A script that calls `os._exit` with a code that tells an agent something has not earned its meaning."""
+        code = exited.exit_code
+        if self._site.task.script is None or code not in RESERVED or code == mark.earned:
+            return exited
+        return exited.model_copy(update={"exit_code": 1, "reason": f"os._exit({code})"})
 
     def _exit(self, exited: WorkerExited, mark: Mark, now: float) -> Sign:
         return self._sign(
@@ -217,6 +254,7 @@ def _started(site: Site, generation: Generation) -> GenerationStarted:
         tiers=[tier.uri for tier in site.tiers],
         rent=site.task.rent,
         training=training_hash(site.task.config) if site.task.script is None else "",
+        param_dtype=site.task.dtype_choice,
     )
 
 
@@ -228,6 +266,13 @@ def _events_of(ended: Sequence[Worker]) -> list[WorkerExited]:
         return reading.result()
     except OSError:
         return [how_it_ended(worker) for worker in frozen]
+
+
+def _ended_late(rank: int, code: int, seconds: float) -> str:
+    return (
+        f"convoy: rank {rank} is ended after its script's last line, with exit code {code}: its threads and exit "
+        f"handlers have made no progress for {seconds:.0f} s"
+    )
 
 
 def _nothing() -> None:

@@ -9,9 +9,10 @@ import secrets
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from convoy.config.errors import ConfigError
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
@@ -40,6 +41,31 @@ class LiveMark(BaseModel):
     """Random: of two marks of one run, which one it is."""
 
 
+@dataclass(frozen=True)
+class Heartbeat:
+    """The last sign of life of whoever runs a job."""
+
+    seconds: float
+    """Since then."""
+    live: bool = True
+    """The run goes on, as far as can be told from here."""
+    by: str = ""
+    """Which run, and where."""
+
+
+HERE = Heartbeat(0.0)
+"""Of a job that this process runs itself."""
+
+
+def heartbeat(store: Store, now: float) -> Heartbeat | None:
+    """The newest one; None: no run marks the job as running. now: Unix time. Raises StoreUnavailable."""
+    mark = read_mark(store)
+    if mark is None:
+        return None
+    by = f"run {mark.run} on {mark.host} (pid {mark.pid})"
+    return Heartbeat(max(now - mark.beat, 0.0), is_live(mark, now), by)
+
+
 def check_not_live(store: Store, job: str, run: str = "") -> None:
     """Raises ConfigError if another run than `run` is running the job."""
     mark = read_mark(store)
@@ -48,9 +74,10 @@ def check_not_live(store: Store, job: str, run: str = "") -> None:
 
 
 def read_mark(store: Store) -> LiveMark | None:
+    """None: there is none that can be read. A damaged one, as a host that lost power may leave, marks nothing."""
     try:
         return LiveMark.model_validate_json(store.read(LIVE))
-    except ObjectMissing:
+    except (ObjectMissing, ValidationError):
         return None
 
 

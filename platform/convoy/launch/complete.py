@@ -12,6 +12,7 @@ from typing import TypeVar
 from convoy.config.load import default_root
 from convoy.gang.background import Background
 from convoy.gang.notices.drain import Drain, request_drain
+from convoy.gang.signals import EndingSignals
 from convoy.job.live import LiveMark, is_live, read_mark
 from convoy.job.record import job_store
 from convoy.launch.client import ClientRun
@@ -19,7 +20,6 @@ from convoy.launch.completion import Again, Ended, Limits, Over, decide
 from convoy.launch.ended_run import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
 from convoy.launch.flow_process import FlowProcess
 from convoy.launch.preflight import JOB_TAG
-from convoy.launch.signals import EndingSignals
 from convoy.report.numbers import duration
 from convoy.storage import Store, StoreUnavailable
 

@@ -1,6 +1,7 @@
 """`current.convoy` of a step with `@convoy_gang`: what its body calls, on every node alike."""
 
 import importlib.machinery
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,7 @@ class CurrentConvoy:
         job: str | None = None,
         config: RunConfig | Mapping[str, Any] | str | Path | None = None,
         hang_seconds: float = 600.0,
+        exit_seconds: float = 35.0,
     ) -> str:
         """Run a script on each rank, as torchrun would: `python entrypoint args…` with RANK, WORLD_SIZE, LOCAL_RANK,
         MASTER_ADDR and so on in its environment. The job's name.
@@ -63,6 +65,10 @@ class CurrentConvoy:
         entrypoint: a file that ends in `.py`, from the working directory or from the flow's; else the name of a module.
         hang_seconds: once it calls `convoy.script.progress`, it may take so long from one call to the next. job: as in
         `train`. config: a `root`, `notices`, `checkpoint.store` other than by default.
+        exit_seconds: after its last line, the script's non-daemon threads and `atexit` handlers may take as long as
+        they need while they make progress. A rank that makes none for so long is ended, with the script's own exit
+        code. Progress is 5 % of a core, or 32 KiB/s read or written, by the rank and the processes that it started. A
+        rank whose script succeeded may also wait for ranks that still make progress.
         """
         from convoy.gang.assignment import Script
         from convoy.launch.gang_run import run_script
@@ -73,7 +79,8 @@ class CurrentConvoy:
             script = Script(
                 entrypoint=located(str(entrypoint), folders()),
                 args=tuple(str(arg) for arg in args),
-                hang_seconds=_positive(hang_seconds),
+                hang_seconds=_positive("hang_seconds", hang_seconds),
+                exit_seconds=_positive("exit_seconds", exit_seconds),
             )
         name = job or self._job(current)
         run_script(settled, name, script, current, self._calls, self._asked)
@@ -160,7 +167,7 @@ def located(entrypoint: str, where: Sequence[Path]) -> str:
     return entrypoint
 
 
-def _positive(hang_seconds: float) -> float:
-    if not hang_seconds > 0:
-        raise ConfigError(f"hang_seconds = {hang_seconds:g}: must be more than 0")
-    return hang_seconds
+def _positive(name: str, seconds: float) -> float:
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"{name} = {seconds:g}: must be a finite number of seconds, more than 0")
+    return seconds

@@ -1,5 +1,6 @@
 """How a run of a flow ended: from its exit code, the job's log, and what Metaflow kept of it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,8 +8,9 @@ from pydantic import ValidationError
 
 from convoy.events.types import AnyEvent, FailureDetected, GenerationEnded, decode
 from convoy.gang.notices.drain import Drain, DrainUnreadableError, read_drain
+from convoy.gang.outcome import INTERRUPTED, PREEMPTED
 from convoy.gang.verdict import cause_message
-from convoy.job.lineage import Generation, generation_name, generation_numbers, newest_commit, read_history
+from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
 from convoy.launch.completion import Ended, How
 from convoy.report.outcome import outcome_of
 from convoy.report.train_report import Outcome
@@ -16,9 +18,6 @@ from convoy.storage import Store
 
 LOOK_BACK = 10
 """So many of a run's newest generations are looked at: no bug takes as many to show."""
-
-PREEMPTED = "preempted: "
-"""What the message of a step begins with that ended for a notice."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
     """
     own = f"{run.rpartition('/')[2]}/"
     for number in reversed(generation_numbers(store)):
-        formation = Generation.model_validate_json(store.read(generation_name(number))).formation
+        formation = read_generation(store, generation_name(number)).formation
         if not formation.startswith(own):
             return False  # of a run before
         if formation.startswith(f"{own}{step}/"):
@@ -87,7 +86,7 @@ def read_log(store: Store, generation: int, writer: str) -> list[AnyEvent]:
     """What all writers of that name told of a generation, by time: one on each node. Raises StoreUnavailable."""
     found: list[AnyEvent] = []
     for name in store.sizes(f"events/{generation:06d}/"):
-        if name.split("/")[3].partition(".")[0] == writer:  # on S3 a log is a folder of pieces
+        if re.match(rf"events/\d+/\d+/{writer}[./]", name):  # on S3 a log is a folder of pieces
             found += _decoded(store.read(name))
     return sorted(found, key=lambda event: event.t)
 
@@ -128,7 +127,7 @@ def _how(code: int, run: str | None, facts: JobFacts, task: FailedTask, late: st
         return "waited"
     if outage:
         return "outage"
-    if task.message.startswith(PREEMPTED):
+    if task.message.startswith((PREEMPTED, INTERRUPTED)):
         return "preempted"
     if facts.formed and not facts.started:
         return "waited"

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from convoy.config.errors import ConfigError
-from convoy.launch.host import use_this_interpreter
 from convoy.launch.parse import say_and_exit
 
 COMPUTE = ("batch", "kubernetes", "resources")
@@ -12,7 +11,6 @@ COMPUTE = ("batch", "kubernetes", "resources")
 
 def check_or_exit(step: str, nproc_per_node: Any, decorators: Sequence[Any]) -> None:
     """As `check_step`: one line on stderr, exit code 2."""
-    use_this_interpreter()  # Metaflow starts local nodes by the `python` on PATH
     try:
         check_step(step, nproc_per_node, decorators)
     except ConfigError as error:

@@ -9,7 +9,7 @@ from convoy.config.run import RunConfig
 from convoy.gang.assignment import Script
 from convoy.gang.leader import marked
 from convoy.gang.task import Node, Task
-from convoy.job.record import job_store, known_record
+from convoy.job.record import SCRIPT_DATA, job_store, known_record
 from convoy.launch.host import local_gpus
 from convoy.launch.live_card import Draw, How
 from convoy.launch.node import formation, live_task, this_node
@@ -22,9 +22,6 @@ Json = dict[str, Any]
 
 TELL_SECONDS = 5.0
 """For the other nodes to be told that nothing comes of the gang: no failed step waits for a store that hangs."""
-
-SCRIPT_DATA = "script"
-"""In the record of a job whose data its script alone knows."""
 
 
 def train(

@@ -5,7 +5,7 @@ Node 0's card is the live one, drawn from the event log; the other nodes' cards 
 
 from convoy.config.run import RunConfig
 from convoy.gang.agent import Gang
-from convoy.gang.outcome import Outcome, PreemptedError
+from convoy.gang.outcome import INTERRUPTED, Outcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.record import job_store
 from convoy.launch.hindrance import Hindrance
@@ -37,7 +37,7 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: Outcome | None =
         task.config.model.name if task.script is None else task.script.name,
         (
             Heading(f"Node {node.index} of {node.nodes}", level=1),
-            *((Callout(ended.outcome.capitalize(), ended.message),) if ended is not None and bad else ()),
+            *((Callout(_how(ended).capitalize(), ended.message),) if ended is not None and bad else ()),
             Text(f"Job {task.job}, {ranks if node.nproc_per_node > 1 else f'rank {node.index}'}", quiet=True),
             Text(f"The live card of the whole gang is on node 0: {live_task}"),
         ),
@@ -46,8 +46,8 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: Outcome | None =
 
 def _run_first(task: Task, node: Node, draw: Draw, told: Json | None) -> None:
     with Gang(task, node, Hindrance(job_store(task.root, task.job, task.config), node)) as gang:
-        watch = Watch.of(gang.store, task.config, task.script)
-        plan = JobPlan(gang.store, _with_ranks(task, node), told) if task.script is None else None
+        watch = Watch.of(gang.store, gang.config, task.script)
+        plan = JobPlan(gang.store, _with_ranks(gang.config, node), told) if task.script is None else None
         with LiveCard(watch, draw, task.config.report.card_refresh_seconds, plan) as card:
             outcome = _until_the_end(gang)
         if outcome.outcome in ("failed", "preempted"):
@@ -56,10 +56,10 @@ def _run_first(task: Task, node: Node, draw: Draw, told: Json | None) -> None:
     card.finish(force=False)
 
 
-def _with_ranks(task: Task, node: Node) -> RunConfig:
+def _with_ranks(config: RunConfig, node: Node) -> RunConfig:
     """The configuration with as many workers as there are, which `@convoy_gang` may have told."""
-    cluster = task.config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
-    return task.config.model_copy(update={"cluster": cluster})
+    cluster = config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
+    return config.model_copy(update={"cluster": cluster})
 
 
 def _run_other(task: Task, node: Node, draw: Draw, live_task: str) -> None:
@@ -80,6 +80,11 @@ def _until_the_end(gang: Gang) -> Outcome:
         outcome = gang.wait(FOREVER)
         if outcome is not None:
             return outcome
+
+
+def _how(ended: Outcome) -> str:
+    """In a word, as the first node's card has it."""
+    return "interrupted" if ended.message.startswith(INTERRUPTED) else ended.outcome
 
 
 def _error(ended: Outcome) -> GangFailedError | PreemptedError:

@@ -4,7 +4,6 @@ Whoever watches the workers must never wait for a store, a chart or a bug in eit
 a card that cannot be drawn costs a line of output, not the gang.
 """
 
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from convoy.config.run import RunConfig
 from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent
 from convoy.gang.assignment import Script
+from convoy.gang.say import say
 from convoy.launch.plans import JobPlan
 from convoy.report.fold import fold
 from convoy.report.page import Page
@@ -106,7 +106,7 @@ class LiveCard:
             self._say(progress_line(report))
             self._draw(self._page(report), how)
         except Exception as error:
-            print(f"the card was not drawn: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            say(f"the card was not drawn: {type(error).__name__}: {error}", error=True)
 
     def _page(self, report: TrainReport) -> Page:
         if self._script is not None:
@@ -115,5 +115,5 @@ class LiveCard:
 
     def _say(self, line: str) -> None:
         if line != self._said:
-            print(line, flush=True)
+            say(line)
         self._said = line

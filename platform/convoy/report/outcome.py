@@ -1,9 +1,9 @@
 """How each generation ended, and why the next one began."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from convoy.events.types import (
+    INTERRUPT,
     PEER_LOST,
     AnyEvent,
     FailureDetected,
@@ -14,29 +14,57 @@ from convoy.events.types import (
     Stopping,
     WorkerExited,
 )
+from convoy.job.live import HERE, Heartbeat
 from convoy.report.causes import first_cause, in_words
 from convoy.report.lineage import by_generation, starts
-from convoy.report.train_report import FirstCause, Generation, Outcome
+from convoy.report.numbers import duration
+from convoy.report.train_report import FirstCause, Generation, Outcome, TrainReport
 
 _ENDINGS: dict[str, str] = {
     "max_hours": "the limit budget.max_hours was reached",
     "max_cost_usd": "the limit budget.max_cost_usd was reached",
     "nonfinite": "too many steps in a row were not finite",
     "requested": "it was asked to stop",
-    "preempted": "a machine will be taken away",
-    "preempted_unsaved": "a machine will be taken away, too soon to save first",
+    "preempted": "it had a notice",
+    "preempted_unsaved": "it had a notice that left no time to save first",
 }
 
+_WORDS = {INTERRUPT: "interrupted", "drain": "drained"}
+"""Of a preemption that somebody wanted, by its notice's source."""
 
-def outcome_of(events: Sequence[AnyEvent]) -> Outcome:
-    """How the newest generation of these events stands; between two that are formed in place, the gang is running."""
+
+def outcome_of(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -> Outcome:
+    """How the newest generation of these events stands; between two that are formed in place, the gang is running.
+
+    heartbeat: of the job; None: no run marks it as running. Without a live one a gang that its log does not end is
+    lost: nothing was left to write more.
+    """
     newest = max((e.generation for e in events), default=0)
     own = [e for e in events if e.generation == newest]
     outcome = _outcome(own)
     told = _failures(own)
     if outcome.state == "failed" and told and told[-1].action == "restart":
-        return Outcome(state="running", cause=outcome.cause)
+        outcome = Outcome(state="running", cause=outcome.cause)
+    if outcome.state == "running" and not (heartbeat is not None and heartbeat.live):
+        return Outcome(state="lost", reason=_silence(heartbeat, bool(events)), cause=outcome.cause)
     return outcome
+
+
+def state_word(report: TrainReport) -> str:
+    """The job's state in a word, which is the same wherever it is shown."""
+    outcome = report.outcome
+    if outcome.state == "running":
+        return "restarting" if outcome.cause else "running" if report.step or report.steps else "starting"
+    if outcome.state == "lost" and not report.generations:
+        return "not started"
+    return _WORDS.get(outcome.notice, outcome.state)
+
+
+def _silence(heartbeat: Heartbeat | None, began: bool) -> str:
+    if heartbeat is not None:
+        return f"{heartbeat.by} ended without a word: its last heartbeat was {duration(heartbeat.seconds)} ago"
+    how = "its log does not say how the last run ended" if began else "it has not begun"
+    return f"no run is working on this job, and {how}"
 
 
 def ending(stop: Stopping) -> str:
@@ -44,8 +72,8 @@ def ending(stop: Stopping) -> str:
     return f"{_ENDINGS[stop.reason]}: {stop.detail}" if stop.detail else _ENDINGS[stop.reason]
 
 
-def generations(events: Sequence[AnyEvent]) -> tuple[Generation, ...]:
-    """Every generation of the log, abandoned ones too."""
+def generations(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -> tuple[Generation, ...]:
+    """Every generation of the log, abandoned ones too. heartbeat: as `outcome_of` takes it."""
     found: list[Generation] = []
     logged = by_generation(events)
     outcomes = {number: _outcome(own) for number, own in logged.items()}
@@ -54,7 +82,8 @@ def generations(events: Sequence[AnyEvent]) -> tuple[Generation, ...]:
         start = known.get(number, GenerationStarted(generation=number))
         previous = found[-1] if found else None
         why = _why(start, previous, outcomes)
-        found.append(_generation(own, start, why, outcomes[number], newest=number == max(logged)))
+        live = number == max(logged) and heartbeat is not None and heartbeat.live
+        found.append(_generation(own, start, why, outcomes[number], live=live))
     return tuple(found)
 
 
@@ -82,7 +111,8 @@ def _outcome(own: Sequence[AnyEvent]) -> Outcome:
     settled = failure_of(own)
     cause = first_cause(settled) if settled else _first_exit(exits)
     if leader == "preempted" or (leader is None and "preempted" in ended):
-        return Outcome(state="preempted", reason=_notice(own), cause=cause)
+        seen = ending_notice(own)
+        return Outcome(state="preempted", reason=_notice(own), notice=seen.source if seen else "", cause=cause)
     if "failed" in ended or (leader is None and cause is not None):
         return Outcome(state="failed", cause=cause)
     if leader == "stopped":
@@ -94,6 +124,8 @@ def _outcome(own: Sequence[AnyEvent]) -> Outcome:
 def _notice(own: Sequence[AnyEvent]) -> str:
     """Why the attempt was preempted, in words."""
     seen = ending_notice(own)
+    if seen is not None and seen.source == INTERRUPT:
+        return seen.text  # which all nodes get
     if seen is not None:
         return f"node {seen.node} had a notice ({seen.source})" + (f": {seen.text}" if seen.text else "")
     stops = [e for e in own if isinstance(e, Stopping)]
@@ -113,9 +145,9 @@ def _first_exit(exits: Sequence[WorkerExited]) -> FirstCause | None:
 
 
 def _generation(
-    own: Sequence[AnyEvent], start: GenerationStarted, why: str, outcome: Outcome, newest: bool
+    own: Sequence[AnyEvent], start: GenerationStarted, why: str, outcome: Outcome, *, live: bool
 ) -> Generation:
-    state: Literal["running", "finished", "stopped", "preempted", "failed", "ended without a word"] = outcome.state
+    silent = outcome.state == "running" and not live
     return Generation(
         number=start.generation,
         run=start.run,
@@ -129,7 +161,7 @@ def _generation(
         started=min(e.t for e in own),
         seconds=max(e.t for e in own) - min(e.t for e in own),
         last_step=max((e.step for e in own if isinstance(e, StepDone)), default=start.parent_step or 0),
-        outcome="ended without a word" if state == "running" and not newest else state,
+        outcome="ended without a word" if silent or outcome.state == "lost" else outcome.state,
     )
 
 

@@ -61,5 +61,6 @@ def test_before_a_run_it_is_told_where_the_gang_is_here(server: ImdsStandIn) -> 
     assert notice_line(local, environ) == "convoy: notices of this machine's end come from spot, rebalance"
     nobody = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}
     assert notice_line(local, nobody).startswith("convoy: no notice source: ")
+    assert notice_line(local, {}) is None or machine.on_ec2()
     cluster = local.cluster.model_copy(update={"backend": "kubernetes"})
     assert "each node tells" in notice_line(local.model_copy(update={"cluster": cluster}), environ)

@@ -18,16 +18,18 @@ from convoy.gang.notices.drain import DRAIN, Drain, request_drain
 from convoy.gang.notices.imds import Imds
 from convoy.gang.notices.notice import NoAnswer, Notice, Source
 from convoy.gang.notices.sources import (
+    INTERRUPT_SECONDS,
     STALE_SECONDS,
     DrainRequest,
+    LauncherGone,
     NoticeFile,
     Rebalance,
-    Sigterm,
+    Signalled,
     SpotAction,
-    TermFlag,
     machine_sources,
     unix_time,
 )
+from convoy.gang.signals import EndingSignals
 from convoy.storage import Store, open_store
 
 NOW = 1_800_000_000.0
@@ -201,25 +203,70 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert silent(NoticeFile(tmp_path / "notice", 30)).endswith("notice: Is a directory")
 
 
-# ---- SIGTERM
+# ---- signals, and the end of the launcher
 
 
-def test_a_sigterm_is_a_notice_with_the_configured_deadline() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with TermFlag(clock=lambda: NOW) as flag:
-        source = Sigterm(flag, deadline_seconds=30)
+def told(source: Source) -> Notice:
+    """Its notice, which may be of more than one kind of source."""
+    notice = source.ask()
+    assert notice is not None
+    return notice
+
+
+@pytest.fixture
+def not_under_nohup() -> Iterator[None]:
+    """Where the tests are started by `nohup`, SIGHUP is ignored, and no notice."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("not_under_nohup")
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (signal.SIGTERM, Notice("sigterm", "end", NOW + 30, "SIGTERM to the agent")),
+        (signal.SIGINT, Notice("interrupt", "end", NOW + INTERRUPT_SECONDS, "Ctrl-C")),
+        (signal.SIGHUP, Notice("interrupt", "end", NOW + 30, "its terminal was closed")),
+    ],
+)
+def test_a_signal_is_a_notice_with_a_deadline(number: int, expected: Notice) -> None:
+    before = signal.getsignal(number)
+    with EndingSignals(clock=lambda: NOW) as signals:
+        source = Signalled(signals, deadline_seconds=30)
         assert source.ask() is None
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert noticed(source) == Notice("sigterm", "end", NOW + 30, "SIGTERM to the agent")
-    assert signal.getsignal(signal.SIGTERM) == before
+        os.kill(os.getpid(), number)
+        assert told(source) == expected
+    assert signal.getsignal(number) == before
 
 
 def test_a_second_sigterm_gives_no_more_time() -> None:
     times = iter([NOW, NOW + 20])
-    with TermFlag(clock=lambda: next(times)) as flag:
+    with EndingSignals(clock=lambda: next(times)) as signals:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
-        assert noticed(Sigterm(flag, deadline_seconds=30)).deadline == NOW + 30
+        assert told(Signalled(signals, deadline_seconds=30)).deadline == NOW + 30
+
+
+@pytest.mark.usefixtures("not_under_nohup")
+def test_a_second_ctrl_c_ends_at_once_and_a_second_hangup_does_not() -> None:
+    with EndingSignals(clock=lambda: NOW) as signals:
+        source = Signalled(signals, deadline_seconds=30)
+        for _ in range(2):  # a shell sends one, and the kernel another
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert told(source).deadline == NOW + 30
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert told(source) == Notice("interrupt", "end", 0, "Ctrl-C, twice")
+
+
+def test_the_end_of_the_process_that_started_this_one_is_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = LauncherGone(deadline_seconds=30, clock=lambda: NOW)
+    assert source.ask() is None
+    launcher = os.getppid()
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    text = f"the run's own process (pid {launcher}) is gone"
+    assert told(source) == Notice("interrupt", "end", NOW + 30, text)
 
 
 # ---- a person

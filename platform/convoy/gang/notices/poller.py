@@ -11,6 +11,9 @@ from convoy.gang.notices.notice import NoAnswer, Notice, Source
 DEADLINE_SECONDS = 3.0
 """A source that is asked for longer does not answer: three steps of a request may take a second each."""
 
+OWN_SECONDS = 0.1
+"""Between two questions to a process about itself."""
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -31,13 +34,19 @@ class Poller:
     """
 
     def __init__(
-        self, sources: Sequence[Source], poll_seconds: float = 1.0, deadline_seconds: float = DEADLINE_SECONDS
+        self,
+        sources: Sequence[Source],
+        poll_seconds: float = 1.0,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        own: Sequence[Source] = (),
     ) -> None:
-        """poll_seconds: from one question to the next. deadline_seconds: for an answer."""
+        """poll_seconds: from one question to the next. deadline_seconds: for an answer. own: what this process itself
+        sees, which costs nothing to ask and may leave few seconds: it is asked more often."""
         self.notices: SimpleQueue[Notice] = SimpleQueue()
         self._deadline_seconds = deadline_seconds
         self._done = threading.Event()
-        self._watches = [_Watch(source, poll_seconds, self.notices, self._done) for source in sources]
+        paces = [*((source, poll_seconds) for source in sources), *((source, OWN_SECONDS) for source in own)]
+        self._watches = [_Watch(source, seconds, self.notices, self._done) for source, seconds in paces]
 
     def __enter__(self) -> "Poller":
         for watch in self._watches:

@@ -1,21 +1,23 @@
-"""What may give notice to a node: EC2, Metaflow's monitor, a SIGTERM, a person.
+"""What may give notice to a node: EC2, Metaflow's monitor, a signal, a person.
 
 Source: AWS EC2 user guide, "Spot Instance interruption notices" and "EC2 instance rebalance recommendations".
 """
 
-import json
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from convoy.config.json_text import parse_json
 from convoy.config.notices import NoticesConfig
+from convoy.events.types import INTERRUPT
 from convoy.gang.notices.drain import DrainUnreadableError, read_drain
 from convoy.gang.notices.imds import Answer, Imds
 from convoy.gang.notices.notice import NoAnswer, Notice, Source
+from convoy.gang.signals import EndingSignals
 from convoy.storage import Store, StoreUnavailable
 
 NOTICE_FILE = Path("/tmp/spot_termination_notice")
@@ -23,6 +25,12 @@ NOTICE_FILE = Path("/tmp/spot_termination_notice")
 
 STALE_SECONDS = 600.0
 """A machine that is still there so long after it was to be taken away will stay."""
+
+INTERRUPT_SECONDS = 4.0
+"""After Ctrl-C Metaflow's local runtime gives its tasks 4 to 5 s, and then kills them.
+
+Source: metaflow 2.19.39, `NativeRuntime._killall`.
+"""
 
 _SKEW_SECONDS = 2.0
 """Clocks that differ by less are taken as equal: the service tells its own in whole seconds."""
@@ -114,44 +122,49 @@ class NoticeFile:
         return Notice(self.name, "end", deadline, f"Metaflow: this spot instance is taken away ({text[:80]})")
 
 
-class TermFlag:
-    """When this process was asked to end by SIGTERM, while a `with` block of its main thread runs.
+class Signalled:
+    """A signal that asks this process to end: how most platforms end one, with some time before SIGKILL, and Ctrl-C and
+    the end of its terminal, which a run on this machine gets with all its processes."""
 
-    The handler only stores a number, for it may interrupt anything.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.at: float | None = None
-        """Unix time of the first SIGTERM."""
-        self._clock = clock
-        self._before: Any = None
-
-    def __enter__(self) -> "TermFlag":
-        self._before = signal.signal(signal.SIGTERM, self._came)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
-
-    def _came(self, number: int, frame: FrameType | None) -> None:
-        if self.at is None:
-            self.at = self._clock()
-
-
-class Sigterm:
-    """A SIGTERM to this process: how most platforms end one, with some time before SIGKILL."""
-
-    name = "sigterm"
+    name = "signal"
     foretells = False
 
-    def __init__(self, flag: TermFlag, deadline_seconds: float) -> None:
-        self._flag = flag
+    def __init__(self, signals: EndingSignals, deadline_seconds: float) -> None:
+        self._signals = signals
         self._deadline_seconds = deadline_seconds
 
     def ask(self) -> Notice | None:
-        if self._flag.at is None:
+        came = list(self._signals.came)
+        interrupts = [at for number, at in came if number == signal.SIGINT]
+        if len(interrupts) > 1:
+            return Notice(INTERRUPT, "end", 0, "Ctrl-C, twice")
+        if interrupts:
+            return Notice(INTERRUPT, "end", interrupts[0] + INTERRUPT_SECONDS, "Ctrl-C")
+        if not came:
             return None
-        return Notice(self.name, "end", self._flag.at + self._deadline_seconds, "SIGTERM to the agent")
+        number, at = came[0]
+        if number == signal.SIGHUP:
+            return Notice(INTERRUPT, "end", at + self._deadline_seconds, "its terminal was closed")
+        return Notice("sigterm", "end", at + self._deadline_seconds, "SIGTERM to the agent")
+
+
+class LauncherGone:
+    """The end of the process that started this one: on this machine that is the run itself, and nobody would go on
+    with the flow after this step."""
+
+    name = "launcher"
+    foretells = False
+
+    def __init__(self, deadline_seconds: float, clock: Callable[[], float] = time.time) -> None:
+        self._launcher = os.getppid()
+        self._deadline_seconds = deadline_seconds
+        self._clock = clock
+
+    def ask(self) -> Notice | None:
+        if os.getppid() == self._launcher:
+            return None
+        text = f"the run's own process (pid {self._launcher}) is gone"
+        return Notice(INTERRUPT, "end", self._clock() + self._deadline_seconds, text)
 
 
 class DrainRequest:
@@ -202,7 +215,7 @@ def unix_time(text: object) -> float | None:
 def _json_object(answer: Answer, path: str) -> dict[str, Any]:
     """Raises NoAnswer: what is not understood is no notice, for a notice ends the attempt."""
     try:
-        told = json.loads(answer.text)
+        told = parse_json(answer.text)
     except ValueError:
         told = None
     if not isinstance(told, dict):

@@ -29,6 +29,15 @@ class ConvoyGangDecorator(ParallelDecorator):
     name = "convoy_gang"
     defaults = {"nproc_per_node": None}
 
+    def __init__(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        # As the flow's class is made: Metaflow asks for a user before it calls any hook, and takes root for none. It
+        # starts local nodes by the `python` on PATH.
+        from convoy.launch.host import name_user, use_this_interpreter
+
+        name_user()
+        use_this_interpreter()
+        super().__init__(*args, **kwargs)
+
     def step_init(self, flow, graph, step_name, decorators, environment, flow_datastore, logger):  # type: ignore[no-untyped-def]
         super().step_init(flow, graph, step_name, decorators, environment, flow_datastore, logger)
         # Where Metaflow's own decorator is there too, it starts the nodes: twice would be twice as many.
@@ -36,6 +45,28 @@ class ConvoyGangDecorator(ParallelDecorator):
         from convoy.launch.gang_decorator import check_or_exit
 
         check_or_exit(step_name, self.attributes["nproc_per_node"], decorators)
+
+    def runtime_init(self, flow, graph, package, run_id):  # type: ignore[no-untyped-def]
+        gangs, cards = (
+            [name for name in graph.sorted_nodes if any(d.name == wanted for d in graph[name].decorators)]
+            for wanted in (self.name, "card")
+        )
+        self._launched = None
+        if any(self is d for d in graph[gangs[0]].decorators):  # each gang's decorator is called: one tells of the run
+            has_job_option = any(parameter.name == "job" for _, parameter in flow._get_parameters())
+            self._launched = {"flow": graph.name, "run": run_id, "has_job_option": has_job_option}
+            self._cards = [name for name in (gangs[0], cards[-1]) if name in cards] if cards else []
+
+    def runtime_finished(self, exception):  # type: ignore[no-untyped-def]
+        if self._launched is not None:
+            import atexit
+
+            from convoy.launch.last_words import Launched, say_last_words
+
+            # The last card is written as its step ends, and the gang's while it runs.
+            card = next(iter(self._cards if exception else self._cards[::-1]), None)
+            # After all that Metaflow and its command line have to say, such as `Aborted!`.
+            atexit.register(say_last_words, Launched(**self._launched, card=card))
 
     def task_pre_step(  # type: ignore[no-untyped-def]
         self,

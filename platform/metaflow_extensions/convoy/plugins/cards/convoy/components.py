@@ -2,8 +2,8 @@
 
 import contextlib
 import re
+import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -60,24 +60,39 @@ def show(card: Any, page: p.Page) -> None:
 def draw(card: Any, page: p.Page, force: bool = False) -> None:
     """Show the page on `card` and refresh it now, in a process of Metaflow's, which takes a second of a core.
 
-    Where the page has the same kinds of parts as the one before, only the card's data is written anew. `force` returns
-    when this page is written whole: use it for the last page of a task that is about to fail. The card needs
+    Where the page has the same kinds of parts as the one before, only the card's data is written anew. While another
+    page is being written this one is left out, but with `force`, which ends that and returns when this page is written
+    whole: use it for the last page of a task that is about to fail. The card needs
     `@card(type="convoy_card", refresh_interval=0)`: Metaflow drops refreshes within the interval, forced ones too, so
     the caller decides how often to draw.
     """
     show(card, page)
-    _await_writing()  # Metaflow drops what is asked for while another process writes
-    card.refresh(force=force)
-    if force:
-        _await_writing()
-
-
-def _await_writing() -> None:
-    """Until the processes that write this task's cards have ended. Where Metaflow itself waits for one, it asks
-    without a pause, and keeps a core busy that workers need."""
-    for known in list(CardProcessManager.async_card_processes.values()):
+    for known in _writing():
+        if not force:
+            return  # Metaflow would drop it: the next refresh shows this page
+        known["proc"].kill()  # what it writes is out of date, and who draws for the last time may have seconds left
+        known["proc"].wait()
+    with _spared():
+        card.refresh(force=force)
+    for known in _writing() if force else ():
         with contextlib.suppress(subprocess.TimeoutExpired):
-            known["proc"].wait(max(0.0, WRITE_SECONDS - (time.monotonic() - known["started"])))
+            known["proc"].wait(WRITE_SECONDS)
+
+
+@contextlib.contextmanager
+def _spared() -> Iterator[None]:
+    """What is started within does not hear of a Ctrl-C, or of the end of its terminal, which every process of a run
+    gets: it has a card to write. A process inherits the mask of the thread that starts it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _writing() -> list[Any]:
+    """The processes that write this task's cards now."""
+    return [known for known in CardProcessManager.async_card_processes.values() if known["proc"].poll() is None]
 
 
 def parts_of(page: p.Page) -> Iterator[Part]:

@@ -1,0 +1,116 @@
+"""What `python FLOW run` prints last, in the launcher: what became of the run's job, and the next three commands."""
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from convoy.config.load import default_root
+from convoy.gang.background import Background
+from convoy.job.live import heartbeat
+from convoy.job.record import job_store
+from convoy.launch.preflight import JOB_TAG
+from convoy.launch.words import command_line
+from convoy.report.fold import fold
+from convoy.report.outcome import state_word
+from convoy.report.sections import kept
+from convoy.report.train_report import TrainReport
+
+LOOK_SECONDS = 10.0
+"""For the job's root to answer: the run is over, and a person waits."""
+
+RUNNER_OPTION = "--runner-attribute-file"
+"""With it Metaflow's Runner and `convoy run` start a flow: they tell how it ended."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A run, as its launcher knows it."""
+
+    flow: str
+    run: str
+    """Id."""
+    has_job_option: bool
+    """The flow has a Parameter `job`; any other hears of its job by a tag."""
+    card: str | None = None
+    """Name of the step whose card shows how the run ended."""
+
+
+def say_last_words(launched: Launched) -> None:
+    """To whoever typed the command. Whatever hinders it costs these lines and nothing else."""
+    if any(word.partition("=")[0] == RUNNER_OPTION for word in sys.argv):
+        return
+    with contextlib.suppress(Exception, KeyboardInterrupt):
+        lines = list(_lines(launched))
+        sys.stdout.flush()
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def state_line(job: str, report: TrainReport) -> str:
+    """How the job stands, and what a run that continues it begins with."""
+    if report.started is None:
+        return f"convoy: job {job} has not begun. {kept(report)}"
+    reason = f" ({report.outcome.reason})" if report.outcome.reason else ""
+    return f"convoy: job {job}: {state_word(report)} at step {report.step:,}{reason}. {kept(report)}"
+
+
+def next_commands(
+    launched: Launched, job: str, root: str, command: str, report: TrainReport, card: str | None
+) -> list[str]:
+    """How to see the run's card, to look at the job, and to continue it. command: starts the same flow again. card:
+    the task that has it."""
+    named = f"--job {shlex.quote(job)}" if launched.has_job_option else f"--tag {shlex.quote(JOB_TAG + job)}"
+    elsewhere = "" if root == default_root() else f" --root {shlex.quote(root)}"
+    go_on = f"  continue  {command} {named}"
+    if report.started is None:
+        return [go_on]
+    finished = report.outcome.state == "finished" and bool(report.steps)  # those of a script are its own
+    return [
+        *([f"  card      {shlex.join(['python', sys.argv[0]])} card view {card}"] if card else []),
+        f"  show      convoy show {shlex.quote(job)}{elsewhere}",
+        f"{go_on}, with more train.steps" if finished else go_on,
+    ]
+
+
+def _lines(launched: Launched) -> Iterator[str]:
+    from metaflow import Run, get_metadata, namespace
+
+    from convoy.launch.client import ClientRun
+    from convoy.launch.flow_process import Identity
+    from convoy.launch.metaflow_options import values_of_options
+
+    namespace(None)
+    pathspec = f"{launched.flow}/{launched.run}"
+    jobs = sorted(tag.removeprefix(JOB_TAG) for tag in Run(pathspec).tags if tag.startswith(JOB_TAG))
+    root = ClientRun(Identity(pathspec, get_metadata())).root() or default_root()
+    if not jobs and launched.has_job_option:
+        yield "convoy: the run ended before its job began. No checkpoint exists yet."
+    for job in jobs:
+        report = Background("the job's root", lambda job=job: _report(root, job), LOOK_SECONDS).result()  # type: ignore[misc]
+        yield state_line(job, report)
+        if len(jobs) == 1:
+            command = command_line(sys.argv, values_of_options(), os.environ)
+            yield from next_commands(launched, job, root, command, report, _card(launched))
+
+
+def _card(launched: Launched) -> str | None:
+    """The task whose card shows how the run ended, of a gang node 0's."""
+    from metaflow import Step
+
+    if launched.card is None:
+        return None
+    step = Step(f"{launched.flow}/{launched.run}/{launched.card}")
+    task = next(iter(step.control_tasks()), None) or step.task
+    return None if task is None else f"{launched.run}/{launched.card}/{task.id}"
+
+
+def _report(root: str, job: str) -> TrainReport:
+    """As far as the job has come; of a job that its root does not have, nothing. Raises StoreUnavailable."""
+    from convoy.events.log import read_events
+
+    store = job_store(root, job)
+    beat = heartbeat(store, time.time())
+    return fold(read_events(store), None, beat)

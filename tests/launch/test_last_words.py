@@ -1,0 +1,82 @@
+"""The last lines of a run's launcher: how the job stands, and what to type next."""
+
+import sys
+
+import pytest
+
+from convoy.events.types import GenerationEnded
+from convoy.launch.last_words import Launched, next_commands, say_last_words, state_line
+from convoy.report.fold import fold
+from convoy.report.train_report import TrainReport
+from tests.report.synthetic import Log
+from tests.report.test_incidents import started, step
+from tests.report.test_outcome import SILENT, noticed
+
+RUN = Launched("TrainFlow", "7", has_job_option=True, card="train")
+AGAIN = "python train_flow.py run"
+
+
+def finished() -> TrainReport:
+    log = Log()
+    started(log, 0)
+    step(log, 1)
+    log.add(GenerationEnded(outcome="finished", step=1), node=0)
+    return fold(log.events)
+
+
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        (fold(noticed("interrupt").events), "interrupted at step 1 (Ctrl-C). No checkpoint exists yet."),
+        (finished(), "finished at step 1. No checkpoint exists yet."),
+    ],
+)
+def test_the_state_of_the_job_is_one_line(report: TrainReport, line: str) -> None:
+    assert state_line("blue", report) == f"convoy: job blue: {line}"
+
+
+def test_a_job_that_was_killed_is_lost() -> None:
+    log = Log()
+    started(log, 0)
+    step(log, 1)
+    line = state_line("blue", fold(log.events, None, SILENT))
+    assert line.startswith(
+        "convoy: job blue: lost at step 1 (run TrainFlow/7 on somewhere (pid 42) ended without a word"
+    )
+
+
+def test_a_job_that_has_not_begun_can_only_be_started() -> None:
+    report = fold([], None, None)
+    assert state_line("blue", report) == "convoy: job blue has not begun. No checkpoint exists yet."
+    assert next_commands(RUN, "blue", "/jobs", AGAIN, report, None) == [f"  continue  {AGAIN} --job blue"]
+
+
+def test_the_next_commands_are_card_show_and_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train_flow.py", "run"])
+    monkeypatch.setenv("CONVOY_ROOT", "/jobs")
+    assert next_commands(RUN, "blue", "/jobs", AGAIN, fold(noticed("interrupt").events), "7/train/3") == [
+        "  card      python train_flow.py card view 7/train/3",
+        "  show      convoy show blue",
+        f"  continue  {AGAIN} --job blue",
+    ]
+    elsewhere = Launched("MyFlow", "7", has_job_option=False)
+    assert next_commands(elsewhere, "blue", "s3://b/c", AGAIN, finished(), None) == [
+        "  show      convoy show blue --root s3://b/c",
+        f"  continue  {AGAIN} --tag job:blue, with more train.steps",
+    ]
+
+
+def test_a_script_has_no_steps_to_raise() -> None:
+    log = Log()
+    started(log, 0)
+    log.add(GenerationEnded(outcome="finished", step=0), node=0)
+    *_, go_on = next_commands(RUN, "blue", "/jobs", AGAIN, fold(log.events), None)
+    assert go_on == f"  continue  {AGAIN} --job blue"
+
+
+def test_a_program_that_started_the_run_is_told_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train_flow.py", "run", "--runner-attribute-file", "/tmp/x"])
+    say_last_words(RUN)
+    assert capsys.readouterr() == ("", "")
