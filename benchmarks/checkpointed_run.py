@@ -45,6 +45,7 @@ def main() -> int:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="convoy-checkpointed-") as root:
         overrides = f"root={root} train.steps=1000000 schedule.decay_steps=200 train.matmul_peak_seconds=0"
+        overrides += " train.param_dtype=bf16"
         config = resolve(read_run(""), read_overrides(f"{overrides} {options.set}"))
         body = partial(blocks_of_rank, pairs=options.pairs, steps=options.steps)
         found = gang.on_gang(config, body)

@@ -50,6 +50,7 @@ def main() -> int:
             read_overrides(
                 f"root={root} data.corpus.kind=synthetic data.corpus.vocab_size=4096 train.steps=100000"
                 f" train.global_batch={options.global_batch} optimizer.lr=1e-4 train.matmul_peak_seconds=0"
+                " train.param_dtype=bf16"
             ),
         )
         body = partial(blocks_of_rank, pairs=options.pairs, steps=options.steps)

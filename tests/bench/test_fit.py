@@ -40,7 +40,7 @@ def gangs(suite: str, ranks: Ranks, model: str = "tiny", **run: object) -> list[
 
 
 def test_the_state_of_a_case_is_what_a_rank_holds_of_it() -> None:
-    run = RunConfig()
+    run = RunConfig.model_validate({"train": {"param_dtype": "bf16"}})
     ranks = Ranks(8, 4)
 
     def held(**spec: object) -> int | None:

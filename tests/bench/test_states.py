@@ -1,5 +1,7 @@
 """What a case takes of a rank's memories, and the largest model that has room there."""
 
+from typing import Any
+
 import torch
 
 from convoy.bench.fit import fitted
@@ -38,8 +40,8 @@ def taken(run: RunConfig, ranks: Ranks, **spec: object) -> Taken:
     return found.device
 
 
-def a_run(**sections: object) -> RunConfig:
-    return RunConfig.model_validate(sections)
+def a_run(**sections: Any) -> RunConfig:
+    return RunConfig.model_validate({**sections, "train": {"param_dtype": "bf16"} | dict(sections.get("train", {}))})
 
 
 def test_other_libraries_build_the_whole_model_before_they_spread_it() -> None:
@@ -276,7 +278,7 @@ def test_host_memory_without_room_for_what_is_offloaded_refuses_the_case_with_wh
 
 def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
     """Its own reference and the group's: three times the weights and moments of ddp, and gradients, are 40 bytes."""
-    run = RunConfig()
+    run = a_run()
     whole = strategies(Ranks(2, 1))
     third = DDP.model_copy(update={"name": "third", "baseline": "other"})
     group = whole.model_copy(update={"run": run, "variants": (DDP, DDP.model_copy(update={"name": "other"}), third)})

@@ -44,7 +44,7 @@ def workload(model: dict[str, Any], machine: Machine, nodes: int, micro_batch: i
     train = {k: v for k, v in keys.items() if k in TrainConfig.model_fields}
     shape = TransformerConfig(**model | {"n_layers": layers})
     batch = nodes * machine.ranks // parallel.shared_by * micro_batch * passes
-    config = TrainConfig(global_batch=batch, micro_batch=micro_batch, **train)
+    config = TrainConfig(**{"param_dtype": "bf16", "global_batch": batch, "micro_batch": micro_batch, **train})
     return Workload(shape, shape.max_sequence_length, config, parallel, machine, nodes)
 
 

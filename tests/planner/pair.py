@@ -166,7 +166,7 @@ def job_config(root: Path, **sections: Any) -> RunConfig:
             "corpus": {"kind": "synthetic", "tokens": 200_000, "vocab_size": 4096},
             "sequence_length": 256,
         },
-        "train": {"steps": 100_000, "global_batch": 8, "micro_batch": 8},
+        "train": {"steps": 100_000, "global_batch": 8, "micro_batch": 8, "param_dtype": "bf16"},
     }
     return RunConfig.model_validate(base | {name: base.get(name, {}) | keys for name, keys in sections.items()})
 

@@ -29,7 +29,12 @@ def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
     parallel = {key: value for key, value in keys.items() if key in ParallelConfig.model_fields}
     train = {key: value for key, value in keys.items() if key not in parallel}
     return Workload(
-        TransformerConfig(**model), 32, TrainConfig(**train), ParallelConfig.model_validate(parallel), P4D, nodes
+        TransformerConfig(**model),
+        32,
+        TrainConfig(**{"param_dtype": "bf16", **train}),
+        ParallelConfig.model_validate(parallel),
+        P4D,
+        nodes,
     )
 
 

@@ -30,7 +30,9 @@ MODEL = TransformerConfig(vocab_size=4096, n_layers=4, d_model=192, n_heads=3, m
 
 def job(measured: MeasuredMachine | None = MEASURED, ranks: int = 2, **parallel: object) -> Workload:
     machine = Machine("cpu", ranks, 8e9, 16e9, 0.0, 0.0, measured)
-    return Workload(MODEL, 256, TrainConfig(global_batch=8), ParallelConfig.model_validate(parallel), machine, 1)
+    return Workload(
+        MODEL, 256, TrainConfig(global_batch=8, param_dtype="bf16"), ParallelConfig.model_validate(parallel), machine, 1
+    )
 
 
 def unnamed_gpu(**measured: object) -> Machine:

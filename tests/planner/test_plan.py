@@ -12,8 +12,10 @@ from convoy.planner.failures import Restart, Saving
 from convoy.planner.given import Given
 from convoy.planner.machine import rented_machine
 from convoy.planner.plan import plan
+from convoy.report.numbers import gib
 from convoy.results.plan import Plan, key_words
 
+TYPES = ("fp32", "bf16")
 PRESETS = sorted((configs_folder() / "train").glob("*-p*.yaml"))
 
 
@@ -175,7 +177,7 @@ def test_on_this_host_without_a_gpu_there_is_memory_and_no_time() -> None:
     assert found.memory.nominal_bytes == 4 * 2**30
     assert found.memory.fits
     missing = {each.part: each.why for each in found.missing}
-    assert missing["step"] == "cpu: its bf16 peak is not in the catalog, so no time can be planned"
+    assert missing["step"] == "cpu: its fp32 peak is not in the catalog, so no time can be planned"
     assert set(missing) == {"step", "break_even", "saves", "budget"}
 
 
@@ -204,3 +206,13 @@ def test_with_states_in_host_memory_there_is_memory_and_no_time() -> None:
 def test_ranks_that_cannot_be_divided_are_refused() -> None:
     with pytest.raises(ValueError, match=r"parallel\.shard_size = 5: must divide the number of ranks, 32"):
         planned("gpt-7b-p4d", "parallel.shard_size=5")
+
+
+def test_auto_is_bf16_on_gpus_and_on_a_cpu_both_types_are_shown_until_it_is_measured() -> None:
+    assert planned("gpt-7b-p4d") == planned("gpt-7b-p4d", "train.param_dtype=bf16")
+    host = {"host_bytes": 2.0**36}
+    auto, fp32, bf16 = (planned("default", words, **host) for words in ("", *(f"train.param_dtype={d}" for d in TYPES)))
+    (line,) = [text for text in auto.assumed if text.startswith("train.param_dtype = auto: planned as fp32")]
+    assert auto.memory == fp32.memory
+    assert bf16.memory is not None
+    assert line.endswith(f"in bf16 a rank needs {gib(bf16.memory.peak_bytes)}")

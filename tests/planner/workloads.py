@@ -27,6 +27,7 @@ def workload(
 ) -> Workload:
     """Two sequences for each GPU, in one pass, unless told otherwise."""
     told = {"global_batch": 2 * nodes * machine.ranks, "micro_batch": 2, "loss_chunk_tokens": 0, **train}
+    told.setdefault("param_dtype", "bf16")
     return Workload(
         TransformerConfig.model_validate({"max_sequence_length": sequence_length, **model}),
         sequence_length,

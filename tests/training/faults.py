@@ -103,7 +103,7 @@ def copy_late() -> None:
     copied = Staged.wait
 
     def wait(self: Staged) -> None:
-        while self._batches and threading.current_thread() is not threading.main_thread():
+        while self._work and threading.current_thread() is not threading.main_thread():
             time.sleep(0.0005)
         copied(self)
 

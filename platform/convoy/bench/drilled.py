@@ -44,7 +44,7 @@ def main(group: Group, folder: Path, run: Callable[[str], DrillResult] | None = 
     asked = group.recovery or RecoveryConfig()
     with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
         plan = Plan(size=Size(asked.nodes, NPROC), trials=asked.trials)
-        campaign = Campaign(plan, Path(temporary), lambda line: print(line, flush=True))
+        campaign = Campaign(plan, Path(temporary), lambda line: print(line, flush=True), drills=len(group.variants))
         for spec in group.variants:
             began = datetime.now(UTC)
             result = run(spec.name) if run is not None else campaign.drill(DRILLS[spec.name])

@@ -9,7 +9,7 @@ from convoy.bench.groups import Group, Ranks
 from convoy.config.bench import BenchConfig, SuiteName
 from convoy.config.errors import ConfigError, shown
 from convoy.config.load import resolve, with_preset
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, with_param_dtype
 
 ENDLESS = 10**6
 """Optimizer steps of a measured job: no measurement comes to its end."""
@@ -34,7 +34,9 @@ def run_of(config: BenchConfig, model: str) -> RunConfig:
         raise ConfigError(f"run.model = {shown(own)}: must be keys that differ from the preset; models says which")
     tree = {**config.run, "model": {**preset, **own}}
     with keys_under_run():
-        return resolve(tree, {"train": {"steps": ENDLESS}})
+        found = resolve(tree, {"train": {"steps": ENDLESS}})
+    # What is compared has one type that the configuration tells, whatever machine it runs on.
+    return with_param_dtype(found, "bf16") if found.train.param_dtype == "auto" else found
 
 
 @contextmanager
@@ -43,9 +45,14 @@ def keys_under_run() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        key = str(error).split(" ")[0]
-        of_run = key.split(".")[0] in RunConfig.model_fields and key != "model"  # a preset, which `models` names
-        raise (ConfigError(f"run.{error}") if of_run else error) from None
+        raise under_run(error) from None
+
+
+def under_run(error: ConfigError) -> ConfigError:
+    """The same, of the same kind, with a key of the run as a benchmark's configuration names it."""
+    key = str(error).split(" ")[0].rstrip(":")
+    of_run = key.split(".")[0] in RunConfig.model_fields and key != "model"  # a preset, which `models` names
+    return type(error)(f"run.{error}") if of_run else error
 
 
 def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:

@@ -50,9 +50,7 @@ def _known(run: RunConfig, ranks: Ranks) -> bool:
     return ranks.device.type == "cuda" and rented_gpu(machine.gpu) is not None
 
 
-def _measured(
-    group: Group, dtype: Literal["bf16", "fp32"], strategy: Literal["fsdp", "ddp"], ranks: Ranks
-) -> MeasuredMachine | None:
+def _measured(group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], ranks: Ranks) -> MeasuredMachine | None:
     parallel = ParallelConfig(strategy=strategy)
     train = group.run.train.model_copy(update={"param_dtype": dtype})
     config = group.run.model_copy(update={"parallel": parallel, "train": train})

@@ -14,7 +14,7 @@ from convoy.config.notices import NoticesConfig
 from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.report import ReportConfig
-from convoy.config.train import TrainConfig
+from convoy.config.train import ParamDtype, TrainConfig
 
 BYTES_VOCABULARY = 257
 """256 bytes and the end of a document."""
@@ -99,6 +99,11 @@ def tokenizer_vocabulary(data: DataConfig) -> int | None:
     if isinstance(data.tokenizer, BytesTokenizer):
         return BYTES_VOCABULARY
     return None
+
+
+def with_param_dtype(config: RunConfig, dtype: ParamDtype) -> RunConfig:
+    """The configuration with `train.param_dtype` set."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"param_dtype": dtype})})
 
 
 def config_hash(config: RunConfig) -> str:

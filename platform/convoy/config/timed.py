@@ -26,12 +26,16 @@ _CHECKPOINT = ("every_steps", "write_mb_per_second")
 
 def training_hash(config: RunConfig) -> str:
     """First 16 hex digits of a SHA-256 of all that; of how batches are made only whether that is done ahead. Defaults
-    are left out, so that a key which is new to this version makes no other training of one that does not set it."""
+    are left out, so that a key which is new to this version makes no other training of one that does not set it. For
+    the same reason bf16 is left out: it was the default before `train.param_dtype` had `auto`."""
+    train = config.train.model_dump(mode="json", include=set(TRAIN), exclude_defaults=True)
+    if train.get("param_dtype") == "bf16":
+        del train["param_dtype"]
     return short_hash(
         {
             "model": config.model.model_dump(mode="json", exclude=set(MODEL_UNTIMED), exclude_defaults=True),
             "data": config.data.model_dump(mode="json", include=set(_DATA), exclude_defaults=True),
-            "train": config.train.model_dump(mode="json", include=set(TRAIN), exclude_defaults=True),
+            "train": train,
             "ahead": config.train.prefetch_steps > 0,
             "fused": config.optimizer.fused,
             "parallel": config.parallel.model_dump(mode="json", exclude_defaults=True),

@@ -6,20 +6,25 @@ from pydantic import Field
 
 from convoy.config.base import Frozen
 
+ParamDtype = Literal["bf16", "fp32"]
+"""Number format of parameters and activations in forward and backward."""
+
 
 class TrainConfig(Frozen):
     """What one step is and how many there are."""
 
     steps: int = Field(500, ge=1)
     """Optimizer steps of the whole job; raise it to let a finished job go on."""
-    global_batch: int = Field(8, ge=1)
+    global_batch: int = Field(8, ge=1, le=2**20)
     """Sequences per optimizer step over all ranks; fixed for the job, need not be a multiple of the ranks."""
     micro_batch: int = Field(8, ge=1)
     """At most this many sequences per forward pass and rank; passes are evened out."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Of the initial weights, the sample order and dropout; fixed for the job."""
-    param_dtype: Literal["bf16", "fp32"] = "bf16"
-    """Type of parameters and activations in forward and backward; master weights are always fp32."""
+    param_dtype: Literal["auto", "bf16", "fp32"] = "auto"
+    """Type of parameters and activations in forward and backward; master weights are always fp32. `auto`: bf16 on GPUs;
+    on a CPU, whichever of the two multiplies matrices of the job's own sizes faster, which is measured when the job
+    first starts and then stays with the job."""
     reduce_dtype: Literal["bf16", "fp32"] = "fp32"
     """Type in which gradients are reduced over ranks; for those that share products, see `parallel.tensor`."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"

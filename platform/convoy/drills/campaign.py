@@ -3,6 +3,7 @@
 import itertools
 import shutil
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ from convoy.drills.state import State
 from convoy.drills.trial import run_trial, run_undisturbed
 from convoy.drills.worker_faults import Undisturbed
 from convoy.gang.places import usable_cores
+from convoy.report.numbers import course
 
 COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")
 """Sections of the configuration that the state after a step depends on."""
@@ -29,14 +31,16 @@ class Campaign:
         folder: Path,
         tell: Callable[[str], object] = lambda line: None,
         states: dict[str, State] | None = None,
+        drills: int = 1,
     ) -> None:
         """folder: on this machine, there and empty. tell: is told how far it is, in a line each time. states: of
-        undisturbed runs, which campaigns may share; None: this one has its own."""
+        undisturbed runs, which campaigns may share; None: this one has its own. drills: how many there will be."""
         self._plan = plan
         self._folder = folder
         self._tell = tell
         self._states = {} if states is None else states
         self._numbers = itertools.count()
+        self._began, self._done, self._trials = time.monotonic(), 0, drills * plan.trials
         self.step_seconds: list[float] = []
         """Median step of each trial."""
 
@@ -47,6 +51,8 @@ class Campaign:
 
     def _trial(self, kind: type[Fault], number: int) -> TrialResult:
         job = f"{kind.name}-{number}"
+        so_far = course(self._done, self._trials, time.monotonic() - self._began)
+        self._tell(f"{kind.name} {number + 1}/{self._plan.trials} begins (trials: {so_far})")
         asked = self._plan.seconds if self._plan.seconds is not None else kind.default_seconds
         fault = self._fault(kind, job, flow=self._plan.flow, seconds=asked if kind.lasting else None)
         result, observed = run_trial(fault, self._plan, job, self._jobs, self._undisturbed)
@@ -54,6 +60,7 @@ class Campaign:
             self.step_seconds.append(observed.step_seconds)
         self._tell(f"{kind.name} {number + 1}/{self._plan.trials}: {in_words(result)}")
         self._clear(fault, job)
+        self._done += 1
         return result
 
     def _fault(self, kind: type[Fault], job: str, *, flow: bool, seconds: float | None) -> Fault:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from convoy.config.load import configs_folder
+from convoy.config.load import shipped
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault
 from convoy.drills.gang import SOON_SECONDS, DrillError, DrillGang
@@ -17,8 +17,7 @@ from convoy.gang.outcome import Outcome
 from convoy.gang.states import read_stat
 from convoy.gang.trees import descendants, living
 
-FLOW = configs_folder().parent / "flows" / "train_flow.py"
-"""Of the repository: an installed package has no flow of its own."""
+FLOW = shipped("flows") / "train_flow.py"
 
 RETRIES = 4
 

@@ -20,8 +20,6 @@ there is none. poison: a weight becomes NaN. crawl: every step takes several tim
 ORDERS = "CONVOY_DRILL_ORDERS"
 """Environment variable: the folder where orders are found and answered."""
 
-SIGNAL = signal.SIGRTMIN + 7
-
 _ANSWER_SECONDS = 30.0
 
 
@@ -42,7 +40,7 @@ class Orders:
         it ends before."""
         order, answer = self._folder / str(pid), self._folder / f"{pid}.answer"
         order.write_text(what)
-        os.kill(pid, SIGNAL)
+        os.kill(pid, signal.SIGRTMIN + 7)  # named here: a laptop that only plans drills may not have it
         deadline = time.monotonic() + _ANSWER_SECONDS
         while not answer.exists():
             if time.monotonic() > deadline:

@@ -45,8 +45,8 @@ Undisturbed = Callable[[RunConfig, Size], State]
 WORDS = (
     # Learnable tokens of the default model's vocabulary, made in a second; a step costs what it costs on text.
     "data.corpus.kind=synthetic data.corpus.vocab_size=4096 data.corpus.tokens=300000 "
-    f"train.steps={STEPS} schedule.decay_steps=400 checkpoint.every_steps={SAVE_EVERY} checkpoint.export_model=false "
-    "evaluation.sample_tokens=0 evaluation.sequences=16 evaluation.every_steps=100000"
+    f"train.steps={STEPS} train.param_dtype=bf16 schedule.decay_steps=400 checkpoint.every_steps={SAVE_EVERY} "
+    "checkpoint.export_model=false evaluation.sample_tokens=0 evaluation.sequences=16 evaluation.every_steps=100000"
 )
 """Laid on the default job. The schedule does not depend on the number of steps: nor does the state after each."""
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from convoy.config.train import ParamDtype
 from convoy.events.event import Event
 
 
@@ -30,6 +31,25 @@ class Rent(BaseModel):
     on_demand_source: str = ""
 
 
+class ParamDtypeChoice(BaseModel):
+    """How `train.param_dtype: auto` was decided for a new job, on node 0's machine."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    param_dtype: ParamDtype
+    device: str
+    flops: dict[ParamDtype, float] = {}
+    """Operations/s of one rank in products of the job's matrix sizes, by type; empty on a GPU, where bf16 is chosen
+    without a measurement."""
+
+    def in_words(self) -> str:
+        """The type, and what it was chosen by."""
+        if not self.flops:
+            return f"{self.param_dtype}, as on any GPU"
+        rates = ", ".join(f"{rate / 1e9:.3g} GFLOP/s in {dtype}" for dtype, rate in self.flops.items())
+        return f"{self.param_dtype}, the faster type here: a rank multiplies the job's matrices at {rates}"
+
+
 class GenerationStarted(Event):
     """An agent formed or joined the gang of a generation. Only node 0's carries the run's facts."""
 
@@ -49,6 +69,8 @@ class GenerationStarted(Event):
     """Of this node's machine; None: it has no price, as this host in a local run."""
     training: str = ""
     """`training_hash` of its configuration; empty: a script, or a log of before it was told."""
+    param_dtype: ParamDtypeChoice | None = None
+    """None: the configuration or an earlier generation of the job settled the type."""
 
 
 class WorkerReady(Event):

@@ -16,12 +16,16 @@ from convoy.planner.machine import rented_type
 from convoy.planner.workload import Workload
 from convoy.report import numbers
 
+UNUSED_PRICE = "cluster.price is not used: only runs with cluster.backend = batch or kubernetes have a cost"
+
 
 def of_label(config: RunConfig) -> Iterator[str]:
-    """Of an instance type that a local run names."""
+    """Of an instance type and a price that a local run names."""
     named = config.cluster.instance_type
     if named is not None and rented_type(config) is None:
         yield f"a local run computes on this host: cluster.instance_type = {named} only labels it; set cluster.backend"
+    if config.cluster.price is not None and config.cluster.backend == "local":
+        yield UNUSED_PRICE
 
 
 def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:

@@ -90,7 +90,8 @@ class Calibration(Frozen):
     """That the measurements are of, where the catalog does not have them: a plan for such a one is made from these."""
 
     def machine_for(self, dtype: str, ranks: int, threads: int | None = None) -> MeasuredMachine | None:
-        """The one that was measured in this type, by as many ranks; or what is nearest to it. ranks: of the job.
+        """The one that was measured in this type, by as many ranks; or what is nearest to it. dtype: `auto` stands for
+        the type in which matrices were multiplied faster. ranks: of the job.
         threads: of each; None: not configured. Raises ValueError where several devices were measured, or numbers of
         ranks that are as near with other threads: which of them is meant nobody said."""
 
@@ -107,6 +108,8 @@ class Calibration(Frozen):
                 f"by {plural(each.ranks, 'rank')} with {plural(each.threads, 'thread')}" for each in found
             )
             raise ValueError(f"nearest to {plural(ranks, 'rank')} was measured {by}: set train.threads_per_rank")
+        if dtype == "auto":
+            return max(found, key=lambda each: each.matmul_flops, default=None)
         return found[0] if found else None
 
 

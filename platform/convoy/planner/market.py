@@ -11,7 +11,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.ranks import World, check_ranks
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, with_param_dtype
 from convoy.model.counts import parameter_count
 from convoy.planner.assumptions import of_course, of_step
 from convoy.planner.calibration import Calibration, shipped
@@ -72,7 +72,9 @@ def search(
     and it saves as often as is best in each market. What its backend does not run is left out. beside: what is given of
     some machines besides. base: None: keys are laid on `config` itself. Raises ConfigError for a custom model, and for
     a type that the catalog does not have."""
-    model, base = config.model, base or Base("", config)
+    base = base or Base("", config)
+    config, base = in_bf16(config), base._replace(config=in_bf16(base.config))
+    model = config.model
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"model.build = {model.build}: nothing is known of it, so nothing is planned")
     task = Task(model, config.data.sequence_length, config.train, config.optimizer.fused)
@@ -155,6 +157,11 @@ class _Seen:
         course = _saved_at_best(course)
         self.courses.append(course)
         self.rows.append(found_row(way, course, differing(self._base, course.config)))
+
+
+def in_bf16(config: RunConfig) -> RunConfig:
+    """What `train.param_dtype: auto` stands for on GPUs, which are all that is searched."""
+    return with_param_dtype(config, "bf16") if config.train.param_dtype == "auto" else config
 
 
 def recommended(config: RunConfig, searching: Search) -> Way | None:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from convoy.config.model import CustomModelConfig
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, with_param_dtype
 from convoy.config.timed import training_hash
+from convoy.config.train import ParamDtype
 from convoy.model.counts import parameter_count
 from convoy.planner.advice import Judged, changes, limits
 from convoy.planner.assumptions import of_course, of_label, of_step
@@ -27,10 +28,13 @@ from convoy.planner.step import StepTime, step_time
 from convoy.planner.stopping import planned_stop
 from convoy.planner.unmodelled import unmodelled
 from convoy.planner.workload import Machine, Workload
+from convoy.report.numbers import gib
 from convoy.results.plan import Plan
 from convoy.results.plan_parts import Missing, Part, PlannedBreakEven, PlannedMachines
 
 _PARTS: tuple[Part, ...] = ("memory", "host_memory", "step", "break_even", "saves", "budget")
+
+_DTYPES: tuple[ParamDtype, ...] = ("fp32", "bf16")
 
 T = TypeVar("T")
 
@@ -42,6 +46,9 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
     given, label = given or Given(), of_label(config)
     config = unlabelled(config)
     machine = as_measured(machine or machine_of(config, given.host_bytes, given.host_gpus), given.measured)
+    if config.train.param_dtype == "auto":
+        found = _with_auto(config, given, machine)
+        return found.model_copy(update={"assumed": (*label, *found.assumed)})
     calibration = given.calibration or (shipped_for(machine.measured.kind) if machine.measured else shipped())
     machines = planned_machines(config, machine)
     model = config.model
@@ -51,6 +58,24 @@ def plan(config: RunConfig, given: Given | None = None, machine: Machine | None 
     job = Workload(model, config.data.sequence_length, config.train, config.parallel, machine, config.cluster.nodes)
     found = _Planning(config, job, given, calibration, machines).plan()
     return found.model_copy(update={"assumed": (*label, *found.assumed)})
+
+
+def _with_auto(config: RunConfig, given: Given, machine: Machine) -> Plan:
+    """With `train.param_dtype: auto`. A CPU is measured when the job first starts: until then the plan is that of the
+    type with which a step is predicted to be shorter, or else of fp32, and says what the other one changes."""
+    if machine.gpu != "cpu":
+        return plan(with_param_dtype(config, "bf16"), given, machine)
+    if machine.measured is not None:
+        return plan(with_param_dtype(config, machine.measured.dtype), given, machine)
+    plans = {dtype: plan(with_param_dtype(config, dtype), given, machine) for dtype in _DTYPES}
+    chosen, other = sorted(_DTYPES, key=lambda dtype: step.seconds if (step := plans[dtype].step) else 0.0)
+    text = (
+        f"train.param_dtype = auto: planned as {chosen}; the job's first start measures whether fp32 or bf16 is faster "
+        f"on its CPU"
+    )
+    if (needed := plans[other].memory) is not None:
+        text += f"; in {other} a rank needs {gib(needed.peak_bytes)}"
+    return plans[chosen].model_copy(update={"assumed": (text, *plans[chosen].assumed)})
 
 
 def nothing_planned(config: RunConfig, why: str) -> Plan:

@@ -113,6 +113,7 @@ def _train(row: Row, gpus: int) -> TrainConfig:
     told = {
         "global_batch": batch,
         "micro_batch": micro,
+        "param_dtype": "bf16",
         "reduce_dtype": row.one_of("mp_mode", _REDUCTIONS),
         "activation_checkpointing": row.one_of("activation_checkpointing", _RECOMPUTED),
         "compile": row.boolean("compile"),

@@ -5,6 +5,7 @@ All ranks do the same at once, so that what they share (memory, caches, network)
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -67,16 +68,41 @@ def _catalogued(config: RunConfig) -> bool:
     return gpu is not None and rented_gpu(gpu.name) is not None
 
 
+def pass_size(config: RunConfig, parts: int) -> tuple[int, int]:
+    """Sequences and tokens of one forward pass of a rank, as far as one measurement takes them. parts: what a batch is
+    divided into."""
+    length = config.data.sequence_length
+    each = math.ceil(config.train.global_batch / parts)
+    passes = math.ceil(each / config.train.micro_batch)
+    sequences = max(1, min(math.ceil(each / passes), MOST_TOKENS // length))
+    return sequences, min(sequences * length, MOST_TOKENS)
+
+
+def mlp_products(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> Callable[[], None]:
+    """The three products of a linear layer, forward and backward: transposed operands have rates of their own.
+
+    x: (tokens, width). gradient: (tokens, inner), of the layer's output. weight: (inner, width).
+    """
+
+    def products() -> None:
+        F.linear(x, weight)
+        gradient @ weight
+        gradient.t() @ x
+
+    return products
+
+
+def mlp_flops(tokens: int, width: int, inner: int) -> int:
+    """Operations of `mlp_products`."""
+    return 3 * 2 * tokens * width * inner
+
+
 class _Sizes:
     """Of the job's tensors on one rank."""
 
     def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
-        parts = data_place(ranks.mesh)[1]
-        each = math.ceil(config.train.global_batch / parts)
-        passes = math.ceil(each / config.train.micro_batch)
         self.length = config.data.sequence_length
-        self.sequences = max(1, min(math.ceil(each / passes), MOST_TOKENS // self.length))
-        self.tokens = min(self.sequences * self.length, MOST_TOKENS)
+        self.sequences, self.tokens = pass_size(config, data_place(ranks.mesh)[1])
         self.width, self.inner = model.d_model, model.ff_width // config.parallel.tensor
         self.heads, self.head_width = max(1, model.n_heads // config.parallel.tensor), model.head_width
         self.fused = config.train.attention == "fused"
@@ -86,19 +112,10 @@ class _Sizes:
 
 
 def _matmul(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
-    """Operations/s of the MLP's products, forward and backward: transposed operands have rates of their own."""
-    x, gradient = (
-        random(ranks, sizes.dtype, sizes.tokens, sizes.width),
-        random(ranks, sizes.dtype, sizes.tokens, sizes.inner),
-    )
-    weight = random(ranks, sizes.dtype, sizes.inner, sizes.width)
-
-    def products() -> None:
-        F.linear(x, weight)
-        gradient @ weight
-        gradient.t() @ x
-
-    return 3 * 2 * sizes.tokens * sizes.width * sizes.inner / median_seconds(products, ranks, seconds)
+    """Operations/s of the MLP's products, forward and backward."""
+    shapes = ((sizes.tokens, sizes.width), (sizes.tokens, sizes.inner), (sizes.inner, sizes.width))
+    products = mlp_products(*(random(ranks.device, sizes.dtype, *shape) for shape in shapes))
+    return mlp_flops(sizes.tokens, sizes.width, sizes.inner) / median_seconds(products, ranks, seconds)
 
 
 def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
@@ -106,8 +123,8 @@ def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
     if not sizes.fused:
         return None
     shape = (sizes.sequences, sizes.heads, sizes.length, sizes.head_width)
-    q, k, v = (random(ranks, sizes.dtype, *shape).requires_grad_() for _ in range(3))
-    gradient = random(ranks, sizes.dtype, *shape)
+    q, k, v = (random(ranks.device, sizes.dtype, *shape).requires_grad_() for _ in range(3))
+    gradient = random(ranks.device, sizes.dtype, *shape)
 
     def attend() -> None:
         torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), gradient)
@@ -118,7 +135,7 @@ def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
 
 def _memory(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
     """Bytes/s of a GELU, which reads and writes each activation once."""
-    x = random(ranks, sizes.dtype, sizes.tokens, sizes.inner)
+    x = random(ranks.device, sizes.dtype, sizes.tokens, sizes.inner)
     return 2 * x.nbytes / median_seconds(lambda: F.gelu(x), ranks, seconds)
 
 

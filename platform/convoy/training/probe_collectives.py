@@ -198,6 +198,6 @@ def _work(ranks: Ranks) -> Callable[[], object]:
     """Computation for a while, as between the collectives of a step, whose results fill the caches; none on a GPU."""
     if ranks.device.type == "cuda":
         return lambda: None
-    x = random(ranks, torch.float32, _WORK_ELEMENTS)
+    x = random(ranks.device, torch.float32, _WORK_ELEMENTS)
     count = max(1, round(WORK_SECONDS / median_seconds(lambda: F.gelu(x), ranks, WORK_SECONDS)))
     return lambda: [F.gelu(x) for _ in range(count)]

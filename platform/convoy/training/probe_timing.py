@@ -53,9 +53,9 @@ def slowest(seconds: float, ranks: Ranks) -> float:
     return float(told)
 
 
-def random(ranks: Ranks, dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    noise = torch.Generator(ranks.device).manual_seed(0)  # of its own: the model's is not touched
-    return torch.randn(shape, device=ranks.device, generator=noise, dtype=dtype)  # in fp32 it would take memory twice
+def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    noise = torch.Generator(device).manual_seed(0)  # of its own: the model's is not touched
+    return torch.randn(shape, device=device, generator=noise, dtype=dtype)  # in fp32 it would take memory twice
 
 
 def _synchronize(device: torch.device) -> None:

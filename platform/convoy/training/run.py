@@ -13,6 +13,7 @@ from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, WorkerReady
 from convoy.gang.assignment import Assignment
 from convoy.gang.board import Marker, OrderKind
+from convoy.model.build import CustomModel
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data
 from convoy.training.beat import beating
@@ -23,6 +24,7 @@ from convoy.training.finish import finish
 from convoy.training.loop import Evaluator, Training, train
 from convoy.training.measure import environment, measure_matmul, memory_peak
 from convoy.training.model import Trained, build_trained, model_built
+from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.node_check import check_node
 from convoy.training.optimizer import check_all_trained
 from convoy.training.probe import probe
@@ -132,6 +134,8 @@ def _training(
     marker: Marker,
 ) -> Training:
     config, clock = assignment.config, clock_for(ranks.device, marker.passed)
+    module = trained.module
+    buffers = ModuleBuffers(module, ranks.everyone) if isinstance(module, CustomModel) else None
     stepper = Stepper(
         trained.fsdp,
         trained.optimizer,
@@ -142,6 +146,7 @@ def _training(
         reduce_every_pass=config.parallel.reduce_every_pass,
         shared_by=ranks.shared_by,
         pipeline=trained.pipeline,
+        buffers=buffers,
         goes_on=marker.goes_on,
     )
     return Training(
@@ -149,7 +154,7 @@ def _training(
         first=ranks.first,
         batches=batches,
         stepper=stepper,
-        evaluate=_evaluator(config, trained, data, ranks, marker),
+        evaluate=_evaluator(config, trained, data, ranks, marker, buffers),
         saver=saver,
         events=log.events,
         clock=clock,
@@ -163,15 +168,20 @@ def _training(
     )
 
 
-def _evaluator(config: RunConfig, trained: Trained, data: Data, ranks: Ranks, marker: Marker) -> Evaluator:
+def _evaluator(
+    config: RunConfig, trained: Trained, data: Data, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
+) -> Evaluator:
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
 
     def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
         shared, way = ranks.shared_by, trained.pipeline
-        return evaluate(
+        measured = evaluate(
             trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed, hurried,
             shared_by=shared, pipeline=way,
         )  # fmt: skip
+        if buffers is not None:
+            buffers.put_back()
+        return measured
 
     return evaluated
 
