@@ -1,5 +1,6 @@
 """Event logs of jobs that never ran, with a clock of their own."""
 
+import contextlib
 import math
 import random
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,7 @@ from convoy.events.types import (
     WorkerReady,
     encode,
 )
-from convoy.storage import Store
+from convoy.storage import Appender, Store
 
 CONFIG: dict[str, Any] = RunConfig().model_dump(mode="json")
 TOKENS = 4096
@@ -192,11 +193,15 @@ def restarted_job() -> list[AnyEvent]:
 
 def write_log(job: Store, events: Iterable[AnyEvent]) -> None:
     """The events where a job's writers put them, with the times they have."""
-    for event in events:
-        writer = "agent" if event.rank is None else f"rank{event.rank:05d}"
-        appender = job.appender(f"events/{event.generation:06d}/{event.node:05d}/{writer}")
-        appender.append(encode(event))
-        appender.close()
+    with contextlib.ExitStack() as open_:
+        appenders: dict[str, Appender] = {}
+        for event in events:
+            writer = "agent" if event.rank is None else f"rank{event.rank:05d}"
+            name = f"events/{event.generation:06d}/{event.node:05d}/{writer}"
+            if name not in appenders:
+                appenders[name] = job.appender(name)
+                open_.callback(appenders[name].close)
+            appenders[name].append(encode(event))
 
 
 def _environment() -> Environment:

@@ -10,6 +10,9 @@ from rich.console import Console
 
 from convoy.events.types import (
     AnyEvent,
+    CheckpointSaved,
+    Environment,
+    Evaluated,
     FailureDetected,
     GangStopped,
     GenerationEnded,
@@ -17,8 +20,10 @@ from convoy.events.types import (
     NoticeSeen,
     NoticeSources,
     PeerSuspected,
+    RankThroughput,
     StepDone,
     Stopping,
+    WorkerReady,
 )
 from convoy.launch import results
 from convoy.report.fold import fold
@@ -27,6 +32,7 @@ from convoy.report.terminal import show
 from convoy.report.train_page import final_page, live_page
 from convoy.report.train_report import Incident, TrainReport
 from tests.campaign import examples
+from tests.report import naive
 from tests.report.synthetic import (
     CONFIG,
     STEP_SECONDS,
@@ -177,6 +183,20 @@ def test_two_failures_in_a_row_recover_with_the_same_step() -> None:
     assert (first.steps_recomputed, second.steps_recomputed) == (2, 0)
 
 
+def test_a_job_has_recovered_with_the_earliest_first_step_of_any_later_generation() -> None:
+    """The second generation was superseded before its first step, and takes one after the third did."""
+    log = Log()
+    started(log, 0)
+    step(log, 1)
+    log.add(FailureDetected(cause="exited", failed_node=1, worker=1, exit_code=1), node=0)
+    started(log, 1, attempt=1)
+    started(log, 2, attempt=2)
+    step(log, 1)
+    log.generation = 1
+    step(log, 1)
+    assert fold(log.events).incidents[0].recovered_s == pytest.approx(1.0)
+
+
 def test_a_generation_of_which_nothing_more_was_heard_is_an_incident() -> None:
     log = Log()
     started(log, 0)
@@ -256,10 +276,9 @@ def test_nodes_without_a_notice_source_are_named() -> None:
     assert blocks(live_page(fold(log.events), CONFIG), Text)[0].text.endswith("· no notice source")
 
 
-HAPPENINGS = st.lists(
-    st.tuples(st.sampled_from(["steps", "restart", "retry", "rewind", "preempted", "nothing"]), st.integers(1, 9)),
-    max_size=12,
-)
+WORK = ["steps", "steps", "unlogged steps", "evaluation", "save", "waits", "nothing"]
+ENDS = ["restart", "retry", "rewind", "preempted", "finished", "lost host", "superseded step"]
+HAPPENINGS = st.lists(st.tuples(st.sampled_from(WORK + ENDS), st.integers(1, 9)), max_size=12)
 
 
 @given(HAPPENINGS)
@@ -279,6 +298,15 @@ def test_any_history_has_incidents_that_make_sense(happenings: list[tuple[str, i
     live_page(report, CONFIG)
 
 
+@given(HAPPENINGS)
+@examples(60)
+def test_any_history_recovers_when_a_naive_fold_says_so(happenings: list[tuple[str, int]]) -> None:
+    events = disturbed(happenings).events
+    for incident in fold(events, 1000).incidents:
+        told = naive.incident_times(events, incident.generation)
+        assert (incident.recovered_s, incident.beyond_s) == pytest.approx(told)
+
+
 def disturbed(happenings: list[tuple[str, int]]) -> Log:
     """A log in which these things come one after the other, the number telling how many steps, or which is gone to."""
     log, at = Log(), 0
@@ -288,12 +316,26 @@ def disturbed(happenings: list[tuple[str, int]]) -> Log:
             for _ in range(n):
                 at += 1
                 step(log, at)
+                ready(log)
+        elif what in WORK:
+            at += n + 1 if what == "unlogged steps" else 0
+            work(log, what, n, at)
+        elif what == "superseded step":
+            if log.generation:
+                late = StepDone(step=500, loss=1, grad_norm=1, lr=1, tokens=1, seconds=1)
+                log.add(late, rank=0)
+                log.events[-1] = log.events[-1].model_copy(update={"generation": log.generation - 1})
+        elif what == "lost host":
+            started(log, log.generation + 1, attempt=log.generation + 1, parent=at or None)
+        elif what == "finished":
+            log.add(GenerationEnded(outcome="finished"), node=0)
+            started(log, log.generation + 1, attempt=log.generation + 1, parent=at or None)
         elif what == "preempted":
             log.add(NoticeSeen(source="s", notice="end", action="save_and_end"), node=1)
             log.wait(n)
             log.add(GenerationEnded(outcome="preempted"), node=0)
             started(log, log.generation + 1, attempt=log.generation + 1, parent=at)
-        elif what != "nothing":
+        else:
             log.wait(n)
             action: Any = "restart" if what == "restart" else "end"
             log.add(FailureDetected(cause="hung", failed_node=1, worker=1, silent_seconds=n, action=action), node=0)
@@ -302,3 +344,30 @@ def disturbed(happenings: list[tuple[str, int]]) -> Log:
             started(log, log.generation + 1, attempt=attempt, parent=at or None)
         log.wait(0.5)
     return log
+
+
+def ready(log: Log) -> None:
+    """After the first step of a generation rank 0 reports that it is ready, and then what its machine can do."""
+    own = [e for e in log.events if e.generation == log.generation]
+    if not any(isinstance(e, WorkerReady) for e in own):
+        log.add(WorkerReady(phase="first_step", seconds=1.0), rank=0)
+        log.wait(0.3)
+        log.add(Environment(versions={}, device="cpu", threads=1), rank=0)
+
+
+def work(log: Log, what: str, n: int, at: int) -> None:
+    """What happens besides a step that is logged. at: the last step that is done then."""
+    stepped = any(isinstance(e, StepDone) and e.generation == log.generation for e in log.events)
+    if what == "unlogged steps":  # between two that are
+        step(log, at - n)
+        ready(log)
+        log.wait(n - 1)
+        step(log, at)
+    elif what == "evaluation" and (stepped or at == 0):
+        log.wait(n / 10)
+        log.add(Evaluated(step=at, loss=1, bits_per_byte=None, tokens=1, seconds=n / 10), rank=0)
+    elif what == "save" and stepped:
+        log.wait(n / 10)
+        log.add(CheckpointSaved(step=at, attempt="a", bytes=1, seconds=n / 10), rank=0)
+    elif what == "waits" and stepped:
+        log.add(RankThroughput(step=at, tokens=1, seconds=1, waited_seconds=n / 10), rank=n % 2)

@@ -1,13 +1,16 @@
 """What a job has cost, against cases worked out by hand; and the parts are the total, to the cent."""
 
+import re
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from convoy.events.types import (
     AnyEvent,
@@ -17,6 +20,7 @@ from convoy.events.types import (
     GenerationEnded,
     GenerationStarted,
     NoticeSeen,
+    RankThroughput,
     Rent,
     StepDone,
     StoreRequests,
@@ -25,8 +29,10 @@ from convoy.events.types import (
 from convoy.report.cost import Cost
 from convoy.report.fold import fold
 from convoy.report.page import Heading, Page, Table, Text, Value, Values
+from convoy.report.terminal import show
 from convoy.report.train_page import final_page
 from tests.campaign import examples
+from tests.report import naive
 from tests.report.synthetic import CONFIG, Log, finished_job
 from tests.report.test_incidents import HAPPENINGS, disturbed
 
@@ -173,10 +179,23 @@ def test_a_save_for_a_notice_is_no_cost_on_demand() -> None:
     events = preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT})
     at = next(i for i, e in enumerate(events) if isinstance(e, NoticeSeen))
     later = [e.model_copy(update={"t": e.t + 0.5 * HOUR}) for e in events[at + 1 :]]
-    saved = CheckpointSaved(step=4, attempt="a", bytes=1, seconds=0.5 * HOUR, t=later[0].t, rank=0)
+    saved = CheckpointSaved(step=5, attempt="a", bytes=1, seconds=0.5 * HOUR, t=later[0].t, rank=0)
     found = cost_of([*events[: at + 1], saved, *later])
     assert found.split is not None
     assert found.split.stalled == Decimal("13.50")
+    assert found.on_demand == Decimal("378.00")
+
+
+def test_waits_in_steps_that_were_lost_are_no_cost_on_demand() -> None:
+    """Each rank waited for half of the four hours of steps in the first generation, an hour of which was lost."""
+    events = preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT})
+    at = next(i for i, e in enumerate(events) if isinstance(e, NoticeSeen))
+    for rank in (0, 1):
+        waits = RankThroughput(step=5, tokens=1, seconds=4 * HOUR, waited_seconds=2 * HOUR)
+        events.insert(at, waits.model_copy(update={"t": events[at].t, "generation": 0, "rank": rank, "node": rank}))
+    found = cost_of(events)
+    assert found.split is not None
+    assert (found.split.productive, found.split.recomputed) == (Decimal("117.00"), Decimal("9.00"))
     assert found.on_demand == Decimal("378.00")
 
 
@@ -303,7 +322,7 @@ def test_of_any_history_the_parts_are_the_total(happenings: list[tuple[str, int]
     priced = [machine.usd for machine in found.machines if machine.usd is not None]
     if len(priced) == len(found.machines):
         assert found.split is not None
-        for part in ("productive", "recomputed", "stalled", "idle"):
+        for part in ("productive", "recomputed", "measuring", "stalled", "idle"):
             assert getattr(found.split, part) == sum(getattr(usd, part) for usd in priced)
         assert found.total == sum(usd.total for usd in priced)
     else:
@@ -312,14 +331,39 @@ def test_of_any_history_the_parts_are_the_total(happenings: list[tuple[str, int]
     final_page(report, CONFIG)
 
 
+@given(HAPPENINGS)
+@examples(60)
+def test_of_any_history_the_money_went_where_a_naive_fold_says(happenings: list[tuple[str, int]]) -> None:
+    dear = SPOT.model_copy(update={"usd_per_hour": 9000.0})
+    rents = {0: SPOT, 1: dear}
+    events: list[AnyEvent] = [
+        e.model_copy(update={"rent": rents[e.generation % 2]}) if isinstance(e, GenerationStarted) else e
+        for e in disturbed(happenings).events
+    ]
+    report = fold(events, 1000)
+    assert report.cost is not None
+    assert report.cost.split is not None
+    told = naive.usd(events, report.generations, [9.0, 9000.0] * len(report.generations))
+    told["stalled"] += told.pop("measuring")
+    found = {part: float(usd) for part, usd in report.cost.split.model_dump().items()}
+    found["stalled"] += found.pop("measuring")
+    assert found == pytest.approx(told, abs=0.05)
+
+
 def test_the_page_tells_what_it_cost_line_by_line() -> None:
     page = final_page(fold(preempted_job({0: SPOT, 1: SPOT}, {0: ON_DEMAND, 1: ON_DEMAND}), 10), CONFIG)
     assert value(page).value == "329.40 USD"
     assert value(page).subtitle.startswith("32.9 USD per million tokens, 12.9 % less than on demand (378.00 USD)")
-    [table] = [b for b in page.blocks if isinstance(b, Table) and b.headers[0] == "What" and "USD" in b.headers]
+    tables = [b for b in page.blocks if isinstance(b, Table) and b.headers[0] == "What"]
+    table, uses = (b for b in tables if {"USD", "Productive"} & {*b.headers})
     assert table.rows[0][:4] == ("p4d.24xlarge, spot, us-east-1", "9.00 node-hours", "9 an hour", "81.00 USD")
     assert table.rows[0][-1] == "2026-07-09, list A"
-    assert table.rows[-1][0] == "Total"
+    assert table.rows[-1][0] == uses.rows[-1][0] == "Total"
+    assert [row[0] for row in uses.rows[:-1]] == [row[0] for row in table.rows[:-1]]
+    out = StringIO()
+    show(page, Console(file=out, width=80, force_terminal=False))
+    for each in (table, uses):
+        assert re.search(f"^{' +'.join(each.headers)} *$", out.getvalue(), re.MULTILINE)  # no heading is cut
 
 
 def value(page: Page) -> Value:

@@ -15,7 +15,7 @@ def test_every_field_is_there_under_its_name() -> None:
     assert set(data) == {"format", *TrainReport.model_fields}
     assert data["format"] == FORMAT
     assert data["tokens_per_second"]["n"] == 165
-    assert data["outcome"] == {"state": "finished", "reason": "", "cause": None}
+    assert data["outcome"] == {"state": "finished", "reason": "", "notice": "", "cause": None}
 
 
 def test_it_is_strict_json_even_with_numbers_that_are_not_finite() -> None:

@@ -103,3 +103,15 @@ def test_an_estimate_tells_its_unit_once_and_its_bounds_without() -> None:
 
 def _interval(estimate: float, low: float, high: float) -> Interval:
     return Interval(estimate=estimate, low=low, high=high, n=20)
+
+
+@pytest.mark.parametrize(
+    ("done", "text"),
+    [
+        (0, "0 of 9 done in 2 m 00 s"),
+        (3, "3 of 9 done in 2 m 00 s, about 4 m 00 s left"),
+        (9, "9 of 9 done in 2 m 00 s"),
+    ],
+)
+def test_a_row_of_work_tells_how_far_it_is_and_what_is_left(done: int, text: str) -> None:
+    assert numbers.course(done, 9, 120.0) == text

@@ -64,7 +64,7 @@ def test_what_is_planned_well_has_no_warning() -> None:
 def test_of_a_machine_that_nobody_knows_there_is_memory_and_why_there_is_no_more() -> None:
     lines = plan_lines(unknown())
     assert list(lines) == ["memory", "not planned"]
-    assert lines["not planned"] == "step (cpu: its bf16 peak is not in the catalog, so no time can be planned)"
+    assert lines["not planned"] == "step (cpu: its fp32 peak is not in the catalog, so no time can be planned)"
 
 
 def test_of_a_model_of_one_s_own_the_line_says_why_there_is_nothing() -> None:

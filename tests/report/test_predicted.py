@@ -317,7 +317,7 @@ def test_a_run_that_may_not_fit_says_so() -> None:
 def test_what_is_not_planned_is_named_with_the_reason() -> None:
     *_, notes = predicted(fold(running_job(), 170), unknown())
     assert isinstance(notes, Text)
-    assert "Not predicted: step (cpu: its bf16 peak is not in the catalog, so no time can be planned)." in notes.text
+    assert "Not predicted: step (cpu: its fp32 peak is not in the catalog, so no time can be planned)." in notes.text
     assert "saves" not in notes.text
 
 

@@ -1,14 +1,13 @@
 """Charts as pictures."""
 
 import re
-import sys
 from xml.etree import ElementTree
 
 import pytest
 
 from convoy.report.bench_page import benchmark_page
 from convoy.report.page import Chart
-from convoy.report.svg import NoDrawerError, draw
+from convoy.report.svg import draw
 from tests.report.bench_cases import whole
 
 CHARTS = [block for block in benchmark_page(whole()).blocks if isinstance(block, Chart)]
@@ -38,9 +37,3 @@ def test_bars_are_as_long_as_their_values() -> None:
     widths = [float(width) for width in re.findall(r"d=\"M[\d.,]+h([\d.]+)v", marks.group())]
     assert len(widths) == 4
     assert max(widths) / min(widths) == pytest.approx(2.0, rel=0.02)
-
-
-def test_without_the_drawer_one_line_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(NoDrawerError, match=r"pip install 'metaflow-convoy\[report\]'"):
-        draw(CHARTS[0], 528)

@@ -5,6 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from convoy.report.fold import fold
+from convoy.report.page import Page, Table
 from convoy.report.terminal import show, sparkline
 from convoy.report.train_page import final_page, live_page
 from tests.report.synthetic import CONFIG, failed_job, finished_job, running_job
@@ -26,6 +27,13 @@ def test_a_path_longer_than_a_line_is_shown_whole() -> None:
     path = "/jobs/" + 40 * "long/"
     text = _shown(final_page(fold(finished_job(), 170), CONFIG, {"Model": path}), width=80)
     assert path in "".join(text.split())
+
+
+def test_no_heading_of_a_wide_table_is_cut() -> None:
+    headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
+    row = ("capacity block", "11.3 days", "10,731 USD", "7,086 USD to 15,153 USD", "0.0634 %", "0.17", "21.96 USD/h")
+    text = _shown(Page("wide", (Table(headers, (row,)),)), width=80)
+    assert all(word in text for header in headers for word in header.split())
 
 
 def test_a_failure_is_shown_with_its_last_lines_as_they_are() -> None:

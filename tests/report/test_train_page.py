@@ -40,7 +40,7 @@ def test_a_running_job_shows_progress_curves_step_time_and_events() -> None:
     assert [c.title for c in _of(page, Chart)] == ["Loss", "Throughput", "Median of each part"]
     assert _of(page, Timeline)[0].entries[0].text == "Checkpoint at step 85: 43.2 MB in 200 ms"
     assert not _of(page, Callout)
-    assert _of(page, Text)[0].text.endswith("AMD EPYC 7R13 · memory peak 813 MB")
+    assert _of(page, Text)[0].text.endswith("AMD EPYC 7R13 · memory peak 813 MB · as of 08:00:39 UTC")
     assert _value(page, "Durable step") == Value("Durable step", "85", "43.2 MB, not read back yet")
 
 

@@ -2,9 +2,12 @@
 
 import itertools
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
+from convoy.checkpoint.format import Progress
+from convoy.config.run import RunConfig
 from convoy.events.types import (
     CheckpointFailed,
     CheckpointSaved,
@@ -16,7 +19,7 @@ from convoy.events.types import (
     StepDone,
     WorkerReady,
 )
-from convoy.training.loop import own_log_is_due, waited
+from convoy.training.loop import one_step, own_log_is_due, waited
 from convoy.training.optimizer import learning_rate
 from tests.training.job import Job, tiny
 
@@ -91,6 +94,19 @@ def test_a_long_generation_is_told_in_longer_and_longer_pieces() -> None:
     long = logged(0, 200_000)
     assert len(long) < 700, "it was 20,000"
     assert all(b - a <= max(10, b // 100 + 10) for a, b in itertools.pairwise(long))
+
+
+def test_waits_in_the_first_step_of_a_generation_belong_to_its_start() -> None:
+    t = MagicMock(config=RunConfig(), progress=Progress(), batches=iter([[], []]), updated=False)
+    t.own = RankThroughput(step=0, tokens=0, seconds=0.0)
+    t.stepper.return_value = MagicMock(skipped=False, tokens=4)
+    t.elapsed.return_value = 0.0
+    t.own_time.read.return_value = 1e-9  # all else of a step was waiting
+    one_step(t)
+    assert t.own.seconds > t.own.waited_seconds == 0.0
+    t.updated = True
+    one_step(t)
+    assert t.own.waited_seconds > 0
 
 
 def test_what_is_not_a_rank_s_own_it_waited_and_what_is_not_known_is_nothing() -> None:

@@ -19,19 +19,22 @@ class Split(CostFact):
     """Steps and evaluations that the job goes on from."""
     recomputed: Decimal = Decimal(0)
     """Steps that were lost."""
+    measuring: Decimal = Decimal(0)
+    """After the first step of a generation: the machine was measured."""
     stalled: Decimal = Decimal(0)
-    """Training stood still for a save, or a node waited for others."""
+    """Training stood still for a save or between two steps, or a node waited for others."""
     idle: Decimal = Decimal(0)
     """Until the first step of a generation was done."""
 
     @property
     def total(self) -> Decimal:
-        return self.productive + self.recomputed + self.stalled + self.idle
+        return self.productive + self.recomputed + self.measuring + self.stalled + self.idle
 
     def __add__(self, other: "Split") -> "Split":
         return Split(
             productive=self.productive + other.productive,
             recomputed=self.recomputed + other.recomputed,
+            measuring=self.measuring + other.measuring,
             stalled=self.stalled + other.stalled,
             idle=self.idle + other.idle,
         )

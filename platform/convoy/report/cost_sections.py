@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from convoy.catalog.money import GB
 from convoy.report import numbers
-from convoy.report.cost import Cost, MachineCost, OnDemandPrice, ServiceCost
+from convoy.report.cost import Cost, MachineCost, OnDemandPrice, ServiceCost, Split
 from convoy.report.page import Block, Heading, Table, Text, Tone, Value
 from convoy.report.train_report import TrainReport
 
@@ -28,19 +28,24 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
     if spent is None:
         return ()
     rows = [*(_machine(machine) for machine in spent.machines), *(_service(service) for service in spent.services)]
+    splits = [(_name(machine), machine.usd) for machine in spent.machines if machine.usd is not None]
     if spent.total is not None and spent.split is not None:
-        split = spent.split
-        parts = (split.productive, split.recomputed, split.stalled, split.idle)
-        rows.append(("Total", "", "", usd(spent.total), *(usd(part) for part in parts), ""))
-    headers = ("What", "Quantity", "Price", "USD", "Productive", "Recomputed", "Stalled", "Idle", "Price of")
+        rows.append(("Total", "", "", usd(spent.total), ""))
+        splits.append(("Total", spent.split))
+    bill = Table(("What", "Quantity", "Price", "USD", "Price of"), tuple(rows))
+    uses = Table(
+        ("What", "Productive", "Recomputed", "Measuring", "Stalled", "Idle"),
+        tuple((name, *_parts(split)) for name, split in splits),
+    )
     why = tuple(Text(f"No total: {reason}.") for reason in spent.lacking)
     left_out = Text(f"Not in it, as the log does not tell of it: {'; '.join(spent.not_counted)}.", quiet=True)
     meaning = (
-        "Stalled: for saves and for other ranks. Idle: until the first step of a generation was done. What it would "
-        "have cost on demand leaves out what interruptions took, so it is a lower bound."
+        "Measuring: of the machine, after the first step of a generation. Stalled: for saves, for other ranks and "
+        "between steps. Idle: until the first step of a generation was done. What it would have cost on demand leaves "
+        "out what interruptions took, so it is a lower bound."
     )
     on_demand = [Text(f"On demand: {told}.", quiet=True) for told in map(_on_demand, spent.on_demand_prices)]
-    return (Heading("Cost"), *why, Text(meaning, quiet=True), Table(headers, tuple(rows)), *on_demand, left_out)
+    return (Heading("Cost"), *why, Text(meaning, quiet=True), bill, *([uses] if splits else []), *on_demand, left_out)
 
 
 def usd(amount: Decimal) -> str:
@@ -62,14 +67,19 @@ def _tone(spent: Cost) -> Tone:
 
 
 def _machine(machine: MachineCost) -> tuple[str, ...]:
-    name = f"{machine.instance}, {machine.market.replace('_', ' ')}, {machine.region}"
     quantity = f"{numbers.significant(machine.node_hours)} node-hours"
     if machine.usd is None or machine.usd_per_hour is None:
-        return (name, quantity, "not known", "", "", "", "", "", "")
-    split = machine.usd
-    parts = (split.total, split.productive, split.recomputed, split.stalled, split.idle)
+        return (_name(machine), quantity, "not known", "", "")
     price = f"{machine.usd_per_hour:,g} an hour"
-    return (name, quantity, price, *(usd(part) for part in parts), _dated(machine.price_date, machine.source))
+    return (_name(machine), quantity, price, usd(machine.usd.total), _dated(machine.price_date, machine.source))
+
+
+def _name(machine: MachineCost) -> str:
+    return f"{machine.instance}, {machine.market.replace('_', ' ')}, {machine.region}"
+
+
+def _parts(split: Split) -> tuple[str, ...]:
+    return tuple(map(usd, (split.productive, split.recomputed, split.measuring, split.stalled, split.idle)))
 
 
 def _on_demand(price: OnDemandPrice) -> str:
@@ -83,7 +93,7 @@ def _service(service: ServiceCost) -> tuple[str, ...]:
         f"{numbers.significant(service.quantity)} {each}s" if each != "GB" else numbers.size(service.quantity * GB)
     )
     price = f"{service.usd_per_unit:g} a {each}"
-    return (service.what, quantity, price, usd(service.usd), "", "", "", "", _dated(service.price_date, service.source))
+    return (service.what, quantity, price, usd(service.usd), _dated(service.price_date, service.source))
 
 
 def _dated(day: date | None, source: str) -> str:

@@ -6,6 +6,7 @@ from convoy.events.types import (
     AnyEvent,
     CheckpointSaved,
     Evaluated,
+    GenerationStarted,
     ModelBuilt,
     NoticeSources,
     Restored,
@@ -14,6 +15,7 @@ from convoy.events.types import (
     StepDone,
     WorkerReady,
 )
+from convoy.job.live import HERE, Heartbeat
 from convoy.report import checkpoints, throughput, troubles
 from convoy.report.goodput import goodput
 from convoy.report.incidents import incidents
@@ -38,18 +40,20 @@ PACE_STEPS = 50
 _PHASES = ("imported", "connected", "built", "restored", "first_step")
 
 
-def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainReport:
+def fold(
+    events: Sequence[AnyEvent], target_steps: int | None = None, heartbeat: Heartbeat | None = HERE
+) -> TrainReport:
     """What the log tells, whole or partial, of a job that is to take `target_steps` steps in all.
 
     events: by time, as `read_events` gives them. Curves, samples and checkpoints are of the living branch only;
-    generations and the timeline are of the whole log.
+    generations and the timeline are of the whole log. heartbeat: as `outcome_of` takes it.
     """
     branch = surviving(events, lineage(events))
     last = max((e.generation for e in events), default=0)
     newest = [e for e in events if e.generation == last]
     steps = [e for e in branch if isinstance(e, StepDone)]
-    outcome = outcome_of(events)
-    formed = generations(events)
+    outcome = outcome_of(events, heartbeat)
+    formed = generations(events, heartbeat)
     attempt = troubles.newest_attempt(formed)
     alike, start = throughput.alike(events, branch)
     measured, ranks = throughput.measured_steps(branch, alike), start.world_size if start else None
@@ -73,6 +77,7 @@ def fold(events: Sequence[AnyEvent], target_steps: int | None = None) -> TrainRe
         eta_seconds=_eta(outcome, step, target_steps, pace),
         pace_steps=pace_steps,
         model=model,
+        param_dtype=next((e.param_dtype for e in events if isinstance(e, GenerationStarted) and e.param_dtype), None),
         hardware=hardware,
         steps=tuple(_step(s) for s in steps),
         validations=_validations(branch),

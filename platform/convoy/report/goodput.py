@@ -1,17 +1,32 @@
 """Where a job's time went: how much of it the job got on, and what the rest was. Pure.
 
-The time of each generation is cut into what the log tells of the whole gang, all of it and nothing twice: until the
-first step is done the gang starts; until the last step it trains, and stands still for saves; what follows is its end,
-or what a failure took. Of the time in which it trains, what each node waited for other ranks is taken apart.
+The time of each generation is cut into what the log reports about the whole gang, all of it and nothing twice. Until
+the first step is done the gang starts. Between two steps it does what their events report: evaluations, saves and the
+steps themselves, which take no longer than they say. What is left there is neither: after the first step of a
+generation the machine is measured. What follows the last step is its end, or what a failure took. The time that each
+node waited for other ranks is taken out of its steps.
 
 A pause between two generations of one attempt belongs to the gang, which is there and forms anew; between attempts and
 runs the machines may be gone.
 """
 
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
-from convoy.events.types import AnyEvent, CheckpointSaved, Evaluated, RankThroughput, ScriptStep, StepDone, WorkerReady
+from convoy.events.types import (
+    AnyEvent,
+    CheckpointSaved,
+    Environment,
+    Evaluated,
+    RankThroughput,
+    ScriptStep,
+    StepDone,
+    WorkerReady,
+)
 from convoy.report.lineage import by_generation, lineage
 from convoy.report.outcome import failure_of
 from convoy.report.train_report import Generation, Goodput, NodeTime
@@ -40,8 +55,8 @@ class GenerationTime:
     node: int
     time: NodeTime
     interrupted_seconds: float
-    """Part of it that there would not have been without an interruption, besides the steps that were lost: the start of
-    every generation but the first one, and how one was ended."""
+    """The part that an interruption caused, apart from `recomputed_seconds`: the start of every generation but the
+    first one with the measurement that follows, waits and saves in steps that were lost, and how one was ended."""
 
 
 def times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> list[GenerationTime]:
@@ -53,69 +68,61 @@ def times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> list[Gene
         own = logged[generation.number]
         shares = _shares(own, generation, _end(generation, following), kept.get(generation.number, -1.0))
         waited = _waited(own)
-        interrupted = shares.ended + (shares.starting if i else 0.0)
+        again = shares.starting + shares.measuring if i else 0.0
         for node in range(generation.nodes):
-            time = shares.with_waiting(waited.get(node, 0.0)).of(node)
-            found.append(GenerationTime(generation.number, node, time, interrupted))
+            part = shares.waited_part(waited.get(node, 0.0))
+            interrupted = shares.ended + again + shares.undone + part * shares.lost
+            found.append(GenerationTime(generation.number, node, shares.of(node, part), interrupted))
     return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Shares:
-    """Seconds of one generation."""
+    """Seconds of one generation, the same on all its nodes but for what each waits for others in steps."""
 
     kept: float = 0.0
     """In steps that the job goes on from."""
     lost: float = 0.0
     """In other steps."""
-    evaluating: float = 0.0
-    """Outside the stretch of steps."""
+    evaluated: float = 0.0
+    """In evaluations that the job goes on from."""
+    evaluated_lost: float = 0.0
     checkpoint: float = 0.0
-    restarting: float = 0.0
-    waiting: float = 0.0
-    on_branch: bool = True
-    """The job goes on from something of this generation."""
+    undone: float = 0.0
+    """Part of `checkpoint`: for saves of steps that were lost."""
+    measuring: float = 0.0
+    other: float = 0.0
     starting: float = 0.0
-    """Part of `restarting`: until the first step was done."""
+    """Until the first step was done."""
+    stopping: float = 0.0
+    """From what ended the generation until its end."""
+    waiting: float = 0.0
     ended: float = 0.0
-    """Part of the others: from what ended it against its will."""
+    """Part of the others: from what ended the generation against its will."""
 
-    def with_waiting(self, waited: float) -> "_Shares":
-        """A node's, whose ranks waited so long for others while they trained."""
+    def waited_part(self, waited: float) -> float:
+        """Share of its steps in which a node waited for others, given the seconds."""
         training = self.kept + self.lost
-        part = min(waited / training, 1.0) if training else 0.0
-        return _Shares(
-            kept=self.kept * (1 - part),
-            lost=self.lost * (1 - part),
-            evaluating=self.evaluating,
-            checkpoint=self.checkpoint,
-            restarting=self.restarting,
-            waiting=self.waiting + training * part,
-            on_branch=self.on_branch,
-            starting=self.starting,
-            ended=self.ended,
-        )
+        return min(waited / training, 1.0) if training else 0.0
 
-    def of(self, node: int) -> NodeTime:
+    def of(self, node: int, waited_part: float) -> NodeTime:
         return NodeTime(
             node=node,
-            productive_seconds=self.kept + (self.evaluating if self.on_branch else 0.0),
-            recomputed_seconds=self.lost + (0.0 if self.on_branch else self.evaluating),
+            productive_seconds=self.kept * (1 - waited_part) + self.evaluated,
+            recomputed_seconds=self.lost * (1 - waited_part) + self.evaluated_lost,
             checkpoint_seconds=self.checkpoint,
-            restarting_seconds=self.restarting,
-            waiting_seconds=self.waiting,
+            measuring_seconds=self.measuring,
+            restarting_seconds=self.starting + self.stopping,
+            waiting_seconds=self.waiting + (self.kept + self.lost) * waited_part,
+            other_seconds=self.other,
         )
+
+
+_SECONDS = tuple(name for name in NodeTime.model_fields if name != "node")
 
 
 def _together(node: int, parts: Sequence[NodeTime]) -> NodeTime:
-    return NodeTime(
-        node=node,
-        productive_seconds=sum(p.productive_seconds for p in parts),
-        recomputed_seconds=sum(p.recomputed_seconds for p in parts),
-        checkpoint_seconds=sum(p.checkpoint_seconds for p in parts),
-        restarting_seconds=sum(p.restarting_seconds for p in parts),
-        waiting_seconds=sum(p.waiting_seconds for p in parts),
-    )
+    return NodeTime(node=node, **{name: sum(getattr(part, name) for part in parts) for name in _SECONDS})
 
 
 def _end(generation: Generation, following: Generation | None) -> float:
@@ -127,83 +134,137 @@ def _end(generation: Generation, following: Generation | None) -> float:
     return max(following.started if in_place else min(end, following.started), generation.started)
 
 
+class _Done(NamedTuple):
+    """A step that was done, as far as the log tells."""
+
+    t: float
+    step: float
+    seconds: float = math.inf
+    """That it took, at most."""
+
+
+@dataclass
+class _Stretch:
+    """From one step that was logged to the next, or before the first one, or after the last one."""
+
+    begin: float
+    end: float
+    left: float = field(init=False)
+    """Seconds of it that are not accounted for yet."""
+    evaluations: list[Evaluated] = field(default_factory=list)
+    saves: list[CheckpointSaved] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.left = max(self.end - self.begin, 0.0)
+
+    def take(self, seconds: float) -> float:
+        """Account for so many of the seconds, or for as many as are left."""
+        taken = min(max(seconds, 0.0), self.left)
+        self.left -= taken
+        return taken
+
+
 def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, kept: float) -> _Shares:
     """kept: the last step that the job goes on from."""
-    start = generation.started
     own = [e for e in own if e.t <= end]
-    done = _steps(own, generation.parent_step or 0)
-    saves = [(e.t, e.seconds) for e in own if isinstance(e, CheckpointSaved)]
-    evaluations = [(e.t, e.seconds) for e in own if isinstance(e, Evaluated)]
-    first, last = (done[0][0], done[-1][0]) if done else (end, end)
-    crossed = _crossing(done, kept) if done else end
-
-    evaluated_before = min(_within(evaluations, start, first), first - start)
-    saving_kept = min(_within(saves, first, crossed), crossed - first)
-    saving_lost = min(_within(saves, crossed, last), last - crossed)
-    # The evaluation of the last step that counts comes after it.
-    of_kept = [(e.t, e.seconds) for e in own if isinstance(e, Evaluated) and e.step <= kept]
-    evaluated_after = min(_within(of_kept, crossed, last), last - crossed - saving_lost)
-    tail = _tail(generation, own, last, end, saves, evaluations)
-    return _Shares(
-        kept=crossed - first - saving_kept + tail.kept,
-        lost=last - crossed - saving_lost - evaluated_after + tail.lost,
-        evaluating=evaluated_before + evaluated_after + tail.evaluating,
-        checkpoint=saving_kept + saving_lost + tail.checkpoint,
-        restarting=first - start - evaluated_before + tail.restarting,
-        waiting=tail.waiting,
-        on_branch=kept >= (generation.parent_step or 0),
-        starting=first - start - evaluated_before,
-        ended=tail.restarting + (tail.checkpoint if generation.outcome == "preempted" else 0.0),
-    )
+    done = _steps(own, generation.parent_step or 0) or [_Done(end, math.inf)]
+    stretches = _stretches(own, generation.started, done, end)
+    measured = _measured(own, done)
+    shares = _Shares()
+    for i, stretch in enumerate(stretches):
+        _apart_from_steps(shares, stretch, kept)
+        if i == measured.after:
+            shares.measuring += stretch.take(measured.until - stretch.begin)
+        if 0 < i < len(done):
+            _between(shares, stretch, done[i - 1], done[i], kept)
+            if i == measured.after:
+                shares.measuring += stretch.take(math.inf)
+            shares.other += stretch.take(math.inf)
+    shares.starting = stretches[0].take(math.inf)
+    _tail(shares, stretches[-1], generation, own, kept)
+    return shares
 
 
-def _tail(
-    generation: Generation,
-    own: Sequence[AnyEvent],
-    last: float,
-    end: float,
-    saves: Sequence[tuple[float, float]],
-    evaluations: Sequence[tuple[float, float]],
-) -> _Shares:
+def _stretches(own: Sequence[AnyEvent], start: float, done: Sequence[_Done], end: float) -> list[_Stretch]:
+    """Before each step that was done, and after the last one, with the evaluations and saves that followed a step."""
+    times = [start, *(each.t for each in done), end]
+    found = [_Stretch(begin, end) for begin, end in pairwise(times)]
+    steps = [each.step for each in done]
+    for e in own:
+        if isinstance(e, Evaluated):
+            found[bisect_right(steps, e.step)].evaluations.append(e)
+        elif isinstance(e, CheckpointSaved):
+            found[bisect_right(steps, e.step)].saves.append(e)
+    return found
+
+
+def _apart_from_steps(shares: _Shares, stretch: _Stretch, kept: float) -> None:
+    for save in stretch.saves:
+        seconds = stretch.take(save.seconds)
+        shares.checkpoint += seconds
+        shares.undone += seconds if save.step > kept else 0.0
+    for evaluation in stretch.evaluations:
+        seconds = stretch.take(evaluation.seconds)
+        if evaluation.step <= kept:
+            shares.evaluated += seconds
+        else:
+            shares.evaluated_lost += seconds
+
+
+def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, kept: float) -> None:
+    """What two steps that were logged have between them; the last one that counts is found by even pace."""
+    steps = after.step - before.step
+    seconds = stretch.take(after.seconds if steps == 1 else math.inf)
+    part = min(max((kept - before.step) / steps, 0.0), 1.0) if steps > 0 else float(after.step <= kept)
+    shares.kept += seconds * part
+    shares.lost += seconds * (1 - part)
+
+
+def _tail(shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[AnyEvent], kept: float) -> None:
     """What follows the last step that was logged."""
     if generation.outcome == "running":
-        return _Shares(kept=end - last)  # the next step
-    if generation.outcome in ("failed", "ended without a word"):
+        shares.kept += stretch.take(math.inf)  # the next step
+    elif generation.outcome in ("failed", "ended without a word"):
         settled = failure_of(own)
-        failed = end if settled is None else min(max(settled.t - settled.silent_seconds, last), end)
-        return _Shares(lost=failed - last, restarting=end - failed)
-    saving = min(_within(saves, last, end), end - last)
-    evaluating = min(_within(evaluations, last, end), end - last - saving)
-    rest = end - last - saving - evaluating
-    if generation.outcome == "preempted":
-        return _Shares(checkpoint=saving, evaluating=evaluating, restarting=rest)
-    return _Shares(checkpoint=saving, evaluating=evaluating, waiting=rest)
+        silent = 0.0 if settled is None else stretch.end - (settled.t - settled.silent_seconds)
+        shares.lost += stretch.take(stretch.left - silent)
+        shares.stopping = shares.ended = stretch.take(math.inf)
+    elif generation.outcome == "preempted":
+        shares.stopping = stretch.take(math.inf)
+        saved = sum(save.seconds for save in stretch.saves if save.step <= kept)
+        shares.ended = shares.stopping + min(saved, stretch.end - stretch.begin)
+    else:
+        shares.waiting = stretch.take(math.inf)
 
 
-def _steps(own: Sequence[AnyEvent], parent_step: int) -> list[tuple[float, int]]:
-    """(time, step) of the steps that were logged, and of the first one, by time and by step."""
-    found = [(e.t, e.step) for e in own if isinstance(e, StepDone | ScriptStep)]
-    ready = [e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0]
-    if ready and (not found or found[0][1] > parent_step + 1):
-        found.append((ready[0], parent_step + 1))
+def _steps(own: Sequence[AnyEvent], parent_step: int) -> list[_Done]:
+    """Of the steps that were logged, and of the first one, by time and by step."""
+    found = [_Done(e.t, e.step, e.seconds) for e in own if isinstance(e, StepDone)]
+    found += [_Done(e.t, e.step) for e in own if isinstance(e, ScriptStep)]
+    ready = _first_step(own)
+    if ready is not None and (not found or min(found).step > parent_step + 1):
+        found.append(_Done(ready, parent_step + 1))
     return sorted(found)
 
 
-def _crossing(done: Sequence[tuple[float, int]], kept: float) -> float:
-    """When the last step that counts was done, by even pace between those that were logged."""
-    before = done[0]
-    for t, step in done:
-        if step > kept:
-            if step <= before[1] or kept <= before[1]:
-                return before[0]
-            return before[0] + (t - before[0]) * (kept - before[1]) / (step - before[1])
-        before = (t, step)
-    return before[0]
+class _Measured(NamedTuple):
+    after: int
+    """Stretch in which the machine was measured."""
+    until: float
+    """When that was over, as far as the log tells."""
 
 
-def _within(spans: Sequence[tuple[float, float]], after: float, until: float) -> float:
-    """Seconds of those that ended in (after, until]."""
-    return sum(seconds for t, seconds in spans if after < t <= until)
+def _measured(own: Sequence[AnyEvent], done: Sequence[_Done]) -> _Measured:
+    """Each generation measures its machine after its first step that was not skipped, and then reports it."""
+    ready = _first_step(own)
+    after = 1 if ready is None else max(bisect_right([each.t for each in done], ready), 1)
+    reported = [e.t for e in own if isinstance(e, Environment) and e.rank == 0]
+    return _Measured(after, max(reported, default=-math.inf))
+
+
+def _first_step(own: Sequence[AnyEvent]) -> float | None:
+    """When the gang was ready, as rank 0 reports it: after the first step that was not skipped."""
+    return next((e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0), None)
 
 
 def _waited(own: Sequence[AnyEvent]) -> dict[int, float]:

@@ -38,8 +38,9 @@ def goodput(report: TrainReport) -> tuple[Block, ...]:
     if spent is None or not report.steps:
         return ()
     note = (
-        "Productive: steps and evaluations that the job goes on from. Restarting: until the first step of a generation "
-        "was done. Waiting: for ranks of other nodes, and at the end for the last commit and the export."
+        "Productive: steps and evaluations that the job goes on from. Measuring: of the machine, after the first step "
+        "of a generation. Restarting: until the first step of a generation was done. Waiting: for ranks of other "
+        "nodes, and at the end for the last commit and the export. Other: between two steps, mostly for the log."
     )
     bar = charts.stacked_bar("Seconds of the gang, mean over its nodes", _means(spent), unit="s")
     rows = tuple(
@@ -59,14 +60,14 @@ def deaf_nodes(report: TrainReport) -> str:
     return f"no notice source on node{'s' if len(deaf) > 1 else ''} {', '.join(deaf)}"
 
 
-_NAMES = ("Productive", "Recomputed", "Checkpoints", "Restarting", "Waiting")
+_NAMES = ("Productive", "Recomputed", "Checkpoints", "Measuring", "Restarting", "Waiting", "Other")
 
 
 def _parts(spent: Goodput, i: int) -> dict[str, float]:
     node = spent.nodes[i]
     seconds = (
-        node.productive_seconds, node.recomputed_seconds, node.checkpoint_seconds, node.restarting_seconds,
-        node.waiting_seconds,
+        node.productive_seconds, node.recomputed_seconds, node.checkpoint_seconds, node.measuring_seconds,
+        node.restarting_seconds, node.waiting_seconds, node.other_seconds,
     )  # fmt: skip
     return dict(zip(_NAMES, seconds, strict=True))
 

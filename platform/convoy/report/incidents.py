@@ -61,7 +61,7 @@ def _incident(
     cause = _cause(generation, own)
     done = [e.step for e in own if isinstance(e, StepDone | ScriptStep)]
     last = max([*done, cause.step, generation.parent_step or 0])
-    again = [way.first_step for g in later if (way := ways[g.number]).first_step is not None]
+    again = [first for g in later if (first := ways[g.number].first_step) is not None]
     beyond = [t for g in later for t, step in ways[g.number].steps if step > last]
     stopped = [e.t for e in own if isinstance(e, GangStopped)]
 
@@ -79,7 +79,7 @@ def _incident(
             "step": last,
             "detected_s": cause.detected_s,
             "stopped_s": since(max(stopped, default=None)),
-            "recovered_s": since(again[0] if again else None),
+            "recovered_s": since(min(again, default=None)),
             "beyond_s": since(min(beyond, default=None)),
             "steps_recomputed": max(last - (later[0].parent_step or 0), 0) if later else None,
             "then": _then(generation, later),

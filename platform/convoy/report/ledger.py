@@ -30,7 +30,7 @@ NOT_TOLD = "not told"
 
 _S3 = "s3://"
 
-_KINDS = ("productive", "recomputed", "stalled", "idle")
+_KINDS = ("productive", "recomputed", "measuring", "stalled", "idle")
 
 
 def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -> Cost | None:
@@ -110,7 +110,8 @@ def _seconds(each: GenerationTime, kind: str) -> float:
     return {
         "productive": time.productive_seconds,
         "recomputed": time.recomputed_seconds,
-        "stalled": time.checkpoint_seconds + time.waiting_seconds,
+        "measuring": time.measuring_seconds,
+        "stalled": time.checkpoint_seconds + time.waiting_seconds + time.other_seconds,
         "idle": time.restarting_seconds,
     }[kind]
 

@@ -2,6 +2,7 @@
 
 from convoy.report import incident_sections, numbers, sections
 from convoy.report.causes import in_words
+from convoy.report.outcome import state_word
 from convoy.report.page import Block, Callout, Code, Heading, Page, Text, Value, Values
 from convoy.report.train_report import TrainReport
 
@@ -22,9 +23,7 @@ def script_page(report: TrainReport, name: str) -> Page:
 
 
 def _facts(report: TrainReport) -> list[str]:
-    outcome = report.outcome
-    running = "Restarting" if outcome.cause else "Running"
-    facts = [running if outcome.state == "running" else outcome.state.capitalize()]
+    facts = [state_word(report).capitalize()]
     if report.generations:
         newest = report.generations[-1]
         facts.append(f"{numbers.plural(newest.world_size, 'rank')} on {numbers.plural(newest.nodes, 'node')}")
@@ -35,8 +34,8 @@ def _facts(report: TrainReport) -> list[str]:
 
 def _verdict(report: TrainReport) -> tuple[Block, ...]:
     outcome = report.outcome
-    if outcome.state == "preempted":
-        return (Callout("Preempted", outcome.reason, "warning"),)
+    if outcome.state in ("preempted", "lost"):
+        return (Callout(state_word(report).capitalize(), outcome.reason, "warning"),)
     if outcome.state == "running" and outcome.cause is not None:
         return (Callout("Restarting in place", in_words(outcome.cause), "warning"),)
     if outcome.state != "failed":

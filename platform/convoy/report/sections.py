@@ -7,6 +7,7 @@ import yaml
 
 from convoy.report import charts, checkpoint_sections, numbers
 from convoy.report.causes import happened, in_words, more, subject
+from convoy.report.outcome import state_word
 from convoy.report.page import Block, Callout, Code, Entry, Heading, Progress, Table, Text, Timeline
 from convoy.report.train_report import FirstCause, TrainReport
 
@@ -20,12 +21,13 @@ def verdict(report: TrainReport) -> tuple[Block, ...]:
     match outcome.state:
         case "stopped":
             return (Callout(f"Stopped {at}", f"{_sentence(outcome.reason)} {_GO_ON}", "warning"),)
-        case "preempted":
-            return (Callout(f"Preempted {at}", f"{_sentence(outcome.reason)} {_kept(report)}", "warning"),)
+        case "preempted" | "lost":
+            title = f"{state_word(report).capitalize()} {at}"
+            return (Callout(title, f"{_sentence(outcome.reason)} {kept(report)}", "warning"),)
         case "failed":
             return _failed(outcome.cause, report)
         case "running" if outcome.cause is not None:
-            return (Callout("Restarting in place", f"{_sentence(in_words(outcome.cause))} {_kept(report)}", "warning"),)
+            return (Callout("Restarting in place", f"{_sentence(in_words(outcome.cause))} {kept(report)}", "warning"),)
     return ()
 
 
@@ -34,12 +36,13 @@ def _failed(cause: FirstCause | None, report: TrainReport) -> tuple[Block, ...]:
     if cause is None:
         return (Callout(f"Failed {at}", "No worker's end was seen, so the first cause is not known."),)
     title = f"{subject(cause).capitalize()} {happened(cause)} {at}"
-    why = " ".join(filter(None, (_sentence(more(cause)), _sentence(cause.reason), _kept(report))))
+    why = " ".join(filter(None, (_sentence(more(cause)), _sentence(cause.reason), kept(report))))
     tail: tuple[Block, ...] = (Text("Its last lines", quiet=True), Code(cause.log_tail)) if cause.log_tail else ()
     return (Callout(title, why), *tail)
 
 
-def _kept(report: TrainReport) -> str:
+def kept(report: TrainReport) -> str:
+    """What a job that ended now would go on from."""
     newest = report.checkpoints[-1].step if report.checkpoints else None
     return "No checkpoint exists yet." if newest is None else f"The newest checkpoint holds step {newest:,}."
 
@@ -183,6 +186,7 @@ def facts(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
         rows = (
             ("Device", report.hardware.device),
             ("Threads per rank", str(report.hardware.threads)),
+            *((("Number format", report.param_dtype.in_words()),) if report.param_dtype else ()),
             *report.hardware.versions.items(),
         )
         blocks += [Heading("Hardware and versions"), Table(("What", "Which"), rows)]

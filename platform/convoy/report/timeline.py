@@ -26,6 +26,7 @@ from convoy.events.types import (
     NoticeSeen,
     PeerSuspected,
     Restored,
+    ScriptEndedLate,
     ScriptEvent,
     ScriptResumed,
     SlowNode,
@@ -198,6 +199,12 @@ def _told(e: ScriptEvent) -> Moment:
     return Moment(t=e.t, text=text)
 
 
+def _ended_late(e: ScriptEndedLate) -> Moment:
+    text = f"Rank {e.worker} on node {e.node} was ended after its script's last line, with exit code {e.exit_code}"
+    why = f"it had made no progress for {numbers.duration(e.seconds)}"
+    return Moment(t=e.t, text=f"{text}: {why}", tone="warning")
+
+
 def _dropped(e: EventsDropped) -> Moment:
     whose = f"the agent of node {e.node}" if e.rank is None else f"rank {e.rank}"
     what = numbers.plural(e.events, "event")
@@ -241,6 +248,7 @@ _WRITERS: dict[type[Event], Callable[[Any], Moment | None]] = {
     Stopping: _stopping,
     ScriptResumed: _resumed,
     ScriptEvent: _told,
+    ScriptEndedLate: _ended_late,
     EventsDropped: _dropped,
     GenerationEnded: _ended,
 }

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from convoy.report import checkpoint_sections, cost_sections, incident_sections, numbers, sections, trouble_sections
+from convoy.report.outcome import state_word
 from convoy.report.page import Block, Heading, Page, Text, Tone, Value, Values
 from convoy.report.stats import Spread
 from convoy.report.train_report import TrainReport, Validation
@@ -93,8 +94,7 @@ def _name(report: TrainReport, config: Mapping[str, Any]) -> str:
 
 
 def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
-    running = "Restarting" if report.outcome.cause else "Training" if report.steps else "Starting"
-    facts = [running if report.outcome.state == "running" else report.outcome.state.capitalize()]
+    facts = [state_word(report).capitalize()]
     if report.model:
         facts.append(f"{numbers.count(report.model.parameters)} parameters")
     if report.generations:
@@ -108,6 +108,8 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
         facts.append(report.hardware.device)
     if report.outcome.state == "running" and report.memory_peak_bytes is not None:
         facts.append(f"memory peak {numbers.size(report.memory_peak_bytes)}")
+    if report.outcome.state == "running" and report.last_event is not None:
+        facts.append(f"as of {numbers.clock(report.last_event)}")  # a card outlives whoever draws it
     if deaf := incident_sections.deaf_nodes(report):
         facts.append(deaf)
     return (

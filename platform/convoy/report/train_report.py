@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.measured import MeasuredMachine
-from convoy.events.types import FailureKind
+from convoy.events.types import FailureKind, ParamDtypeChoice
 from convoy.report.cost import Cost
 from convoy.report.stats import Spread
 
@@ -37,9 +37,12 @@ class FirstCause(Fact):
 class Outcome(Fact):
     """How the newest generation stands."""
 
-    state: Literal["running", "finished", "stopped", "preempted", "failed"]
+    state: Literal["running", "finished", "stopped", "preempted", "failed", "lost"]
+    """lost: the log says that it runs, and no run gives a sign of life."""
     reason: str = ""
-    """Why it stopped: the reason all ranks agreed on and its detail, or the notice."""
+    """Why it stopped: the reason all ranks agreed on and its detail, the notice, or the age of the last heartbeat."""
+    notice: str = ""
+    """Source of the notice for which it was preempted."""
     cause: FirstCause | None = None
     """Of a failure; None where nothing was seen to fail. While running: the gang restarts in place because of it."""
 
@@ -241,7 +244,7 @@ class Incident(Fact):
 
 
 class NodeTime(Fact):
-    """Where a node's time in the gang went, in seconds. The five add up to the time of the gangs it was in."""
+    """Where a node's time in the gang went, in seconds. The parts add up to the time of the gangs it was in."""
 
     node: int
     productive_seconds: float
@@ -250,10 +253,14 @@ class NodeTime(Fact):
     """Steps that were lost: their work was, or has to be, done again."""
     checkpoint_seconds: float
     """Training stood still for a save."""
+    measuring_seconds: float
+    """Between the first step of a generation and the second: the machine is measured, and what saves is started."""
     restarting_seconds: float
     """From the start, or from what went wrong, until the first step of a generation was done."""
     waiting_seconds: float
     """For ranks of other nodes; and after the last step, for the last commit, the export, and the end of the others."""
+    other_seconds: float
+    """Between two later steps, in neither of them, nor in an evaluation or a save: mostly for the log."""
 
     @property
     def seconds(self) -> float:
@@ -261,8 +268,10 @@ class NodeTime(Fact):
             self.productive_seconds
             + self.recomputed_seconds
             + self.checkpoint_seconds
+            + self.measuring_seconds
             + self.restarting_seconds
             + self.waiting_seconds
+            + self.other_seconds
         )
 
 
@@ -338,6 +347,8 @@ class TrainReport(Fact):
     pace_steps: int
     """Steps over which that pace was taken."""
     model: Model | None
+    param_dtype: ParamDtypeChoice | None = None
+    """How `train.param_dtype: auto` was decided; None: the configuration said the type."""
     hardware: Hardware | None
     steps: tuple[Step, ...]
     validations: tuple[Validation, ...]
