@@ -1,9 +1,11 @@
-"""What is checked of a benchmark before its run exists, and what its dry run prints."""
+"""What is checked of a flow before its run exists, and what its dry run prints."""
 
 import importlib.util
+import json
 import os
 import shlex
 from datetime import UTC, date, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +13,13 @@ import pytest
 
 from convoy.bench.recovery import SUITE as RECOVERY
 from convoy.catalog.observed import Observed, merged
-from convoy.config.bench import BenchConfig
-from convoy.config.errors import ConfigError
+from convoy.config.bench import BenchConfig, read_bench, resolve_bench
+from convoy.config.errors import ConfigError, PrerequisiteMissing
+from convoy.config.load import configs_folder, read_run, resolve
+from convoy.launch import preflight
 from convoy.launch.bench_flow import _check_bench
 from convoy.launch.bench_steps import COMMAND, settle
+from convoy.launch.flow import _dry_run
 from convoy.launch.known_prices import NAME
 from convoy.launch.shares import shares_of
 from convoy.storage import open_store
@@ -45,12 +50,60 @@ def test_a_dry_run_has_the_price_that_a_refresh_brought(s3_uri: str, capsys: pyt
     assert "6 machines, 30.00 USD/h" in printed.err
 
 
-def test_a_dry_run_needs_no_account(s3_environment: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_needs_no_bucket(s3_environment: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         check(on_spot("s3://no-such-bucket/jobs"), dry_run=True)
     said = capsys.readouterr().err
-    assert "convoy: the price below is the catalog's: run.root = s3://no-such-bucket/jobs: " in said
+    assert "  [ ] run.root = s3://no-such-bucket/jobs: " in said
     assert "39.60 USD/h for a gang; 9.90 (median; zones 6.53 to 13.99) a machine and hour" in said
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without extras, account and credentials, from which no store must be asked."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "KUBE"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for module in ("storage", "launch.preflight", "launch.known_prices"):
+        monkeypatch.setattr(f"convoy.{module}.open_store", None)
+
+
+P4D = configs_folder() / "train" / "gpt-7b-p4d.yaml"
+
+
+def test_a_dry_run_tells_all_that_is_missing_at_once(bare: None, capsys: pytest.CaptureFixture[str]) -> None:
+    config = resolve(read_run(P4D.read_text()), {})
+    _dry_run(config, preflight.survey(config, None, "local"))
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == config.model_dump(mode="json")
+    told, _, missing = printed.err.partition("\nMissing before the run can start (8):\n")
+    assert [line.removeprefix("  [ ] ").split(" ")[0].rstrip(":") for line in missing.splitlines()] == [
+        "METAFLOW_DEFAULT_DATASTORE", "root", "data.corpus.path", "cluster.backend", "AWS",
+        "METAFLOW_DATASTORE_SYSROOT_S3", "KUBECONFIG", "METAFLOW_KUBERNETES_CONTAINER_IMAGE",
+    ]  # fmt: skip
+    assert "price:       39.60 USD/h in all" in told
+    assert "  @kubernetes(cpu=90, gpu=8," in told
+    assert "  @kubernetes(cpu=4, memory=16777)" in told
+    assert "\nPlan, as `convoy plan` makes it:\nmemory:      fits: 34" in told
+    assert "prices are the catalog's alone: the root cannot be asked yet" in told
+
+
+def test_a_benchmark_s_dry_run_does_the_same(bare: None, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        check(resolve_bench(read_bench((configs_folder() / "bench" / "p4d.yaml").read_text()), {}), dry_run=True)
+    told, _, missing = capsys.readouterr().err.partition("\nMissing before the run can start (7):\n")
+    assert missing.startswith("  [ ] run.root = s3://YOUR-BUCKET/convoy: YOUR-BUCKET is no bucket; ")
+    assert "  @batch(cpu=96, gpu=8," in told
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_wrong_configuration_is_refused_whatever_is_missing(bare: None, dry_run: bool) -> None:
+    config = resolve(read_run(P4D.read_text()), {"cluster": {"backend": "batch"}})
+    with pytest.raises(ConfigError, match=r"^cluster\.market = spot: AWS Batch runs no multi-node") as refused:
+        (preflight.survey if dry_run else preflight.preflight)(config, None, "local")
+    assert not isinstance(refused.value, PrerequisiteMissing)
 
 
 def test_a_cluster_that_nothing_here_can_start_gangs_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,24 @@
 """What a local run would read is looked at before it starts."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
+from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.launch.inputs import check_inputs, existing_folder
+from convoy.model.hf_config import hf_config
+from convoy.model.hf_names import tensor_shapes
 
 NOBODY = 65534
 
@@ -113,3 +121,24 @@ def test_a_function_that_its_module_does_not_have_is_told_without_importing_it(
         check_inputs(config(tmp_path, model=custom("own.models:buidl")))
     with pytest.raises(ConfigError, match="no module named modles on the Python path"):
         check_inputs(config(tmp_path, model=custom("own.modles:build")))
+
+
+def test_the_tensors_of_a_model_folder_are_looked_at_without_torch(tmp_path: Path) -> None:
+    model = TransformerConfig(vocab_size=257, n_layers=1, d_model=8, n_heads=1)
+    (tmp_path / "config.json").write_text(json.dumps(hf_config(model, "float32")))
+    tensors = {name: np.zeros(shape, dtype=np.float32) for name, shape in tensor_shapes(model).items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    shape = model.model_dump(exclude={"name", "init_from"})
+    wanted = config(tmp_path / "root", model={**shape, "init_from": str(tmp_path)})
+    check_inputs(wanted)
+
+    save_file({**tensors, "transformer.h.1.ln_1.bias": np.zeros(8)}, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"tensor transformer\.h\.1\.ln_1\.bias in model\.safetensors is not part"):
+        check_inputs(wanted)
+    index = tmp_path / "model.safetensors.index.json"
+    (tmp_path / "model.safetensors").unlink()
+    index.write_text("[]")
+    with pytest.raises(ConfigError, match=rf"^model\.init_from = {tmp_path}: {index.name} holds \[\]: must be a JSON"):
+        check_inputs(wanted)
+    code = "import sys, convoy.model.hf_files; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

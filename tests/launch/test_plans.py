@@ -179,6 +179,12 @@ def test_a_price_list_that_is_none_costs_the_newest_prices_and_no_plan(tmp_path:
     assert unsure(config, found) == (told,)
 
 
+def test_a_run_says_that_a_local_one_does_not_use_the_price_of_its_machine() -> None:
+    priced = preset("cpu-smoke", "cluster.price.usd_per_hour=3 cluster.price.date=2026-11-01")
+    assert unsure(priced, planned(priced))[-1].startswith("cluster.price is not used: only runs with cluster.backend")
+    assert not any("price" in each for each in unsure(preset("cpu-smoke"), planned(preset("cpu-smoke"))))
+
+
 def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path) -> None:
     zones, config = _of_zones(tmp_path, 2000.0, 3000.0, 6000.0), of_cpus(tmp_path, instance_type="p4d.24xlarge")
     settled = with_price(config)
@@ -230,7 +236,7 @@ def test_of_a_host_that_is_measured_later_a_person_is_told_so() -> None:
 def test_a_dry_run_says_whose_prices_it_has_and_that_a_time_comes_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(plans, "planned", lambda config: made.unknown())
+    monkeypatch.setattr(plans, "planned", lambda config, root_answers: made.unknown())
     rented = of_cpus(tmp_path).model_copy(update={"root": "s3://ours/jobs"})
     titles = [next(iter(_plan(config))).split("\n")[1] for config in (rented, of_cpus(tmp_path))]
     assert titles == ["Plan, as `convoy plan --root s3://ours/jobs` makes it:", "Plan, as `convoy plan` makes it:"]

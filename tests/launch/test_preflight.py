@@ -36,6 +36,7 @@ from convoy.launch.preflight import (
 from convoy.launch.rent import gang_price
 from convoy.report.fold import fold
 from convoy.storage import Store, open_store
+from tests.campaign import examples
 from tests.report.synthetic import restarted_job, write_log
 
 SMALL = {
@@ -77,6 +78,7 @@ def refusal(action: Any) -> str:
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
 
 
+@examples(25)
 @given(names)
 def test_a_job_is_named_by_the_option_the_tag_or_both(name: str) -> None:
     assert named_job(name, []) == named_job("", ["x", f"job:{name}"]) == named_job(name, [f"job:{name}"]) == name

@@ -1,7 +1,7 @@
 """Data that node 0 prepares for its gang."""
 
-import subprocess
-import sys
+import os
+import select
 import threading
 from pathlib import Path
 
@@ -49,14 +49,26 @@ def test_why_node_0_prepared_none_is_told_on_all(tmp_path: Path) -> None:
 
 def test_a_node_whose_first_is_gone_does_not_wait(tmp_path: Path) -> None:
     """Locally node 0's process starts the others, which outlive it."""
-    waiting = (
-        "from convoy.storage.posix import PosixStore; from convoy.launch.shared_data import prepared_by_first;"
-        "from tests.launch.test_shared_data import never, node; import sys; print('waits', flush=True);"
-        f"prepared_by_first(PosixStore({str(tmp_path)!r}), node(1), never)"
-    )
-    first = (
-        f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {waiting!r}], stdout=subprocess.PIPE);"
-        "p.stdout.readline(); print(p.pid, flush=True)"
-    )
-    done = subprocess.run([sys.executable, "-c", first], capture_output=True, timeout=60)
-    assert b"node 0 ended before it had prepared the data" in done.stderr  # held open until the other has ended too
+    asked, asks = os.pipe()
+    told, tells = os.pipe()
+
+    class Asked(PosixStore):
+        def read(self, name: str, start: int = 0) -> bytes:
+            os.write(asks, b".")
+            return super().read(name, start)
+
+    if (first := os.fork()) == 0:
+        if os.fork() == 0:
+            try:
+                prepared_by_first(Asked(tmp_path), node(1), never)
+            except FormationRefusedError as error:
+                os.write(tells, str(error).encode())
+            finally:
+                os._exit(0)
+        os.read(asked, 1)
+        os._exit(0)
+    os.waitpid(first, 0)
+    assert select.select([told], [], [], 60)[0]
+    assert os.read(told, 1000) == b"node 0 ended before it had prepared the data"
+    for end in (asked, asks, told, tells):
+        os.close(end)

@@ -92,4 +92,6 @@ def test_a_node_s_page_says_how_the_gang_ended_where_that_was_not_as_it_should(
     node = Node(1, 2, 1, "host", "TrainFlow/7", "f", 0, False)
     blocks = pointer_page(task, node, "TrainFlow/7/train/3", Outcome(outcome=outcome, message="rank 1")).blocks
     assert blocks[1] == Callout(title, "rank 1")
+    by_hand = Outcome(outcome="preempted", message="interrupted: Ctrl-C")
+    assert pointer_page(task, node, "x", by_hand).blocks[1] == Callout("Interrupted", "interrupted: Ctrl-C")
     assert len(pointer_page(task, node, "x", Outcome(outcome="finished")).blocks) == 3

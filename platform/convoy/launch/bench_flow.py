@@ -8,19 +8,18 @@ from typing import Any
 from metaflow import FlowMutator
 from metaflow._vendor import click
 
-from convoy.bench.plan import keys_under_run, run_of
+from convoy.bench.plan import keys_under_run, run_of, under_run
 from convoy.config.bench import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
-from convoy.config.run import RunConfig
 from convoy.launch.bench_describe import describe_bench
 from convoy.launch.bench_steps import COMMAND
+from convoy.launch.describe import checklist, described_decorators
 from convoy.launch.flow import LAUNCHES, add_decorators, datastore_of, plain
-from convoy.launch.host import local_gpus, name_user, use_this_interpreter
+from convoy.launch.host import local_gpus
 from convoy.launch.metaflow_options import values_of_options
-from convoy.launch.parse import say_and_exit
-from convoy.launch.preflight import check_extra, on_this_host, priced
+from convoy.launch.parse import accept_presets, say_and_exit
+from convoy.launch.preflight import missing_settings, on_this_host, survey_root, together
 from convoy.launch.shares import Share, shares_of
-from convoy.launch.support import check
 from convoy.launch.words import command_line
 
 
@@ -29,8 +28,7 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
     `configs/bench/` configures. Gives the flow its schedule."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        name_user()
-        use_this_interpreter()
+        accept_presets("bench", "bench")
         super().__init__(*args, **kwargs)
 
     def pre_mutate(self, mutable_flow: Any) -> None:  # in `mutate` Metaflow takes no decorator of a flow any more
@@ -60,24 +58,28 @@ def bench_config(configs: dict[str, Any]) -> BenchConfig:
 
 
 def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None:
-    for share in shares:
-        for group in share.groups:
-            with keys_under_run():
-                check(group.run, datastore_of(command), local_gpus())
-                check_extra(group.run)
+    runs = [group.run for share in shares for group in share.groups]
+    with keys_under_run():
+        found = [each for run in runs for each in missing_settings(run, datastore_of(command))]
+    missing = list({str(each): each for each in map(under_run, found)}.values())
     if command.params.get("dry_run"):
-        print(json.dumps(config.model_dump(mode="json"), indent=2))
-        print(describe_bench(shares, _with_known_price(shares[0].groups[0].run)), file=sys.stderr)
+        _dry_run(config, shares, missing)
         raise SystemExit(0)
+    if missing:
+        raise together(missing)
     if command.info_name == "run":  # its first step is a process of this one
         os.environ[COMMAND] = command_line(sys.argv, values_of_options(), os.environ)
 
 
-def _with_known_price(run: RunConfig) -> RunConfig:
-    """As `priced`; where the root does not answer, as before there is an account, the catalog's price counts."""
-    try:
-        with keys_under_run():
-            return priced(run)
-    except ConfigError as error:
-        print(f"convoy: the price below is the catalog's: {error}", file=sys.stderr)
-        return run
+def _dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError]) -> None:
+    """As `launch/flow.py` has it; a benchmark has no plan."""
+    run = shares[0].groups[0].run
+    with keys_under_run():
+        found = survey_root(run, missing)
+    print(json.dumps(config.model_dump(mode="json"), indent=2))
+    told = [
+        describe_bench(shares, found.config),
+        described_decorators(run),
+        checklist([*map(under_run, found.missing)]),
+    ]
+    print(*told, sep="\n", file=sys.stderr)

@@ -18,6 +18,7 @@ from convoy.gang import local_node
 from convoy.gang.assignment import Script
 from convoy.launch.bench_drills import run_drills
 from convoy.launch.gang_step import GangFailedError
+from convoy.report.numbers import course
 from convoy.results.case import Case, Hardware, Provenance, Status
 from convoy.results.files import read_cases
 from convoy.results.values import OF_LARGEST
@@ -57,9 +58,12 @@ def run_groups(
     node whose rank wrote them, and none on the others. drills: this node runs them, which need one host only; of
     several nodes one does, and the others go on to wait for it in the next gang.
     """
+    start, done, total = time.monotonic(), 0, sum(len(group.cases) for group in groups)
     for number, group in enumerate(groups, 1):
         here = parted(group)
-        say(f"{group.name} ({number} of {len(groups)}): {', '.join(spec.name for spec in here.cases)}")
+        names, so_far = ", ".join(spec.name for spec in here.cases), course(done, total, time.monotonic() - start)
+        say(f"{group.name} (group {number} of {len(groups)}; cases: {so_far}): {names}")
+        done += len(group.cases)
         for each in here.refused:
             say(f"{each.spec.name}: {each.reason}")
         asked = here.model_copy(update={"command": command})

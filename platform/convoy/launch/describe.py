@@ -1,12 +1,15 @@
 """What a configuration would start, in words, for the dry run. Pure."""
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 
 from convoy.catalog.instances import instance
 from convoy.catalog.prices import Price
+from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.ranks import TIMES
 from convoy.config.run import RunConfig
+from convoy.launch.cluster import Decorator, step_decorators
 from convoy.launch.rent import instance_price, machines
 from convoy.launch.support import world
 from convoy.model.counts import SAVED_BYTES, parameter_count
@@ -33,6 +36,34 @@ def aligned(lines: Mapping[str, str]) -> str:
     width = max(len(key) for key in lines) + 2
     beside = "\n" + width * " "
     return "\n".join(f"{key + ':':<{width}}" + text.replace("\n", beside) for key, text in lines.items())
+
+
+def described_decorators(config: RunConfig) -> str:
+    """The Metaflow decorators that its `cluster:` adds to the flow, as one would write them."""
+    wanted = step_decorators(config)
+    kinds = {"the gang's step": wanted.gang, "the other steps, but start and end": wanted.ordinary}
+    told = [
+        "",
+        *(line for which, kind in kinds.items() if kind for line in (f"Decorators of {which}:", *_written(kind))),
+    ]
+    return "\n".join(told if any(kinds.values()) else ["", "Decorators: none"])
+
+
+def _written(decorators: Sequence[Decorator]) -> Iterator[str]:
+    for name, arguments in decorators:
+        text = f"@{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        yield from textwrap.wrap(
+            text, 80, initial_indent="  ", subsequent_indent=6 * " ", break_long_words=False, break_on_hyphens=False
+        )
+
+
+def checklist(missing: Sequence[ConfigError]) -> str:
+    """What the user has still to provide before the run can start."""
+    if not missing:
+        return "\nNothing is missing, as far as this machine can tell: without --dry-run the run starts."
+    return "\n".join(
+        ["", f"Missing before the run can start ({len(missing)}):", *(f"  [ ] {each}" for each in missing)]
+    )
 
 
 def _backend(config: RunConfig) -> str:

@@ -18,16 +18,17 @@ from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.cluster import step_decorators
-from convoy.launch.describe import aligned, describe
-from convoy.launch.host import local_gpus, name_user, use_this_interpreter
-from convoy.launch.parse import say_and_exit
+from convoy.launch.describe import aligned, checklist, describe, described_decorators
+from convoy.launch.host import local_gpus
+from convoy.launch.parse import accept_presets, say_and_exit
 from convoy.launch.preflight import (
+    Survey,
     check_job_is_free,
     named_job,
     notice_line,
     on_this_host,
     preflight,
-    priced,
+    survey,
 )
 from convoy.launch.support import check_cluster
 
@@ -48,9 +49,7 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Metaflow looks at both before it calls any hook.
-        name_user()
-        use_this_interpreter()
+        accept_presets("run", "train")
         super().__init__(*args, **kwargs)
 
     def mutate(self, mutable_flow: Any) -> None:
@@ -98,33 +97,40 @@ def flow_config(configs: dict[str, Any]) -> RunConfig:
 def _check(command: Any, config: RunConfig) -> None:
     options = command.params
     job = named_job(options.get("job"), options.get("tags") or ())
-    finished = preflight(config, job, datastore_of(command))
     if options.get("dry_run"):
-        print(json.dumps(config.model_dump(mode="json"), indent=2))
-        told = [describe(priced(config), local_gpus()), *([finished] if finished else []), *_plan(config)]
-        print(*told, sep="\n", file=sys.stderr)
+        _dry_run(config, survey(config, job, datastore_of(command)))
         raise SystemExit(0)
+    finished = preflight(config, job, datastore_of(command))
     if finished is not None:
         print(finished)
         raise SystemExit(0)
     if command.info_name == "run":  # what is created prints its own description, for programs to read
-        print(notice_line(config, os.environ), flush=True)
+        if (line := notice_line(config, os.environ)) is not None:
+            print(line, flush=True)
         _say_plan(config)
 
 
-def _plan(config: RunConfig) -> Iterator[str]:
+def _dry_run(config: RunConfig, found: Survey) -> None:
+    """The configuration on stdout, for programs; for people on stderr what would be launched, and what is missing."""
+    print(json.dumps(config.model_dump(mode="json"), indent=2))
+    told = [describe(found.config, local_gpus()), *([str(found.finished)] if found.finished else [])]
+    told += [described_decorators(config), *_plan(config, root_answers=found.root_answers), checklist(found.missing)]
+    print(*told, sep="\n", file=sys.stderr)
+
+
+def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     """A title, and what is worth knowing of the plan."""
     from convoy.launch.plans import planned, unsure
     from convoy.report.plan_lines import plan_lines, warning
 
-    plan = planned(config)
-    yield f"\nPlan{_plans_like(config)}:\n{aligned(plan_lines(plan))}"
+    plan = planned(config, root_answers=root_answers)
+    yield f"\nPlan{_plans_like(config, root_answers)}:\n{aligned(plan_lines(plan))}"
     yield from (f"  {said}" for said in unsure(config, plan))
     if (why := warning(plan)) is not None:
         yield f"\nWARNING: by its plan this run {why}"
 
 
-def _plans_like(config: RunConfig) -> str:
+def _plans_like(config: RunConfig, root_answers: bool) -> str:
     """Of what it is, or which command makes the same."""
     from convoy.planner.machine import rented_type
 
@@ -132,16 +138,18 @@ def _plans_like(config: RunConfig) -> str:
     if named != rented:
         return f" of this host, where a local run computes (that of `convoy plan` is of a {named})"
     # `convoy plan` asks a bucket for prices only where --root names it; a run asks its own root.
-    return f", as `convoy plan{f' --root {root}' if rented and '://' in root else ''}` makes it"
+    return f", as `convoy plan{f' --root {root}' if rented and '://' in root and root_answers else ''}` makes it"
 
 
 def _say_plan(config: RunConfig) -> None:
-    """In one line, and in another one if nobody should count on it. The planner may be wrong: the run starts."""
+    """In one line, and in another one if nobody should count on it. The planner may be wrong: the run starts. Where
+    it plans no time, as on CPUs that it does not know, the line would only say so."""
     from convoy.launch.plans import planned, unsure
     from convoy.report.plan_lines import plan_line, warning
 
     plan = planned(config)
-    print(f"convoy plan: {'; '.join((plan_line(plan), *unsure(config, plan)))}", flush=True)
+    if plan.step is not None or config.cluster.backend != "local" or local_gpus():
+        print(f"convoy plan: {'; '.join((plan_line(plan), *unsure(config, plan)))}", flush=True)
     if (why := warning(plan)) is not None:
         print(f"WARNING: by its plan this run {why}. It starts all the same; `convoy plan` tells more", file=sys.stderr)
 

@@ -36,8 +36,11 @@ def check_inputs(config: RunConfig) -> None:
         _check_importable(config.model)
     elif config.model.init_from is not None:
         from convoy.model.hf_config import check_same_shape
+        from convoy.model.hf_files import check_tensors
 
-        check_same_shape(Path(config.model.init_from), config.model)
+        folder = Path(config.model.init_from)
+        check_same_shape(folder, config.model)
+        check_tensors(folder, config.model)
 
 
 def _check_readable(config: RunConfig) -> None:

@@ -1,25 +1,41 @@
 """Where the files of a run are: refuses places that cannot exist, and those that the machines do not see. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.run import RunConfig
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
-def check_locations(config: RunConfig) -> None:
-    """Raises ConfigError for a bucket that cannot exist, and for a tier that is the root again."""
-    _locations_are_real(config)
-    _tiers_are_elsewhere(config)
+PLACEHOLDER = "YOUR-BUCKET"
+"""Stands in the presets for the name of the user's bucket."""
+
+Demand = Callable[[], None]
 
 
-def check_shared(config: RunConfig) -> None:
-    """Raises ConfigError where the machines of a remote backend do not all see the root or a further tier."""
-    _root_is_shared(config)
-    _tiers_are_shared(config)
+def of_locations(config: RunConfig) -> Iterator[Demand]:
+    """Demands that raise ConfigError for a bucket that cannot exist, and for a tier that is the root again."""
+    yield from (partial(_is_real, key, location) for key, location in _locations(config))
+    yield partial(_tiers_are_elsewhere, config)
+
+
+def of_shared(config: RunConfig) -> tuple[Demand, ...]:
+    """Demands that raise ConfigError where the machines of a remote backend do not all see the root or a further
+    tier."""
+    return partial(_root_is_shared, config), partial(_tiers_are_shared, config)
+
+
+def is_placeholder(location: str) -> bool:
+    """Whether the location is in the bucket that the presets name, in place of the user's."""
+    return location.startswith("s3://") and _bucket(location) == PLACEHOLDER
+
+
+def _bucket(location: str) -> str:
+    return location.removeprefix("s3://").partition("/")[0]
 
 
 def _root_is_shared(config: RunConfig) -> None:
@@ -62,14 +78,13 @@ def mounted_folders(config: RunConfig) -> tuple[str, ...]:
     return tuple(cluster.persistent_volume_claims.values()) if cluster.backend == "kubernetes" else ()
 
 
-def _locations_are_real(config: RunConfig) -> None:
-    for key, location in _locations(config):
-        bucket = location.removeprefix("s3://").partition("/")[0]
-        if location.startswith("s3://") and not _BUCKET.fullmatch(bucket):
-            raise ConfigError(
-                f"{key} = {location}: {bucket} is no bucket; put in the name of yours "
-                "(3 to 63 lower-case letters, digits, dots and hyphens)"
-            )
+def _is_real(key: str, location: str) -> None:
+    if location.startswith("s3://") and not _BUCKET.fullmatch(_bucket(location)):
+        kind = PrerequisiteMissing if is_placeholder(location) else ConfigError
+        raise kind(
+            f"{key} = {location}: {_bucket(location)} is no bucket; put in the name of yours "
+            "(3 to 63 lower-case letters, digits, dots and hyphens)"
+        )
 
 
 def _tiers_are_elsewhere(config: RunConfig) -> None:

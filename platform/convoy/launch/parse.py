@@ -8,8 +8,10 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from convoy.config.errors import ConfigError, one_line
-from convoy.config.load import merged, read_overrides, read_run
+from convoy.config.json_text import parse_json
+from convoy.config.load import config_file, merged, read_overrides, read_run
 from convoy.config.run import RunConfig
+from convoy.launch.words import with_files
 
 _MAY_BE_MENDED = ("missing", "value_error")
 """The other part may give a missing key, or change one of two values that do not agree."""
@@ -34,8 +36,8 @@ def parse_overrides(text: str) -> dict[str, Any]:
 
 def _words(text: str) -> str:
     try:
-        pairs = json.loads(text).items()
-    except json.JSONDecodeError:
+        pairs = parse_json(text).items()
+    except ValueError:
         return text
     return " ".join(shlex.quote(f"{key}={json.dumps(value)}") for key, value in pairs)
 
@@ -58,6 +60,16 @@ def parse_bench_overrides(text: str) -> dict[str, Any]:
         return with_presets(read_overrides(_words(text) if text.lstrip().startswith("{") else text))
     except ConfigError as error:
         say_and_exit(error)
+
+
+def accept_presets(config: str, kind: str) -> None:
+    """Have `--config CONFIG NAME` of this process take a preset of `configs/KIND/` too. Metaflow reads a file before it
+    calls any parser, so this is to be called before it reads the command line. Ends the process with exit code 2 if
+    there is neither."""
+    try:
+        sys.argv[:] = with_files(sys.argv, config, lambda name: config_file(name, kind))
+    except ConfigError as error:
+        say_and_exit(ConfigError(f"--config {config} {error}"))
 
 
 def say_and_exit(error: ConfigError) -> NoReturn:

@@ -24,13 +24,14 @@ WITHOUT = "prices are the catalog's alone: "
 """Begins what a plan says where those of the root could not be read."""
 
 
-def planned(config: RunConfig, measured: "MeasuredMachine | None" = None) -> "Plan":
-    """What `convoy plan` would say, or a plan that says why there is none. measured: by ranks of the job."""
+def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, root_answers: bool = True) -> "Plan":
+    """What `convoy plan` would say, or a plan that says why there is none. measured: by ranks of the job. root_answers:
+    whether the root, which may hold prices, is asked."""
     from convoy.launch.known_prices import as_asked
     from convoy.planner.plan import nothing_planned, plan
 
     try:
-        prices, why = _prices(config)
+        prices, why = _prices(config) if root_answers else (None, "the root cannot be asked yet")
         found = plan(as_asked(config, prices), _given(config, measured, prices))
         return found.model_copy(update={"assumed": (*found.assumed, f"{WITHOUT}{why}")}) if why else found
     except ValueError as error:
@@ -40,15 +41,17 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None) -> "Pl
 
 
 def unsure(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
-    """What a person who starts the run should know of this plan, beside what it says: where the time of a step comes
-    from, and that the prices of the root are not in it. Where a job goes on its ranks measure nothing, and what
-    they found when it began counts."""
+    """What a person who starts the run should know of this plan next to what it says: where the time of a step comes
+    from, that the prices of the root are not in it, and that `cluster.price` is not used. Where a job goes on its ranks
+    measure nothing, and what they found when it began counts."""
     from convoy.catalog.gpus import rented_gpu
+    from convoy.planner.assumptions import UNUSED_PRICE
 
     later = plan.step is None and plan.parameters is not None and rented_gpu(plan.machines.gpu) is None
     measures = config.train.matmul_peak_seconds > 0 and not config.parallel.cpu_offload
     told = ("a job's first start measures its rates: cards of as many ranks have the step's time from then on",)
-    return (*(told if later and measures else ()), *(each for each in plan.assumed if each.startswith(WITHOUT)))
+    noted = (each for each in plan.assumed if each.startswith(WITHOUT) or each == UNUSED_PRICE)
+    return (*(told if later and measures else ()), *noted)
 
 
 def read_plan(job: Store) -> "Plan | None":

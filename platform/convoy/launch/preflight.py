@@ -4,20 +4,23 @@ import contextlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from convoy.config.cluster import ClusterConfig
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, PrerequisiteMissing, prerequisites
 from convoy.config.load import default_root
 from convoy.config.run import RunConfig
 from convoy.job.lineage import CommitRef, lost, newest_commit, newest_config, places, read_history
 from convoy.job.live import check_not_live
 from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch import support
+from convoy.launch.account import NO_CREDENTIALS, of_account
 from convoy.launch.host import check_interpreter, local_gpus
 from convoy.launch.inputs import check_inputs, existing_folder
 from convoy.launch.known_prices import with_price
+from convoy.launch.locations import is_placeholder
 from convoy.launch.rent import gang_price
 from convoy.launch.same_job import check_same_data, check_same_model
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
@@ -66,77 +69,120 @@ def named_job(option: str | None, tags: Sequence[str]) -> str | None:
     return check_name(names[0]) if names else None
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What is known of a run before it exists."""
+
+    config: RunConfig
+    """With the price that the run will have, or without one where its root, which may hold a newer one, is out of
+    reach."""
+    finished: Finished | None = None
+    missing: tuple[ConfigError, ...] = ()
+    """What the user has still to provide."""
+    root_answers: bool = True
+
+
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
     """Raise ConfigError for a run that cannot work; tell if the job is finished already."""
-    _check_settings(config, datastore, local_gpus())
-    config = priced(config)
-    if config.cluster.backend == "local" or _sees_root(config):
-        support.check_budget(config)
-    if config.cluster.backend == "local":
-        support.check_offload(config, local_gpus())
-        check_interpreter()
-        check_inputs(config)
-    if not _sees_root(config):
-        return None
-    for tier in _seen_tiers(config):
-        with _outage(f"checkpoint.tiers = {tier}"):
-            _check_place("checkpoint.tiers", tier, config)
-    with _outage(f"root = {config.root}"):
-        if job is not None:
-            return _check_job(config, job)
-        _check_root(config)
-    return None
+    missing = missing_settings(config, datastore)  # if anything is, no bucket is asked
+    found = Survey(config, None, tuple(missing)) if missing else _looked_at(config, job, _sees(config))
+    if found.missing:
+        raise together(found.missing)
+    return found.finished
 
 
-def _check_settings(config: RunConfig, datastore: str | None, gpus: int) -> None:
-    """Raises ConfigError, in one line, with all that is to be set up and filled in before a first run: what is told one
-    at a time is found one start after the other."""
-    demands: tuple[Callable[[], None], ...] = (
-        lambda: support.check(config, datastore, gpus),
-        lambda: support.check(config, None, gpus),  # what the datastore's refusal hides
-        lambda: check_extra(config),
-    )
-    told = list(dict.fromkeys(why for demand in demands if (why := _refusal(demand))))
-    if told:
-        raise ConfigError("; also ".join(told))
+def together(missing: Sequence[ConfigError]) -> PrerequisiteMissing:
+    """All of it, in the one line of a refusal."""
+    return PrerequisiteMissing("; also ".join(map(str, missing)))
 
 
-def _refusal(demand: Callable[[], None]) -> str | None:
+def survey(config: RunConfig, job: str | None, datastore: str | None) -> Survey:
+    """The same for a dry run, which needs nothing that the user has still to provide. Raises ConfigError for a
+    configuration that is wrong."""
+    missing = [*missing_settings(config, datastore), *prerequisites(of_account(config))]
+    found = _looked_at(config, job, _reaches(config, missing))
+    return replace(found, missing=(*missing, *found.missing))
+
+
+def survey_root(config: RunConfig, missing: Sequence[ConfigError]) -> Survey:
+    """The part of it that account and root alone decide. missing: of the settings."""
+    missing = [*missing, *prerequisites(of_account(config))]
+    found = _at_root(config, None) if _reaches(config, missing)(str(config.root)) else _unseen(config)
+    return replace(found, missing=(*missing, *found.missing))
+
+
+def missing_settings(config: RunConfig, datastore: str | None) -> list[PrerequisiteMissing]:
+    """What is to be installed and filled in before a first run, all of it: what is told one at a time is found one
+    start after the other. Raises ConfigError for a configuration that is wrong."""
+    return prerequisites([*support.demands(config, datastore, local_gpus()), lambda: check_extra(config)])
+
+
+def _looked_at(config: RunConfig, job: str | None, sees: Callable[[str], bool]) -> Survey:
+    """sees: whether a root or a tier can be looked at from here."""
+    tiers = (partial(_check_tier, config, tier) for tier in config.checkpoint.tiers if sees(tier))
+    missing = prerequisites([*_of_host(config), *tiers])
+    found = _at_root(config, job) if sees(str(config.root)) else _unseen(config)
+    return replace(found, missing=(*missing, *found.missing))
+
+
+def _at_root(config: RunConfig, job: str | None) -> Survey:
     try:
-        demand()
-    except ConfigError as error:
-        return str(error)
-    return None
+        with _outage(f"root = {config.root}"):
+            _check_place("root", str(config.root), config)
+            config = priced(config)
+            support.check_budget(config)
+            return Survey(config, None if job is None else _check_job(config, job))
+    except PrerequisiteMissing as error:
+        return Survey(config, missing=(error,), root_answers=False)
+
+
+def _unseen(config: RunConfig) -> Survey:
+    """A bucket that cannot be asked may hold prices; of a file system of the cluster's that is not known here."""
+    return Survey(config, root_answers=not str(config.root).startswith("s3://"))
+
+
+def _of_host(config: RunConfig) -> Iterator[Callable[[], None]]:
+    if config.cluster.backend == "local":
+        yield lambda: support.check_offload(config, local_gpus())
+        yield check_interpreter
+        yield lambda: check_inputs(config)
+
+
+def _check_tier(config: RunConfig, tier: str) -> None:
+    with _outage(f"checkpoint.tiers = {tier}"):
+        _check_place("checkpoint.tiers", tier, config)
 
 
 def check_extra(config: RunConfig) -> None:
     """Raise ConfigError where what starts the gang is not installed."""
     if config.cluster.backend == "kubernetes" and importlib.util.find_spec("kubernetes") is None:
-        raise ConfigError("cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'")
+        raise PrerequisiteMissing(
+            "cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'"
+        )
 
 
 def priced(config: RunConfig) -> RunConfig:
     """With the price that the run will have, by which its budget is checked; as it was where the root, which may hold a
     newer one, cannot be seen from here. Raises ConfigError."""
-    if config.cluster.backend == "local" or not _sees_root(config):
+    if config.cluster.backend == "local" or not _sees(config)(str(config.root)):
         return config
     with _outage(f"root = {config.root}"):
         return with_price(config)
 
 
-def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str:
+def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
     """Which sources tell ahead that this machine is taken away, where the gang runs on it; each node of another gang
-    tells by itself."""
+    tells by itself. None: it is no EC2 instance, which nobody takes away."""
     if config.cluster.backend != "local":
         return "convoy: each node tells in its log, and on the card, which of its sources of notices answer"
     from convoy.gang.notices import machine
 
-    return f"convoy: {machine.in_words(machine.standings(environ))}"
+    return f"convoy: {machine.in_words(machine.standings(environ))}" if machine.has_metadata(environ) else None
 
 
 def check_job_is_free(config: RunConfig, job: str) -> None:
     """Raise ConfigError if another run is running the job."""
-    if _sees_root(config):
+    if _sees(config)(str(config.root)):
         with _outage(f"root = {config.root}"):
             check_not_live(job_store(str(config.root), job, config), job)
 
@@ -146,22 +192,18 @@ def _outage(where: str) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise PrerequisiteMissing(f"{where}: {error}") from None
 
 
-def _sees_root(config: RunConfig) -> bool:
-    """Not where the root is a file system that only the cluster's machines see."""
-    return config.cluster.backend == "local" or str(config.root).startswith("s3://")
+def _sees(config: RunConfig) -> Callable[[str], bool]:
+    """Whether a place can be looked at from here: not a file system that only the cluster's machines see."""
+    return lambda place: config.cluster.backend == "local" or place.startswith("s3://")
 
 
-def _seen_tiers(config: RunConfig) -> list[str]:
-    tiers = config.checkpoint.tiers
-    return [tier for tier in tiers if config.cluster.backend == "local" or tier.startswith("s3://")]
-
-
-def _check_root(config: RunConfig) -> None:
-    if config.cluster.backend == "local":
-        _check_place("root", str(config.root), config)
+def _reaches(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str], bool]:
+    """The same, but for buckets that have no name yet, and all buckets where there are no credentials."""
+    seen, no_buckets = _sees(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
+    return lambda place: seen(place) and not (place.startswith("s3://") and (no_buckets or is_placeholder(place)))
 
 
 def _check_place(key: str, uri: str, config: RunConfig) -> None:
@@ -182,10 +224,13 @@ def _check_writable(key: str, uri: str) -> None:
 
 def _check_job(config: RunConfig, job: str) -> Finished | None:
     store = job_store(str(config.root), job, config)
-    others = [open_store(job_uri(tier, job), config.checkpoint.store) for tier in _seen_tiers(config)]
+    others = [
+        open_store(job_uri(tier, job), config.checkpoint.store)
+        for tier in config.checkpoint.tiers
+        if _sees(config)(tier)
+    ]
     record, history = read_record(store), read_history(store, others)
     if record is None:
-        _check_root(config)
         return None
     check_same_job(record, config)
     if lost(history):

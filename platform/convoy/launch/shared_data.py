@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from convoy.config.json_text import parse_json
 from convoy.gang.task import Node
 from convoy.job.generations import FormationRefusedError, refusal_of
 from convoy.storage import ObjectMissing, Store
@@ -32,7 +33,7 @@ def prepared_by_first(store: Store, node: Node, prepare: Callable[[], Json], sec
     deadline, parent = time.monotonic() + seconds, os.getppid()
     while time.monotonic() < deadline:
         try:
-            found: Json = json.loads(store.read(name))
+            found: Json = parse_json(store.read(name))
             return found
         except ObjectMissing:
             pass

@@ -29,6 +29,8 @@ class Result:
     metrics: Json
     incidents: list[Json]
     plan: Json
+    config: Json
+    """With `train.param_dtype` as the gang settled it."""
 
 
 @contextlib.contextmanager
@@ -99,6 +101,7 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     """Draw the final card, and gather what the Client API gives. plan: as the run's first step made it, for the
     one below the job may be another run's; None: there is no other."""
     from convoy.events.log import read_events
+    from convoy.job.param_dtype import with_recorded_dtype
     from convoy.launch import results
     from convoy.launch.plans import JobPlan, read_plan
     from convoy.report.fold import fold
@@ -108,13 +111,15 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     config = RunConfig.model_validate(config_json)
     assert config.root is not None
     store = job_store(config.root, job, config)
+    config = with_recorded_dtype(config, store)
+    config_json = config.model_dump(mode="json")
     folded = fold(read_events(store), config.train.steps)
     checkpoint, model = results.checkpoint_uri(folded, store), results.model_uri(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
     known = JobPlan(store, config, plan or read_plan(store)).at(folded)
     show(current.card, final_page(folded, config_json, places, known))  # written as the task ends
     told = results.metrics(folded), results.incidents(folded), known.model_dump(mode="json")
-    return Result(checkpoint, model, *told)
+    return Result(checkpoint, model, *told, config_json)
 
 
 def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) -> str:

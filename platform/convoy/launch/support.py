@@ -1,13 +1,15 @@
 """What works where: refuses, before anything starts, a run that cannot work. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from convoy.catalog.instances import instance, instance_names
+from convoy.config import errors
 from convoy.config.backend import check_backend
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
-from convoy.launch.locations import check_locations, check_shared
+from convoy.launch.locations import Demand, of_locations, of_shared
 from convoy.launch.rent import instance_price
 from convoy.launch.sizing import check_host, check_machine
 
@@ -37,10 +39,16 @@ def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) 
     datastore: Metaflow's datastore type (`local`, `s3`, ...), None where it is not known.
     local_gpus: as in `world`.
     """
-    check_cluster(config, datastore)
-    check_locations(config)
-    check_ranks(config, world(config, local_gpus))
-    _ranks_have_local_gpus(config, local_gpus)
+    for demand in demands(config, datastore, local_gpus):
+        demand()
+
+
+def demands(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> Iterator[Demand]:
+    """What `check` asks, one thing each."""
+    yield from _of_cluster(config, datastore)
+    yield from of_locations(config)
+    yield lambda: check_ranks(config, world(config, local_gpus))
+    yield lambda: _ranks_have_local_gpus(config, local_gpus)
 
 
 def check_budget(config: RunConfig) -> None:
@@ -60,13 +68,16 @@ def check_budget(config: RunConfig) -> None:
 
 def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
     """The part of it that `cluster:` alone decides."""
-    if config.cluster.backend == "local":
-        return
-    for demand in _OF_MACHINES:
-        demand(config)
-    check_shared(config)
-    _datastore_is_s3(config, datastore)
-    _fits_machine(config)
+    for demand in _of_cluster(config, datastore):
+        demand()
+
+
+def _of_cluster(config: RunConfig, datastore: str | None) -> Iterator[Demand]:
+    if config.cluster.backend != "local":
+        yield from (partial(demand, config) for demand in _OF_MACHINES)
+        yield from of_shared(config)
+        yield lambda: _datastore_is_s3(config, datastore)
+        yield lambda: _fits_machine(config)
 
 
 def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
@@ -85,23 +96,14 @@ def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ..
 
     config: as for `check_budget`. local_gpus: as in `world`. host_mib: memory of this host.
     """
-    demands: Demands = (*_OF_MACHINES, _fits_machine)
+    asked: tuple[Callable[[RunConfig], None], ...] = (*_OF_MACHINES, _fits_machine)
     if config.cluster.backend == "local":
-        demands = (
+        asked = (
             lambda run: _ranks_have_local_gpus(run, local_gpus),
             lambda run: check_offload(run, local_gpus),
             lambda run: check_host(run, local_gpus, host_mib),
         )
-    told = [why for demand in (*demands, check_budget) if (why := _refusal(demand, config))]
-    return tuple(dict.fromkeys(told))
-
-
-def _refusal(demand: Callable[[RunConfig], None], config: RunConfig) -> str | None:
-    try:
-        demand(config)
-    except ConfigError as error:
-        return str(error)
-    return None
+    return tuple(str(error) for error in errors.refusals(partial(demand, config) for demand in (*asked, check_budget)))
 
 
 def check_offload(config: RunConfig, local_gpus: int) -> None:
@@ -161,9 +163,7 @@ def _time_limit_is_long_enough(config: RunConfig) -> None:
         raise ConfigError(f"cluster.time_limit_hours = {hours}: must be at least {SHORTEST_TIME_LIMIT_SECONDS} seconds")
 
 
-Demands = tuple[Callable[[RunConfig], None], ...]
-
-_OF_MACHINES: Demands = (
+_OF_MACHINES: tuple[Callable[[RunConfig], None], ...] = (
     _backend_takes_it,
     _ranks_have_gpus,
     _keys_belong_to_backend,
@@ -173,6 +173,6 @@ _OF_MACHINES: Demands = (
 
 def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
     if datastore not in (None, "s3"):
-        raise ConfigError(
+        raise PrerequisiteMissing(
             f"METAFLOW_DEFAULT_DATASTORE = {datastore}: must be s3 with cluster.backend = {config.cluster.backend}"
         )

@@ -1,7 +1,8 @@
 """The words of a flow's command line, as Metaflow takes them: its own options, `run`, and the run's options. Pure."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 RUN = "run"
 
@@ -17,6 +18,15 @@ def around_run(words: Sequence[str], values: Mapping[str, int]) -> tuple[list[st
     """
     before = [word for option in _options(words, values) for word in option]
     return before, list(words[len(before) + 1 :])
+
+
+def with_files(words: Sequence[str], config: str, file_of: Callable[[str], Path]) -> list[str]:
+    """The words, in which `--config CONFIG` is followed by a file. file_of: of what a user may write there."""
+    found = list(words)
+    for place in range(len(words) - 2):
+        if words[place : place + 2] == ["--config", config]:
+            found[place + 2] = str(file_of(words[place + 2]))
+    return found
 
 
 def command_line(words: Sequence[str], values: Mapping[str, int], environ: Mapping[str, str]) -> str:
