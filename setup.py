@@ -1,0 +1,28 @@
+"""What pyproject.toml cannot say: a wheel has the presets and the flows, whose only copy lies next to the package.
+
+An editable install has none: it reads the repository's (`convoy.config.load.shipped`).
+"""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+SHIPPED = {"configs": "*.yaml", "flows": "*.py"}
+
+
+class BuildWithShipped(build_py):
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        target = Path(self.build_lib, "convoy", "shipped")
+        shutil.rmtree(target, ignore_errors=True)
+        for folder, pattern in SHIPPED.items():
+            for file in sorted(Path(folder).rglob(pattern)):
+                (target / file.parent).mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target / file)
+
+
+setup(cmdclass={"build_py": BuildWithShipped})
