@@ -5,12 +5,11 @@
 FOLDER holds a JSON file for each case (docs/benchmarks.md). Of several each is a benchmark by itself, such as one for
 each kind of machine; time and cost on all of them are in one table. HTML is one file that opens offline, in light and
 dark, and prints; JSON has the figures under the names of `convoy.report.bench_report`, those of several folders by
-folder. The same results give the same bytes. Without --output the report is written to standard output. --earlier,
+folder. The same results give the same bytes. Without --output HTML is written to report.html in the first FOLDER, and
+Markdown and JSON to standard output. --earlier,
 which may be given several times, names folders of earlier results: those of the same fingerprint are the history in
 which changes are looked for. --prices names the `prices.json` that `convoy prices refresh` wrote below a root, beside
 the catalog's prices.
-
-HTML needs `pip install 'metaflow-convoy[report]'`.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from convoy.report.bench_several import BenchReports, page_of_several
 from convoy.report.html import to_html
 from convoy.report.markdown import to_markdown
 from convoy.report.page import Page
-from convoy.report.svg import NoDrawerError, draw
+from convoy.report.svg import draw
 from convoy.results.files import ResultUnreadableError, read_cases
 
 
@@ -45,11 +44,15 @@ def main(arguments: argparse.Namespace) -> None:
             text = to_markdown(_page(report, arguments.title))
         case _:
             text = to_html(_page(report, arguments.title), draw)
-    if arguments.output is None:
+    output = arguments.output
+    if output is None and arguments.format == "html":
+        output = arguments.folders[0] / "report.html"
+        print(f"generate_report: the report is {output}", file=sys.stderr)
+    if output is None:
         sys.stdout.buffer.write(text.encode())
     else:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_bytes(text.encode())
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_bytes(text.encode())
 
 
 def named(folders: Sequence[Path]) -> dict[str, Path]:
@@ -80,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     found.add_argument("folders", metavar="FOLDER", type=Path, nargs="+", help="of results; several stand side by side")
     found.add_argument("--format", choices=("html", "md", "json"), default="html")
-    found.add_argument("--output", type=Path, help="default: standard output")
+    found.add_argument("--output", type=Path, help="default: FOLDER/report.html for html, else standard output")
     found.add_argument("--earlier", type=Path, action="append", default=[], help="folder of earlier results")
     found.add_argument("--prices", type=Path, help="prices.json of `convoy prices refresh`")
     found.add_argument("--title", default="Benchmark")
@@ -90,6 +93,6 @@ def parser() -> argparse.ArgumentParser:
 if __name__ == "__main__":
     try:
         main(parser().parse_args())
-    except (ResultUnreadableError, NoDrawerError, ConfigError) as error:
+    except (ResultUnreadableError, ConfigError) as error:
         print(f"generate_report: {error}", file=sys.stderr)
         sys.exit(2)

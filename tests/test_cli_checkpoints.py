@@ -8,6 +8,8 @@ import click.testing
 import pytest
 from mypy_boto3_s3 import S3Client
 
+from convoy.checkpoint.commits import read_commit
+from convoy.checkpoint.format import sealed
 from convoy.checkpoint.marks import mark_damaged, read_damage, suspect, verified
 from convoy.checkpoint.verify import verify_commit, verify_part
 from convoy.cli import main
@@ -111,6 +113,22 @@ def test_list_shows_a_commit_that_cannot_be_read(local: Store) -> None:
     row = answer("list", local.uri)["checkpoints"][1]
     assert (row["bytes"], row["damage"]) == (None, None)
     assert row["problem"].endswith("7 bytes that are not a commit")
+
+
+def test_a_commit_that_names_files_elsewhere_is_not_one_and_what_is_there_stays(local: Store, tmp_path: Path) -> None:
+    folder, victim = tmp_path / "blue" / "shards" / ref(20).stem, tmp_path / "victim"
+    (folder / "a").rename(victim)
+    commit = read_commit(local, ref(20)).model_copy(update={"attempt": "../../../victim"})
+    local.write(ref(20).name, sealed(commit))
+    theirs = sorted(path.name for path in victim.iterdir())
+    told = "blue/commits/000001-000000020.json: is not a commit: attempt: '../../../victim' is not the name of one file"
+    for words in (["list", local.uri], ["copy", local.uri, tmp_path / "deep" / "er" / "to"], ["verify", local.uri]):
+        assert told in convoy(*words).stdout
+    local.delete(f"damaged/{ref(20).stem}.json")  # which keeps a commit from being pruned before its time
+    assert [gone["step"] for gone in answer("prune", local.uri, "--keep-last", "1")["commits"]] == [10, 20]
+    assert sorted(path.name for path in victim.iterdir()) == theirs
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blue", "deep", "victim"]
+    assert [path.name for path in (tmp_path / "deep" / "er").iterdir()] == ["to"]
 
 
 def test_a_uri_without_a_job_is_refused_in_one_line(tmp_path: Path) -> None:

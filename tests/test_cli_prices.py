@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convoy import cli_prices
-from convoy.catalog.prices import price
+from convoy.catalog.prices import price, shipped
 from convoy.cli import main
 from convoy.launch.known_prices import NAME, read_prices
 from convoy.storage import open_store
@@ -19,14 +19,22 @@ def run(root: Path, *words: str) -> Result:
 
 
 def test_the_catalog_s_prices_are_listed_with_day_and_source(tmp_path: Path) -> None:
-    shipped = price(TYPE, "on_demand", "us-east-1")
-    assert shipped is not None
+    known = price(TYPE, "on_demand", "us-east-1")
+    assert known is not None
     done = run(tmp_path, "list", "--instance", TYPE, "--region", "us-east-1")
     assert done.exit_code == 0, done.output
     (line,) = [line for line in done.output.splitlines() if "on_demand" in line]
-    for told in (TYPE, "us-east-1", f"{shipped.usd_per_hour:,.2f}", str(shipped.date), shipped.source):
+    for told in (TYPE, "us-east-1", f"{known.usd_per_hour:,.2f}", str(known.date)):
         assert told in line
+    assert f"\n{line.split()[-1]}: {known.source}\n" in done.output
     assert "p5.48xlarge" not in done.output
+
+
+def test_every_price_is_one_whole_line_of_80_columns(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["prices", "list", "--root", str(tmp_path)], env={"COLUMNS": "80"})
+    rows = {tuple(line.split()[:3]) for line in done.output.splitlines() if len(line) <= 80}
+    assert {(p.instance, p.market, p.region) for p in shipped()} <= rows
+    assert "…" not in done.output
 
 
 def test_what_aws_tells_is_kept_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

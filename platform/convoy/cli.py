@@ -10,8 +10,19 @@ from convoy.cli_checkpoints import checkpoints
 from convoy.cli_compare import compare
 from convoy.cli_drain import drain
 from convoy.cli_drill import drill
+from convoy.cli_init import init
+from convoy.cli_list import list_jobs
 from convoy.cli_logs import logs
-from convoy.cli_places import ENDPOINT, ROOT, configuration, known_job, reached, root_of
+from convoy.cli_places import (
+    ENDPOINT,
+    ROOT,
+    configuration,
+    jobs_under,
+    known_job,
+    named_or_newest,
+    reached,
+    root_of,
+)
 from convoy.cli_plan import plan
 from convoy.cli_prices import prices
 from convoy.cli_run import run
@@ -63,6 +74,8 @@ main.add_command(checkpoints)
 main.add_command(compare)
 main.add_command(drain)
 main.add_command(drill)
+main.add_command(init)
+main.add_command(list_jobs)
 main.add_command(logs)
 main.add_command(plan)
 main.add_command(prices)
@@ -80,24 +93,32 @@ def doctor() -> None:
 
 
 @main.command()
-@click.argument("job")
+@click.argument("job", required=False)
 @ROOT
 @ENDPOINT
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def show(job: str, root: str | None, endpoint_url: str | None, as_json: bool) -> None:
-    """Summarise JOB from its event log."""
+def show(job: str | None, root: str | None, endpoint_url: str | None, as_json: bool) -> None:
+    """Summarise JOB from its event log.
+
+    Without JOB, the job that started last.
+    """
     import json
+    import time
 
     from rich.console import Console
 
+    from convoy.job.live import heartbeat
+    from convoy.job.record import target_steps
     from convoy.launch.plans import read_plan
     from convoy.report.fold import fold
     from convoy.report.machine import to_json
     from convoy.report.terminal import show as show_page
     from convoy.report.train_page import final_page
 
-    store, events, config = _open(root, job, endpoint_url)
-    report = fold(events, config.get("train", {}).get("steps"))
+    named = named_or_newest(root, job, endpoint_url)
+    beat = heartbeat(known_job(root, named, endpoint_url), time.time())  # first: a run that ends now is in the log then
+    store, events, config = _open(root, named, endpoint_url)
+    report = fold(events, target_steps(store, config), beat)
     if as_json:
         click.echo(json.dumps(to_json(report), indent=2, allow_nan=False))
     else:
@@ -105,30 +126,36 @@ def show(job: str, root: str | None, endpoint_url: str | None, as_json: bool) ->
 
 
 @main.command()
-@click.argument("job")
+@click.argument("job", required=False)
 @ROOT
 @ENDPOINT
 @click.option("--follow/--no-follow", default=True, help="Go on until the job ends.")
-def tail(job: str, root: str | None, endpoint_url: str | None, follow: bool) -> None:
-    """Print JOB's steps and events as they come."""
+def tail(job: str | None, root: str | None, endpoint_url: str | None, follow: bool) -> None:
+    """Print JOB's steps and events as they come.
+
+    Without JOB, those of the job that started last.
+    """
     from convoy.report.tail import follow as follow_log
 
-    store, _, _ = _open(root, job, endpoint_url)
+    store, _, _ = _open(root, named_or_newest(root, job, endpoint_url), endpoint_url)
     for line in follow_log(store, follow):
         click.echo(line)
 
 
 @main.command()
-@click.argument("job")
+@click.argument("words", nargs=-1, required=True, metavar="[JOB] FOLDER")
 @ROOT
 @ENDPOINT
 @click.option("--to", "kind", type=click.Choice(["hf"]), required=True, help="Hugging Face folder of safetensors.")
 @click.option("--step", type=int, default=None, help="Of the newest commit that counts at or below this step.")
-@click.argument("folder", type=click.Path(file_okay=False))
-def export(job: str, root: str | None, endpoint_url: str | None, kind: str, step: int | None, folder: str) -> None:
-    """Write JOB's weights to FOLDER in a form that other software loads."""
+def export(words: tuple[str, ...], root: str | None, endpoint_url: str | None, kind: str, step: int | None) -> None:
+    """Write JOB's weights to FOLDER in a form that other software loads.
+
+    Without JOB, those of the job that started last.
+    """
     from pathlib import Path
 
+    job, folder = _job_and_folder(words, root, endpoint_url)
     _, _, config = _open(root, job, endpoint_url)  # before torch is imported: a wrong name is told at once
     from convoy.checkpoint.format import DamagedCommitError
     from convoy.data.manifest import DataDamaged
@@ -139,6 +166,21 @@ def export(job: str, root: str | None, endpoint_url: str | None, kind: str, step
     except (DamagedCommitError, DataDamaged) as error:
         raise _Failed(error) from None
     click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")
+
+
+def _job_and_folder(words: tuple[str, ...], root: str | None, endpoint_url: str | None) -> tuple[str, str]:
+    from pathlib import Path
+
+    from convoy.config.errors import ConfigError
+
+    if len(words) > 2:
+        raise ConfigError(f"export: takes JOB and FOLDER, not {len(words)} words: {' '.join(words)}")
+    if len(words) == 1 and words[0] in jobs_under(root, endpoint_url):
+        raise ConfigError(f"FOLDER: missing after the name of a job, {words[0]}")
+    folder = words[-1]
+    if Path(folder).is_file():
+        raise ConfigError(f"FOLDER = {folder}: is a file")
+    return named_or_newest(root, words[0] if len(words) == 2 else None, endpoint_url), folder
 
 
 @main.command()

@@ -75,7 +75,7 @@ def drill(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was begun is undone: gangs, mounts, networks
     with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
         folder = Path(keep or temporary).absolute()
-        campaign = Campaign(plan, folder, lambda line: click.echo(line, err=True))
+        campaign = Campaign(plan, folder, lambda line: click.echo(line, err=True), drills=len(kinds))
         results = [campaign.drill(kind) for kind in kinds]
     if as_json:
         told = [result.model_dump(mode="json") for result in results]

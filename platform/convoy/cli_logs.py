@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from convoy.cli_places import ENDPOINT, ROOT, known_job
+from convoy.cli_places import ENDPOINT, ROOT, known_job, named_or_newest
 
 if TYPE_CHECKING:
     from convoy.job.rank_logs import RankLog
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", required=False)
 @click.option("--rank", type=click.IntRange(min=0), default=None, help="Default: list the logs that there are.")
 @click.option("--generation", type=click.IntRange(min=1), default=None, help="Default: the newest that the rank has.")
 @click.option("--lines", type=click.IntRange(min=0), default=None, help="Only so many last ones.")
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @ROOT
 @ENDPOINT
 def logs(
-    job: str,
+    job: str | None,
     rank: int | None,
     generation: int | None,
     lines: int | None,
@@ -31,13 +31,15 @@ def logs(
 ) -> None:
     """Print what a rank of JOB printed in one generation of the gang: from one start, or restart, to the next.
 
+    Without JOB, of the job that started last.
+
     With a root on S3 what a rank prints is there within half a minute.
     """
     from convoy.config.errors import ConfigError
     from convoy.job.rank_logs import chosen, known_logs, start_of_last_lines
     from convoy.job.rank_logs import follow as follow_log
 
-    store = known_job(root, job, endpoint_url)
+    store = known_job(root, named_or_newest(root, job, endpoint_url), endpoint_url)
     known = known_logs(store)
     if rank is None:
         if follow or lines is not None:

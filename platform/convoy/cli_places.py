@@ -41,16 +41,48 @@ def root_of(root: str | None) -> str:
 
 def known_job(root: str | None, job: str, endpoint_url: str | None) -> "Store":
     """The job's store. Raises ConfigError if there is no such job."""
-    from convoy.job.record import job_uri, known_jobs, read_record
+    from convoy.config.errors import ConfigError, nearest
+    from convoy.job.record import job_uri, read_record
 
     where = root_of(root)
     store = store_at(job_uri(where, job), endpoint_url)
-    if read_record(store) is None:
-        from convoy.config.errors import ConfigError, nearest
-
-        known = known_jobs(where)
+    try:
+        record = read_record(store)
+    except ValueError:
+        raise ConfigError(f"job = {job}: {store.uri}/JOB.json is damaged: it is not the record of a job") from None
+    if record is None:
+        known = sorted(jobs_under(root, endpoint_url))
         raise ConfigError(f"job = {job}: no such job under {where}" + (f"; {nearest(job, known)}" if known else ""))
     return store
+
+
+def jobs_under(root: str | None, endpoint_url: str | None) -> "dict[str, Store]":
+    """The stores of all jobs, by name."""
+    from convoy.job.record import known_jobs
+
+    return known_jobs(root_of(root), lambda uri: store_at(uri, endpoint_url))
+
+
+def named_or_newest(root: str | None, job: str | None, endpoint_url: str | None) -> str:
+    """The job that was named, or else the one that started last, whose name goes to stderr.
+
+    Raises ConfigError if there is none.
+    """
+    if job is not None:
+        return job
+    from convoy.config.errors import ConfigError
+    from convoy.job.record import latest_start
+    from convoy.storage import StoreUnavailable
+
+    starts: dict[str, float] = {}
+    for name, store in jobs_under(root, endpoint_url).items():
+        with contextlib.suppress(ValueError, StoreUnavailable):  # of a damaged job
+            starts[name] = latest_start(store)
+    if not starts:
+        raise ConfigError(f"JOB: there is no job under {root_of(root)}")
+    newest = max(starts, key=lambda name: starts[name])
+    click.echo(f"convoy: job {newest}, the newest one under {root_of(root)}", err=True)
+    return newest
 
 
 def store_at(uri: str, endpoint_url: str | None) -> "Store":

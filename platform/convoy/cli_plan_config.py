@@ -74,18 +74,15 @@ def host(config: "RunConfig") -> dict[str, Any]:
 
 
 def _file(name: str) -> Path:
-    from convoy.config.errors import ConfigError, nearest
-    from convoy.config.load import configs_folder
+    from convoy.config.errors import ConfigError
+    from convoy.config.load import config_file, configs_folder
 
-    path, folder = Path(name), configs_folder() / "train"
-    if path.is_file():
-        return path
-    known = sorted(preset.stem for preset in folder.glob("*.yaml"))
-    if name not in known:
+    try:
+        return config_file(name, "train")
+    except ConfigError:
         if (model := configs_folder() / "models" / f"{name}.yaml").is_file():
-            raise ConfigError(_only_a_model(name, model))
-        raise ConfigError(f"{name}: no such file, and no preset of {folder}; {nearest(name, known)}")
-    return folder / f"{name}.yaml"
+            raise ConfigError(_only_a_model(name, model)) from None
+        raise
 
 
 def _is_no_model(path: Path, tree: dict[str, Any]) -> None:

@@ -24,17 +24,24 @@ def prices() -> None:
 @ROOT
 @ENDPOINT
 def listed(regions: tuple[str, ...], instances: tuple[str, ...], root: str | None, endpoint_url: str | None) -> None:
-    """The newest price of each type, market and region, with its day and source."""
+    """The newest price of each type, market and region, with its day and the number of its source below."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     found = [p for p in _known(root, endpoint_url) if _wanted(p, regions, instances)]
-    table = Table("type", "market", "region", "USD/h", "zones", "day", "source", box=None, pad_edge=False)
+    sources = list(dict.fromkeys(each.source for each in found))
+    table = Table(
+        "type", "market", "region", "USD/h", "zones", "day", "#", box=None, padding=(0, 1, 0, 0), pad_edge=False
+    )
     for each in found:
         zones = "" if each.low_usd_per_hour == each.high_usd_per_hour else _range(each)
-        usd = f"{each.usd_per_hour:,.2f}"
-        table.add_row(each.instance, each.market, each.region, usd, zones, str(each.date), each.source)
-    Console().print(table)
+        usd, source = f"{each.usd_per_hour:,.2f}", str(sources.index(each.source) + 1)
+        table.add_row(*map(Text, (each.instance, each.market, each.region, usd, zones, str(each.date), source)))
+    console = Console()
+    console.print(table)
+    for number, source in enumerate(sources, 1):
+        console.print(f"{number}: {source}", markup=False, highlight=False)
 
 
 @prices.command()
@@ -98,4 +105,4 @@ def _wanted(price: "Price", regions: tuple[str, ...], instances: tuple[str, ...]
 
 
 def _range(price: "Price") -> str:
-    return f"{price.low_usd_per_hour:,.2f} to {price.high_usd_per_hour:,.2f}"
+    return f"{price.low_usd_per_hour:,.2f}-{price.high_usd_per_hour:,.2f}"

@@ -1,13 +1,16 @@
 """The command that makes a report of a folder."""
 
 import json
+import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from convoy.report.bench_report import BenchReport
 from convoy.report.bench_several import BenchReports
@@ -49,20 +52,46 @@ def folder(path: Path, cases: list[Case]) -> Path:
 
 
 @pytest.mark.parametrize(("form", "start"), [("html", b"<!doctype html>"), ("md", b"# "), ("json", b"{")])
-def test_the_same_results_give_the_same_bytes_in_each_form(tmp_path: Path, form: str, start: bytes) -> None:
+def test_the_same_results_give_the_same_bytes_in_each_form(
+    tmp_path: Path, form: str, start: bytes, generate_here: Generate
+) -> None:
+    """HTML in another process too; the reports that are kept here show it of the other forms."""
     results = folder(tmp_path / "results", whole())
-    first = generate(results, "--format", form)
+    first = generate_here(results, "--format", form)
     assert first.returncode == 0, first.stderr
-    assert first.stdout.startswith(start)
+    text = (results / "report.html").read_bytes() if form == "html" else first.stdout
+    assert text.startswith(start)
     other = folder(tmp_path / "copied", whole()[::-1])
-    assert generate(other, "--format", form, "--output", tmp_path / "new" / "report").returncode == 0
-    assert (tmp_path / "new" / "report").read_bytes() == first.stdout
+    again = generate if form == "html" else generate_here
+    assert again(other, "--format", form, "--output", tmp_path / "new" / "report").returncode == 0
+    assert (tmp_path / "new" / "report").read_bytes() == text
+
+
+def test_html_is_written_beside_the_results_and_asks_for_nothing_from_a_network(
+    tmp_path: Path, generate_here: Generate
+) -> None:
+    results = folder(tmp_path / "results", whole())
+    done = generate_here(results, "--format", "html")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.decode() == f"generate_report: the report is {results / 'report.html'}\n"
+    page = (results / "report.html").read_text()
+    assert "<svg" in page
+    assert re.findall(r"<(?:script|link|img|iframe|object|embed)\b|@import", page) == []
+    targets = re.findall(r"""(?:src|href|srcset|action)\s*=\s*["']([^"']*)|url\(["']?([^"')]*)""", page)
+    assert {target[:1] for pair in targets for target in pair if target} <= {"#"}
+    assert generate_here(results, "--format", "json").returncode == 0  # the page is not one of the results
+
+
+def test_html_needs_no_extra() -> None:
+    """What draws the charts is installed with the package itself, as `make train` installs it."""
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
+    assert any(Requirement(line).name == "vl-convert-python" for line in project["dependencies"])
 
 
 @pytest.mark.parametrize("form", ["md", "json"])
-def test_the_results_that_are_kept_here_give_the_reports_beside_them(form: str) -> None:
+def test_the_results_that_are_kept_here_give_the_reports_beside_them(form: str, generate_here: Generate) -> None:
     kept = FOLDER / "results"
-    done = generate(kept / "benchmark", "--format", form)
+    done = generate_here(kept / "benchmark", "--format", form)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (kept / f"benchmark.{form}").read_bytes()
 
@@ -95,7 +124,7 @@ def test_several_folders_stand_side_by_side_under_their_names(
     folders = [folder(tmp_path / name, throughput()) for name in ("p4d", "p5")]
     done = generate_here(*folders, "--format", form)
     assert done.returncode == 0, done.stderr
-    told = done.stdout.decode()
+    told = (folders[0] / "report.html").read_text() if form == "html" else done.stdout.decode()
     if form == "json":
         report = BenchReports.model_validate_json(told)
         assert list(report.folders) == ["p4d", "p5"]

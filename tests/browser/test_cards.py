@@ -185,7 +185,7 @@ def test_the_final_card_tells_what_failed_how_soon_it_got_on_and_where_the_time_
         assert part in text, part
     bars = [chart for chart in browser.find_elements(By.CSS_SELECTOR, ".vega-embed") if "recomputed" in chart.text]
     assert len(bars) == 1
-    assert len(bars[0].find_elements(By.CSS_SELECTOR, ".mark-rect path")) == 5
+    assert len(bars[0].find_elements(By.CSS_SELECTOR, ".mark-rect path")) == 7
 
 
 def test_the_final_card_of_a_training_run_shows_that_runs_own_numbers(

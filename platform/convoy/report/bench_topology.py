@@ -98,7 +98,7 @@ def _traffic(case: Case) -> tuple[Traffic | None, str]:
     hardware, config = case.hardware, case.config
     try:
         parallel = ParallelConfig.model_validate(config.get("parallel", {}))
-        train = TrainConfig.model_validate(config.get("train", {}))
+        train = TrainConfig.model_validate({"param_dtype": "bf16"} | dict(config.get("train", {})))
     except ValidationError:
         return None, "its configuration tells of a strategy that the model does not have"
     ranks, nodes = hardware.ranks, hardware.nodes

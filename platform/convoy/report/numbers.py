@@ -1,6 +1,7 @@
 """Numbers as people read them: three significant digits and a unit."""
 
 import math
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,17 @@ def long_duration(seconds: float) -> str:
     if seconds < 2 * YEAR:
         return f"{significant(seconds / DAY)} days"
     return f"{significant(seconds / YEAR) if seconds < 1e4 * YEAR else count(seconds / YEAR)} years"
+
+
+def course(done: int, of: int, seconds: float) -> str:
+    """How far a row of equal pieces of work has come, for example `3 of 9 done in 2 m 05 s, about 4 m 10 s left`."""
+    left = f", about {duration(seconds / done * (of - done))} left" if 0 < done < of else ""
+    return f"{done} of {of} done in {duration(seconds)}{left}"
+
+
+def clock(unix: float) -> str:
+    """A time of day, for example 14:03:21 UTC."""
+    return time.strftime("%H:%M:%S UTC", time.gmtime(unix))
 
 
 def size(n_bytes: float) -> str:

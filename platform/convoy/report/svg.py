@@ -15,16 +15,10 @@ _PADDING = {"left": 12, "right": 12, "top": 5, "bottom": 5}
 """For words that are wider where the chart is read."""
 
 
-class NoDrawerError(Exception):
-    """vl-convert is not installed; the text is one line."""
-
-
 def draw(chart: Chart, width: int) -> str:
-    """Of so many pixels. Raises NoDrawerError."""
-    try:
-        import vl_convert
-    except ImportError:
-        raise NoDrawerError("charts need vl-convert-python: pip install 'metaflow-convoy[report]'") from None
+    """Of so many pixels."""
+    import vl_convert  # takes a while, and most commands draw nothing
+
     config = {**chart.spec.get("config", {}), "font": FONT, "aria": False}  # the tables have it in words
     spec: dict[str, Any] = {**chart.spec, "width": width, "config": config, "padding": _PADDING}
     return vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])

@@ -6,6 +6,7 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
@@ -33,7 +34,7 @@ _WIDEST_SPARKLINE = 60
 def show(page: Page, console: Console) -> None:
     """Print the page: numbers as a table, curves as sparklines."""
     for block in page.blocks:
-        for part in _draw(block):
+        for part in _draw(block, console.width):
             console.print(part)
 
 
@@ -51,7 +52,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BARS[round((m - low) * scale)] for m in means)
 
 
-def _draw(block: Block) -> tuple[RenderableType, ...]:
+def _draw(block: Block, room: int) -> tuple[RenderableType, ...]:
     match block:
         case Heading(text, level):
             return ("", RichText(text, style="bold underline" if level == 1 else "bold"))
@@ -64,7 +65,7 @@ def _draw(block: Block) -> tuple[RenderableType, ...]:
         case Progress():
             return (_progress(block),)
         case Table(headers, rows):
-            return (_grid(headers, rows),)
+            return (_grid(headers, rows, room),)
         case Chart():
             return _chart(block)
         case Timeline(entries):
@@ -95,11 +96,26 @@ def _progress(block: Progress) -> RichTable:
     return table
 
 
-def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
-    table = RichTable(*headers, box=None, header_style="dim", pad_edge=False)
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> RichTable:
+    cells = [[h, *(row[i] for row in rows)] for i, h in enumerate(headers)]
+    columns = [Column(h, width=w, overflow="fold") for h, w in zip(headers, _widths(cells, room), strict=True)]
+    table = RichTable(*columns, box=None, header_style="dim", pad_edge=False)
     for row in rows:
         table.add_row(*(RichText(cell, overflow="fold") for cell in row))  # a path is to be copied, so none is cut
     return table
+
+
+def _widths(cells: Sequence[Sequence[str]], room: int) -> list[int | None]:
+    """Of columns that are too wide together the widest is narrowed, again and again, but none below its longest word.
+    None: there is room, or words have to be folded. cells: by column, its heading first."""
+    widths = [max(map(len, column)) for column in cells]
+    least = [max(len(word) for cell in column for word in cell.split() or [""]) for column in cells]
+    room -= 2 * (len(cells) - 1)
+    if sum(widths) <= room or sum(least) > room:
+        return [None] * len(cells)
+    while sum(widths) > room:
+        widths[max((i for i, w in enumerate(widths) if w > least[i]), key=widths.__getitem__)] -= 1
+    return list(widths)
 
 
 def _chart(block: Chart) -> tuple[RenderableType, ...]:

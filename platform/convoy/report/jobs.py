@@ -1,0 +1,100 @@
+"""The jobs under a root, each in a line: from as little of what a job keeps as tells how it stands."""
+
+import time
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from convoy.config.errors import first_mistake
+from convoy.events.log import read_events
+from convoy.events.types import AnyEvent, GenerationStarted, MemoryPeak, RankThroughput, StepDone
+from convoy.job.lineage import generation_name, generation_numbers, read_generation
+from convoy.job.live import heartbeat
+from convoy.job.record import JobRecord, read_config, read_record, target_steps
+from convoy.report.fold import fold
+from convoy.report.outcome import state_word
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
+
+DAMAGED = "damaged"
+
+
+class JobLine(BaseModel):
+    """How a job stands."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: str
+    state: str
+    """As `convoy show` has it; or that the job is damaged."""
+    problem: str = ""
+    """Why it is damaged; then nothing else is known."""
+    created: float | None = None
+    """Unix time."""
+    started: float | None = None
+    """When a gang of it last formed; Unix time."""
+    step: int | None = None
+    steps: int | None = None
+    """How many it is to take; None: not known, as of a script."""
+    usd: float | None = None
+    """What it has cost; None: not known, as on machines without a price."""
+
+
+def job_line(job: str, store: Store) -> JobLine:
+    """How the job stands, by the log of its newest generation; by the whole log where that is needed for its cost."""
+    try:
+        record = read_record(store)
+        if record is None:
+            return JobLine(job=job, state=DAMAGED, problem="JOB.json is missing")
+        return _line(job, store, record)
+    except ValidationError as error:
+        problem = f"JOB.json: {first_mistake(error)}"  # the other objects have errors of their own
+    except (ValueError, ObjectMissing, StoreUnavailable) as error:
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+    return JobLine(job=job, state=DAMAGED, problem=problem)
+
+
+def _line(job: str, store: Store, record: JobRecord) -> JobLine:
+    beat = heartbeat(store, time.time())  # first: a run that ends now is in the log then
+    numbers = generation_numbers(store)
+    newest = read_generation(store, generation_name(numbers[-1])) if numbers else None
+    steps = target_steps(store, _newest_config(store, numbers))
+    events = _newest_events(store, numbers)
+    if any(isinstance(e, GenerationStarted) and e.rent is not None for e in events):
+        report = fold(read_events(store), steps, beat)
+    else:
+        report = fold(_without_most_steps(events), steps, beat)
+    total = report.cost.total if report.cost else None
+    return JobLine(
+        job=job,
+        state=state_word(report),
+        created=record.created,
+        started=newest.created if newest else record.created,
+        step=report.step,
+        steps=steps,
+        usd=None if total is None else float(total),
+    )
+
+
+def _newest_config(store: Store, numbers: list[int]) -> dict[str, Any]:
+    """Of the newest generation that has one: a rewind has none."""
+    for number in reversed(numbers):
+        digest = read_generation(store, generation_name(number)).config_hash
+        if digest:
+            return read_config(store, digest)
+    return {}
+
+
+def _without_most_steps(events: list[AnyEvent]) -> list[AnyEvent]:
+    """The log of one generation, in which the newest step stands for all: the others take time and change nothing."""
+    steps = [e for e in events if isinstance(e, StepDone)]
+    others = [e for e in events if not isinstance(e, StepDone | RankThroughput | MemoryPeak)]
+    return sorted([*others, *steps[-1:]], key=lambda e: e.t)
+
+
+def _newest_events(store: Store, numbers: list[int]) -> list[AnyEvent]:
+    """Of the newest generation that logged anything."""
+    for number in reversed(numbers):
+        events = read_events(store, number)
+        if events:
+            return events
+    return []
