@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.config.errors import ConfigError
 from convoy.job.lineage import (
     CommitRef,
     Generation,
@@ -236,3 +237,44 @@ def test_it_does_not_matter_which_tier_a_commit_lies_on(h: History, data: st.Dat
     spread = History(h.generations, root, others=(tier,))
     assert lineage(spread) == lineage(h)
     assert all(bool(places(spread, ref)) for ref in lineage(h))
+
+
+def test_commits_whose_generation_is_gone_are_an_outage_and_never_a_fresh_start(tmp_path: Path) -> None:
+    """Its number would be given again, and its commits would be another generation's."""
+    store = open_store(str(tmp_path))
+    kept = {number: generation(number, parent) for number, parent in ((1, None), (2, (1, 10)))}
+    for ref in refs((1, 10), (2, 20)):
+        store.create(ref.name, b"{}")
+    for missing in (1, 2):
+        there = {number: each for number, each in kept.items() if number != missing}
+        for each in there.values():
+            store.create(each.name, each.model_dump_json().encode())
+        with pytest.raises(StoreUnavailable, match=f"generations/{missing:06d}.json is missing"):
+            read_history(store)
+        for each in there.values():
+            store.delete(each.name)
+
+
+def test_a_generation_that_forms_while_the_history_is_read_is_no_outage(tmp_path: Path) -> None:
+    """Its first commit may be in the listing that comes second."""
+    first, second = generation(1, None), generation(2, (1, 10))
+
+    class Forming(PosixStore):
+        def sizes(self, prefix: str) -> dict[str, int]:
+            found = super().sizes(prefix)
+            if prefix == "generations/":
+                self.create(second.name, second.model_dump_json().encode())
+                self.create("commits/000002-000000020.json", b"{}")
+            return found
+
+    store = Forming(str(tmp_path))
+    store.create(first.name, first.model_dump_json().encode())
+    assert read_history(store).newest == 2
+
+
+@pytest.mark.parametrize("parent", [1, 2])
+def test_a_generation_that_goes_on_from_itself_or_a_later_one_is_none(parent: int, tmp_path: Path) -> None:
+    store, circular = open_store(str(tmp_path)), generation(1, (parent, 10))
+    store.create(circular.name, circular.model_dump_json().encode())
+    with pytest.raises(ConfigError, match=rf"is not a generation: its parent is generation {parent}$"):
+        read_history(store)

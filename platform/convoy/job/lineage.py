@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from convoy.config.base import UnixTime
 from convoy.config.errors import ConfigError, first_mistake
 from convoy.storage import Store, StoreUnavailable
 from convoy.storage.names import OptionalComponent
@@ -51,7 +52,7 @@ class Generation(BaseModel):
     nodes: int
     world_size: int
     config_hash: OptionalComponent
-    created: float
+    created: UnixTime
     """Unix time."""
     rendezvous: str = ""
     """`host:port` of rank 0's store."""
@@ -166,15 +167,23 @@ def candidates(history: History) -> list[tuple[CommitRef, list[int]]]:
 def read_history(store: Store, others: Sequence[Store] = ()) -> History:
     """The job's generations, and the names of its commits on the root `store` and on the `others`.
 
-    Raises StoreUnavailable also where the root has less than the others stand on: then it is not the job's root, such
-    as an empty folder where nothing is mounted. A further tier of the newest generation that tells of none is no more
-    the job's.
+    Raises StoreUnavailable also where the root lacks a generation whose commits it has, and where it has less than the
+    others stand on: then it is not the job's root, such as an empty folder where nothing is mounted. A further tier of
+    the newest generation that tells of none is no more the job's.
     """
     # The root is read last: what came to another tier before has its generation on the root.
     held = tuple(_holding(tier) for tier in others)
     made = {tier.uri: set(generation_numbers(tier)) for tier in others}
     generations = _generations(store)
     root = _holding(store)
+    if _orphans(root, generations):  # formed since the generations were listed, or gone
+        generations = _generations(store)
+    orphans = _orphans(root, generations)
+    if orphans:
+        raise StoreUnavailable(
+            f"{store.uri} has commits of generation {min(orphans)}, and {generation_name(min(orphans))} is missing: "
+            "without it nobody can tell which commits count; put it back, for example from another tier"
+        )
     history = History({g.generation: g for g in generations}, root.commits, root.damaged, held)
     for tier, holding in zip(others, held, strict=True):
         unknown = made[tier.uri].union(ref.generation for ref in holding.commits) - history.generations.keys()
@@ -232,7 +241,16 @@ def read_generation(store: Store, name: str) -> Generation:
         raise ConfigError(f"{store.uri}/{name}: is not a generation: {first_mistake(error)}") from None
     if found.name != name:
         raise ConfigError(f"{store.uri}/{name}: is not a generation: generation: is {found.generation}")
+    if found.parent is not None and found.parent.generation >= found.generation:
+        raise ConfigError(
+            f"{store.uri}/{name}: is not a generation: its parent is generation {found.parent.generation}"
+        )
     return found
+
+
+def _orphans(root: Holding, generations: Sequence[Generation]) -> set[int]:
+    """Generations that have commits on the root, and no object."""
+    return {ref.generation for ref in root.commits} - {g.generation for g in generations}
 
 
 def _generations(store: Store) -> list[Generation]:
