@@ -166,7 +166,7 @@ def test_verify_finds_damage_marks_it_and_goes_on(job: Store) -> None:
     told = answer("verify", job.uri, exit_code=1)
     found = {row["step"]: row["error"] for row in told["checkpoints"]}
     assert (found[10], found[30]) == (None, None)
-    assert "00001.000.bin: ends at byte 2999 of 3000" in found[20]
+    assert "00001.000.bin: 2999 bytes, the commit says 3000" in found[20]
     evidence = read_damage(job, ref(20))
     assert evidence is not None
     assert evidence.error == found[20]
@@ -174,7 +174,7 @@ def test_verify_finds_damage_marks_it_and_goes_on(job: Store) -> None:
     assert (again.exit_code, again.stderr) == (1, "convoy: 1 of 3 checkpoints: see above\n")
     told = next(line for line in again.stdout.splitlines() if line.startswith("step 20 of"))
     assert told.startswith(f"step 20 of generation 1: found damaged before, by {evidence.host} on 2")
-    assert told.count("00001.000.bin: ends at byte 2999 of 3000") == 2  # then, and now
+    assert told.count("00001.000.bin: 2999 bytes, the commit says 3000") == 2  # then, and now
 
 
 def test_verify_of_a_checkpoint_that_was_marked_by_mistake_tells_so_and_reinstates_it_when_asked(job: Store) -> None:

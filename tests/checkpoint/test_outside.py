@@ -17,7 +17,7 @@ from convoy.checkpoint.commits import describe, read_commit
 from convoy.checkpoint.copy import NotCopiedError, copy_commit
 from convoy.checkpoint.format import DamagedCommitError, removing_name
 from convoy.checkpoint.listing import listed
-from convoy.checkpoint.marks import mark_damaged, mark_verified, suspect
+from convoy.checkpoint.marks import damaged, mark_damaged, mark_verified, suspect
 from convoy.checkpoint.prune import prune
 from convoy.checkpoint.verify import verify_commit
 from convoy.cli_places import configuration
@@ -29,7 +29,7 @@ from convoy.data.manifest import DataDamaged, read_manifest
 from convoy.data.prepare import _from_index, prepare
 from convoy.job.generations import rewind
 from convoy.job.leases import Lease
-from convoy.job.lineage import CommitRef, read_history
+from convoy.job.lineage import CommitRef, damaged_name, read_history
 from convoy.job.live import LiveMark, read_mark
 from convoy.job.record import RECORD, JobRecord, read_record
 from convoy.launch.ended_run import read_facts
@@ -215,3 +215,39 @@ def test_a_part_that_counts_backwards_is_damage_so_that_an_older_commit_is_tried
     rewritten(store, name, tree)
     with pytest.raises(DamagedCommitError, match=key):
         describe(store, REFS[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda commit: commit["files"][next(iter(commit["files"]))].update(crc32c=1),
+        lambda commit: commit["files"].popitem(),
+        lambda commit: commit["parts"].clear(),
+        lambda commit: commit["parts"].pop("part-00001.json"),
+    ],
+    ids=["another checksum", "a file less", "no parts", "a part less"],
+)
+def test_a_commit_that_says_other_than_its_parts_is_damaged_whatever_its_checksum(
+    change: Callable[[Json], Any],
+) -> None:
+    store: Any = MemoryStore()
+    form(store)
+    ref = STATE.save(store, 10).ref
+    tree = json.loads(store.read(ref.name))
+    change(tree)
+    store.write(ref.name, sealed(tree))
+    with pytest.raises(DamagedCommitError):
+        describe(store, ref)
+    with pytest.raises(DamagedCommitError):
+        verify_commit(store, ref)
+    assert damaged(store) == {ref}
+
+
+def test_a_damage_mark_that_is_not_readable_counts() -> None:
+    store: Any = MemoryStore()
+    form(store)
+    ref = STATE.save(store, 10).ref
+    store.write(damaged_name(ref), b"")
+    (row,) = listed(store)
+    assert row.damage is not None
+    assert row.damage.endswith("marks it, and is not readable itself")

@@ -5,7 +5,7 @@ Damage is what two reads of a store that demonstrably is there agree on; everyth
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -91,7 +91,9 @@ def describe(store: Store, ref: CommitRef) -> tuple[Commit, list[PartRecord]]:
     """The commit and its part records, every file there with its length. Raises as `read_commit` and `read_part`."""
     commit = read_commit(store, ref)
     _check_lengths(store, commit)
-    return commit, in_parallel(lambda writer: read_part(store, commit, writer), len(commit.parts), _READERS)
+    records = in_parallel(lambda writer: read_part(store, commit, writer), len(commit.parts), _READERS)
+    _check_complete(store, commit, records)
+    return commit, records
 
 
 def confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T]) -> T:
@@ -144,6 +146,17 @@ def _check_lengths(store: Store, commit: Commit) -> None:
     for name, file in commit.files.items():
         if there.get(commit.shards + name) != file.bytes:
             confirmed(store, commit, name, partial(_check_length, store, commit, name))
+
+
+def _check_complete(store: Store, commit: Commit, records: Sequence[PartRecord]) -> None:
+    """A commit and its parts, each as it was written, must agree on how many parts and which files there are."""
+    files = {file.name: file_digest(file) for record in records for file in record.files}
+    if not records or any(record.writers != len(records) for record in records):
+        raise DamagedCommitError(
+            f"{_where(store, commit.ref.name)}: has {len(records)} parts, and its writers made more"
+        )
+    if files != commit.files:
+        raise DamagedCommitError(f"{_where(store, commit.ref.name)}: its files are not those of its parts")
 
 
 def _check_length(store: Store, commit: Commit, name: str) -> None:

@@ -44,11 +44,14 @@ def mark_damaged(store: Store, ref: CommitRef, error: str, *, host: str = "", co
 
 
 def read_damage(store: Store, ref: CommitRef) -> Evidence | None:
-    """The evidence against a commit; None: it is not marked."""
+    """The evidence against a commit; None: it is not marked. A mark counts even where what it says cannot be read."""
     try:
         return Evidence.model_validate_json(store.read(damaged_name(ref)))
     except ObjectMissing:
         return None
+    except ValueError:
+        unreadable = f"{store.uri}/{damaged_name(ref)} marks it, and is not readable itself"
+        return Evidence(ref=ref, tier=store.uri, error=unreadable, host="", pid=0, at=0.0)
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ def verify_commit(
     """Read back every part of a commit, as `verify_part` does, under a lease: how many bytes. No suspicion is left."""
     with lease(store, ref):
         with _marking(store, ref):
-            parts = len(read_commit(store, ref).parts)
-        read = sum(verify_part(store, ref, part, drop_cache, stop=stop, threads=threads) for part in range(parts))
+            commit, records = describe(store, ref)
+            read = sum(_read(store, commit, each, drop_cache, stop=stop, threads=threads) for each in records)
     dismiss(store, *suspicions(store, ref))
     return read
 
@@ -62,11 +62,14 @@ def read_whole(
 ) -> int:
     """As `verify_part`, but damage is only raised, and nothing marked for it."""
     commit = read_commit(store, ref)
-    record = read_part(store, commit, part)
+    return _read(store, commit, read_part(store, commit, part), drop_cache, stop=stop, threads=threads)
+
+
+def _read(store: Store, commit: Commit, record: PartRecord, drop_cache: bool, *, stop: Stop, threads: int) -> int:
     for file in record.files if drop_cache else ():
         _forget(store, commit.shards + file.name)
     read_back(store, commit, record, stop=stop, threads=threads)
-    mark_verified(store, ref, part, len(commit.parts))
+    mark_verified(store, commit.ref, record.writer, len(commit.parts))
     return sum(file.bytes for file in record.files)
 
 
