@@ -234,3 +234,14 @@ def test_a_fork_that_ends_does_not_remove_its_parents_folder() -> None:
     os.waitpid(child, 0)
     assert live.path.exists()
     live.remove()
+
+
+def test_where_shared_memory_takes_no_folder_buffers_are_anonymous(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/shm may be missing, read-only, or out of inodes."""
+    monkeypatch.setattr(buffers, "SHARED_MEMORY", tmp_path / "missing")
+    kept = buffers.Buffers(pin=False)
+    for length in (10, 20):
+        assert kept.get(0, length).path.startswith("/proc/")
+    kept.close()

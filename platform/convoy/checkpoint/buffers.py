@@ -62,7 +62,7 @@ class Buffers:
     def __init__(self, *, pin: bool) -> None:
         """pin: registered with CUDA, so that copies from the device do not wait for the host."""
         self._pin = pin
-        self._folder = Folder()
+        self._folder = _folder()
         self._slots: dict[int, Buffer] = {}
         self._made = 0
 
@@ -73,12 +73,12 @@ class Buffers:
         if buffer is not None and len(buffer) >= length and buffer.there:
             return buffer
         self.drop(slot)
-        if not self._folder.path.is_dir():
-            self._folder = Folder()
+        if self._folder is None or not self._folder.path.is_dir():
+            self._folder = _folder()
         self._made += 1
         name, length = f"{slot}-{self._made}", max(1, length)
         try:
-            self._slots[slot] = Buffer(self._folder.path, name, length, self._pin)
+            self._slots[slot] = Buffer(self._folder.path if self._folder else None, name, length, self._pin)
         except OSError:
             self._slots[slot] = Buffer(None, name, length, self._pin)
         return self._slots[slot]
@@ -92,7 +92,8 @@ class Buffers:
     def close(self) -> None:
         for slot in list(self._slots):
             self.drop(slot)
-        self._folder.remove()
+        if self._folder is not None:
+            self._folder.remove()
 
 
 class Folder:
@@ -102,6 +103,14 @@ class Folder:
         sweep()
         self.path, self._lock = _locked_folder()
         self.remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
+
+
+def _folder() -> Folder | None:
+    """None: /dev/shm takes none, such as one that is read-only, missing, or out of inodes."""
+    try:
+        return Folder()
+    except OSError:
+        return None
 
 
 def sweep() -> None:
