@@ -291,3 +291,23 @@ def test_a_link_whose_reply_was_lost_is_known_to_be_ours(tmp_path: Path, monkeyp
     assert store.create("commit", b"ours")
     monkeypatch.setattr(os, "link", link)
     assert not store.create("commit", b"theirs")
+
+
+@pytest.mark.parametrize("bytes_read", [10, 2**20])
+def test_a_pipe_in_place_of_an_object_is_an_outage_and_not_waited_for(bytes_read: int, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    store = open_store(str(tmp_path))
+    reads: list[Callable[[], object]] = [
+        lambda: store.read("pipe"),
+        lambda: store.read_into("pipe", 0, memoryview(bytearray(bytes_read))),
+        lambda: store.drop_cache("pipe"),
+        lambda: store.appender("log"),
+    ]
+    os.mkfifo(tmp_path / "log.jsonl")
+    assert [error_of(read) for read in reads] == ["StoreUnavailable"] * 4
+
+
+def test_a_folder_for_a_secret_that_others_could_enter_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "tokens").mkdir(mode=0o755)
+    open_store(str(tmp_path)).create("tokens/a", b"secret", private=True)
+    assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o700

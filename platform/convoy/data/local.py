@@ -16,6 +16,7 @@ from convoy.data.manifest import TOKEN_BYTES_FILE, TOKENIZER_FILE, DataDamaged, 
 from convoy.data.sources import is_remote
 from convoy.data.tokenizer import TextTokenizer, load_tokenizer
 from convoy.storage import Store
+from convoy.storage.posix_folder import check_below, outages
 
 _THREADS = 4
 _READS = 2
@@ -28,6 +29,9 @@ def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
     """
     if not is_remote(store.uri):
         folder = Path(store.uri) / manifest.prefix
+        with outages():
+            for file in manifest.files:
+                check_below(Path(store.uri), manifest.prefix + file.name)
         _check_present(folder, manifest)
         return folder
     folder = cache_folder(config) / f"{manifest.id}-{manifest.attempt}"

@@ -11,7 +11,16 @@ from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo, ObjectMissing, StoreUnavailable, StoreUnfit
 from convoy.storage.names import check_name, check_prefix
 from convoy.storage.posix_bulk import forget, read_at, write_new
-from convoy.storage.posix_folder import ABSENT, check_below, files_below, make_folder, outages, room_for, sync_folder
+from convoy.storage.posix_folder import (
+    ABSENT,
+    check_below,
+    files_below,
+    make_folder,
+    open_file,
+    outages,
+    room_for,
+    sync_folder,
+)
 from convoy.storage.posix_log import FileSink
 from convoy.storage.proof import prove
 
@@ -64,7 +73,7 @@ class PosixStore:
             return checksums
 
     def read(self, name: str, start: int = 0) -> bytes:
-        with outages(), self._missing(name), open(self._path(name), "rb") as file:
+        with outages(), self._missing(name), open(open_file(self._path(name)), "rb") as file:
             self._seen = True
             file.seek(start)
             return file.read()
@@ -190,7 +199,7 @@ class PosixStore:
         """Where the object goes, in a folder that is there."""
         check_name(self.uri, name)
         self._raise_if_gone()
-        make_folder(self._folder_of(name), 0o700 if private else 0o777)
+        make_folder(self._folder_of(name), private=private)
         self._seen = True
         return self.folder / name
 

@@ -6,11 +6,12 @@ import errno
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from convoy.storage.checksum import crc32c
 from convoy.storage.parallel import in_parallel
+from convoy.storage.posix_folder import open_file
 
 _NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP)
 
@@ -28,7 +29,7 @@ def write_new(path: Path, data: memoryview, chunk_bytes: int, threads: int) -> l
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        with _past_the_cache(path, os.O_WRONLY) as direct:
+        with _past_the_cache(lambda: os.open(path, os.O_WRONLY | os.O_DIRECT)) as direct:
 
             def write(index: int) -> int:
                 start = index * chunk_bytes
@@ -54,11 +55,11 @@ def read_at(path: Path, start: int, buffer: memoryview) -> int:
     are poor readers ahead, and what a restore or a check reads is not read again soon.
     """
     if len(buffer) >= DIRECT_BYTES and start % _PAGE == 0:
-        with _past_the_cache(path, os.O_RDONLY) as direct:
+        with _past_the_cache(lambda: open_file(path, os.O_DIRECT)) as direct:
             if direct is not None:
                 with contextlib.suppress(_Refused):
                     return _read_direct(direct, start, buffer)
-    fd = os.open(path, os.O_RDONLY)
+    fd = open_file(path)
     try:
         return _read(fd, start, buffer)
     finally:
@@ -118,7 +119,7 @@ def _bounce() -> memoryview:
 
 def forget(path: Path) -> None:
     """Drop the file's pages from the page cache of this host; dirty ones are written first."""
-    fd = os.open(path, os.O_RDONLY)
+    fd = open_file(path)
     try:
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -127,10 +128,10 @@ def forget(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _past_the_cache(path: Path, flags: int) -> Iterator[int | None]:
-    """The file opened with O_DIRECT; None where there is no such thing."""
+def _past_the_cache(open_: Callable[[], int]) -> Iterator[int | None]:
+    """The file as `open_` opens it with O_DIRECT; None where there is no such thing."""
     try:
-        fd = os.open(path, flags | os.O_DIRECT)
+        fd = open_()
     except OSError as error:
         if error.errno not in _NOT_DIRECT:
             raise

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,12 +33,14 @@ def check_below(folder: Path, name: str) -> None:
             raise OSError(errno.EXDEV, f"The link leads out of {folder}", path)
 
 
-def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make the folder and its parents so that they outlive a crash. mode: of the folder itself, less the umask."""
+def make_folder(folder: Path, *, private: bool = False) -> None:
+    """Make the folder and its parents so that they outlive a crash. private: for its owner only."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(mode, exist_ok=True)
+        folder.mkdir(0o700 if private else 0o777, exist_ok=True)
         sync_folder(folder.parent)
+    elif private and stat.S_IMODE(folder.stat().st_mode) != 0o700:
+        folder.chmod(0o700)
 
 
 def sync_folder(folder: Path) -> None:
@@ -58,6 +61,21 @@ def _raise_unless_absent(error: OSError) -> None:
     # By default os.walk passes over a folder that it cannot read: an outage would look like an empty store.
     if not isinstance(error, ABSENT):
         raise error
+
+
+def open_file(path: Path, flags: int = 0) -> int:
+    """A descriptor to read a regular file by. Raises OSError for anything else: to open a pipe could take for ever."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "This is not a regular file", str(path))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ class FileSink:
     def __init__(self, path: Path) -> None:
         with outages():
             make_folder(path.parent)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
             self._torn = _ends_torn(path)
             self._path = path
 
