@@ -165,3 +165,15 @@ def test_without_the_extra_the_error_says_how_to_install_it(tmp_path: Path, monk
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"^data.corpus.kind = hf: needs the extra: pip install"):
         _documents(corpus)
+
+
+@pytest.mark.parametrize("damage", ["no rows", "state", "info"])
+def test_a_dataset_that_is_damaged_is_refused_in_a_line(damage: str, tmp_path: Path) -> None:
+    corpus = _dataset(tmp_path, text=[] if damage == "no rows" else ["a", "b"])
+    if damage == "state":
+        (tmp_path / "state.json").write_text("{}")
+    elif damage == "info":
+        (tmp_path / "dataset_info.json").write_text('{"features": 5}')
+    with pytest.raises(ConfigError, match=r"^data\.(corpus\.path|validation_fraction) = ") as error:
+        _documents(corpus)
+    assert "\n" not in str(error.value)

@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -365,7 +366,8 @@ def test_an_index_that_does_not_describe_its_files_is_refused(tmp_path: Path) ->
         (b"[]", f"{path.name} holds []: must be a JSON object"),
         (b'{"weight_map": ["a"]}', f"weight_map in {path.name}: must give the file of each tensor"),
         (b'{"weight_map": {"a": 3}}', f"weight_map in {path.name}: must give the file of each tensor"),
-        (b'{"weight_map": {"a": "\\u0000"}}', "cannot read "),
+        (b'{"weight_map": {"a": "\\u0000"}}', f"weight_map in {path.name}: must give the file of each tensor"),
+        (b'{"weight_map": {"a": "../outside"}}', f"weight_map in {path.name}: must give the file of each tensor"),
         (b'{"weight_map": {"a": "gone"}}', "cannot read gone: "),
         (json.dumps({"weight_map": dict.fromkeys(tree["weight_map"], files[0])}).encode(), "no tensor "),
         (
@@ -386,3 +388,16 @@ def test_a_folder_that_could_be_two_models_is_refused(llama_folder: Path) -> Non
     assert told(llama_folder, LLAMA).startswith("it holds both model.safetensors and model.safetensors.index.json")
     (llama_folder / "adapter_config.json").write_text("{}")
     assert told(llama_folder, LLAMA).startswith("it holds adapter_config.json: merge the adapter into the weights")
+
+
+def test_a_folder_of_pipes_is_refused_and_not_waited_for(llama_folder: Path) -> None:
+    (llama_folder / "model.safetensors").unlink()
+    os.mkfifo(llama_folder / "model.safetensors")
+    assert told(llama_folder, LLAMA) == "cannot read model.safetensors: there is no such file"
+
+
+def test_more_layers_than_tensors_are_refused_before_they_are_listed(llama_folder: Path) -> None:
+    tree = json.loads((llama_folder / "config.json").read_text())
+    (llama_folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 10**12}))
+    line = told(llama_folder, LLAMA.model_copy(update={"n_layers": 10**12}))
+    assert line.startswith("config.json gives 1000000000000 layers, and there are ")

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, cast
 from convoy.config.data import DatasetCorpus, FilesCorpus, StdlibCorpus
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.json_text import parse_json
-from convoy.data.sources import SourceFile, is_remote, remote_filesystem, unreadable
+from convoy.data.sources import SourceFile, is_remote, read_errors, remote_filesystem, unreadable
 from convoy.data.split import held_out
 
 TextCorpus = StdlibCorpus | FilesCorpus | DatasetCorpus
@@ -84,7 +84,7 @@ def _contents(files: list[SourceFile], remote: bool) -> Iterator[tuple[SourceFil
                 return bytes(filesystem.cat_file(file.location))
             with open(file.location, "rb") as stream:
                 return stream.read()
-        except OSError as error:
+        except read_errors(remote) as error:
             raise unreadable(file.location, error) from None
 
     with ThreadPoolExecutor(_READ_AHEAD) as pool:
@@ -102,7 +102,7 @@ def _lines(file: SourceFile, corpus: FilesCorpus) -> Iterator[str]:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield _text_of_line(line, corpus.field, f"{file.location}:{number}")
-    except OSError as error:
+    except read_errors(is_remote(corpus.path)) as error:
         raise unreadable(file.location, error) from None
 
 
@@ -131,7 +131,14 @@ def without_surrogates(text: str) -> str:
 
 def _rows(corpus: DatasetCorpus) -> Iterator[str]:
     dataset = _open_dataset(corpus)
-    for rows in dataset.select_columns([corpus.field]).iter(_ROWS_AT_A_TIME):
+    pages = dataset.select_columns([corpus.field]).iter(_ROWS_AT_A_TIME)
+    while True:
+        try:
+            rows = next(pages, None)
+        except (ValueError, OSError) as error:  # text that is not UTF-8, or a file that is cut
+            raise ConfigError(f"data.corpus.path = {corpus.path}: cannot be read: {error}") from None
+        if rows is None:
+            return
         for text in rows[corpus.field]:
             if not isinstance(text, str):
                 raise ConfigError(
@@ -152,8 +159,9 @@ def _open_dataset(corpus: DatasetCorpus) -> Any:
         raise missing_datasets() from None
     try:
         dataset = load_from_disk(str(Path(corpus.path).expanduser()))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"data.corpus.path = {corpus.path}: not a dataset that save_to_disk wrote: {error}") from None
+    except Exception as error:  # of a damaged one the library raises whatever comes
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"data.corpus.path = {corpus.path}: not a dataset that save_to_disk wrote: {why}") from None
     if isinstance(dataset, DatasetDict):
         if "train" not in dataset:
             raise ConfigError(f"data.corpus.path = {corpus.path}: has no split train, only {', '.join(dataset)}")

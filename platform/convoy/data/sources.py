@@ -93,9 +93,19 @@ def content_digests(files: list[SourceFile], remote: bool) -> list[str]:
         return list(pool.map(_content_digest, files))
 
 
-def unreadable(location: str, error: OSError) -> ConfigError:
+def read_errors(remote: bool) -> tuple[type[Exception], ...]:
+    """What reading a file of the corpus may raise."""
+    if not remote:
+        return (OSError,)
+    from aiohttp import ClientError  # which s3fs has imported
+    from botocore.exceptions import BotoCoreError
+
+    return (OSError, ClientError, BotoCoreError)
+
+
+def unreadable(location: str, error: Exception) -> ConfigError:
     """That one file of the corpus cannot be read, and why."""
-    return ConfigError(f"data.corpus: cannot read {location}: {error.strerror or error}")
+    return ConfigError(f"data.corpus: cannot read {location}: {getattr(error, 'strerror', None) or error}")
 
 
 def _content_digest(file: SourceFile) -> str:

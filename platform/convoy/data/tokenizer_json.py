@@ -29,8 +29,11 @@ class TokenizerJson:
 
 def read_tokenizer_json(config: FileTokenizer) -> TokenizerJson:
     """The file of `config`. Raises ConfigError if it is missing, is no tokenizer, or lacks the end of a document."""
+    path = Path(config.path).expanduser()
+    if path.exists() and not path.is_file():  # to open a pipe could take for ever
+        raise ConfigError(f"data.tokenizer.path = {config.path}: is not a file")
     try:
-        text = Path(config.path).expanduser().read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
         ids = _ids(parse_json(text))
     except OSError as error:
         raise ConfigError(f"data.tokenizer.path = {config.path}: cannot read it: {error.strerror}") from None

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from convoy.config.errors import ConfigError
+from convoy.config.base import UnixTime
+from convoy.config.errors import ConfigError, shown
 from convoy.config.json_text import parse_json
 from convoy.config.run import RunConfig, config_hash
 from convoy.job.fit import check_fit
@@ -28,7 +29,7 @@ class JobRecord(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     job: str
-    created: float
+    created: UnixTime
     """Unix time."""
     seed: int
     global_batch: int
@@ -80,7 +81,9 @@ def target_steps(store: Store, config: Mapping[str, Any]) -> int | None:
     record = read_record(store)
     if record is None or record.fingerprint == SCRIPT_DATA:
         return None
-    steps: int = config.get("train", {}).get("steps", record.steps)
+    steps = config.get("train", {}).get("steps", record.steps)
+    if not isinstance(steps, int):
+        raise ConfigError(f"train.steps = {shown(steps)} in the configuration of {store.uri}: must be an integer")
     return steps
 
 
@@ -173,9 +176,11 @@ def read_config(store: Store, digest: str) -> dict[str, Any]:
     """The configuration with this hash, as plain data. Raises ObjectMissing, and ConfigError if it is damaged."""
     name = _config_name(digest)
     try:
-        config: dict[str, Any] = parse_json(store.read(name))
+        config = parse_json(store.read(name))
     except ValueError as error:
         raise ConfigError(f"{store.uri}/{name}: is not JSON: {error}") from None
+    if not isinstance(config, dict) or not all(isinstance(each, dict) for key, each in config.items() if key != "root"):
+        raise ConfigError(f"{store.uri}/{name}: is not a configuration")
     return config
 
 

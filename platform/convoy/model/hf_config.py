@@ -54,7 +54,7 @@ def read_hf_config(folder: Path) -> TransformerConfig:
     """The shape of the model in `folder`. Raises ConfigError when it is none that we compute."""
     tree = read_json_object(folder, "config.json")
     kind = tree.get("model_type")
-    if kind not in _FAMILIES:
+    if not isinstance(kind, str) or kind not in _FAMILIES:
         raise refusal(folder, f"model_type {shown(kind)}: must be gpt2, llama or mistral")
     form, fields, fixed = _FAMILIES[kind]
     rotary = "rope_theta" in fields
@@ -76,6 +76,8 @@ def read_hf_config(folder: Path) -> TransformerConfig:
 def read_json_object(folder: Path, name: str) -> Json:
     """The object in a JSON file of `folder`. Raises ConfigError when there is none."""
     try:
+        if (folder / name).exists() and not (folder / name).is_file():  # to open a pipe could take for ever
+            raise ValueError("it is not a regular file")
         tree = parse_json((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not JSON
         raise refusal(folder, f"cannot read {name}: {error}") from None
@@ -166,7 +168,7 @@ def _rope_theta(folder: Path, tree: Json, beside: float) -> float:
     if "rope_theta" in tree:
         thetas.add(beside)
     if len(thetas) > 1:
-        values = " and ".join(f"{value:g}" for value in sorted(thetas))
+        values = " and ".join(f"{value:g}" if value < 1e300 else shown(value) for value in sorted(thetas))
         raise refusal(folder, f"rope_theta is {values} in config.json: must be one value")
     return thetas.pop()
 

@@ -9,6 +9,7 @@ from convoy.config.errors import shown
 from convoy.config.model import TransformerConfig
 from convoy.model.hf_config import read_json_object, refusal
 from convoy.model.hf_names import HEAD, Shape, bare, is_buffer, tensor_shapes
+from convoy.storage.names import is_component
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -35,12 +36,15 @@ def check_tensors(folder: Path, config: TransformerConfig) -> dict[str, Stored]:
     Reads headers only. Raises ConfigError, naming the tensor, unless the folder has each tensor of the model once, in
     its shape and as floating-point numbers, and no other tensor.
     """
+    given = _stored(folder)
+    if config.n_layers > len(given):  # before so many are listed
+        raise refusal(folder, f"config.json gives {config.n_layers} layers, and there are {len(given)} tensors in all")
     shapes = tensor_shapes(config)
     known = {HEAD: (config.vocab_size, config.d_model), **shapes}
     names = {bare(config, name): name for name in known}
     found: dict[str, Stored] = {}
     unused = []
-    for stored in _stored(folder):
+    for stored in given:
         name = names.get(bare(config, stored.name))
         if name is not None:
             if name in found:
@@ -67,8 +71,8 @@ def _stored(folder: Path) -> list[Stored]:
     if (folder / SINGLE).exists():
         raise refusal(folder, f"it holds both {SINGLE} and {INDEX}: remove the one that is not of this model")
     index = read_json_object(folder, INDEX).get("weight_map")
-    if not isinstance(index, dict) or not all(isinstance(file, str) and file for file in index.values()):
-        raise refusal(folder, f"weight_map in {INDEX}: must give the file of each tensor")
+    if not isinstance(index, dict) or not all(isinstance(file, str) and is_component(file) for file in index.values()):
+        raise refusal(folder, f"weight_map in {INDEX}: must give the file of each tensor, which is in the same folder")
     tensors = [stored for file in sorted(set(index.values())) for stored in _header(folder, file)]
     for stored in tensors:
         if index.get(stored.name) != stored.file:
@@ -81,6 +85,8 @@ def _stored(folder: Path) -> list[Stored]:
 
 def _header(folder: Path, file: str) -> list[Stored]:
     try:
+        if not (folder / file).is_file():  # to open a pipe could take for ever
+            raise FileNotFoundError("there is no such file")
         with safe_open(folder / file, framework="np") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
             return [Stored(file, name, s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()]
