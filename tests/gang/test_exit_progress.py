@@ -1,12 +1,13 @@
 """What counts as progress of a worker whose script has run its last line."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from convoy.gang.exit_progress import ExitProgress, Use, grown, is_progress
+from convoy.gang.exit_progress import ExitProgress, Use, grown, is_progress, used_below
 from tests.gang.tasks import wait_for
 
 
@@ -51,3 +52,21 @@ def test_what_a_child_of_the_worker_does_is_progress_and_to_sleep_is_none() -> N
         wait_for("progress", seen)
         assert progress.at == now
         worker.kill()
+
+
+def test_what_a_worker_sends_to_a_socket_is_progress() -> None:
+    """The kernel does not count it among what a process reads and writes."""
+    send = "import socket, sys\ns = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+    send += "for _ in sys.stdin: s.sendall(bytes(100_000))"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = [sys.executable, "-c", send, str(server.getsockname()[1])]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as worker:
+            connection, _ = server.accept()
+            before = used_below(worker.pid)[worker.pid].io_bytes
+            assert worker.stdin is not None
+            worker.stdin.write(b"\n")
+            worker.stdin.flush()
+            connection.recv(100_000, socket.MSG_WAITALL)
+            assert used_below(worker.pid)[worker.pid].io_bytes - before >= 100_000
+            worker.kill()
+            connection.close()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, cast
@@ -177,3 +178,14 @@ def test_a_gpu_that_is_gone_is_a_sign_of_a_machine_that_is_not_fit(monkeypatch: 
     here.seen.begin()
     wait_for("the next look", lambda: here.look())
     assert here.asked_gpus == 2
+
+
+@pytest.mark.parametrize(("asks", "waits_for_ever"), [(False, False), (True, True)])
+def test_a_drained_script_that_never_asks_for_notices_is_ended_in_time(
+    asks: bool, waits_for_ever: bool, here: Here
+) -> None:
+    """Its steps tell that it runs, and not that it hears."""
+    here.seen._site.task.script = "a script"  # type: ignore[assignment,misc]
+    here.notices.put(Notice("drain", "end", None, "convoy drain"))
+    (sign,) = here.look(replace(TRAINS, asks=asks))
+    assert (sign.deadline is None) == waits_for_ever

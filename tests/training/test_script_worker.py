@@ -180,3 +180,19 @@ if __name__ == "__main__":
         print(pool.map(double, [1, 2]), sys.argv[1:])
 """
     assert run(tmp_path, text, "--a", "b").printed.splitlines()[0] == "[2, 4] ['--a', 'b']"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise ValueError('half \\udcff of a pair')", r"ValueError: half \udcff of a pair"),
+        ("import sys; sys.exit('half \\udcff of a pair')", r"half \udcff of a pair"),
+        ("class Bad(Exception):\n    def __str__(self): raise RuntimeError\nraise Bad", "Bad: "),
+    ],
+)
+def test_an_error_whose_text_cannot_be_written_is_still_the_script_s_own(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    ended = run(tmp_path, text)
+    assert (ended.code, ended.reason) == (1, reason)
+    assert "script_worker" not in ended.printed

@@ -27,9 +27,10 @@ _MAGIC = int.from_bytes(b"cvboard1", "little")
 _WORD = 8
 _HEADER_WORDS, _SLOT_WORDS = 16, 16  # 128 bytes each: no two writers share a cache line
 _ORDER, _AWAY = 1, 2
-_POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS, _WENT_ON, _EARNED = (
-    range(11)
-)
+(
+    _POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS, _WENT_ON, _EARNED,
+    _ASKS,
+) = range(12)  # fmt: skip
 
 _MOST_TIERS = 62
 
@@ -69,6 +70,8 @@ class Mark:
     earned: int | None = None
     """The exit code of a script whose last line has run: what is left are its threads and exit handlers. None: the
     script still runs, or the worker runs none."""
+    asks: bool = False
+    """A script has asked what the agent wants of it, and may be trusted to ask again."""
 
     def to_wire(self, now: float) -> dict[str, Any]:
         """As JSON for another host, whose clock is another: moments become ages."""
@@ -136,6 +139,7 @@ class Board:
             waits=self._memory.ints[first + _WAITS],
             went_on=went_on,
             earned=earned - 1 if (earned := self._memory.ints[first + _EARNED]) else None,
+            asks=bool(self._memory.ints[first + _ASKS]),
         )
 
     def order(self, kind: OrderKind) -> Order:
@@ -214,6 +218,10 @@ class Marker:
         """What the agent wants, unless it was answered."""
         order = _order(self._memory.ints[_ORDER])
         return Order("none", order.number) if order.number == self._answered else order
+
+    def asks(self) -> None:
+        """A script asks for orders."""
+        self._memory.ints[self._first + _ASKS] = 1
 
     def away(self) -> frozenset[int]:
         """The tiers that are full or out of reach, as the agent finds."""

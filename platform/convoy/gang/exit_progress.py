@@ -5,7 +5,12 @@ thread that holds Python's lock while it hangs keeps any other from marking one.
 """
 
 import contextlib
+import ctypes
+import os
+import socket
+import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 from convoy.gang.states import read_stat
 from convoy.gang.trees import descendants, living
@@ -15,7 +20,7 @@ CORE_SHARE = 0.05
 group use 0.1 % of a core."""
 
 BYTES_PER_SECOND = 32 * 1024
-"""Read or written, such as by a slow upload, which takes hardly any processor time."""
+"""Read or written, sent or received, such as by a slow upload, which takes hardly any processor time."""
 
 LOOKS = 20
 """In the time without progress after which a worker is ended."""
@@ -80,4 +85,31 @@ def _used(pid: int) -> Use:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/io", "rb", buffering=0) as file:
         fields = dict(line.split(b": ") for line in file.read(4096).splitlines())
         io_bytes = int(fields[b"rchar"]) + int(fields[b"wchar"])
+    with contextlib.suppress(OSError):
+        io_bytes += _tcp_bytes(pid)
     return Use(0.0 if stat is None else stat.cpu_seconds, io_bytes)
+
+
+_PIDFD_GETFD = 438  # of asm-generic/unistd.h
+_TCP_INFO_BYTES, _ACKED_AND_RECEIVED = 136, struct.Struct("@QQ")  # tcpi_bytes_acked, tcpi_bytes_received of linux/tcp.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _tcp_bytes(pid: int) -> int:
+    """Sent and received by the connections that a process has open, which its io file leaves out. Raises OSError where
+    the kernel does not let this process look at them."""
+    total, process = 0, os.pidfd_open(pid)
+    try:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # one that is just closed, or no connection
+                if str(descriptor.readlink()).startswith("socket:"):
+                    total += _of_connection(_LIBC.syscall(_PIDFD_GETFD, process, int(descriptor.name), 0))
+    finally:
+        os.close(process)
+    return total
+
+
+def _of_connection(descriptor: int) -> int:
+    with socket.socket(fileno=descriptor) as connection:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    return sum(_ACKED_AND_RECEIVED.unpack_from(info, _TCP_INFO_BYTES - _ACKED_AND_RECEIVED.size))

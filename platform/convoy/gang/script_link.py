@@ -54,6 +54,7 @@ class ScriptLink:
 
     def ordered(self) -> OrderKind:
         """What the agent of this node wants of the gang."""
+        self.marker.asks()
         return self.marker.order().kind
 
     def heard(self, kind: OrderKind) -> None:

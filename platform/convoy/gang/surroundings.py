@@ -89,7 +89,7 @@ class Surroundings:
         wall, config = time.time(), self._site.task.config.notices
         script = self._site.task.script is not None
         unsaved = step_seconds > 0 or script  # which may save when it likes, and tells nobody
-        if script and not step_seconds and notice.deadline is None:  # nor perhaps hears of it
+        if script and notice.deadline is None and not any(mark.asks for mark in marks):  # nor perhaps hears of it
             notice = replace(notice, deadline=wall + config.deadline_seconds)
         kind = decide(notice, config, save_seconds, step_seconds, wall, unsaved=unsaved)
         seen = NoticeSeen(

@@ -23,6 +23,7 @@ from convoy.gang.assignment import RESERVED, STOPPED, Assignment, Script
 from convoy.gang.prctl import set_name, signal_at_end_of_parent
 from convoy.gang.script_environment import script_environment, visible_devices
 from convoy.gang.script_link import ScriptLink
+from convoy.training.reason import first_line, leave_reason, named
 
 _kept: list[BaseException] = []
 """What ended the script. It holds the frames of its functions, and nothing of these is to be destroyed."""
@@ -98,19 +99,21 @@ def _exit(error: SystemExit, reason: Path) -> int:
     if error.code is None:
         return 0
     if not isinstance(error.code, int):
-        print(error.code, file=sys.stderr)
-        reason.write_text(_first_line(str(error.code)))
+        with contextlib.suppress(Exception):  # it may be anything, which may not be printed
+            print(error.code, file=sys.stderr)
+        leave_reason(reason, first_line(error.code))
         return 1
     code = error.code & 0xFF
     if code not in RESERVED:
         return code
-    reason.write_text(f"sys.exit({code})")
+    leave_reason(reason, f"sys.exit({code})")
     return 1
 
 
 def _fault(error: BaseException, reason: Path) -> int:
-    reason.write_text(f"{type(error).__name__}: {_first_line(str(error))}")
-    traceback.print_exception(type(error), error, _of_script(error.__traceback__))
+    leave_reason(reason, named(error))
+    text = "".join(traceback.format_exception(type(error), error, _of_script(error.__traceback__)))
+    sys.stderr.write(text.encode(errors="backslashreplace").decode())
     return PEER_LOST if _lost_peer(error) else 1
 
 
@@ -185,7 +188,3 @@ def _be_the_store(assignment: Assignment, listener: int, parent: int) -> NoRetur
     except BaseException:
         traceback.print_exc()
     os._exit(1)
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.strip().splitlines()), "")

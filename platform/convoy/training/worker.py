@@ -9,6 +9,7 @@ from convoy.config.errors import ConfigError
 from convoy.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.gang.assignment import EXPECTED, STOPPED, Assignment
 from convoy.storage import StoreUnavailable
+from convoy.training.reason import first_line, leave_reason, named
 
 
 def work(text: bytes, listen_fd: int | None, broken: Exception | None = None) -> int:
@@ -42,24 +43,20 @@ def _tell(error: Exception, reason: Path) -> int:
     from convoy.training.saver import SupersededError
 
     if isinstance(error, NodeUnfitError):
-        reason.write_text(str(error))
+        leave_reason(reason, str(error))
         print(error, file=sys.stderr)
         return UNFIT
     plain = ConfigError | TrainingFailedError | SupersededError | DataDamaged | CheckpointError
     if not isinstance(error, plain | StoreUnavailable):
         return _fault(error, reason, PEER_LOST if lost_peer(error) else 1)
     outage = isinstance(error, StoreUnavailable)
-    line = f"the store is out of reach: {_first_line(error)}" if outage else _first_line(error)
-    reason.write_text(line)
+    line = f"the store is out of reach: {first_line(error)}" if outage else first_line(error)
+    leave_reason(reason, line)
     print(line, file=sys.stderr)
     return OUTAGE if outage or isinstance(error, LastSaveFailedError) else EXPECTED
 
 
 def _fault(error: Exception, reason: Path, code: int = 1) -> int:
-    reason.write_text(f"{type(error).__name__}: {_first_line(error)}")
+    leave_reason(reason, named(error))
     traceback.print_exception(error)
     return code
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "")
