@@ -187,3 +187,27 @@ def test_a_damaged_record_is_one_line_where_its_job_is_named(root: Path) -> None
     done = convoy("show", "empty-record", "--root", root)
     told = f"convoy: job = empty-record: {root}/empty-record/JOB.json is damaged: it is not the record of a job\n"
     assert (done.exit_code, done.stderr) == (2, told)
+
+
+@pytest.mark.parametrize("config", ["[1, 2]", "null", '{"train": [1]}', '{"train": {"steps": "many"}}'])
+def test_a_job_whose_configuration_is_damaged_is_one_line_of_the_list(config: str, tmp_path: Path) -> None:
+    a_job(open_store(str(tmp_path / "whole")), finished_job())
+    store = open_store(str(tmp_path / "damaged"))
+    a_job(store, finished_job())
+    (name,) = store.sizes("generations/")
+    ran_with = Generation.model_validate_json(store.read(name)).model_copy(update={"config_hash": "abc"})
+    store.write(name, ran_with.model_dump_json().encode())
+    store.write("configs/abc.json", config.encode())
+    listed = convoy("list", "--root", tmp_path).output.splitlines()[1:]
+    assert [line.split()[:2] for line in listed] == [["damaged", "damaged"], ["whole", "lost"]] or len(listed) == 2
+    shown = convoy("show", "damaged", "--root", tmp_path)
+    assert (shown.exit_code, len(shown.output.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize("created", ["NaN", "-Infinity", "1e300", "-1"])
+def test_a_job_that_was_made_at_no_time_is_damaged(created: str, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "a"))
+    a_job(store)
+    store.write("JOB.json", store.read("JOB.json").replace(b"1800000000.0", created.encode()))
+    (line,) = convoy("list", "--root", tmp_path).output.splitlines()[1:]
+    assert line.startswith("a    damaged  JOB.json: created")

@@ -52,13 +52,17 @@ class _PlainErrors(click.Group):
     """Bad input is one line and exit code 2; an outage, or another writer, is one line and exit code 1."""
 
     def invoke(self, ctx: click.Context) -> object:
-        from convoy.config.errors import ConfigError
+        from pydantic import ValidationError
+
+        from convoy.config.errors import ConfigError, first_mistake
         from convoy.storage import StoreUnavailable
 
         try:
             return super().invoke(ctx)
         except ConfigError as error:
             raise _Refused(error) from None
+        except ValidationError as error:  # of an object that a job keeps, such as a configuration
+            raise _Refused(ConfigError(f"{error.title}: {first_mistake(error)}")) from None
         except StoreUnavailable as error:
             raise _Failed(error) from None
 

@@ -12,7 +12,7 @@ from tests.report.synthetic import Log
 from tests.report.test_incidents import started, step
 from tests.report.test_outcome import SILENT, noticed
 
-RUN = Launched("TrainFlow", "7", has_job_option=True, card="train")
+RUN = Launched("TrainFlow", "7", has_job_option=True, cards=("train",))
 AGAIN = "python train_flow.py run"
 
 

@@ -179,10 +179,13 @@ def test_a_price_list_that_is_none_costs_the_newest_prices_and_no_plan(tmp_path:
     assert unsure(config, found) == (told,)
 
 
-def test_a_run_says_that_a_local_one_does_not_use_the_price_of_its_machine() -> None:
+def test_a_run_says_that_a_local_one_does_not_use_the_price_of_its_machine(capsys: pytest.CaptureFixture[str]) -> None:
     priced = preset("cpu-smoke", "cluster.price.usd_per_hour=3 cluster.price.date=2026-11-01")
     assert unsure(priced, planned(priced))[-1].startswith("cluster.price is not used: only runs with cluster.backend")
     assert not any("price" in each for each in unsure(preset("cpu-smoke"), planned(preset("cpu-smoke"))))
+    for config, told in ((priced, 1), (preset("cpu-smoke"), 0)):
+        _say_plan(config)
+        assert capsys.readouterr().out.count("convoy plan: cluster.price is not used") == told
 
 
 def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path) -> None:

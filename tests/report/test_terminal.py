@@ -6,6 +6,7 @@ from rich.console import Console
 
 from convoy.report.fold import fold
 from convoy.report.page import Page, Table
+from convoy.report.tail import lines
 from convoy.report.terminal import show, sparkline
 from convoy.report.train_page import final_page, live_page
 from tests.report.synthetic import CONFIG, failed_job, finished_job, running_job
@@ -63,3 +64,15 @@ def test_a_sparkline_goes_from_the_lowest_to_the_highest_bar() -> None:
     assert len(sparkline(list(range(1000)), 40)) == 40
     assert sparkline([3, 3], 8) == "▁▁"
     assert sparkline([], 8) == ""
+
+
+def test_what_a_worker_printed_cannot_steer_the_terminal() -> None:
+    """It could change the title, hide lines, or write to the clipboard."""
+    text = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202e\r\0\tend"
+    events = [
+        e.model_copy(update={"log_tail": f"line\n{text}", "reason": text}) if e.kind == "worker_exited" else e
+        for e in failed_job()
+    ]
+    shown = _shown(live_page(fold(events, 170), CONFIG)) + "".join(lines(events))
+    assert all(char.isprintable() or char in "\n\t" for char in shown)
+    assert shown.count(r"\x1b[31mred\x9b2J\u202e\r\x00") >= 3

@@ -1,13 +1,16 @@
 """What every configuration class shares."""
 
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from convoy.config.errors import shown
 
 LARGEST_INTEGER = 2**63 - 1
 """What every store, tensor and log can hold; and a float, to which sums convert it."""
+
+UnixTime = Annotated[float, Field(ge=0, le=2**36, allow_inf_nan=False)]
+"""Seconds since 1970, in an object that is read from a store: a moment that a calendar can name."""
 
 
 class Frozen(BaseModel):

@@ -15,7 +15,13 @@ class ConfigError(ValueError):
     """Bad input known before the run starts; its text is the one line to show. The exit code is 2."""
 
     def __init__(self, text: object) -> None:
-        super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in str(text)))
+        super().__init__(printable(str(text)))
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text as a terminal can show it: what would move the cursor, change a title or reverse the order of letters
+    is written as an escape sequence of Python. keep: characters that stay."""
+    return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
 
 
 class PrerequisiteMissing(ConfigError):

@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.job.lineage import CommitRef
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
@@ -29,7 +29,7 @@ class Lease(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     ref: CommitRef
-    seconds: float
+    seconds: float = Field(gt=0, allow_inf_nan=False)
     host: str
     pid: int
 
@@ -63,8 +63,9 @@ def lease(store: Store, ref: CommitRef, term_seconds: float = TERM_SECONDS) -> I
 
 def leased(store: Store) -> frozenset[CommitRef]:
     """The commits that a reader holds on this tier now. Removes leases that expired long ago."""
-    now, held = store.now(), set[CommitRef]()
-    for name, modified, found in _leases(store):
+    there, held = list(_leases(store)), set[CommitRef]()
+    now = store.now() if there else 0.0  # which writes to some stores
+    for name, modified, found in there:
         expires = modified + found.seconds
         if now <= expires:
             held.add(found.ref)

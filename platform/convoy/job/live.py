@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from convoy.config.base import UnixTime
 from convoy.config.errors import ConfigError
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
@@ -33,7 +34,7 @@ class LiveMark(BaseModel):
     host: str
     pid: int
     pid_started: str
-    beat: float
+    beat: UnixTime
     """Unix time of the last renewal."""
     preparing: bool = False
     """There is no agent yet, which would heed a wish."""

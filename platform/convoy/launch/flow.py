@@ -145,11 +145,14 @@ def _say_plan(config: RunConfig) -> None:
     """In one line, and in another one if nobody should count on it. The planner may be wrong: the run starts. Where
     it plans no time, as on CPUs that it does not know, the line would only say so."""
     from convoy.launch.plans import planned, unsure
+    from convoy.planner.assumptions import UNUSED_PRICE
     from convoy.report.plan_lines import plan_line, warning
 
     plan = planned(config)
     if plan.step is not None or config.cluster.backend != "local" or local_gpus():
         print(f"convoy plan: {'; '.join((plan_line(plan), *unsure(config, plan)))}", flush=True)
+    elif UNUSED_PRICE in plan.assumed:
+        print(f"convoy plan: {UNUSED_PRICE}", flush=True)
     if (why := warning(plan)) is not None:
         print(f"WARNING: by its plan this run {why}. It starts all the same; `convoy plan` tells more", file=sys.stderr)
 

@@ -13,7 +13,7 @@ from convoy.gang.background import Background
 from convoy.job.live import heartbeat
 from convoy.job.record import job_store
 from convoy.launch.preflight import JOB_TAG
-from convoy.launch.words import command_line
+from convoy.launch.words import RUN, command_line
 from convoy.report.fold import fold
 from convoy.report.outcome import state_word
 from convoy.report.sections import kept
@@ -35,8 +35,8 @@ class Launched:
     """Id."""
     has_job_option: bool
     """The flow has a Parameter `job`; any other hears of its job by a tag."""
-    card: str | None = None
-    """Name of the step whose card shows how the run ended."""
+    cards: tuple[str, ...] = ()
+    """Names of the steps whose cards show how the run ended, the best one first."""
 
 
 def say_last_words(launched: Launched) -> None:
@@ -64,7 +64,8 @@ def next_commands(
     the task that has it."""
     named = f"--job {shlex.quote(job)}" if launched.has_job_option else f"--tag {shlex.quote(JOB_TAG + job)}"
     elsewhere = "" if root == default_root() else f" --root {shlex.quote(root)}"
-    go_on = f"  continue  {command} {named}"
+    own = "" if launched.has_job_option or RUN not in sys.argv[:-1] else ", with its other parameters as they were"
+    go_on = f"  continue  {command} {named}{own}"
     if report.started is None:
         return [go_on]
     finished = report.outcome.state == "finished" and bool(report.steps)  # those of a script are its own
@@ -97,14 +98,17 @@ def _lines(launched: Launched) -> Iterator[str]:
 
 
 def _card(launched: Launched) -> str | None:
-    """The task whose card shows how the run ended, of a gang node 0's."""
+    """The task whose card shows how the run ended, of a gang node 0's; None: the run ended before any."""
     from metaflow import Step
+    from metaflow.exception import MetaflowNotFound
 
-    if launched.card is None:
-        return None
-    step = Step(f"{launched.flow}/{launched.run}/{launched.card}")
-    task = next(iter(step.control_tasks()), None) or step.task
-    return None if task is None else f"{launched.run}/{launched.card}/{task.id}"
+    for name in launched.cards:
+        with contextlib.suppress(MetaflowNotFound):
+            step = Step(f"{launched.flow}/{launched.run}/{name}")
+            task = next(iter(step.control_tasks()), None) or step.task
+            if task is not None:
+                return f"{launched.run}/{name}/{task.id}"
+    return None
 
 
 def _report(root: str, job: str) -> TrainReport:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+from convoy.config.errors import printable
 from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.live import is_live, read_mark
@@ -49,7 +50,8 @@ def lines(events: list[AnyEvent]) -> list[str]:
     """One line per step and per moment that a person wants to read, by time."""
     steps = [(e.t, _step(e)) for e in events if isinstance(e, StepDone)]
     moments = [(m.t, m.text) for m in timeline(events)]
-    return [f"{time.strftime('%H:%M:%S', time.localtime(t))}  {text}" for t, text in sorted(steps + moments)]
+    clock = [(time.strftime("%H:%M:%S", time.localtime(t)), text) for t, text in sorted(steps + moments)]
+    return [f"{at}  {printable(text)}" for at, text in clock]
 
 
 def _step(e: StepDone) -> str:

@@ -1,6 +1,8 @@
 """The same page in a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -10,6 +12,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
+from convoy.config.errors import printable
 from convoy.report import numbers
 from convoy.report.page import (
     Block,
@@ -34,7 +37,7 @@ _WIDEST_SPARKLINE = 60
 def show(page: Page, console: Console) -> None:
     """Print the page: numbers as a table, curves as sparklines."""
     for block in page.blocks:
-        for part in _draw(block, console.width):
+        for part in _draw(_printable(block), console.width):
             console.print(part)
 
 
@@ -50,6 +53,19 @@ def sparkline(values: Sequence[float], width: int) -> str:
     low, high = min(means), max(means)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BARS[round((m - low) * scale)] for m in means)
+
+
+def _printable(value: Any) -> Any:
+    """A part of a page with each of its texts as a terminal can show it: some come from workers, scripts and stores."""
+    if isinstance(value, str):
+        return printable(value, keep="\n\t")
+    if isinstance(value, Mapping):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(map(_printable, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _printable(getattr(value, each.name)) for each in fields(value)})
+    return value
 
 
 def _draw(block: Block, room: int) -> tuple[RenderableType, ...]:

@@ -64,9 +64,9 @@ class ConvoyGangDecorator(ParallelDecorator):
             from convoy.launch.last_words import Launched, say_last_words
 
             # The last card is written as its step ends, and the gang's while it runs.
-            card = next(iter(self._cards if exception else self._cards[::-1]), None)
+            cards = tuple(self._cards if exception else self._cards[::-1])
             # After all that Metaflow and its command line have to say, such as `Aborted!`.
-            atexit.register(say_last_words, Launched(**self._launched, card=card))
+            atexit.register(say_last_words, Launched(**self._launched, cards=cards))
 
     def task_pre_step(  # type: ignore[no-untyped-def]
         self,
