@@ -1,4 +1,5 @@
-"""Every drill once, in real gangs of two or three nodes, with all that is checked in a trial."""
+"""Drills in real gangs of two or three nodes, with all that is checked in a trial: in CI half of those that are alike,
+in the campaign every one."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from convoy.drills.all import DRILLS
 from convoy.drills.campaign import Campaign, in_words
 from convoy.drills.fault import Plan, Size
 from convoy.drills.state import State
-from tests.campaign import in_full
+from tests.campaign import in_full, share
 
 BY_ROOT = ("partition", "partition-heal", "storage-full", "storage-hang")
 """Drills of what only root can spoil."""
@@ -68,14 +69,14 @@ def test_a_worker_is_killed_during_a_save(campaigns: Campaigns) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", sorted(DRILLS.keys() - {*ELSEWHERE, *BY_ROOT, *ASKED_FOR}))
+@pytest.mark.parametrize("name", share(DRILLS.keys() - {*ELSEWHERE, *BY_ROOT, *ASKED_FOR}, 2))
 def test_a_drill(name: str, campaigns: Campaigns) -> None:
     passes(campaigns(3 if name in WITH_THREE else 2), name)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ASKED_FOR)
+@pytest.mark.parametrize("name", share(ASKED_FOR, 2))
 def test_a_drill_of_a_notice(name: str, campaigns: Campaigns) -> None:
     passes(campaigns(2, "train.steps=250"), name)
 
