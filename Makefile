@@ -24,9 +24,11 @@ help:
 
 train: $(VENV)/.runtime
 	$(RUN) python flows/train_flow.py $(CONFIG) run $(ARGS)
+	@echo "These commands need the environment: . $(VENV)/bin/activate"
 
 bench: $(VENV)/.bench
 	$(RUN) python flows/benchmark_flow.py $(CONFIG) run $(ARGS)
+	@echo "To look at its card first run: . $(VENV)/bin/activate"
 
 test: $(VENV)/.dev
 	$(RUN) python -m pytest -n auto --durations 15 $(ARGS)

@@ -12,8 +12,15 @@ which changes are looked for. --prices names the `prices.json` that `convoy pric
 the catalog's prices.
 """
 
-import argparse
+import importlib.util
 import sys
+
+if importlib.util.find_spec("convoy") is None:
+    how = "in a clone run `make train`, then `. .venv/bin/activate`; elsewhere `pip install metaflow-convoy`"
+    print(f"convoy: {sys.executable} has no convoy: {how}", file=sys.stderr)
+    sys.exit(2)
+
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 

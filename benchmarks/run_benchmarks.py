@@ -9,9 +9,16 @@ not given is as in `configs/bench/default.yaml`, or in the file of `--config`. C
 `generate_report.py` makes a report of the folder. docs/benchmarks.md says how to read it.
 """
 
+import importlib.util
+import sys
+
+if importlib.util.find_spec("convoy") is None:
+    how = "in a clone run `make train`, then `. .venv/bin/activate`; elsewhere `pip install metaflow-convoy`"
+    print(f"convoy: {sys.executable} has no convoy: {how}", file=sys.stderr)
+    sys.exit(2)
+
 import math
 import shlex
-import sys
 from pathlib import Path
 from typing import Any, get_args
 

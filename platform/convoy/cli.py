@@ -112,10 +112,11 @@ def show(job: str | None, root: str | None, endpoint_url: str | None, as_json: b
     from rich.console import Console
 
     from convoy.job.live import heartbeat
-    from convoy.job.record import target_steps
+    from convoy.job.record import SCRIPT_DATA, read_record, target_steps
     from convoy.launch.plans import read_plan
     from convoy.report.fold import fold
     from convoy.report.machine import to_json
+    from convoy.report.script_page import script_page
     from convoy.report.terminal import show as show_page
     from convoy.report.train_page import final_page
 
@@ -125,6 +126,10 @@ def show(job: str | None, root: str | None, endpoint_url: str | None, as_json: b
     report = fold(events, target_steps(store, config), beat)
     if as_json:
         click.echo(json.dumps(to_json(report), indent=2, allow_nan=False))
+        return
+    record = read_record(store)
+    if record is not None and record.fingerprint == SCRIPT_DATA:
+        show_page(script_page(report, named), Console())
     else:
         show_page(final_page(report, config, {"Job": store.uri}, read_plan(store)), Console())
 

@@ -18,6 +18,7 @@ from convoy.checkpoint.coordinator import (
 from convoy.checkpoint.format import Commit, PartRecord, TensorInfo, TensorShard, file_name, part_name, shards_prefix
 from convoy.checkpoint.messages import WritePart
 from convoy.checkpoint.parts import GivenUpError, abort_attempt
+from convoy.job.lineage import generation_name
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form, newest, restored
@@ -259,6 +260,17 @@ def test_on_another_tier_the_root_s_generations_count(local: Store, tmp_path: Pa
     form(local)
     with pytest.raises(SupersededError):
         commit(tier, root=local)
+
+
+def test_a_tier_that_was_away_when_the_generation_formed_gets_it_with_its_first_commit(
+    local: Store, tmp_path: Path
+) -> None:
+    """By itself the tier would else have a commit of a generation that nobody knows."""
+    tier = open_store(str(tmp_path / "tier"))
+    both_parts(tier)
+    commit(tier, root=local)
+    name = generation_name(1)
+    assert tier.read(name) == local.read(name)
 
 
 def test_a_root_that_is_out_of_reach_does_not_hold_up_another_tier(local: Store, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_run_ends_with_exit_code_0_and_says_where_its_results_are(smoke: Run) 
         f"convoy: job {smoke.job}: finished at step 20. The newest checkpoint holds step 20.",
         f"  card      python {FLOW} card view {smoke.id}/join/4",
         f"  show      convoy show {smoke.job}",
-        f"  continue  {shlex.join(['python', *words])} --job {smoke.job}, with more train.steps",
+        f"  continue  {shlex.join(['python', *words])} --job {smoke.job}  # with more train.steps",
     ]
     quiet = ("no notice source", "convoy plan: ")  # which nothing on a CPU of one's own has
     assert not [line for line in smoke.done.stdout.splitlines() if any(words in line for words in quiet)]

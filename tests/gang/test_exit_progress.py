@@ -1,5 +1,6 @@
 """What counts as progress of a worker whose script has run its last line."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from convoy.gang import exit_progress
 from convoy.gang.exit_progress import ExitProgress, Use, grown, is_progress, used_below
 from tests.gang.tasks import wait_for
 
@@ -70,3 +72,15 @@ def test_what_a_worker_sends_to_a_socket_is_progress() -> None:
             assert used_below(worker.pid)[worker.pid].io_bytes - before >= 100_000
             worker.kill()
             connection.close()
+
+
+def test_sockets_that_come_and_go_or_may_not_be_looked_at_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    churn = "import socket\nwhile True: socket.socket().close()"
+    with subprocess.Popen([sys.executable, "-c", churn]) as worker:
+        for _ in range(300):
+            assert used_below(worker.pid)[worker.pid].io_bytes >= 0
+        monkeypatch.setattr(exit_progress, "_PIDFD_GETFD", -1)  # no such call
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        assert used_below(worker.pid)[worker.pid].io_bytes >= 0
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+        worker.kill()

@@ -26,7 +26,9 @@ class Outcome:
 
     def __init__(self, done: "subprocess.CompletedProcess[str]", plan: Path) -> None:
         self.code = done.returncode
-        self.lines = [line.removeprefix("convoy: ") for line in done.stderr.splitlines() if line.startswith("convoy: ")]
+        own = [line.removeprefix("convoy: ") for line in done.stderr.splitlines() if line.startswith("convoy: ")]
+        last = next((i for i, line in enumerate(own) if line.endswith("No checkpoint exists yet.")), len(own))
+        self.lines, self.state = own[:last], own[last:]
         self.left = json.loads(plan.read_text())
         self.stderr = done.stderr
 
@@ -93,6 +95,12 @@ def test_a_drained_run_is_not_followed_by_another(run: Any) -> None:
     outcome = run({"end": "drained by a person", "step": 5, "code": 1}, FINISHED)
     assert (outcome.code, outcome.left) == (3, [FINISHED])
     assert outcome.lines[-1] == "AFlow/99 was drained at step 5: asked for on desk"
+    (state,) = outcome.state
+    show, again = outcome.stderr.splitlines()[-2:]
+    assert state.startswith("job blue: preempted at step 0")
+    assert show == "  show      convoy show blue"
+    assert again.startswith("  continue  convoy run ")
+    assert "--job blue" in again
 
 
 def test_a_signal_drains_the_run_that_is_running(run: Any) -> None:

@@ -85,14 +85,14 @@ def test_a_users_own_model_is_named_with_its_builder() -> None:
 def test_the_space_that_checkpoints_will_take_is_said_beforehand() -> None:
     config = resolve(read_run("model: gpt2-124m"), read_overrides("train.steps=1000 checkpoint.every_steps=300"))
     text = lines(config)["checkpoints"]
-    # 124,439,808 parameters x 12 bytes = 1.493 GB, at steps 300, 600, 900 and 1,000
-    assert text == "every 300 steps, 4 in all, 1.49 GB each; at most 4 at a time: 5.97 GB"
+    # 124,439,808 parameters x 12 bytes, and the tied head again, 38,597,376 x 4 = 1.648 GB; steps 300, 600, 900, 1,000
+    assert text == "every 300 steps, 4 in all, 1.65 GB each; at most 4 at a time: 6.59 GB"
 
 
 def test_retention_bounds_the_space_of_checkpoints() -> None:
     overrides = read_overrides("train.steps=1000 checkpoint.every_steps=100 checkpoint.tiers=[s3://b/j]")
     config = resolve(read_run("model: gpt2-124m"), overrides)
-    assert lines(config)["checkpoints"].endswith("at most 4 at a time: 5.97 GB on each of 2 tiers")
+    assert lines(config)["checkpoints"].endswith("at most 4 at a time: 6.59 GB on each of 2 tiers")
     config = resolve(read_run("model: gpt2-124m"), read_overrides("train.steps=10000 checkpoint.every_steps=100"))
     kept = {"checkpoint": {"retention": {"keep_last": 2, "keep_every_steps": 1000}}}
     assert "at most 13 at a time" in lines(resolve(config.model_dump(mode="json"), kept))["checkpoints"]

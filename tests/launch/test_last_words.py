@@ -62,7 +62,7 @@ def test_the_next_commands_are_card_show_and_continue(monkeypatch: pytest.Monkey
     elsewhere = Launched("MyFlow", "7", has_job_option=False)
     assert next_commands(elsewhere, "blue", "s3://b/c", AGAIN, finished(), None) == [
         "  show      convoy show blue --root s3://b/c",
-        f"  continue  {AGAIN} --tag job:blue, with more train.steps",
+        f"  continue  {AGAIN} --tag job:blue  # with more train.steps",
     ]
 
 

@@ -78,11 +78,14 @@ def read_part(store: Store, commit: Commit, writer: int) -> PartRecord:
         raw = store.read(commit.shards + name)
         if name not in commit.parts or digest(raw) != commit.parts[name]:
             raise DamagedCommitError(f"{_where(store, commit.shards + name)}: not what the commit says")
+        where = _where(store, commit.shards + name)
         try:
-            return PartRecord.model_validate_json(raw)
+            record = PartRecord.model_validate_json(raw)
         except ValidationError as error:
-            where = _where(store, commit.shards + name)
             raise DamagedCommitError(f"{where}: is not a part record: {first_mistake(error)}") from None
+        if record.writer != writer:
+            raise DamagedCommitError(f"{where}: is the part of writer {record.writer}")
+        return record
 
     return confirmed(store, commit, name, read)
 

@@ -12,6 +12,7 @@ from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, par
 from convoy.checkpoint.messages import WritePart
 from convoy.checkpoint.parts import GoOn
 from convoy.checkpoint.replicas import difference
+from convoy.job.lineage import generation_name
 from convoy.storage import Store, StoreUnavailable
 from convoy.storage.parallel import in_parallel
 
@@ -92,7 +93,7 @@ def check_newest(store: Store, root: Store | None, generation: int) -> None:
         check_mounted(store, generation)
         names = set(store.sizes("generations/"))
     else:
-        names = _within(ROOT_SECONDS, lambda: set(root.sizes("generations/")))
+        names = _within(ROOT_SECONDS, lambda: _generations(store, root, generation))
     newest = max((int(m[1]) for name in names if (m := re.fullmatch(r"generations/(\d+)\.json", name))), default=0)
     if newest > generation:
         raise SupersededError(
@@ -183,6 +184,15 @@ def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
         if any_meet(boxes[name]):
             raise AttemptFailedError(f"{name}: two shards hold the same elements, and others are missing")
     return tensors
+
+
+def _generations(store: Store, root: Store, generation: int) -> set[str]:
+    """The names of those on the root. The further tier `store` gets the one that is to have a commit there, if it was
+    out of reach when that was formed: read without the root it would have a commit of nobody knows which branch."""
+    name, names = generation_name(generation), set(root.sizes("generations/"))
+    if name in names and not store.sizes(name):
+        store.create(name, root.read(name))
+    return names
 
 
 def _within(seconds: float, ask: Callable[[], set[str]]) -> set[str]:

@@ -8,7 +8,7 @@ from convoy.config.base import Frozen
 
 
 class StdlibCorpus(Frozen):
-    """Python source of the running interpreter's own standard library: about 30 MB in 1,700 files."""
+    """Python source of the running interpreter's own standard library: 10 to 30 MB, by how Python was packaged."""
 
     kind: Literal["stdlib"] = "stdlib"
     """Chooses this corpus."""

@@ -100,16 +100,25 @@ def _tcp_bytes(pid: int) -> int:
     the kernel does not let this process look at them."""
     total, process = 0, os.pidfd_open(pid)
     try:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # one that is just closed, or no connection
-                if str(descriptor.readlink()).startswith("socket:"):
-                    total += _of_connection(_LIBC.syscall(_PIDFD_GETFD, process, int(descriptor.name), 0))
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # one that is just closed
+                if str(entry.readlink()).startswith("socket:"):
+                    total += _of_socket(_LIBC.syscall(_PIDFD_GETFD, process, int(entry.name), 0))
     finally:
         os.close(process)
     return total
 
 
-def _of_connection(descriptor: int) -> int:
-    with socket.socket(fileno=descriptor) as connection:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+def _of_socket(descriptor: int) -> int:
+    """Of a descriptor that is this process's own, and closed here: not by Python's socket, which may change what both
+    processes share. 0 for what is no TCP connection."""
+    if descriptor < 0:
+        return 0  # it was just closed, or the kernel refuses
+    info, length = ctypes.create_string_buffer(_TCP_INFO_BYTES), ctypes.c_uint32(_TCP_INFO_BYTES)
+    try:
+        failed = _LIBC.getsockopt(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO, info, ctypes.byref(length))
+    finally:
+        os.close(descriptor)
+    if failed or length.value < _TCP_INFO_BYTES:
+        return 0
     return sum(_ACKED_AND_RECEIVED.unpack_from(info, _TCP_INFO_BYTES - _ACKED_AND_RECEIVED.size))

@@ -63,9 +63,11 @@ def lease(store: Store, ref: CommitRef, term_seconds: float = TERM_SECONDS) -> I
 
 def leased(store: Store) -> frozenset[CommitRef]:
     """The commits that a reader holds on this tier now. Removes leases that expired long ago."""
-    there, held = list(_leases(store)), set[CommitRef]()
-    now = store.now() if there else 0.0  # which writes to some stores
-    for name, modified, found in there:
+    held = set[CommitRef]()
+    if not store.sizes("leases/"):
+        return frozenset()  # to ask for the time may write
+    now = store.now()  # before they are read, which may take longer than a lease
+    for name, modified, found in _leases(store):
         expires = modified + found.seconds
         if now <= expires:
             held.add(found.ref)

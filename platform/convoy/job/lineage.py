@@ -182,7 +182,8 @@ def read_history(store: Store, others: Sequence[Store] = ()) -> History:
     if orphans:
         raise StoreUnavailable(
             f"{store.uri} has commits of generation {min(orphans)}, and {generation_name(min(orphans))} is missing: "
-            "without it nobody can tell which commits count; put it back, for example from another tier"
+            "without it nobody can tell which commits count; put it back, for example by `convoy checkpoints copy` "
+            "from another tier"
         )
     history = History({g.generation: g for g in generations}, root.commits, root.damaged, held)
     for tier, holding in zip(others, held, strict=True):

@@ -1,6 +1,7 @@
 """Running a flow until its job is done, whatever takes its machines away meanwhile."""
 
 import random
+import shlex
 import socket
 import sys
 import time
@@ -19,6 +20,7 @@ from convoy.launch.client import ClientRun
 from convoy.launch.completion import Again, Ended, Limits, Over, decide
 from convoy.launch.ended_run import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
 from convoy.launch.flow_process import FlowProcess
+from convoy.launch.last_words import job_report, state_line
 from convoy.launch.preflight import JOB_TAG
 from convoy.report.numbers import duration
 from convoy.storage import Store, StoreUnavailable
@@ -57,7 +59,8 @@ def complete(asked: Asked) -> int:
     with EndingSignals() as signals:
         while True:
             say(f"job {asked.job}, run {len(history) + 1}")
-            history.append(_Turn(asked, signals).run())
+            turn = _Turn(asked, signals)
+            history.append(turn.run())
             decision = decide(history, asked.limits, random.random())
             if signals.first is not None and history[-1].how != "finished":
                 decision = Over(128 + signals.first)
@@ -67,6 +70,7 @@ def complete(asked: Asked) -> int:
             if isinstance(decision, Over):
                 if len(history) > 1:
                     say(summary(asked.job, history))
+                print(*turn.last_words(sys.argv), sep="\n", file=sys.stderr, flush=True)
                 return decision.code
 
 
@@ -124,6 +128,18 @@ class _Turn:
                     self._late = f"node 0 did not run within {duration(asked.start_seconds)}"
                     process.end()
             return self._ended(process, code)
+
+    def last_words(self, words: Sequence[str]) -> list[str]:
+        """How the job stands, and what to type next. words: of the command that this is."""
+        job, elsewhere = self._asked.job, f" --root {shlex.quote(self._asked.root)}" if self._asked.root else ""
+        try:
+            report = self._asked_store(job_report)
+        except (StoreUnavailable, ValueError):  # out of reach, or damaged: there is nothing to say of it
+            return []
+        lines = [state_line(job, report), f"  show      convoy show {shlex.quote(job)}{elsewhere}"]
+        if report.outcome.state != "finished":
+            lines.append(f"  continue  {shlex.join(['convoy', *words[1:]])}")
+        return lines
 
     def _ended(self, process: FlowProcess, code: int) -> Ended:
         identity = process.identity

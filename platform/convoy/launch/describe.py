@@ -12,7 +12,8 @@ from convoy.config.run import RunConfig
 from convoy.launch.cluster import Decorator, step_decorators
 from convoy.launch.rent import instance_price, machines
 from convoy.launch.support import world
-from convoy.model.counts import SAVED_BYTES, parameter_count
+from convoy.model.counts import saved_bytes
+from convoy.report.numbers import size as sized
 
 
 def describe(config: RunConfig, local_gpus: int = 0) -> str:
@@ -124,21 +125,17 @@ def _checkpoints(config: RunConfig) -> str:
     text = "one, at the end" if every is None else f"every {every:,} steps, {count:,} in all"
     if isinstance(config.model, CustomModelConfig):
         return text
-    size = parameter_count(config.model) * SAVED_BYTES
+    size = saved_bytes(config.model)
     # One more than are kept is there while the newest is read back, after which the oldest goes.
     most = min(count, _kept(config) + 1)
     places = f" on each of {1 + len(config.checkpoint.tiers)} tiers" if config.checkpoint.tiers else ""
-    return f"{text}, {_size(size)} each; at most {most:,} at a time: {_size(size * most)}{places}"
+    return f"{text}, {sized(size)} each; at most {most:,} at a time: {sized(size * most)}{places}"
 
 
 def _kept(config: RunConfig) -> int:
     """Checkpoints that retention leaves at the end."""
     keep, every = config.checkpoint.retention.keep_last, config.checkpoint.retention.keep_every_steps
     return keep + (config.train.steps // every if every else 0)
-
-
-def _size(n_bytes: float) -> str:
-    return f"{n_bytes / 1e12:.3g} TB" if n_bytes >= 1e12 else f"{n_bytes / 1e9:.3g} GB"
 
 
 def _budget(config: RunConfig) -> str:

@@ -1,6 +1,7 @@
 """The body of a step with `@convoy_gang`: Convoy's training, or a user's own script, as one node's part of the gang."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,7 +88,7 @@ def _run(task: Task, node: Node, current: Any, plan: Json | None = None) -> None
 
     if node.index == 0:
         tag_run(task.job, current)  # here too: a resumed run does not run its first step again
-        print(f"live card: card view {live_task(current).partition('/')[2]}", flush=True)
+        print(f"live card: python {sys.argv[0]} card view {live_task(current).partition('/')[2]}", flush=True)
     run_gang_step(task, node, _drawing(current), live_task(current), plan)
 
 

@@ -18,6 +18,7 @@ from convoy.report.fold import fold
 from convoy.report.outcome import state_word
 from convoy.report.sections import kept
 from convoy.report.train_report import TrainReport
+from convoy.storage import Store
 
 LOOK_SECONDS = 10.0
 """For the job's root to answer: the run is over, and a person waits."""
@@ -64,7 +65,7 @@ def next_commands(
     the task that has it."""
     named = f"--job {shlex.quote(job)}" if launched.has_job_option else f"--tag {shlex.quote(JOB_TAG + job)}"
     elsewhere = "" if root == default_root() else f" --root {shlex.quote(root)}"
-    own = "" if launched.has_job_option or RUN not in sys.argv[:-1] else ", with its other parameters as they were"
+    own = "" if launched.has_job_option or RUN not in sys.argv[:-1] else "  # with its other parameters as they were"
     go_on = f"  continue  {command} {named}{own}"
     if report.started is None:
         return [go_on]
@@ -72,7 +73,7 @@ def next_commands(
     return [
         *([f"  card      {shlex.join(['python', sys.argv[0]])} card view {card}"] if card else []),
         f"  show      convoy show {shlex.quote(job)}{elsewhere}",
-        f"{go_on}, with more train.steps" if finished else go_on,
+        f"{go_on}  # with more train.steps" if finished else go_on,
     ]
 
 
@@ -90,7 +91,7 @@ def _lines(launched: Launched) -> Iterator[str]:
     if not jobs and launched.has_job_option:
         yield "convoy: the run ended before its job began. No checkpoint exists yet."
     for job in jobs:
-        report = Background("the job's root", lambda job=job: _report(root, job), LOOK_SECONDS).result()  # type: ignore[misc]
+        report = Background("the job's root", lambda job=job: job_report(job_store(root, job)), LOOK_SECONDS).result()  # type: ignore[misc]
         yield state_line(job, report)
         if len(jobs) == 1:
             command = command_line(sys.argv, values_of_options(), os.environ)
@@ -111,10 +112,9 @@ def _card(launched: Launched) -> str | None:
     return None
 
 
-def _report(root: str, job: str) -> TrainReport:
+def job_report(store: Store) -> TrainReport:
     """As far as the job has come; of a job that its root does not have, nothing. Raises StoreUnavailable."""
     from convoy.events.log import read_events
 
-    store = job_store(root, job)
     beat = heartbeat(store, time.time())
     return fold(read_events(store), None, beat)

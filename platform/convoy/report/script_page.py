@@ -49,8 +49,8 @@ def _verdict(report: TrainReport) -> tuple[Block, ...]:
 
 def _step(report: TrainReport) -> Value:
     if not report.step:
-        return Value("Step", "—", "the script has not told how far it is")
-    return Value("Step", f"{report.step:,}", "the newest that the script told of")
+        return Value("Step", "—", "the script has reported none")
+    return Value("Step", f"{report.step:,}", "the last one that the script reported")
 
 
 def _generations(report: TrainReport) -> Value:

@@ -70,4 +70,4 @@ def progress_line(report: TrainReport) -> str:
         parts.append(numbers.rate(report.tokens_per_second.median))
     if report.eta_seconds and report.pace_steps >= report.warmup_steps:
         parts.append(f"{numbers.duration(report.eta_seconds)} left")
-    return ", ".join(parts) if report.steps else "starting"
+    return ", ".join(parts) if report.step else "starting"

@@ -40,7 +40,8 @@ def make_folder(folder: Path, *, private: bool = False) -> None:
         folder.mkdir(0o700 if private else 0o777, exist_ok=True)
         sync_folder(folder.parent)
     elif private and stat.S_IMODE(folder.stat().st_mode) != 0o700:
-        folder.chmod(0o700)
+        with contextlib.suppress(OSError):  # another user's; what is in it is private itself
+            folder.chmod(0o700)
 
 
 def sync_folder(folder: Path) -> None:
@@ -72,6 +73,7 @@ def open_file(path: Path, flags: int = 0) -> int:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "This is not a regular file", str(path))
+        os.set_blocking(fd, True)  # only the opening was not to wait
     except BaseException:
         os.close(fd)
         raise

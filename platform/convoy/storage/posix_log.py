@@ -14,6 +14,7 @@ class FileSink:
         with outages():
             make_folder(path.parent)
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
+            os.set_blocking(self._fd, True)  # only the opening was not to wait, as for a reader of a pipe
             self._torn = _ends_torn(path)
             self._path = path
 
