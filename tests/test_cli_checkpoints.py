@@ -320,6 +320,15 @@ def test_copy_copies_the_good_ones_and_tells_of_the_damaged_one(local: Store, tm
     assert steps(open_store(str(tmp_path / "copy"))) == [10, 30]
 
 
+def test_copy_onto_a_job_that_runs_is_refused(local: Store, tmp_path: Path) -> None:
+    target = open_store(str(tmp_path / "target"))
+    with LiveMarker(target, "blue", "Flow/1"):
+        done = convoy("copy", local.uri, target.uri)
+    assert (done.exit_code, len(done.output.splitlines())) == (2, 1)
+    assert "is running it now" in done.output
+    assert target.sizes("commits/") == {}
+
+
 def test_copy_onto_another_job_is_refused(local: Store, tmp_path: Path) -> None:
     other = open_store(str(tmp_path / "red"))
     local.create(RECORD, b"blue")

@@ -104,8 +104,10 @@ def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json:
     one was copied from the other. Exit code 1 if a checkpoint could not be copied.
     """
     from convoy.checkpoint.copy import copy_commit, copy_job
+    from convoy.job.live import check_not_live
 
     source, target = stores_of_job([uri, to], endpoint_url)
+    check_not_live(target, target.uri)
     refs = _chosen(source, step)
     copy_job(source, target)
 

@@ -1,12 +1,13 @@
 """A job outlives its runs: `--job` and `--tag job:` continue it, and a finished one says so."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from convoy.events.types import GenerationStarted, Restored, StepDone
 from convoy.job.lineage import CommitRef, read_history
-from tests.flows.places import Place, flow_command, own_lines
+from tests.flows.places import CONVOY, Place, flow_command, own_lines
 from tests.flows.runs import CARD_AT_THE_END, NO_EXPORT, Run
 
 
@@ -47,6 +48,24 @@ def test_a_finished_job_says_so_and_starts_no_run(smoke: Run, tmp_path: Path) ->
         assert done.stdout.strip() == told
         assert own_lines(done.stderr) == []
     assert place.runs() == []
+
+
+def test_a_job_that_was_copied_from_a_tier_continues_with_its_configuration_or_without(
+    smoke: Run, tmp_path: Path
+) -> None:
+    """A tier of an older version has no configuration; then it is not known, and nothing is damaged."""
+    place = Place(tmp_path)
+    source, target = str(smoke.folder), str(place.root / smoke.job)
+    place.run(CONVOY, "checkpoints", "copy", source, target).check_returncode()
+    configs = place.root / smoke.job / "configs"
+    assert [file.name for file in configs.iterdir()] == [file.name for file in (smoke.folder / "configs").iterdir()]
+    for _ in range(2):
+        done = place.flow("run", "--job", smoke.job)
+        assert (done.returncode, own_lines(done.stderr)) == (0, [])
+        assert "is finished: 20 steps are done" in done.stdout
+        listed = place.run(CONVOY, "list").stdout.splitlines()
+        assert "damaged" not in listed[1]
+        shutil.rmtree(configs, ignore_errors=True)
 
 
 def test_a_job_whose_data_changed_under_the_same_configuration_is_refused_when_they_are_read(

@@ -28,7 +28,7 @@ from convoy.checkpoint.retention import GRACE_SECONDS
 from convoy.checkpoint.verify import Stop, StoppedError
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
-from convoy.job.lineage import CommitRef, generation_name, generation_numbers
+from convoy.job.lineage import CommitRef, config_name, generation_name, generation_numbers, read_generation
 from convoy.job.record import RECORD
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.parallel import in_parallel
@@ -151,7 +151,7 @@ def copy_commit(
 
 
 def copy_job(source: Store, target: Store) -> None:
-    """Copy the job's record and its generations.
+    """Copy the job's record, its generations, and the configurations that these ran with.
 
     Raises ConfigError, with nothing changed, if the target holds another job, or the job as it went on elsewhere: a
     generation's number would then stand for two, whose commits have the same names.
@@ -160,7 +160,10 @@ def copy_job(source: Store, target: Store) -> None:
     _check_same(source, target, sorted(ours & theirs))
     with contextlib.suppress(ObjectMissing):  # outside a flow there is no record
         _copy_object(source, target, RECORD)
-    for name in sorted(ours - theirs):
+    for ran_with in {read_generation(source, name).config_hash for name in ours - theirs} - {""}:
+        with contextlib.suppress(ObjectMissing):  # tiers of older versions have none
+            _copy_object(source, target, config_name(ran_with))
+    for name in sorted(ours - theirs):  # last: what has its generation has all that is known of it
         _copy_object(source, target, name)
 
 

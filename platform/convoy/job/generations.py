@@ -12,6 +12,7 @@ from convoy.job.lineage import (
     CommitRef,
     Generation,
     History,
+    config_name,
     generation_name,
     lineage,
     lost,
@@ -240,6 +241,9 @@ def _create(store: Store, generation: Generation, others: Sequence[Store]) -> No
     for tier in others:
         # Copying does it again. With it a tier tells by itself which of its commits count, should the root be lost.
         with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(ObjectMissing):
+                ran_with = config_name(generation.config_hash)
+                tier.create(ran_with, store.read(ran_with))
             tier.create(generation.name, data)
 
 

@@ -226,6 +226,11 @@ def generation_name(generation: int) -> str:
     return f"generations/{generation:06d}.json"
 
 
+def config_name(digest: str) -> str:
+    """The object with the configuration of this hash, which generations ran with."""
+    return f"configs/{digest}.json"
+
+
 def generation_numbers(store: Store) -> list[int]:
     """The generations that have been formed, as far as this tier tells."""
     names = store.sizes("generations/")

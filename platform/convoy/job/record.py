@@ -12,7 +12,7 @@ from convoy.config.errors import ConfigError, shown
 from convoy.config.json_text import parse_json
 from convoy.config.run import RunConfig, config_hash
 from convoy.job.fit import check_fit
-from convoy.job.lineage import generation_name, generation_numbers, read_generation, threads_for
+from convoy.job.lineage import config_name, generation_name, generation_numbers, read_generation, threads_for
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from convoy.storage.parallel import in_parallel
 
@@ -168,13 +168,13 @@ def latest_start(store: Store) -> float:
 def keep_config(store: Store, config: RunConfig) -> str:
     """Keep the configuration a generation runs with, once for all that share it; returns its hash."""
     digest = config_hash(config)
-    store.create(_config_name(digest), config.model_dump_json(indent=1).encode())
+    store.create(config_name(digest), config.model_dump_json(indent=1).encode())
     return digest
 
 
 def read_config(store: Store, digest: str) -> dict[str, Any]:
     """The configuration with this hash, as plain data. Raises ObjectMissing, and ConfigError if it is damaged."""
-    name = _config_name(digest)
+    name = config_name(digest)
     try:
         config = parse_json(store.read(name))
     except ValueError as error:
@@ -182,7 +182,3 @@ def read_config(store: Store, digest: str) -> dict[str, Any]:
     if not isinstance(config, dict) or not all(isinstance(each, dict) for key, each in config.items() if key != "root"):
         raise ConfigError(f"{store.uri}/{name}: is not a configuration")
     return config
-
-
-def _config_name(digest: str) -> str:
-    return f"configs/{digest}.json"

@@ -236,11 +236,12 @@ def _check_job(config: RunConfig, job: str) -> Finished | None:
     if lost(history):
         raise ConfigError(f"job = {job}: it had checkpoints, and every one is damaged or gone; name a new job")
     newest, ran_with = newest_commit(history), newest_config(history)
-    if ran_with is not None:
-        kept = read_config(store, ran_with)
-        check_same_data(job, kept, config)
-        if newest is not None:
-            check_same_model(job, kept, config)
+    with contextlib.suppress(ObjectMissing):  # of a job that was copied from a tier of an older version
+        kept = read_config(store, ran_with) if ran_with is not None else None
+        if kept is not None:
+            check_same_data(job, kept, config)
+            if newest is not None:
+                check_same_model(job, kept, config)
     check_not_live(store, job)
     if newest is not None:
         _check_format([store, *others][places(history, newest)[0]], newest)

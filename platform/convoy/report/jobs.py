@@ -1,5 +1,6 @@
 """The jobs under a root, each in a line: from as little of what a job keeps as tells how it stands."""
 
+import contextlib
 import time
 from typing import Any
 
@@ -80,7 +81,9 @@ def _newest_config(store: Store, numbers: list[int]) -> dict[str, Any]:
     for number in reversed(numbers):
         digest = read_generation(store, generation_name(number)).config_hash
         if digest:
-            return read_config(store, digest)
+            with contextlib.suppress(ObjectMissing):  # of a job that was copied from a tier of an older version
+                return read_config(store, digest)
+            return {}
     return {}
 
 
