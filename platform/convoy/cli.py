@@ -129,7 +129,7 @@ def show(job: str | None, root: str | None, endpoint_url: str | None, as_json: b
         return
     record = read_record(store)
     if record is not None and record.fingerprint == SCRIPT_DATA:
-        show_page(script_page(report, named), Console())
+        show_page(script_page(report, record.model), Console())
     else:
         show_page(final_page(report, config, {"Job": store.uri}, read_plan(store)), Console())
 

@@ -38,10 +38,11 @@ class Completed:
         return job_store(str(self.place.root), self.job)
 
     def told(self) -> list[str]:
-        """The lines of `convoy run` itself, without those of the flow's preflight."""
+        """The lines of `convoy run` itself, without those of the flow's preflight and how the job stands at last."""
         lines = [line for done in self.commands for line in done.stderr.splitlines()]
         own = [line.removeprefix("convoy: ") for line in lines if line.startswith("convoy: ")]
-        return [line for line in own if not line.startswith("notices of this machine's end")]
+        ours = [line for line in own if not line.startswith("notices of this machine's end")]
+        return [line for line in ours if "The newest checkpoint holds step" not in line]
 
 
 @contextmanager
