@@ -199,7 +199,7 @@ def test_a_job_whose_configuration_is_damaged_is_one_line_of_the_list(config: st
     store.write(name, ran_with.model_dump_json().encode())
     store.write("configs/abc.json", config.encode())
     listed = convoy("list", "--root", tmp_path).output.splitlines()[1:]
-    assert [line.split()[:2] for line in listed] == [["damaged", "damaged"], ["whole", "lost"]] or len(listed) == 2
+    assert sorted(line.split()[:2] for line in listed) == [["damaged", "damaged"], ["whole", "finished"]]
     shown = convoy("show", "damaged", "--root", tmp_path)
     assert (shown.exit_code, len(shown.output.splitlines())) == (2, 1)
 

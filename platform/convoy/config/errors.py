@@ -22,10 +22,10 @@ class ConfigError(ValueError):
 def printable(text: str, keep: str = "") -> str:
     """The text as a terminal can show it: what would move the cursor, change a title or reverse the order of letters
     is written as an escape sequence of Python. keep: characters that stay."""
-    return "".join(char if _is_shown(char) or char in keep else repr(char)[1:-1] for char in text)
+    return "".join(char if _is_legible(char) or char in keep else repr(char)[1:-1] for char in text)
 
 
-def _is_shown(char: str) -> bool:
+def _is_legible(char: str) -> bool:
     """Spaces of any kind too, and what joins letters or not in Persian, and emoji."""
     return char.isprintable() or char in "\u200c\u200d" or unicodedata.category(char) == "Zs"
 
