@@ -70,6 +70,24 @@ def spoil_losses(spoils: Mapping[int, Spoil], rank: int) -> Callable[[int], None
     return fault
 
 
+def spoil_state(where: str, step: int, rank: int) -> Callable[[int], None]:
+    """A number of one rank's weights, or of its optimizer's state, is NaN when the state of that step is saved."""
+
+    def fault(own: int) -> None:
+        begin = Saver.save
+
+        def save(self: Saver, progress: Progress, *, now: bool = False) -> None:
+            if progress.step == step and own == rank:
+                weight = self._trained.optimizer.param_groups[0]["params"][0]
+                spoiled: Any = weight if where == "weights" else self._trained.optimizer.state[weight]["exp_avg"]
+                getattr(spoiled, "_local_tensor", spoiled).detach().view(-1)[0] = torch.nan
+            begin(self, progress, now=now)
+
+        Saver.save = save  # type: ignore[method-assign]
+
+    return fault
+
+
 def note_samples(folder: Path) -> Callable[[int], None]:
     """Each rank notes in `folder/<step>-<rank>` which sequences it takes: one digest per line."""
 

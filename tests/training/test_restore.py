@@ -10,6 +10,7 @@ from convoy.job.generations import CommitsLostError
 from convoy.job.lineage import CommitRef, lineage, read_history
 from convoy.storage import Store, open_store
 from tests.ranks import RankFailedError
+from tests.training.faults import spoil_state
 from tests.training.job import Job, differing, tiny
 
 
@@ -74,3 +75,34 @@ def test_where_no_commit_is_whole_nothing_starts_from_the_beginning(tmp_path: Pa
     assert job.events(StepDone, generation=2) == []
     with pytest.raises(CommitsLostError):
         job.run(1, train={"steps": 8})
+
+
+@pytest.mark.parametrize("where", ["weights", "optimizer"])
+def test_a_commit_of_a_state_that_is_not_finite_is_passed_over_and_not_marked(tmp_path: Path, where: str) -> None:
+    job, still = a_job(tmp_path / "job"), a_job(tmp_path / "still")
+    still.run(2, train={"steps": 8})
+
+    outcomes = job.run(2, spoil_state(where, step=4, rank=1), train={"steps": 8, "max_nonfinite_steps": 2})
+    failed_at = {"weights": 6, "optimizer": 7}[where]  # a step later the optimizer has spoiled the weights
+    assert [str(outcome)[:7] for outcome in outcomes] == [f"step {failed_at}:"] * 2
+    assert job.steps_committed() == [2, 4]
+
+    job.run(2, train={"steps": 8})
+
+    (damaged,) = job.events(CheckpointDamaged)
+    assert (damaged.from_generation, damaged.step, damaged.tier) == (1, 4, job.store.uri)
+    assert damaged.error.endswith("hold values that are not finite")
+    assert [(e.from_generation, e.step) for e in job.events(Restored)] == [(1, 2)]
+    assert [(ref.generation, ref.step) for ref in lineage(read_history(job.store))] == [(1, 2), (2, 4), (2, 6), (2, 8)]
+    assert read_damage(job.store, CommitRef(generation=1, step=4)) is None
+    assert differing(job.state(), still.state()) == []
+
+
+def test_where_no_commit_is_finite_the_job_says_so(tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    job.run(1, spoil_state("weights", step=2, rank=0), train={"max_nonfinite_steps": 2})
+
+    with pytest.raises(RankFailedError, match="the weights of .+ hold values that are not finite"):
+        job.run(1, train={"steps": 8})
+
+    assert job.steps_committed() == [2]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
 from convoy.checkpoint.errors import CheckpointError
@@ -33,6 +34,7 @@ class Start:
 def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[Store], events: EventWriter) -> Start:
     """Fill model and optimizer. All ranks call it and get the same; without a parent the state stays as built.
 
+    A commit whose weights or optimizer state hold NaN or infinity is passed over: every step from it would fail.
     Raises, on all ranks alike, StoreUnavailable, CheckpointError where no commit is whole, and ConfigError for a
     commit of another model, format, data, seed or global batch.
     """
@@ -59,12 +61,20 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
         told = CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tier.uri, error=damage.error)
         events.append(told)
 
-    found = load.restore(
-        tiers, commits, tensors, group=ranks.saving, on_damage=damaged, check=check, elsewhere=everyones
-    )
-    if found is None:
-        raise CheckpointError(f"{assignment.job_uri}: the job had checkpoints, and none is there now")
-    put_tensors(trained.module, trained.optimizer, tensors)
+    found = bad = None
+    while found is None or bad:
+        found = load.restore(
+            tiers, commits, tensors, group=ranks.saving, on_damage=damaged, check=check, elsewhere=everyones
+        )
+        if found is None:
+            raise CheckpointError(f"{assignment.job_uri}: {bad or 'the job had checkpoints, and none is there now'}")
+        put_tensors(trained.module, trained.optimizer, tensors)
+        bad = not_finite(trained, ranks)
+        if bad and commits is not None:  # not marked in the storage: there it is as it was written
+            commit, tier = found.commit, tiers[found.tier].uri
+            told = CheckpointDamaged(from_generation=commit.generation, step=commit.step, tier=tier, error=bad)
+            events.append(told)
+            commits = commits[[ref for ref, _ in commits].index(commit.ref) + 1 :]
     commit, tier = found.commit, tiers[found.tier].uri
     if ranks.first:
         told = Restored(
@@ -72,6 +82,24 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
         )
         events.append(told)
     return Start(commit.progress, commit.ref)
+
+
+def not_finite(trained: Trained, ranks: Ranks) -> str | None:
+    """What in the weights or the optimizer's state is NaN or infinite: the first that a rank finds; None: nothing.
+    All ranks call it and get the same."""
+    told: list[str | None] = [None] * ranks.place.world_size
+    dist.all_gather_object(told, _own_not_finite(trained), group=ranks.saving)
+    return next(filter(None, told), None)
+
+
+def _own_not_finite(trained: Trained) -> str | None:
+    for name, weight in trained.module.named_parameters():
+        state = trained.optimizer.state.get(weight, {})
+        for what, value in {"the weights": weight.detach(), **state}.items():
+            local = getattr(value, "_local_tensor", value)
+            if isinstance(local, torch.Tensor) and not torch.isfinite(local).all():
+                return f"{what} of {name} hold values that are not finite"
+    return None
 
 
 def _everyones(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dict[str, TensorInfo]:
