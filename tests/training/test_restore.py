@@ -102,7 +102,7 @@ def test_where_no_commit_is_finite_the_job_says_so(tmp_path: Path) -> None:
     job = a_job(tmp_path)
     job.run(1, spoil_state("weights", step=2, rank=0), train={"max_nonfinite_steps": 2})
 
-    with pytest.raises(RankFailedError, match="the weights of .+ hold values that are not finite"):
+    with pytest.raises(RankFailedError, match="hold values that are not finite"):
         job.run(1, train={"steps": 8})
 
     assert job.steps_committed() == [2]
