@@ -72,8 +72,8 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
         bad = not_finite(trained, ranks)
         if bad and commits is not None:  # not marked in the storage: there it is as it was written
             commit, tier = found.commit, tiers[found.tier].uri
-            told = CheckpointDamaged(from_generation=commit.generation, step=commit.step, tier=tier, error=bad)
-            events.append(told)
+            passed = CheckpointDamaged(from_generation=commit.generation, step=commit.step, tier=tier, error=bad)
+            events.append(passed)
             commits = commits[[ref for ref, _ in commits].index(commit.ref) + 1 :]
     commit, tier = found.commit, tiers[found.tier].uri
     if ranks.first:
