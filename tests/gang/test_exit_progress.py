@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convoy.gang import exit_progress
-from convoy.gang.exit_progress import ExitProgress, Use, grown, is_progress, used_below
+from convoy.gang.exit_progress import ExitProgress, Use, grown, used_below
 from tests.gang.tasks import wait_for
 
 
@@ -23,12 +23,22 @@ from tests.gang.tasks import wait_for
     ],
 )
 def test_a_twentieth_of_a_core_or_32_kib_a_second_is_progress(used: Use, progress: bool) -> None:
-    assert is_progress(used, 35.0) == progress
+    worker = ExitProgress(os.getpid(), 0.0, 35.0)
+    worker.take(1.0, used)
+    assert (worker.at, worker.count) == ((1.0, 1) if progress else (0.0, 0))
+
+
+def test_to_compute_is_progress_for_a_time_and_to_read_or_write_begins_it_anew() -> None:
+    """A daemon thread that spins would hold up the end of a gang for ever."""
+    worker = ExitProgress(os.getpid(), 0.0, 35.0)
+    for now in range(10, 2000, 10):
+        worker.take(float(now), Use(cpu_seconds=10.0, io_bytes=2**20 if now <= 300 else 100))
+    assert worker.at == 300 + 20 * 35 - 10
 
 
 def test_processes_that_come_and_go_take_nothing_away() -> None:
     before, after = {1: Use(5.0, 100), 2: Use(9.0, 900)}, {1: Use(5.5, 110), 3: Use(1.0, 7)}
-    assert grown(before, after, Use(0.25, 1)) == Use(1.75, 18)
+    assert grown(before, after) + Use(0.25, 1) == Use(1.75, 18)
 
 
 def test_what_a_child_of_the_worker_does_is_progress_and_to_sleep_is_none() -> None:

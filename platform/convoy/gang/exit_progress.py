@@ -22,6 +22,10 @@ group use 0.1 % of a core."""
 BYTES_PER_SECOND = 32 * 1024
 """Read or written, sent or received, such as by a slow upload, which takes hardly any processor time."""
 
+COMPUTING_ALONE = 20
+"""Times the time without progress after which a worker is ended: so long it may use a core and read and write nothing
+that counts. A thread that spins for ever looks like one that computes."""
+
 LOOKS = 20
 """In the time without progress after which a worker is ended."""
 
@@ -32,6 +36,9 @@ class Use:
 
     cpu_seconds: float = 0.0
     io_bytes: int = 0
+
+    def __add__(self, other: "Use") -> "Use":
+        return Use(self.cpu_seconds + other.cpu_seconds, self.io_bytes + other.io_bytes)
 
 
 class ExitProgress:
@@ -48,6 +55,10 @@ class ExitProgress:
         self._last = used_below(pid)
         self._since = Use()
         """What was used since `at`."""
+        self._moved_at = began
+        """When it last read or wrote what counts."""
+        self._moved = Use()
+        """What was used since then."""
 
     def look(self, now: float) -> None:
         """To be called often. Asks the kernel no more than it needs to."""
@@ -55,19 +66,31 @@ class ExitProgress:
             return
         self._look_at = now + self._seconds / LOOKS
         before, self._last = self._last, used_below(self._pid)
-        self._since = grown(before, self._last, self._since)
-        if is_progress(self._since, self._seconds):
-            self.at, self.count, self._since = now, self.count + 1, Use()
+        self.take(now, grown(before, self._last))
+
+    def take(self, now: float, used: Use) -> None:
+        """used: since the last look."""
+        self._since, self._moved = self._since + used, self._moved + used
+        if moves(self._moved, self._seconds):
+            self._moved_at, self._moved = now, Use()
+        elif not (computes(self._since, self._seconds) and now - self._moved_at < COMPUTING_ALONE * self._seconds):
+            return
+        self.at, self.count, self._since = now, self.count + 1, Use()
 
 
-def is_progress(used: Use, seconds: float) -> bool:
+def computes(used: Use, seconds: float) -> bool:
     """used: since the last progress. seconds: without progress, after which the worker is ended."""
-    return used.cpu_seconds >= CORE_SHARE * seconds or used.io_bytes >= BYTES_PER_SECOND * seconds
+    return used.cpu_seconds >= CORE_SHARE * seconds
 
 
-def grown(before: dict[int, Use], after: dict[int, Use], since: Use) -> Use:
-    """`since`, and what all processes have used between two looks. A process that is gone takes nothing away."""
-    cpu_seconds, io_bytes = since.cpu_seconds, since.io_bytes
+def moves(used: Use, seconds: float) -> bool:
+    """used: since it last read or wrote what counts. seconds: as for `computes`."""
+    return used.io_bytes >= BYTES_PER_SECOND * seconds
+
+
+def grown(before: dict[int, Use], after: dict[int, Use]) -> Use:
+    """What all processes have used between two looks. A process that is gone takes nothing away."""
+    cpu_seconds, io_bytes = 0.0, 0
     for pid, use in after.items():
         known = before.get(pid, Use())
         cpu_seconds += max(0.0, use.cpu_seconds - known.cpu_seconds)
