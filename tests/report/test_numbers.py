@@ -108,7 +108,7 @@ def _interval(estimate: float, low: float, high: float) -> Interval:
 @pytest.mark.parametrize(
     ("done", "text"),
     [
-        (0, "0 of 9 done in 2 m 00 s"),
+        (0, "0 of 9 done"),
         (3, "3 of 9 done in 2 m 00 s, about 4 m 00 s left"),
         (9, "9 of 9 done in 2 m 00 s"),
     ],

@@ -60,7 +60,12 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
     left = [group for group in groups if not _names(group) <= there]
     times = []
     first = current.parallel.node_index == 0
-    for ran in run_groups(left, _gang(current), lambda line: print(line, flush=True), command, first):
+
+    def say(line: str) -> None:
+        if first:  # they would all say the same
+            print(line, flush=True)
+
+    for ran in run_groups(left, _gang(current), say, command, first):
         for case in ran.cases if first else ():
             keep(store, name, case)
         times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})

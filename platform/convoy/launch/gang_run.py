@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from convoy.config.ranks import World, check_ranks
@@ -88,8 +89,13 @@ def _run(task: Task, node: Node, current: Any, plan: Json | None = None) -> None
 
     if node.index == 0:
         tag_run(task.job, current)  # here too: a resumed run does not run its first step again
-        print(f"live card: python {sys.argv[0]} card view {live_task(current).partition('/')[2]}", flush=True)
+        _tell_card(live_task(current).partition("/")[2])
     run_gang_step(task, node, _drawing(current), live_task(current), plan)
+
+
+@cache  # a step may run several gangs, which have one card
+def _tell_card(task: str) -> None:
+    print(f"live card: python {sys.argv[0]} card view {task}", flush=True)
 
 
 @contextlib.contextmanager

@@ -72,7 +72,9 @@ def long_duration(seconds: float) -> str:
 
 def course(done: int, of: int, seconds: float) -> str:
     """How far a row of equal pieces of work has come, for example `3 of 9 done in 2 m 05 s, about 4 m 10 s left`."""
-    left = f", about {duration(seconds / done * (of - done))} left" if 0 < done < of else ""
+    if done == 0:
+        return f"0 of {of} done"
+    left = f", about {duration(seconds / done * (of - done))} left" if done < of else ""
     return f"{done} of {of} done in {duration(seconds)}{left}"
 
 
