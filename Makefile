@@ -7,7 +7,7 @@ SETUP := tools/setup_venv.sh $(VENV)
 # Metaflow's local @parallel starts `python` from PATH: it must be the environment's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-.PHONY: help train bench test test-slow test-drills test-system test-system-drills campaign lint clean
+.PHONY: help train bench test test-slow test-long test-drills test-system test-system-drills campaign lint clean
 
 help:
 	@echo "make train        train the default model on this machine, and leave a card"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-slow    whole jobs and benchmarks from end to end, which need no more than that"
 	@echo "make test-drills  faults in real gangs, one after the other: what failed is told by how long things take"
 	@echo "make test-system  the tests that need Debian packages or root (chromium)"
+	@echo "make test-long    test-slow and test-system in one run"
 	@echo "make test-system-drills  faults of networks and disks in real gangs, which only root can put in"
 	@echo "make campaign     the full counts of the slow campaigns, every drill, and faults at random times for 20 minutes"
 	@echo "make lint         ruff, mypy, import-linter"
@@ -42,7 +43,7 @@ test-slow: $(VENV)/.dev
 test-drills: $(VENV)/.dev
 	$(RUN) python -m pytest -m slow --durations 15 $(DRILLED) $(ARGS)
 
-# The same, of what needs root; networks of which one is slower are told by time too.
+# Drills that need root; networks of which one is slower are told by time too.
 DRILLED_BY_ROOT := tests/drills tests/system/test_partition.py tests/system/test_networks.py tests/system/test_exposed.py
 
 test-system: $(VENV)/.dev
@@ -50,6 +51,10 @@ test-system: $(VENV)/.dev
 
 test-system-drills: $(VENV)/.dev
 	$(RUN):/usr/sbin:/sbin python -m pytest -m system --durations 15 $(DRILLED_BY_ROOT) $(ARGS)
+
+# test-slow and test-system in one: neither waits for the longest test of the other.
+test-long: $(VENV)/.dev
+	$(RUN):/usr/sbin:/sbin python -m pytest -m "slow or system" -n auto --durations 15 $(addprefix --ignore=,$(DRILLED) $(DRILLED_BY_ROOT)) $(ARGS)
 
 campaign: $(VENV)/.dev
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data/test_sampler.py tests/data/test_permutation.py \
@@ -60,7 +65,7 @@ campaign: $(VENV)/.dev
 		tests/checkpoint/test_crash.py tests/checkpoint/test_outside.py tests/report/test_checkpoints.py tests/report/test_incidents.py \
 		tests/report/test_goodput.py tests/report/test_ledger.py tests/gang/test_verdict.py tests/gang/test_suspicion.py tests/gang/test_slow.py \
 		tests/gang/test_node_check.py tests/training/test_node_check.py tests/planner $(ARGS)
-	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -s -m slow tests/drills/test_drills.py $(ARGS)
+	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -s -m slow tests/drills/test_drills.py tests/flows/test_complete.py $(ARGS)
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest -s -m slow --timeout=3600 tests/gang/test_script_exits.py $(ARGS)
 
 # mypy's workers have 3 s to start: on a machine too busy for that one process checks all.

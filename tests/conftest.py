@@ -42,7 +42,10 @@ class _ByFile(LoadScopeScheduling):
         return "flows" if file.startswith("tests/flows/") or file == "tests/test_cli.py" else file
 
 
-LONG = ("tests/flows/", "tests/bench/", "tests/checkpoint/test_crash.py", "tests/training/", "tests/gang/")
+LONG = (
+    "tests/browser/test_benchmark_card.py", "tests/flows/", "tests/bench/", "tests/checkpoint/test_crash.py",
+    "tests/training/", "tests/gang/",
+)  # fmt: skip
 """Where files take minutes: they come first, so that no process is left with one when the others have done all else."""
 
 
