@@ -214,6 +214,7 @@ def rewind(job: str, root: str | None, endpoint_url: str | None, to_step: int) -
     except GenerationLostError as error:
         raise _Failed(error) from None
     click.echo(f"job {job} goes on from step {target.step} of generation {target.generation}")
+    click.echo("until its next run, `convoy show` and `convoy list` describe the job as it was before")
 
 
 @main.command()
