@@ -83,7 +83,7 @@ def test_a_drill_of_a_notice(name: str, campaigns: Campaigns) -> None:
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", BY_ROOT)
+@pytest.mark.parametrize("name", share(BY_ROOT, 2))
 def test_a_drill_that_only_root_can_do(name: str, campaigns: Campaigns) -> None:
     assert os.geteuid() == 0, "needs root"
     passes(campaigns(3), name)
