@@ -50,9 +50,9 @@ def drill(
     from convoy.drills.table import notes, table
 
     if name is None and not every:
-        width = max(map(len, DRILLS))
-        for kind in DRILLS.values():
-            click.echo(f"{kind.name:<{width}}  {kind.summary}")
+        formatter = click.HelpFormatter()  # as wide as the terminal, 80 columns at most
+        formatter.write_dl([(kind.name, kind.summary) for kind in DRILLS.values()])
+        click.echo(formatter.getvalue(), nl=False)
         return
     if name is not None and every:
         raise ConfigError(f"drill {name} --all: give one of the two")

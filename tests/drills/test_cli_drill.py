@@ -23,7 +23,9 @@ def convoy(*words: str, timeout: float = 60) -> "subprocess.CompletedProcess[str
 def test_without_a_name_the_drills_are_listed() -> None:
     done = convoy()
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(DRILLS)
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(DRILLS)
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(
