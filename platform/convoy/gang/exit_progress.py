@@ -23,8 +23,8 @@ BYTES_PER_SECOND = 32 * 1024
 """Read or written, sent or received, such as by a slow upload, which takes hardly any processor time."""
 
 COMPUTING_ALONE = 20
-"""Times the time without progress after which a worker is ended: so long it may use a core and read and write nothing
-that counts. A thread that spins for ever looks like one that computes."""
+"""Times the time without progress after which a worker is ended: so long it may use a core while it reads and writes
+less, in all, than counts as progress. A thread that spins for ever looks like one that computes."""
 
 LOOKS = 20
 """In the time without progress after which a worker is ended."""

@@ -68,6 +68,8 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
     for ran in run_groups(left, _gang(current), say, command, first):
         for case in ran.cases if first else ():
             keep(store, name, case)
+        if ran.failure and not first:  # which the first node may not know
+            print(f"{ran.group.name}: {ran.failure}", flush=True)
         times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})
     if left and len(left) == len(groups) and all(each["failure"] for each in times):
         with plain_errors(GangFailedError):

@@ -71,10 +71,13 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
         put_tensors(trained.module, trained.optimizer, tensors)
         bad = not_finite(trained, ranks)
         if bad and commits is not None:  # not marked in the storage: there it is as it was written
-            commit, tier = found.commit, tiers[found.tier].uri
-            passed = CheckpointDamaged(from_generation=commit.generation, step=commit.step, tier=tier, error=bad)
-            events.append(passed)
-            commits = commits[[ref for ref, _ in commits].index(commit.ref) + 1 :]
+            at = [ref for ref, _ in commits].index(found.commit.ref)
+            (ref, places), commits = commits[at], commits[at + 1 :]
+            bad = f"{ref.name}: {bad}"
+            for place in places:
+                events.append(
+                    CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tiers[place].uri, error=bad)
+                )
     commit, tier = found.commit, tiers[found.tier].uri
     if ranks.first:
         told = Restored(
@@ -93,7 +96,8 @@ def not_finite(trained: Trained, ranks: Ranks) -> str | None:
 
 
 def _own_not_finite(trained: Trained) -> str | None:
-    for name, weight in trained.module.named_parameters():
+    weights = ((name, weight) for name, weight in trained.module.named_parameters() if weight.requires_grad)
+    for name, weight in weights:  # a frozen one may hold infinity, such as a mask
         state = trained.optimizer.state.get(weight, {})
         for what, value in {"the weights": weight.detach(), **state}.items():
             local = getattr(value, "_local_tensor", value)
