@@ -67,9 +67,9 @@ class CurrentConvoy:
         `train`. config: a `root`, `notices`, `checkpoint.store` other than by default.
         exit_seconds: after its last line, the script's non-daemon threads and `atexit` handlers may take as long as
         they need while they make progress. A rank that makes none for so long is ended, with the script's own exit
-        code. Progress is 5 % of a core, or 32 KiB/s read or written, by the rank and the processes that it started;
-        a core alone counts for 20 times `exit_seconds` at most. A rank whose script succeeded may also
-        wait for ranks that still make progress.
+        code. Progress is 5 % of a core, or 32 KiB/s read or written, by the rank and the processes that it started.
+        While hardly anything is read or written, the use of a core counts for at most 20 times `exit_seconds`. A rank
+        whose script succeeded may also wait for ranks that still make progress.
         """
         from convoy.gang.assignment import Script
         from convoy.launch.gang_run import run_script
