@@ -62,6 +62,28 @@ def test_the_last_drawing_is_forced_when_the_task_is_about_to_fail(store: PosixS
     assert drawn == ["write"]
 
 
+@pytest.mark.parametrize("force", [True, False])
+def test_only_the_last_drawing_of_a_task_that_ends_well_waits_for_the_one_under_way(
+    force: bool, store: PosixStore
+) -> None:
+    drawn: list[How] = []
+    begun, waits = threading.Event(), threading.Event()
+
+    def draw(page: Page, how: How) -> None:
+        if not begun.is_set():
+            begun.set()
+            waits.wait(20)
+        drawn.append(how)
+
+    with LiveCard(Watch.of(store, RunConfig()), draw, seconds=0.01) as card:
+        assert begun.wait(20)
+    if not force:
+        threading.Timer(0.2, waits.set).start()
+    card.finish(force=force)
+    assert drawn == (["write"] if force else ["refresh", "refresh"])
+    waits.set()
+
+
 def test_a_root_that_hangs_does_not_hold_the_end_of_a_task(store: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_card, "LAST_SECONDS", 0.2)
     hangs = threading.Event()

@@ -6,7 +6,7 @@ from convoy.events.types import FailureDetected, GenerationEnded, NoticeSeen, St
 from convoy.job.live import Heartbeat
 from convoy.report.fold import fold
 from convoy.report.outcome import state_word
-from convoy.report.page import Callout, Page, Text
+from convoy.report.page import Callout, Page, Progress, Text
 from convoy.report.script_page import script_page
 from convoy.report.train_page import final_page, live_page
 from tests.report.synthetic import CONFIG, Log
@@ -33,6 +33,12 @@ def noticed(source: str) -> Log:
     return log
 
 
+def about_to_end() -> Log:
+    log = a_log()
+    log.add(NoticeSeen(source="interrupt", notice="end", action="end", text="Ctrl-C"), node=0)
+    return log
+
+
 def ended(outcome: str) -> Log:
     log = a_log()
     log.add(GenerationEnded(outcome=outcome, step=1), node=0)
@@ -52,6 +58,8 @@ def restarting() -> Log:
         (a_log(steps=0), BEATS, "starting"),
         (a_log(), BEATS, "running"),
         (restarting(), BEATS, "restarting"),
+        (about_to_end(), BEATS, "ending"),
+        (about_to_end(), SILENT, "lost"),
         (a_log(), SILENT, "lost"),
         (a_log(), None, "lost"),
         (restarting(), SILENT, "lost"),
@@ -81,6 +89,18 @@ def test_a_run_that_was_killed_is_not_shown_as_one_that_trains() -> None:
     assert "its last heartbeat was 2 m 05 s ago. No checkpoint exists yet." in callout.text
     assert report.eta_seconds is None
     assert report.generations[-1].outcome == "ended without a word"
+
+
+def test_a_card_that_is_not_drawn_again_says_that_the_run_ends_and_where_to_look() -> None:
+    report = fold(about_to_end().events, 170)
+    for page in (live_page(report, CONFIG), script_page(report, "train.py")):
+        (callout,) = blocks(page, Callout)
+        assert callout.title.startswith("Ending")
+        assert callout.text.startswith("Ctrl-C. ")
+        assert "`convoy show` reports how the run ended" in callout.text
+    (progress,) = blocks(live_page(report, CONFIG), Progress)
+    assert report.eta_seconds is not None
+    assert progress.detail == ""
 
 
 def test_a_card_that_shows_a_running_job_says_as_of_when() -> None:

@@ -87,11 +87,16 @@ class LiveCard:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join(PATIENCE_SECONDS)
 
     def finish(self, *, force: bool) -> None:
-        """The last drawing; call it after the `with` block. Where the root hangs it is given up."""
+        """The last drawing; call it after the `with` block. Where the root hangs it is given up.
+
+        force: the task is about to fail, and may be killed: a drawing under way, which takes seconds on a busy machine,
+        is not waited for, but ended by this one.
+        """
         how: How = "write" if force else "refresh"
+        if not force:
+            self._thread.join(PATIENCE_SECONDS)
         last = threading.Thread(target=self._safely, args=(how,), name="last card", daemon=True)
         last.start()
         last.join(LAST_SECONDS)
@@ -104,7 +109,10 @@ class LiveCard:
         try:
             report = self._watch.report()
             self._say(progress_line(report))
-            self._draw(self._page(report), how)
+            page = self._page(report)
+            # While one drawing is under way Metaflow drops the next one, which would be the last.
+            if threading.current_thread() is not self._thread or not self._done.is_set():
+                self._draw(page, how)
         except Exception as error:
             say(f"the card was not drawn: {type(error).__name__}: {error}", error=True)
 

@@ -54,6 +54,8 @@ def state_word(report: TrainReport) -> str:
     """The job's state in a word, which is the same wherever it is shown."""
     outcome = report.outcome
     if outcome.state == "running":
+        if outcome.notice:
+            return "ending"
         return "restarting" if outcome.cause else "running" if report.step or report.steps else "starting"
     if outcome.state == "lost" and not report.generations:
         return "not started"
@@ -118,7 +120,10 @@ def _outcome(own: Sequence[AnyEvent]) -> Outcome:
     if leader == "stopped":
         stops = [e for e in own if isinstance(e, Stopping)]
         return Outcome(state="stopped", reason=ending(stops[-1]) if stops else "no reason was logged")
-    return Outcome(state="finished") if leader == "finished" else Outcome(state="running")
+    if leader == "finished":
+        return Outcome(state="finished")
+    seen = ending_notice(own)
+    return Outcome(state="running", reason=_notice(own), notice=seen.source) if seen else Outcome(state="running")
 
 
 def _notice(own: Sequence[AnyEvent]) -> str:

@@ -36,6 +36,8 @@ def _verdict(report: TrainReport) -> tuple[Block, ...]:
     outcome = report.outcome
     if outcome.state in ("preempted", "lost"):
         return (Callout(state_word(report).capitalize(), outcome.reason, "warning"),)
+    if outcome.state == "running" and outcome.notice:
+        return (Callout("Ending", sections.ending(report), "warning"),)
     if outcome.state == "running" and outcome.cause is not None:
         return (Callout("Restarting in place", in_words(outcome.cause), "warning"),)
     if outcome.state != "failed":

@@ -14,6 +14,8 @@ from convoy.report.train_report import FirstCause, TrainReport
 _TIMELINE_ENTRIES = 40
 _GO_ON = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
 
+_ENDING = "If this page stays as it is, `convoy show` reports how the run ended."
+
 
 def verdict(report: TrainReport) -> tuple[Block, ...]:
     """What went wrong, or why it stopped early; nothing for a job that runs or has finished."""
@@ -26,9 +28,16 @@ def verdict(report: TrainReport) -> tuple[Block, ...]:
             return (Callout(title, f"{_sentence(outcome.reason)} {kept(report)}", "warning"),)
         case "failed":
             return _failed(outcome.cause, report)
+        case "running" if outcome.notice:
+            return (Callout(f"Ending {at}", ending(report, kept(report)), "warning"),)
         case "running" if outcome.cause is not None:
             return (Callout("Restarting in place", f"{_sentence(in_words(outcome.cause))} {kept(report)}", "warning"),)
     return ()
+
+
+def ending(report: TrainReport, *facts: str) -> str:
+    """Why a run is about to end, and where to look if the page that says so is never drawn again."""
+    return " ".join([_sentence(report.outcome.reason), *facts, _ENDING])
 
 
 def _failed(cause: FirstCause | None, report: TrainReport) -> tuple[Block, ...]:
@@ -52,7 +61,7 @@ def progress(report: TrainReport) -> tuple[Block, ...]:
     if report.target_steps is None:
         return ()
     eta = report.eta_seconds
-    detail = "" if eta is None else f"{numbers.duration(eta)} left"
+    detail = "" if eta is None or report.outcome.notice else f"{numbers.duration(eta)} left"
     return (Progress("Step", min(report.step, report.target_steps), report.target_steps, detail),)
 
 

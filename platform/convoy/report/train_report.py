@@ -42,7 +42,7 @@ class Outcome(Fact):
     reason: str = ""
     """Why it stopped: the reason all ranks agreed on and its detail, the notice, or the age of the last heartbeat."""
     notice: str = ""
-    """Source of the notice for which it was preempted."""
+    """Source of the notice for which it was preempted, or is about to end while it runs."""
     cause: FirstCause | None = None
     """Of a failure; None where nothing was seen to fail. While running: the gang restarts in place because of it."""
 
