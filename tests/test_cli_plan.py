@@ -14,7 +14,7 @@ from convoy.results.plan_search import PlanSearch
 from tests.flows.places import CONVOY
 from tests.report.bench_survival import faults, saves
 from tests.results.cases import a_case
-from tests.test_import_time import least_cpu_seconds, python
+from tests.test_import_time import python, relative_cpu_time
 
 PRESET = "configs/train/gpt-7b-p4d.yaml"
 
@@ -329,11 +329,12 @@ def test_where_nothing_fits_that_is_said_first() -> None:
     assert done.stdout.index("Nothing found") < done.stdout.index("nothing fits in 90 % of a GPU's memory")
 
 
-def test_a_plan_imports_nothing_heavy_and_takes_at_most_half_a_second() -> None:
+def test_a_plan_imports_nothing_heavy_and_takes_little() -> None:
+    """4.6 times the reference when this was written: 0.35 s on an idle machine, 0.5 s beside other work."""
     heavy = "import sys; print('heavy:', *[m for m in ('torch', 'numpy', 'metaflow', 'boto3') if m in sys.modules])"
     run = f"from convoy.cli import main; main(['plan', '{PRESET}'], standalone_mode=False); {heavy}"
     assert python("-c", run).splitlines()[-1] == "heavy:"
-    assert least_cpu_seconds([str(CONVOY), "plan", PRESET]) <= 0.5
+    assert relative_cpu_time([str(CONVOY), "plan", PRESET]) <= 6.0
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import os
 import pkgutil
-import statistics
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -29,20 +28,24 @@ print(*[name for name in ("torch", "metaflow") if name in sys.modules])
 """
 
 
+REFERENCE = [sys.executable, "-c", "import asyncio, decimal, email.mime.text, http.server, sqlite3, unittest.mock"]
+"""A start of Python that imports much of the standard library."""
+
+
 def python(*arguments: str) -> str:
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def median_cpu_seconds(command: list[str], runs: int = 5) -> float:
-    """User and system time of one run. CPU time, because other work on this machine only adds to wall time."""
-    return statistics.median(_cpu_seconds(command) for _ in range(runs))
+def relative_cpu_time(command: list[str], runs: int = 5) -> float:
+    """CPU time of a command, as a multiple of what REFERENCE takes on this machine.
 
-
-def least_cpu_seconds(command: list[str], runs: int = 7) -> float:
-    """The same of the run that what else shares its core and caches disturbed least."""
-    return min(_cpu_seconds(command) for _ in range(runs))
+    Both run in turns, and the run of each that the machine's other work disturbed least counts.
+    """
+    pairs = [(_cpu_seconds(REFERENCE), _cpu_seconds(command)) for _ in range(runs)]
+    reference, own = (min(seconds) for seconds in zip(*pairs, strict=True))
+    return own / reference
 
 
 def _cpu_seconds(command: list[str]) -> float:
@@ -54,13 +57,15 @@ def _cpu_seconds(command: list[str]) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def test_importing_convoy_takes_at_most_150_milliseconds() -> None:
-    assert median_cpu_seconds([sys.executable, "-c", "import convoy"]) <= 0.15
+def test_importing_convoy_takes_little() -> None:
+    """0.1 times the reference when this was written, 13 ms."""
+    assert relative_cpu_time([sys.executable, "-c", "import convoy"]) <= 0.4
 
 
-def test_the_command_s_help_takes_at_most_half_a_second() -> None:
+def test_the_command_s_help_takes_little() -> None:
+    """0.6 times the reference when this was written, 65 ms."""
     command = str(Path(sys.executable).with_name("convoy"))
-    assert median_cpu_seconds([command, "--help"]) <= 0.5
+    assert relative_cpu_time([command, "--help"]) <= 1.2
 
 
 def test_importing_convoy_imports_nothing_heavy() -> None:

@@ -21,7 +21,7 @@ from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
 from tests.checkpoint.torchless import TinyState, form, newest, restored
 from tests.checkpoint.writers import WAIT_SECONDS, Writers, writers
-from tests.test_import_time import median_cpu_seconds, python
+from tests.test_import_time import python, relative_cpu_time
 
 STATE = TinyState()
 
@@ -305,5 +305,5 @@ def test_it_ends_when_its_parent_is_killed_though_a_child_of_that_holds_the_pipe
 def test_it_imports_nothing_heavy_and_takes_little_of_a_core_to_start() -> None:
     program = "import convoy.checkpoint.writer, sys; print(*{'torch', 'metaflow', 'boto3'} & set(sys.modules))"
     assert python("-c", program) == ""
-    # 0.2 s on an idle machine, and twice that on a slow one; CPU time grows too where others use the same core.
-    assert median_cpu_seconds([sys.executable, "-c", "import convoy.checkpoint.writer"], runs=5) <= 1.0
+    # 2.5 times the reference when this was written: 0.2 s on an idle machine.
+    assert relative_cpu_time([sys.executable, "-c", "import convoy.checkpoint.writer"]) <= 5.0

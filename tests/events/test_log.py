@@ -1,6 +1,7 @@
 """The log: nothing lost, nothing repeated, whatever else lies between the lines."""
 
 import itertools
+import json
 import threading
 import time
 from pathlib import Path
@@ -242,17 +243,20 @@ def test_an_outage_in_the_middle_of_a_poll_loses_and_repeats_nothing(tmp_path: P
     assert reader.poll() == []
 
 
-def test_a_hundred_thousand_events_are_read_in_under_two_seconds_of_cpu(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
+def test_a_hundred_thousand_events_are_read_about_as_fast_as_json_parses_their_lines(tmp_path: Path) -> None:
+    store, texts = open_store(str(tmp_path)), list[bytes]()
     for rank in range(4):
         lines = (
             encode(StepDone(t=i + rank / 4, step=i, loss=3.2, grad_norm=1.1, lr=1e-3, tokens=4096, seconds=0.1))
             for i in range(25_000)
         )
-        store.write(f"events/000000/00000/rank{rank:05d}.jsonl", b"\n".join(lines) + b"\n")
+        texts.append(b"\n".join(lines) + b"\n")
+        store.write(f"events/000000/00000/rank{rank:05d}.jsonl", texts[-1])
     began = time.process_time()
     events = read_events(store)
-    spent = time.process_time() - began
-    assert len(events) == 100_000
+    read = time.process_time()
+    parsed = [json.loads(line) for text in texts for line in text.splitlines()]
+    reading, parsing = read - began, time.process_time() - read
+    assert len(events) == len(parsed) == 100_000
     assert all(one.t <= other.t for one, other in itertools.pairwise(events))
-    assert spent < 2.0
+    assert reading < 2 * parsing  # 0.8 to 0.9 times when this was written

@@ -159,7 +159,7 @@ def test_hundreds_of_generations_in_a_bucket_do_not_wait_for_one_another(tmp_pat
         put(store, generation(number, None))
     began = time.monotonic()
     assert sorted(read_history(store).generations) == list(range(1, 201))
-    assert time.monotonic() - began < 3.0, "6 s in a row"
+    assert time.monotonic() - began < 5.0, "6 s in a row"
 
 
 def test_a_root_that_lacks_what_a_tier_has_is_not_mounted(tmp_path: Path):
