@@ -3,8 +3,11 @@
 import os
 import subprocess
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
+from zlib import crc32
 
+import pytest
 from hypothesis import settings
 
 FULL = 10
@@ -26,14 +29,19 @@ def times(count: int) -> int:
     return count * (FULL if in_full() else 1)
 
 
-def share(cases: Iterable[str], shares: int) -> list[str]:
-    """Each case in the full counts; else one share of them, which the commit chooses: the same for all who test it, and
-    another one for the next commit."""
-    ordered = sorted(cases)
-    return ordered if in_full() else ordered[_commit() % shares :: shares]
+def left_out(items: Iterable[pytest.Item], commit: int) -> list[pytest.Item]:
+    """The cases of tests marked `sampled(shares)` that are not of the commit's share: 1 in `shares` of a test's cases,
+    the same for all who test the commit, and another one for the next commit."""
+    unwanted = list[pytest.Item]()
+    for name, cases in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        for number, case in enumerate(cases, start=commit + crc32(name.encode())):
+            marker = case.get_closest_marker("sampled")
+            if marker is not None and number % marker.args[0]:
+                unwanted.append(case)
+    return unwanted
 
 
-def _commit() -> int:
+def this_commit() -> int:
     here = Path(__file__).parent
     found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
     return int(found.stdout[:8], 16)

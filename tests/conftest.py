@@ -19,6 +19,8 @@ from moto.server import ThreadedMotoServer
 from mypy_boto3_s3 import S3Client
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.campaign import in_full, left_out, this_commit
+
 settings.register_profile("convoy", deadline=None)  # how long an example takes tells of the machine's other work
 settings.load_profile("convoy")
 
@@ -49,8 +51,13 @@ LONG = (
 """Where files take minutes: they come first, so that no process is left with one when the others have done all else."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In the same order in each process."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the same order in each process, and without what is left to other commits, unless it is asked for by name."""
+    if not in_full() and not any("::" in word for word in config.args):
+        unwanted = left_out(items, this_commit())
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if item not in set(unwanted)]
     items.sort(key=lambda item: next((i for i, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
 
 

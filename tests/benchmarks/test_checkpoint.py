@@ -72,6 +72,7 @@ def test_a_promise_that_was_not_kept_is_told(what: str, worse: Turn) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 def test_savers_are_measured_over_two_ranks_and_give_back_what_they_saved(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     savers = ["convoy", "dcp_sync", "raw_direct"]

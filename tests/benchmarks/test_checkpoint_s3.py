@@ -41,6 +41,7 @@ def test_uncapped_rounds_are_compared_pair_by_pair() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 def test_every_saver_gets_back_what_it_put_through_a_capped_link_and_without(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     sizes = ["--capped-mib", "18", "--capped-rounds", "1", "--mib", "9", "--pairs", "2", "--savers", "convoy", "raw"]

@@ -33,6 +33,7 @@ def test_the_verdict_is_on_the_training_processes_cpu_alone(saving: float, verdi
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 def test_a_run_that_saves_is_measured_beside_one_that_does_not(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     script = [sys.executable, str(FOLDER / "checkpointed_run.py"), "--pairs", "2", "--steps", "25"]

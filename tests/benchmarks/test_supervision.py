@@ -33,6 +33,7 @@ def test_the_loop_that_is_not_watched_has_nothing_of_the_marking() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 def test_a_watched_gang_is_measured_beside_one_that_is_not(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     script = [sys.executable, str(FOLDER / "supervision.py"), "--pairs", "2", "--steps", "5"]

@@ -11,7 +11,7 @@ from convoy.drills.all import DRILLS
 from convoy.drills.campaign import Campaign, in_words
 from convoy.drills.fault import Plan, Size
 from convoy.drills.state import State
-from tests.campaign import in_full, share
+from tests.campaign import in_full
 
 BY_ROOT = ("partition", "partition-heal", "storage-full", "storage-hang")
 """Drills of what only root can spoil."""
@@ -69,21 +69,24 @@ def test_a_worker_is_killed_during_a_save(campaigns: Campaigns) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", share(DRILLS.keys() - {*ELSEWHERE, *BY_ROOT, *ASKED_FOR}, 3))
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", sorted(DRILLS.keys() - {*ELSEWHERE, *BY_ROOT, *ASKED_FOR}))
 def test_a_drill(name: str, campaigns: Campaigns) -> None:
     passes(campaigns(3 if name in WITH_THREE else 2), name)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", share(ASKED_FOR, 3))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", ASKED_FOR)
 def test_a_drill_of_a_notice(name: str, campaigns: Campaigns) -> None:
     passes(campaigns(2, "train.steps=250"), name)
 
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", share(BY_ROOT, 2))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", BY_ROOT)
 def test_a_drill_that_only_root_can_do(name: str, campaigns: Campaigns) -> None:
     assert os.geteuid() == 0, "needs root"
     passes(campaigns(3), name)
@@ -91,6 +94,7 @@ def test_a_drill_that_only_root_can_do(name: str, campaigns: Campaigns) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.sampled(2)
 def test_a_drill_through_metaflow(campaigns: Campaigns) -> None:
     passes(campaigns(2, flow=True), "node0-kill")
 

@@ -11,7 +11,6 @@ from convoy.events.log import read_events
 from convoy.events.types import AnyEvent, GenerationStarted, NoticeSeen, StepDone, Stopping
 from convoy.job.lineage import newest_commit, read_history
 from convoy.report.fold import fold
-from tests.campaign import in_full
 from tests.flows.completed import STEPS, Completed, command, ends, preempted_in_a_row
 from tests.flows.places import CONVOY, Place
 from tests.flows.runs import NO_EXPORT
@@ -87,7 +86,7 @@ def test_the_notices_are_the_machine_s_and_then_a_person_s(completed: Completed)
     assert [(i.kind, i.then, i.steps_recomputed) for i in incidents] == [("preempted", "next run", 0)] * 2
 
 
-@pytest.mark.skipif(not in_full(), reason="for the campaign: each preemption is as those above")
+@pytest.mark.sampled(8)  # each preemption is as those above
 def test_six_preemptions_in_a_row_are_more_than_metaflow_retries_and_lose_nothing(tmp_path: Path) -> None:
     job = preempted_in_a_row(tmp_path, 6)
     assert job.commands[0].returncode == 0, job.commands
@@ -117,6 +116,7 @@ def test_bad_input_keeps_its_line_and_its_exit_code(tmp_path: Path) -> None:
     assert "convoy: train.stepz = 3: unknown key; did you mean train.steps?" in done.stderr.splitlines()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after_a_gang", [False, True])
 def test_a_gang_that_never_gets_its_nodes_is_given_up(after_a_gang: bool, tmp_path: Path) -> None:
     place, began = Place(tmp_path, {"IDLE_AFTER_A_GANG": "1"} if after_a_gang else {}), time.monotonic()

@@ -120,6 +120,7 @@ def test_a_wrong_number_of_workers_is_told_before_a_run_exists(
     assert "Workflow starting" not in done.stdout
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("variables", "words", "told"),
     [

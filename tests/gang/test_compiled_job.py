@@ -43,6 +43,7 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(900)
 def test_a_later_attempt_compiles_nothing(
     builds: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

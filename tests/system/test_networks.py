@@ -15,7 +15,7 @@ from convoy.results.case import Case
 from convoy.results.figures import speedup
 from convoy.results.files import read_cases
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.sampled(2), pytest.mark.timeout(900)]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

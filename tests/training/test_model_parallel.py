@@ -83,6 +83,7 @@ def marked(cases: Iterable[str]) -> list[Any]:
     return [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in cases]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", marked(CASES))
 def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_path: Path) -> None:
     world, changed = CASES[case]
@@ -122,6 +123,7 @@ WALKS: dict[str, tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", marked(WALKS))
 def test_any_layout_goes_on_from_any_other(case: str, tmp_path: Path) -> None:
     shape, legs = WALKS[case]

@@ -83,6 +83,7 @@ def checked(folder: Path, world: int = 3, nodes: int = 3, bad: int | None = None
     return on_ranks(world, _check, world, str(folder / "store"), nodes, bad, fault)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bad", [0, 2])
 @pytest.mark.parametrize("fault", ["products", "links"])
 def test_who_is_far_slower_is_named_and_the_others_only_lose_a_peer(fault: str, bad: int, tmp_path: Path) -> None:
@@ -102,6 +103,7 @@ def test_ranks_that_are_alike_pass_and_tell_what_they_can_do(tmp_path: Path) -> 
         assert 0 < event.seconds < 30
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("world", "nodes"), [(4, 1), (4, 2), (6, 3), (5, 5)])
 def test_gangs_of_other_shapes_pass(world: int, nodes: int, tmp_path: Path) -> None:
     assert [how for how, _ in checked(tmp_path, world, nodes)] == ["fit"] * world

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from convoy.events.types import StepDone
-from tests.campaign import share
 from tests.training.job import GPT, LLAMA, Job, tiny
 from tests.training.plain import plain_training
 
@@ -63,7 +62,8 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", share(CASES, 2))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("case", CASES)
 def test_every_step_has_the_loss_and_gradient_of_a_plain_loop(case: str, tmp_path: Path) -> None:
     world, changed = CASES[case]
     job = Job(str(tmp_path), tiny(**changed | {"train": {"steps": STEPS} | changed.get("train", {})}, **QUICK))
@@ -91,7 +91,8 @@ def compiler() -> None:
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("strategy", share(["fsdp", "ddp"], 2))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
 def test_compiled_blocks_train_as_others_do(strategy: str, tmp_path: Path) -> None:
     train = {"steps": 3, "compile": True}
     job = Job(str(tmp_path), tiny(model=GPT | {"n_layers": 1}, train=train, parallel={"strategy": strategy}))

@@ -40,6 +40,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Job]:
     return jobs
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_an_interrupted_job_ends_with_the_same_bits(world: int, undisturbed: dict[int, Job], tmp_path: Path) -> None:
     job, reference = a_job(tmp_path), undisturbed[world]
@@ -129,6 +130,7 @@ def test_on_other_numbers_of_ranks_the_samples_of_each_step_are_the_same(still: 
     assert _counters(moved.commit()) == _counters(still.commit())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("world", "changed"),
     [
