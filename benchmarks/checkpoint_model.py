@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from convoy.checkpoint.state import tensors_of
+from convoy.checkpoint.state.tensors import tensors_of
 from convoy.config.model import TransformerConfig
 from convoy.model.init import initialise
 from convoy.model.transformer import Transformer

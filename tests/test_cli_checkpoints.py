@@ -10,8 +10,8 @@ from mypy_boto3_s3 import S3Client
 
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.format import sealed
-from convoy.checkpoint.marks import mark_damaged, read_damage, suspect, verified
-from convoy.checkpoint.verify import verify_commit, verify_part
+from convoy.checkpoint.verify.commit import verify_commit, verify_part
+from convoy.checkpoint.verify.marks import mark_damaged, read_damage, suspect, verified
 from convoy.cli import main
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.generations import form_generation, rewind

@@ -61,9 +61,9 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
 
     Exit code 1 if one is damaged, or was found so before, by a host that may have read it wrongly: run this on another.
     """
-    from convoy.checkpoint import marks
     from convoy.checkpoint.format import DamagedCommitError
-    from convoy.checkpoint.verify import verify_commit
+    from convoy.checkpoint.verify import marks
+    from convoy.checkpoint.verify.commit import verify_commit
 
     (store,) = stores_of_job([uri], endpoint_url)
     evidence: dict[tuple[int, int], marks.Evidence] = {}
@@ -103,7 +103,7 @@ def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json:
     What is there already is not copied again. Refused, with exit code 2, where both have gone on by themselves since
     one was copied from the other. Exit code 1 if a checkpoint could not be copied.
     """
-    from convoy.checkpoint.copy import copy_commit, copy_job
+    from convoy.checkpoint.writer.copy import copy_commit, copy_job
     from convoy.job.live import check_not_live
 
     source, target = stores_of_job([uri, to], endpoint_url)
@@ -142,8 +142,8 @@ def prune(
 
     Never removed: the newest checkpoints that were read back whole, and all newer ones.
     """
-    from convoy.checkpoint import prune as pruning
     from convoy.checkpoint.listing import known_history
+    from convoy.checkpoint.writer import prune as pruning
     from convoy.job.live import check_not_live
 
     first, store = stores_of_job([uri if root is None else root, uri], endpoint_url)
@@ -170,8 +170,8 @@ def _each(
 ) -> list[dict[str, Any]]:
     """What became of each commit, newest first. work: gives bytes and words."""
     from convoy.checkpoint.commits import CommitGoneError
-    from convoy.checkpoint.copy import NotCopiedError
     from convoy.checkpoint.format import DamagedCommitError
+    from convoy.checkpoint.writer.copy import NotCopiedError
 
     results: list[dict[str, Any]] = []
     for ref in reversed(refs):

@@ -18,8 +18,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from convoy.checkpoint.coordinator import commit_when_complete
-from convoy.checkpoint.parts import GivenUpError, write_part
+from convoy.checkpoint.writer.coordinator import commit_when_complete
+from convoy.checkpoint.writer.parts import GivenUpError, write_part
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.storage import Store, open_store
 from tests.checkpoint.kills import WRITES, Kill, Moment

@@ -20,9 +20,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from convoy.checkpoint import CheckpointError, Checkpoints
-from convoy.checkpoint.chores import Busy
-from convoy.checkpoint.marks import verified
 from convoy.checkpoint.messages import AfterCommit
+from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.verify.marks import verified
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
 from tests.ranks import on_ranks

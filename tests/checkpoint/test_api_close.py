@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from convoy.checkpoint import Checkpoints, api
-from convoy.checkpoint.chores import Busy
-from convoy.checkpoint.marks import verified
+from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.verify.marks import verified
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
 from tests.checkpoint.test_api import resumed_writer, stopped_writer

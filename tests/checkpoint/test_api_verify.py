@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint import CheckpointError, Checkpoints
-from convoy.checkpoint.marks import damaged, read_damage, suspect, suspicions, verified
+from convoy.checkpoint.verify.marks import damaged, read_damage, suspect, suspicions, verified
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
+from tests.checkpoint.restore.test_load import gang, spread
 from tests.checkpoint.shims import Faulty
-from tests.checkpoint.test_load import gang, spread
 
 HOSTS = ["good", "bad", "bad"]
 REF = CommitRef(generation=1, step=1)

@@ -19,12 +19,12 @@ import torch.distributed.checkpoint as dcp
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from convoy.checkpoint.coordinator import commit_when_complete
 from convoy.checkpoint.format import Commit, PlainValue
-from convoy.checkpoint.load import Damage, restore
 from convoy.checkpoint.messages import SetLayout, WritePart
-from convoy.checkpoint.parts import write_part
-from convoy.checkpoint.plan import layout, make_plan
+from convoy.checkpoint.restore.load import Damage, restore
+from convoy.checkpoint.state.layout import layout, make_plan
+from convoy.checkpoint.writer.coordinator import commit_when_complete
+from convoy.checkpoint.writer.parts import write_part
 from convoy.job.lineage import candidates, read_history
 from convoy.storage import Store, open_store
 from tests.campaign import examples
@@ -182,7 +182,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     form(store)
     with pytest.MonkeyPatch.context() as patch:
         # Files as small as these would end in whole chunks of nothing but padding, which nobody reads.
-        patch.setattr("convoy.checkpoint.plan.PAGE_BYTES", 64)
+        patch.setattr("convoy.checkpoint.state.layout.PAGE_BYTES", 64)
         for step in (1, 2):
             save(store, step)
     assert len(list(folder.glob("shards/000001-000000002/a2/*.bin"))) > WRITERS

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.commits import describe, read_commit
-from convoy.checkpoint.copy import NotCopiedError, copy_commit
 from convoy.checkpoint.format import DamagedCommitError, removing_name
 from convoy.checkpoint.listing import listed
-from convoy.checkpoint.marks import damaged, mark_damaged, mark_verified, suspect
-from convoy.checkpoint.prune import prune
-from convoy.checkpoint.verify import verify_commit
+from convoy.checkpoint.verify.commit import verify_commit
+from convoy.checkpoint.verify.marks import damaged, mark_damaged, mark_verified, suspect
+from convoy.checkpoint.writer.copy import NotCopiedError, copy_commit
+from convoy.checkpoint.writer.prune import prune
 from convoy.cli_places import configuration
 from convoy.config.canonical import canonical_json
 from convoy.config.checkpoint import RetentionConfig

@@ -14,12 +14,12 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
-from convoy.checkpoint.coordinator import SupersededError
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import DamagedCommitError
-from convoy.checkpoint.marks import mark_damaged
-from convoy.checkpoint.prune import prune
-from convoy.checkpoint.verify import verify_part
+from convoy.checkpoint.verify.commit import verify_part
+from convoy.checkpoint.verify.marks import mark_damaged
+from convoy.checkpoint.writer.coordinator import SupersededError
+from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
 from convoy.job.generations import CommitsLostError, GenerationLostError, Origin, form_generation, rewind

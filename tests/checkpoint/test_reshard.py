@@ -21,14 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from convoy.checkpoint.api import Checkpoints
-from convoy.checkpoint.coordinator import commit_when_complete
-from convoy.checkpoint.fill import fill
 from convoy.checkpoint.format import Commit, PartRecord
 from convoy.checkpoint.messages import SetLayout, WritePart
-from convoy.checkpoint.parts import write_part
-from convoy.checkpoint.plan import Layout, _found_in_memory, _global_plan, _local_plan, layout, local_tensor
-from convoy.checkpoint.rows import Rows, note_rows
-from convoy.checkpoint.state import put_tensors, tensors_of
+from convoy.checkpoint.restore.fill import fill
+from convoy.checkpoint.state.layout import Layout, _found_in_memory, _global_plan, _local_plan, layout, local_tensor
+from convoy.checkpoint.state.row_order import Rows, note_rows
+from convoy.checkpoint.state.tensors import put_tensors, tensors_of
+from convoy.checkpoint.writer.coordinator import commit_when_complete
+from convoy.checkpoint.writer.parts import write_part
 from convoy.storage import Store, open_store
 from tests.campaign import examples
 from tests.checkpoint.torchless import form

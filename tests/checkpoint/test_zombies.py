@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from convoy.checkpoint.coordinator import commit_when_complete
-from convoy.checkpoint.prune import prune
-from convoy.checkpoint.verify import verify_commit
+from convoy.checkpoint.verify.commit import verify_commit
+from convoy.checkpoint.writer.coordinator import commit_when_complete
+from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, lineage, parse_commits, read_history

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from convoy.checkpoint.chunks import chunk_span, read_chunk
 from convoy.checkpoint.commits import read_commit, read_part
-from convoy.checkpoint.coordinator import commit_when_complete
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, PlainValue, TensorInfo, TensorShard
 from convoy.checkpoint.messages import SetLayout, WritePart
-from convoy.checkpoint.parts import write_part
+from convoy.checkpoint.writer.coordinator import commit_when_complete
+from convoy.checkpoint.writer.parts import write_part
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, newest_commit, read_history
 from convoy.storage import Store

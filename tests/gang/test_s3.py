@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.checkpoint.commits import read_commit
-from convoy.checkpoint.marks import verified
+from convoy.checkpoint.verify.marks import verified
 from convoy.events.types import Restored, StepDone
 from convoy.job.lineage import CommitRef
 from convoy.job.record import job_store

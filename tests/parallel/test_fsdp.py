@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from convoy.checkpoint.plan import local_tensor
+from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.errors import ConfigError
 from convoy.parallel.fsdp import parallelize
 from convoy.parallel.mesh import build_mesh

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch.distributed.tensor import DTensor
 
-from convoy.checkpoint.plan import local_tensor
+from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.ranks import World, check_ranks

@@ -24,7 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from convoy.checkpoint.queue import Standing
+from convoy.checkpoint.save.queue import Standing
 from convoy.config.optimizer import OptimizerConfig
 from convoy.model.build import build_model
 from convoy.model.init import initialise

@@ -50,7 +50,7 @@ def damaged(root: Path) -> list[str]:
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """With outages that last."""
-    monkeypatch.setattr("convoy.checkpoint.load.OUTAGE_PAUSES_SECONDS", (0.1, 0.2))
+    monkeypatch.setattr("convoy.checkpoint.restore.load.OUTAGE_PAUSES_SECONDS", (0.1, 0.2))
 
 
 @pytest.fixture

@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 
-from convoy.checkpoint import chunks, housekeeping, load
+from convoy.checkpoint import chunks
 from convoy.checkpoint.format import Progress
-from convoy.checkpoint.queue import Standing
-from convoy.checkpoint.staging import Staged, Stager
+from convoy.checkpoint.restore import load
+from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.staging import Staged, Stager
+from convoy.checkpoint.writer import maintenance
 from convoy.storage import Store
 from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
@@ -155,25 +157,25 @@ def know_nothing_of_saves() -> None:
 def slow_chores(seconds: float) -> None:
     """This rank's writer process takes so long for each part that it reads back or copies, and more."""
     for name in ("verify_part", "copy_part"):
-        real = getattr(housekeeping, name)
+        real = getattr(maintenance, name)
 
         def slow(*args: Any, real: Callable[..., int] = real, **named: Any) -> int:
             time.sleep(seconds)
             return real(*args, **named)
 
-        setattr(housekeeping, name, slow)
+        setattr(maintenance, name, slow)
 
 
 def copies_hang(uri: str, over: Path) -> None:
     """This rank's writer process hangs in each copy of its part to a tier until that file is there."""
-    real = housekeeping.copy_part
+    real = maintenance.copy_part
 
     def copy(source: Store, target: Store, *args: Any, **named: Any) -> int:
         while target.uri == uri and not over.exists():
             time.sleep(0.005)
         return real(source, target, *args, **named)
 
-    housekeeping.copy_part = copy
+    maintenance.copy_part = copy
 
 
 def host(name: str, misreads: bool = False) -> None:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from convoy.checkpoint import load
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.values import dtype_of
+from convoy.checkpoint.restore import load
+from convoy.checkpoint.state.values import dtype_of
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 import torch.distributed as dist
 
-from convoy.checkpoint.queue import Standing
+from convoy.checkpoint.save.queue import Standing
 from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
 from tests.ranks import on_ranks
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.checkpoint.marks import damaged, verified
+from convoy.checkpoint.verify.marks import damaged, verified
 from convoy.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Restored
 from tests.ranks import RankFailedError
 from tests.training.faults import host

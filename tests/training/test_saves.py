@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.checkpoint.marks import verified
+from convoy.checkpoint.verify.marks import verified
 from convoy.events.types import (
     CheckpointAlert,
     CheckpointCopied,

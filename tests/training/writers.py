@@ -5,8 +5,10 @@ import os
 import sys
 import time
 
-from convoy.checkpoint import housekeeping, writer, writer_process
-from convoy.checkpoint.queue import Standing
+from convoy.checkpoint.save import writer_process
+from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.writer import maintenance
+from convoy.checkpoint.writer.__main__ import main
 from convoy.training.saver import Saver
 
 DEADLINE_SECONDS = 30.0
@@ -26,7 +28,7 @@ class Forked:
                 os.close(end)
             sys.argv, sys.stdin = ["writer", command[-1]], os.fdopen(0)
             try:
-                writer.main()
+                main()
             finally:
                 os._exit(1)
         os.close(to_child[0])
@@ -51,7 +53,7 @@ def fork_writers() -> None:
         PIPE, Popen = None, Forked
 
     writer_process.subprocess = Subprocess  # type: ignore[assignment]
-    housekeeping.COPY_PAUSES_SECONDS = (0.01, 0.01)  # type: ignore[assignment]
+    maintenance.COPY_PAUSES_SECONDS = (0.01, 0.01)  # type: ignore[assignment]
 
 
 def wait_for_each_save() -> None:

@@ -6,7 +6,7 @@ Two trainings of the same model take turns, and one of them begins a save in eac
 from collections.abc import Iterator
 
 from convoy.bench.groups import Group, Ranks, VariantSpec
-from convoy.checkpoint.pace import PACED_SECONDS
+from convoy.checkpoint.writer.write_rate import PACED_SECONDS
 from convoy.config.bench import BenchConfig, MeasureConfig
 from convoy.config.bench_recovery import PredictConfig
 from convoy.config.model import CustomModelConfig

@@ -8,7 +8,7 @@ import torch
 from convoy.bench.footprint import Kept
 from convoy.bench.held import held_bytes, training_state
 from convoy.bench.profiled import MarkedClock
-from convoy.checkpoint.queue import Standing
+from convoy.checkpoint.save.queue import Standing
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.storage import open_store

@@ -23,7 +23,7 @@ from convoy.bench.ours import Ours
 from convoy.bench.rounds import Variant
 from convoy.checkpoint.api import Checkpoints, Pending
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.state import TensorsOf
+from convoy.checkpoint.state.tensors import TensorsOf
 from convoy.config.bench_recovery import PredictConfig
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.run import RunConfig

@@ -14,21 +14,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from convoy.checkpoint.chores import Busy, chores
-from convoy.checkpoint.engine import CLOSE_SECONDS, Engine
 from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.link import GRACE_SECONDS
-from convoy.checkpoint.load import Restored
 from convoy.checkpoint.messages import AfterCommit, Pruned, WriterSetup
-from convoy.checkpoint.own_generation import OwnGeneration
-from convoy.checkpoint.pending import Pending
-from convoy.checkpoint.prune import prune
-from convoy.checkpoint.queue import Attempt
+from convoy.checkpoint.open_ranks import Ranks
 from convoy.checkpoint.raised import as_checkpoint_errors
-from convoy.checkpoint.ranks import Ranks
-from convoy.checkpoint.reading import Reading
-from convoy.checkpoint.saves import Saves
-from convoy.checkpoint.saving import Saving
+from convoy.checkpoint.restore.load import Restored
+from convoy.checkpoint.restore.reader import Reading
+from convoy.checkpoint.save.begin import Saving
+from convoy.checkpoint.save.engine import CLOSE_SECONDS, Engine
+from convoy.checkpoint.save.generation import OwnGeneration
+from convoy.checkpoint.save.pending import Pending
+from convoy.checkpoint.save.post_commit import Busy, chores
+from convoy.checkpoint.save.queue import Attempt
+from convoy.checkpoint.save.tracker import Saves
+from convoy.checkpoint.save.writer_client import GRACE_SECONDS
+from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig, StoreConfig
 from convoy.job.generations import rewind
 from convoy.job.lineage import CommitRef, lineage

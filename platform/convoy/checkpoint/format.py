@@ -70,7 +70,7 @@ class TensorShard(_Frozen):
 
 
 class PlainValue(_Frozen):
-    """What is no tensor, as JSON; see `convoy.checkpoint.values` for the tags of what JSON does not know."""
+    """What is no tensor, as JSON; see `convoy.checkpoint.state.values` for the tags of what JSON does not know."""
 
     name: str
     value: Any

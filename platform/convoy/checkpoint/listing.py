@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.format import Commit, DamagedCommitError
-from convoy.checkpoint.marks import read_damage, suspicions, verified_parts
+from convoy.checkpoint.verify.marks import read_damage, suspicions, verified_parts
 from convoy.config.errors import ConfigError
 from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, History, lineage, read_history

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 from itertools import pairwise
 
-from convoy.checkpoint.prune import inventory, prune
+from convoy.checkpoint.writer.prune import inventory, prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.drills.observe import SLACK, Observed
 from convoy.events.types import (

@@ -1,7 +1,7 @@
 """Leases: while a reader holds one on a commit, nothing prunes that commit.
 
 A reader takes its lease first and then looks whether the commit is there; what prunes removes the commit first and then
-looks for leases. So one of the two always sees the other. See `convoy.checkpoint.prune`.
+looks for leases. So one of the two always sees the other. See `convoy.checkpoint.writer.prune`.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 import math
 
-from convoy.checkpoint.pace import bytes_per_second as pace
+from convoy.checkpoint.writer.write_rate import bytes_per_second as pace
 from convoy.planner import assumed
 from convoy.planner.failures import Failures, Restart, Saving
 from convoy.stats.young_daly import best_interval

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from convoy.checkpoint.pace import bytes_per_second as pace
+from convoy.checkpoint.writer.write_rate import bytes_per_second as pace
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import saved_bytes

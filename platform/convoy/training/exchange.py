@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 import torch.distributed as dist
 
-from convoy.checkpoint.queue import Standing
+from convoy.checkpoint.save.queue import Standing
 
 StopReason = Literal["preempted_unsaved", "preempted", "max_hours", "max_cost_usd", "requested"]
 Vote = StopReason | Literal["save"]

@@ -57,7 +57,7 @@ def commit_weights(tiers: Sequence[Store], ref: CommitRef, model: TransformerCon
 
 def _read_weights(store: Store, ref: CommitRef, weights: dict[str, torch.Tensor]) -> None:
     from convoy.checkpoint.commits import read_commit, read_part  # every worker imports this module before its start
-    from convoy.checkpoint.fill import fill
+    from convoy.checkpoint.restore.fill import fill
 
     with contextlib.ExitStack() as held:
         with contextlib.suppress(StoreUnavailable):  # whoever may only read takes no lease

@@ -19,7 +19,7 @@ from convoy.training.ranks import Ranks
 from convoy.training.same_model import PREFIX, check_same_model
 
 if TYPE_CHECKING:
-    from convoy.checkpoint import load
+    from convoy.checkpoint.restore import load
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     if assignment.parent is None:
         return Start(Progress(), None)
     # A new job's first step does not wait for what reads checkpoints.
-    from convoy.checkpoint import load
-    from convoy.checkpoint.marks import mark_damaged
-    from convoy.checkpoint.state import put_tensors, tensors_of
+    from convoy.checkpoint.restore import load
+    from convoy.checkpoint.state.tensors import put_tensors, tensors_of
+    from convoy.checkpoint.verify.marks import mark_damaged
 
     commits = _candidates(assignment, ranks, tiers)
     tensors = tensors_of(trained.module, trained.optimizer, trained.rows)
@@ -108,8 +108,8 @@ def _own_not_finite(trained: Trained) -> str | None:
 
 def _everyones(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dict[str, TensorInfo]:
     """The tensors of the whole state: each stage of a pipeline has those of its own blocks alone."""
-    from convoy.checkpoint.fit import infos
-    from convoy.checkpoint.tree import flatten
+    from convoy.checkpoint.restore.compatibility import infos
+    from convoy.checkpoint.state.tree import flatten
 
     own = infos(flatten(tensors).tensors)
     if trained.pipeline is None:

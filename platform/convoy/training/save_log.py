@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Committed, Copied, PartVerified, Pruned, Report, SaveFailed
-from convoy.checkpoint.queue import Attempt
+from convoy.checkpoint.save.queue import Attempt
 from convoy.events.log import EventWriter
 from convoy.events.types import (
     CheckpointAlert,

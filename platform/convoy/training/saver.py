@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.utils.hooks import RemovableHandle
 
 from convoy.checkpoint.format import DRAFT, Commit, Progress, SamplerPosition
-from convoy.checkpoint.queue import Attempt, SaveQueue, Standing
+from convoy.checkpoint.save.queue import Attempt, SaveQueue, Standing
 from convoy.config.run import config_hash
 from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment
@@ -27,9 +27,9 @@ from convoy.training.model import Trained
 from convoy.training.ranks import Ranks
 
 if TYPE_CHECKING:
-    from convoy.checkpoint.chores import Busy
-    from convoy.checkpoint.engine import Engine
-    from convoy.checkpoint.state import TensorsOf
+    from convoy.checkpoint.save.engine import Engine
+    from convoy.checkpoint.save.post_commit import Busy
+    from convoy.checkpoint.state.tensors import TensorsOf
     from convoy.training.save_log import SaveLog, Timing
 
 FIRST_PAUSE_SECONDS = 0.002
@@ -94,9 +94,9 @@ class Saver:
         the optimizer all its state. Raises CheckpointError, on all ranks, for a state that cannot be saved."""
         if self._engine is not None:
             return
-        from convoy.checkpoint.engine import Engine
         from convoy.checkpoint.messages import WriterSetup
-        from convoy.checkpoint.state import TensorsOf
+        from convoy.checkpoint.save.engine import Engine
+        from convoy.checkpoint.state.tensors import TensorsOf
         from convoy.training.save_log import SaveLog
 
         config, place = self._assignment.config.checkpoint, self._ranks.place
@@ -239,7 +239,7 @@ class Saver:
 
     def _on_commit(self, attempt: Attempt, sums: Standing) -> None:
         """On a tier where some rank is still at an earlier commit, no rank does anything for this one."""
-        from convoy.checkpoint.chores import Busy
+        from convoy.checkpoint.save.post_commit import Busy
 
         assert self._engine is not None
         self._engine.forget(attempt)
@@ -256,7 +256,7 @@ class Saver:
         """Have done what was left out for the newest commit, where no rank is busy any more."""
         if self._left is None:
             return
-        from convoy.checkpoint.chores import Busy
+        from convoy.checkpoint.save.post_commit import Busy
 
         attempt, left = self._left
         free = left - Busy.told(sums)
@@ -294,7 +294,7 @@ class Saver:
 
     def _ask(self, attempt: Attempt, busy: "Busy") -> None:
         """Each part is read back by a rank of another host; where all ranks share one, from the storage itself."""
-        from convoy.checkpoint.chores import chores
+        from convoy.checkpoint.save.post_commit import chores
 
         assert self._engine is not None
         place, config = self._ranks.place, self._assignment.config.checkpoint
@@ -312,7 +312,7 @@ class Saver:
         return box[0]
 
     def _host_names(self) -> list[str]:
-        from convoy.checkpoint.chores import host_names
+        from convoy.checkpoint.save.post_commit import host_names
 
         names = [""] * self._ranks.place.world_size
         dist.all_gather_object(names, socket.gethostname(), group=self._ranks.saving)

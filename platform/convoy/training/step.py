@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
-from convoy.checkpoint.queue import Standing
+from convoy.checkpoint.save.queue import Standing
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.clock import Clock
 from convoy.training.exchange import Agreed, Exchange, StopReason, Vote

@@ -16,10 +16,10 @@ SOON = ("torch._dynamo", "convoy.storage.posix")
 """What every worker comes to import before its first step; torch's part of it as an optimizer is made, in a second."""
 
 LATE = (
-    "convoy.checkpoint.chores",
-    "convoy.checkpoint.engine",
-    "convoy.checkpoint.load",
-    "convoy.checkpoint.state",
+    "convoy.checkpoint.save.post_commit",
+    "convoy.checkpoint.save.engine",
+    "convoy.checkpoint.restore.load",
+    "convoy.checkpoint.state.tensors",
     "convoy.storage.s3",
     "convoy.training.save_log",
     "tokenizers",

@@ -1,0 +1,1 @@
+"""Filling a state from a commit, with every byte checked."""

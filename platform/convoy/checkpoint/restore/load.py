@@ -1,0 +1,187 @@
+"""Restoring: every byte checked, damage and outage told apart, and one decision of all ranks at each step.
+
+Damage of a commit on a tier: it is reported, then its copy on the next tier is tried, then the commit before it. An
+outage is retried, then raised: it never leads to an older commit. Damage that one host finds and another does not is
+an outage, of that host.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from convoy.checkpoint.commits import describe
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.format import Commit, PartRecord, TensorInfo
+from convoy.checkpoint.restore.compatibility import fitting
+from convoy.checkpoint.restore.fill import fill
+from convoy.checkpoint.state.tree import hand_back, put_values
+from convoy.checkpoint.verify.verdicts import Damage, Outcome, Readers, Verdict
+from convoy.config.errors import ConfigError
+from convoy.job.lineage import CommitRef
+from convoy.storage import Store, StoreUnavailable
+
+__all__ = ["Candidates", "Damage", "Restored", "patiently", "restore"]
+
+T = TypeVar("T")
+
+Candidates = Sequence[tuple[CommitRef, list[int]]]
+"""Commits in the order in which they are tried, each with the tiers that have it, as `job.lineage.candidates` gives."""
+
+THREADS = 8
+OUTAGE_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
+"""Between the tries while a store is out of reach."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What the state holds now."""
+
+    commit: Commit
+    tier: int
+    """Index of the tier that it was read from."""
+    bytes: int
+    """Read by this rank."""
+    seconds: float
+    damaged: tuple[Damage, ...] = ()
+    """What was tried before it."""
+
+    @property
+    def step(self) -> int:
+        return self.commit.step
+
+
+def restore(
+    tiers: Sequence[Store],
+    candidates: Candidates | None,
+    state: Mapping[str, Any],
+    *,
+    group: dist.ProcessGroup | None = None,
+    on_damage: Callable[[Damage], None] = lambda damage: None,
+    check: Callable[[Commit], None] = lambda commit: None,
+    threads: int = THREADS,
+    sleep: Callable[[float], None] = time.sleep,
+    host: str | None = None,
+    elsewhere: Mapping[str, TensorInfo] | None = None,
+) -> Restored | None:
+    """Fill `state` in place from the first candidate that loads. All ranks of `group` call it.
+
+    candidates: rank 0's alone counts; None and empty: there is no commit, and None is returned. on_damage: called on
+    rank 0, to mark it. check: raises ConfigError for a commit that is not to be loaded. threads: chunks read at once.
+    host: of this rank; None: by the name it has. elsewhere: tensors by name that are in the state of other ranks, and
+    perhaps in theirs alone; all ranks together have what was saved, no more, no less.
+    Raises on all ranks alike: ConfigError (another model, or a newer format; `state` is as it was), StoreUnavailable,
+    CheckpointError (no candidate loads); `state` holds anything after the last two.
+    """
+    readers = Readers(tiers, group, on_damage, threads, host)
+    work = _Restore(tiers, state, elsewhere or {}, readers, check, threads)
+    found = readers.first(list(candidates or []))
+    for ref, places in found:
+        restored = work.try_commit(ref, places, sleep)
+        if restored is not None:
+            return restored
+    if not found:
+        return None
+    raise CheckpointError(f"none of {len(found)} commits can be read; the state is not usable: {work.last_error}")
+
+
+def patiently(work: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
+    """What the work gives, tried again while a store is out of reach; then StoreUnavailable."""
+    for pause in OUTAGE_PAUSES_SECONDS:
+        try:
+            return work()
+        except StoreUnavailable:
+            sleep(pause)
+    return work()
+
+
+class _Restore:
+    def __init__(
+        self,
+        tiers: Sequence[Store],
+        state: Mapping[str, Any],
+        elsewhere: Mapping[str, TensorInfo],
+        readers: Readers,
+        check: Callable[[Commit], None],
+        threads: int,
+    ) -> None:
+        self._tiers = tiers
+        self._state = state
+        self._elsewhere = elsewhere
+        self._readers = readers
+        self._check = check
+        self._threads = threads
+        self._began = time.perf_counter()
+        self._damaged: list[Damage] = []
+        self.last_error = ""
+
+    def try_commit(self, ref: CommitRef, places: Sequence[int], sleep: Callable[[float], None]) -> Restored | None:
+        """Load the commit from one of its places; None: it is on none of them whole."""
+        left = list(places)
+        for pause in (*OUTAGE_PAUSES_SECONDS, None):
+            out_of_reach = False
+            for tier in tuple(left):
+                verdict, restored = self._try_place(ref, tier)
+                if restored is not None:
+                    return restored
+                self.last_error = verdict.error
+                out_of_reach = out_of_reach or verdict.outcome is Outcome.UNAVAILABLE
+                if verdict.outcome is not Outcome.UNAVAILABLE:
+                    left.remove(tier)
+            if not out_of_reach:
+                return None
+            if pause is None:
+                raise StoreUnavailable(f"commit {ref.name}: {self.last_error}; the state is not usable")
+            sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _try_place(self, ref: CommitRef, tier: int) -> tuple[Verdict, Restored | None]:
+        """Raises ConfigError, CheckpointError for what no other place would mend."""
+        store = self._tiers[tier]
+        with self._readers.reading(store, ref):
+            verdict, described = self._described(store, ref)
+            if described is None:
+                return self._judged(ref, tier, [verdict], data=False), None
+            commit, parts = described
+            verdict, fit = self._readers.tried(lambda: self._fit(commit, parts))
+            checked = self._judged(ref, tier, self._readers.everyones(verdict), data=False)
+            if checked.outcome is not Outcome.DONE:
+                return checked, None
+            assert fit is not None
+            tree, values = fit
+            verdict, count = self._readers.tried(lambda: fill(store, commit, parts, tree.tensors, self._threads))
+            filled = self._judged(ref, tier, self._readers.everyones(verdict), data=True)
+            if filled.outcome is not Outcome.DONE:
+                return filled, None
+        put_values(tree, values)
+        hand_back(tree)
+        seconds = time.perf_counter() - self._began
+        return filled, Restored(commit, tier, count or 0, seconds, tuple(self._damaged))
+
+    def _fit(self, commit: Commit, parts: Sequence[PartRecord]) -> Any:
+        self._check(commit)
+        return fitting(self._state, commit, parts, self._elsewhere)
+
+    def _described(self, store: Store, ref: CommitRef) -> tuple[Verdict, tuple[Commit, list[PartRecord]] | None]:
+        """The commit and its part records, which rank 0 reads for all."""
+        answer: Any = None
+        if self._readers.rank == 0:
+            answer = self._readers.tried(lambda: describe(store, ref))
+        verdict, described = self._readers.first(answer)
+        return verdict, described
+
+    def _judged(self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, data: bool) -> Verdict:
+        """Report damage, and raise what no other place would mend. The verdict is the same on all ranks.
+
+        verdicts: of each rank, or of rank 0 alone. data: they read more than the commit and its part records.
+        """
+        verdict, damage = self._readers.judged(ref, tier, verdicts, data=data)
+        if damage is not None:
+            self._damaged.append(damage)
+        if verdict.outcome is Outcome.REFUSED:
+            raise ConfigError(verdict.error)
+        if verdict.outcome is Outcome.BROKEN:
+            raise CheckpointError(f"{verdict.error}; the state is not usable")
+        return verdict

@@ -1,0 +1,1 @@
+"""Saving on each rank: from the staged state to its commit."""

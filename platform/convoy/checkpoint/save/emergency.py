@@ -1,0 +1,115 @@
+"""An emergency save: written before the call returns, by the ranks that are left, without a word between them."""
+
+import time
+from collections.abc import Sequence
+
+from convoy.checkpoint.errors import CheckpointError, one_line
+from convoy.checkpoint.format import Commit
+from convoy.checkpoint.messages import Committed, PartWritten, SaveFailed, WritePart, WriterSetup
+from convoy.checkpoint.save.commit_lookup import Found, Looks
+from convoy.checkpoint.save.engine import Apart
+from convoy.checkpoint.save.writer_client import GRACE_SECONDS
+from convoy.checkpoint.save.writer_process import WriterProcess
+from convoy.storage import Store
+
+HANGS = "the writer process hangs"
+UNHEARD = "nothing was heard of its commit"
+PAUSE_SECONDS = 0.01
+LOOK_SECONDS = 0.2
+
+
+def save_now(
+    setup: WriterSetup,
+    stores: Sequence[Store],
+    staged: Apart,
+    draft: Commit,
+    *,
+    attempt: str,
+    writer: int,
+    writers: int,
+    deadline_seconds: float,
+) -> Commit:
+    """Write a part and have it committed, on the first tier that takes it; writer 0 commits.
+
+    attempt: a name that all writers give this save and nothing else. deadline_seconds: on each tier. Raises
+    CheckpointError. A process of its own writes, whatever the usual one may be stuck in, and another where that hangs.
+    """
+    processes, looks, began = [_started(setup, staged)], Looks(stores), time.monotonic()
+    longest = deadline_seconds + GRACE_SECONDS
+    try:
+        errors = list[str]()
+        for tier in range(len(stores)):
+            name = f"{attempt}-{tier}"
+            processes[-1].send(_request(setup, tier, staged, draft, name, writer, writers, deadline_seconds))
+            # Writer 0 comes to a tier later than a writer whose part failed at once on those before.
+            until = time.monotonic() + longest, began + (tier + 1) * longest + GRACE_SECONDS
+            found = _settled(processes[-1], looks, tier, draft, name, writer, until)
+            if isinstance(found, Commit):
+                return found
+            errors.append(found)
+            if tier + 1 < len(stores) and (found == HANGS or not processes[-1].alive()):
+                processes.append(_started(setup, staged))
+        became = "may not be saved" if UNHEARD in errors else "was not saved"
+        raise CheckpointError(f"step {draft.step} {became}: {'; then '.join(errors)}")
+    finally:
+        for process in processes:
+            process.abandon()
+
+
+def _started(setup: WriterSetup, staged: Apart) -> WriterProcess:
+    process = WriterProcess(setup, urgent=True)
+    process.start()
+    process.send(staged.layout)
+    return process
+
+
+def _request(
+    setup: WriterSetup, tier: int, staged: Apart, draft: Commit, name: str, writer: int, writers: int, seconds: float
+) -> WritePart:
+    whole = draft.model_copy(update={"attempt": name, "tensors": staged.tensors})
+    return WritePart(
+        tier=setup.tiers[tier],
+        buffer=staged.buffer,
+        generation=draft.generation,
+        step=draft.step,
+        attempt=name,
+        writer=writer,
+        writers=writers,
+        values=staged.values,
+        draft=whole if writer == 0 else None,
+        deadline_seconds=seconds,
+    )
+
+
+def _settled(
+    process: WriterProcess, looks: Looks, tier: int, draft: Commit, name: str, writer: int, until: tuple[float, float]
+) -> Commit | str:
+    """The commit, or why there is none. until: when the part must be written, and the commit heard of."""
+    written = False
+    while time.monotonic() < until[written]:
+        alive = process.alive()
+        for report in process.poll():
+            match report:
+                case Committed() if report.attempt == name:
+                    return report.commit
+                case SaveFailed() if report.attempt == name:
+                    return report.error
+                case PartWritten() if report.attempt == name:
+                    written = writer > 0
+        if written and (found := _looked_up(looks, tier, draft, name)) is not None:
+            return found
+        if not alive and not written:
+            return "the writer process ended"
+        time.sleep(LOOK_SECONDS if written else PAUSE_SECONDS)
+    return UNHEARD if written else HANGS
+
+
+def _looked_up(looks: Looks, tier: int, draft: Commit, name: str) -> Found:
+    """What the last look found; the next one is begun."""
+    try:
+        found = looks.answer(tier, name)
+    except Exception as error:
+        return one_line(error)
+    if found is None:
+        looks.ask(tier, draft.ref, name)
+    return found

@@ -1,0 +1,327 @@
+"""Saving on one rank: the state is staged, its writer process writes it, and what became of that is known at each step.
+
+Nothing here decides for the gang: whether a save begins, is tried again or is over follows from the sum of the ranks'
+`Standing`, in `SaveQueue`. No call but `plan` waits for another rank, and none for the storage.
+"""
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from convoy.checkpoint.errors import CheckpointError, one_line
+from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
+from convoy.checkpoint.messages import AfterCommit, Report, SetLayout, WritePart, WriterSetup
+from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.save.queue import Attempt, Standing
+from convoy.checkpoint.save.staging import Staged, Stager
+from convoy.checkpoint.save.writer_client import Given, Link
+from convoy.checkpoint.state.layout import Layout, Plan, Signature, make_plan, signature
+from convoy.checkpoint.state.tree import Tree, flatten
+from convoy.checkpoint.state.values import encode
+from convoy.config.canonical import canonical_json
+from convoy.storage.checksum import crc32c
+
+CLOSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A state as it is about to be staged."""
+
+    tree: Tree
+    values: list[PlainValue]
+    """Encoded, so that they are those of this moment; empty where they are neither written nor compared."""
+
+    @functools.cached_property
+    def digests(self) -> dict[str, int]:
+        """Of each value, by name."""
+        return {kept.name: crc32c(canonical_json(kept.value).encode()) for kept in self.values}
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        return signature(self.tree.tensors)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What was staged for a save of a part of the ranks."""
+
+    buffer: str
+    layout: SetLayout
+    values: list[PlainValue]
+    tensors: dict[str, TensorInfo]
+
+
+@dataclass
+class _Slot:
+    """What lies in a staging buffer."""
+
+    layout: SetLayout
+    values: list[PlainValue]
+    tensors: dict[str, TensorInfo]
+    """Of the whole state as it was planned then."""
+    staged: Staged
+
+
+class Engine:
+    """Stages and writes this rank's part of each save. Not for several threads at once."""
+
+    def __init__(
+        self,
+        setup: WriterSetup,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        """group: all ranks of the gang, None: this one alone. device: where the state is; None: the first state tells.
+
+        optimizer: what only its step changes is copied while training goes on, and a hook makes the step wait for
+        that; None: `stage` copies all before it returns.
+        """
+        self._setup = setup
+        self._rank = rank
+        self._world_size = world_size
+        self._group = group
+        self._optimizer = optimizer
+        self._device = torch.device(device) if device is not None else None
+        self._made_stager: Stager | None = None
+        self._plan: Plan | None = None
+        self._layouts: tuple[Layout, SetLayout] | None = None
+        self._slots: dict[int, _Slot | str] = {}
+        self._unsafe: dict[int, list[Given]] = {}
+        """Attempts that were settled while their slot was perhaps still being read."""
+        self._link = Link(setup)
+        self.waited_seconds = 0.0
+        """In all calls of `join`, those before the optimizer's steps included."""
+        self._hook = optimizer.register_step_pre_hook(lambda *_: self.join()) if optimizer is not None else None
+
+    def start(self) -> None:
+        """Start the writer process; it takes some tenths of a second to be ready, and nobody waits for it."""
+        self._link.start()
+
+    @property
+    def unfit(self) -> dict[str, str]:
+        """Tiers that do not keep what commits stand on, and why; known a moment after `start`."""
+        return self._link.unfit
+
+    def fits(self, state: Checked) -> bool:
+        """Whether the plan is one for this state."""
+        return self._plan is not None and state.signature == self._plan.signature
+
+    def check(self, state: Mapping[str, Any], *, values: bool | None = None) -> Checked:
+        """The state by names. Raises CheckpointError for what cannot be saved. values: encode them; None: on rank 0."""
+        tree = flatten(state)
+        wanted = self._rank == 0 if values is None else values
+        kept = [PlainValue(name=n, value=encode(v, n)) for n, v in tree.values.items()] if wanted else []
+        return Checked(tree, kept)
+
+    def plan(self, state: Mapping[str, Any] | Checked) -> None:
+        """Agree on who writes what. All ranks call it at once, before the first save and when the structure changes.
+
+        Makes the buffers ready, so that the first save is as quick as any. Raises CheckpointError on all ranks alike.
+        """
+        try:
+            tensors = (state if isinstance(state, Checked) else self.check(state, values=False)).tree.tensors
+            error = None
+        except CheckpointError as failure:
+            tensors, error = {}, f"rank {self._rank}: {failure}"
+        self._plan = make_plan(tensors, self._rank, self._group, error)
+        if self._device is None:
+            on_device = (tensor.device for tensor in tensors.values() if tensor.device.type != "cpu")
+            self._device = next(on_device, torch.device("cpu"))
+        if not self._slots:
+            with contextlib.suppress(OSError):  # the save that has no memory will say so
+                for slot in (0, 1):
+                    self._stager.warm(slot, self._plan.layout)
+
+    def stage(self, slot: int, state: Mapping[str, Any] | Checked, now: bool = False) -> None:
+        """Copy the state into the slot, from which nothing is being read. Never raises: a state that cannot be staged
+        fails the attempt that is submitted from it.
+
+        now: all is copied on return. Otherwise what only the optimizer changes may be copied until `join`.
+        """
+        self._release(slot)
+        try:
+            checked = state if isinstance(state, Checked) else self.check(state)
+            if self._plan is None or not self.fits(checked):
+                raise CheckpointError("the structure of the state has changed since it was planned")
+            deferred = () if now else self._deferred()
+            self._put(slot, checked, self._plan, self._plan.layout, deferred, self._plan.replicas)
+        except (OSError, RuntimeError) as error:  # what torch raises, a lack of memory too, and a CheckpointError
+            self._slots[slot] = one_line(error)
+
+    def staged(self, slot: int) -> bool:
+        """Whether the copy is whole, or there is none."""
+        copy = self.copy(slot)
+        return copy is None or copy.done
+
+    def copy(self, slot: int) -> Staged | None:
+        """The copy that is in the slot, for waiting until it is whole."""
+        found = self._slots.get(slot)
+        return found.staged if isinstance(found, _Slot) else None
+
+    def staged_at(self, slot: int) -> float | None:
+        """When the slot's copy was whole, by `time.perf_counter`; None: not yet."""
+        found = self._slots.get(slot)
+        return found.staged.copied_at if isinstance(found, _Slot) else None
+
+    def join(self) -> None:
+        """The state may change when this returns. On CUDA: by work that the current stream is given from now on."""
+        if self._made_stager is None:
+            return
+        began = time.perf_counter()
+        self._made_stager.join()
+        self.waited_seconds += time.perf_counter() - began
+
+    def submit(self, attempt: Attempt, draft: Commit, deadline_seconds: float) -> None:
+        """Have the attempt's slot written, once it is staged; on rank 0 also committed. Returns at once.
+
+        draft: the commit but for its attempt, parts, files, tensors and time; the same on every rank.
+        deadline_seconds: for the part, and on rank 0 the commit; what is not there by then is given up.
+        """
+        slot = self._slots.get(attempt.slot, "nothing was staged")
+        given = self._link.expect(attempt.name, deadline_seconds, coordinator=self._rank == 0)
+        if isinstance(slot, str):
+            self._link.fail(given, slot)
+            return
+        whole = draft.model_copy(update={"attempt": attempt.name, "tensors": slot.tensors})
+        request = WritePart(
+            tier=self._setup.tiers[attempt.tier],
+            buffer=slot.staged.path,
+            generation=draft.generation,
+            step=attempt.step,
+            attempt=attempt.name,
+            writer=self._rank,
+            writers=self._world_size,
+            values=slot.values if self._rank == 0 else [],
+            draft=whole if self._rank == 0 else None,
+            deadline_seconds=deadline_seconds,
+        )
+
+        def send() -> None:
+            try:
+                replicas = slot.staged.digests()
+            except CheckpointError as error:
+                self._link.fail(given, one_line(error))
+                return
+            self._link.send(given, slot.layout, request.model_copy(update={"replicas": replicas}))
+
+        self._stager.after(slot.staged, send)
+
+    def hurry(self, attempt: Attempt) -> None:
+        """Somebody waits for what was submitted: it is not held to the setup's pace any more. Returns at once."""
+        self._link.hurry(attempt.name)
+
+    def standing(self, attempt: Attempt | None) -> Standing:
+        """What this rank knows of an attempt that was submitted. Never blocks."""
+        given = self._link.given(attempt.name) if attempt is not None else None
+        if attempt is None or given is None:
+            return Standing()
+        return given.standing
+
+    def written(self, attempt: Attempt) -> bool:
+        """Whether all that is left to be done is the coordinator's, which is another rank."""
+        given = self._link.given(attempt.name)
+        return given is not None and given.written
+
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt is settled, one way or the other."""
+        given = self._link.forget(attempt.name)
+        if given is not None and given.may_be_read:
+            self._unsafe.setdefault(attempt.slot, []).append(given)
+
+    def reports(self) -> list[Report]:
+        """What the writer process has told since the last call, also of failures that it could not tell itself."""
+        return self._link.reports()
+
+    def after_commit(self, request: AfterCommit) -> None:
+        """What is to be done between saves. Returns at once; what was asked before is ended first."""
+        self._link.after_commit(request)
+
+    def busy(self) -> Busy:
+        """What the writer process has not ended of what it was asked between saves, by tier. Never blocks."""
+        return self._link.busy()
+
+    def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> Apart:
+        """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.
+
+        Raises CheckpointError if a shard is on none of them, if there was no plan yet, or there is too little memory.
+        """
+        writer = reachable.index(self._rank)
+        checked = self.check(state, values=writer == 0)
+        if self._plan is None and self._group is None:
+            self.plan(checked)
+        if self._plan is None or not self.fits(checked):
+            raise CheckpointError("an emergency save needs a state that was saved before, with the same structure")
+        self._release(slot)
+        try:
+            # Not compared with other ranks' replicas: a state that is not the same everywhere is better than none.
+            self._put(slot, checked, self._plan, self._plan.without(self._rank, frozenset(reachable)), (), ())
+        except OSError as error:
+            raise CheckpointError(f"staging: {error}") from error
+        staged = self._slots[slot]
+        assert isinstance(staged, _Slot)
+        staged.staged.wait()
+        staged.staged.digests()
+        return Apart(staged.staged.path, staged.layout, staged.values, staged.tensors)
+
+    def discard(self, slot: int) -> None:
+        """Give the slot's memory back."""
+        self._slots.pop(slot, None)
+        self._stager.discard(slot)
+
+    def close(self, deadline_seconds: float = CLOSE_SECONDS) -> None:
+        """End the writer process, which ends what it is doing; after so long it is killed."""
+        if self._hook is not None:
+            self._hook.remove()
+        if self._made_stager is not None:
+            self._made_stager.drain()
+        self._link.close(deadline_seconds)
+        if self._made_stager is not None:
+            self._made_stager.close()
+            self._made_stager = None
+
+    @property
+    def _stager(self) -> Stager:
+        if self._made_stager is None:
+            self._made_stager = Stager(self._device or torch.device("cpu"))
+        return self._made_stager
+
+    def _release(self, slot: int) -> None:
+        self._slots.pop(slot, None)
+        # Bytes that change while a writer reads them would get checksums that are right, of a state that never was.
+        self._link.collect()
+        if any(given.may_be_read for given in self._unsafe.pop(slot, [])):
+            self._stager.discard(slot)
+
+    def _put(
+        self,
+        slot: int,
+        checked: Checked,
+        plan: Plan,
+        layout: Layout,
+        deferred: Iterable[torch.Tensor],
+        compared: Sequence[str],
+    ) -> None:
+        staged = self._stager.stage(slot, layout, checked.tree.tensors, deferred, compared)
+        if self._layouts is None or self._layouts[0] is not layout:
+            self._layouts = layout, SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes))
+        self._slots[slot] = _Slot(self._layouts[1], checked.values, plan.tensors, staged)
+
+    def _deferred(self) -> Iterator[torch.Tensor]:
+        """What only the optimizer's step changes."""
+        if self._optimizer is None:
+            return
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
+        for state in self._optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, torch.Tensor))

@@ -1,0 +1,190 @@
+"""Which saves are under way, the same on every rank: a pure function of what the ranks told each other.
+
+At most two: the first is being written, the second waits, staged. Every rank makes the same calls in the same order:
+`add` when the gang saves, `settle` with the sum of all ranks' `Standing`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from convoy.checkpoint.save.first_tier import FirstTier
+
+MOST = 2
+"""One being written, one staged."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What one rank knows of the first save under way; the sums over all ranks are what `settle` is given."""
+
+    failed: int = 0
+    """1: this rank's part, or the commit, was given up."""
+    committed: int = 0
+    """1, from the coordinator alone: the commit exists."""
+    superseded: int = 0
+    """1: another gang has formed a newer generation."""
+    reading_back: tuple[int, ...] = ()
+    """For each tier 1: this rank's writer process has not ended reading back there what it was last asked to."""
+    copying: tuple[int, ...] = ()
+    """For each tier 1: the same of copies to it."""
+    away: tuple[int, ...] = ()
+    """For each tier 1: this rank's agent finds it full or out of reach. Empty: no tier is."""
+
+    def values(self) -> list[int]:
+        """As they are summed over the ranks, all of which have the same tiers."""
+        away = self.away or (0,) * len(self.reading_back)
+        return [self.failed, self.committed, self.superseded, *self.reading_back, *self.copying, *away]
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> "Standing":
+        """Of what `values` gave, or of sums of that."""
+        failed, committed, superseded, *counts = values
+        tiers = len(counts) // 3
+        reading_back, copying, away = (tuple(counts[i * tiers : (i + 1) * tiers]) for i in range(3))
+        return cls(failed, committed, superseded, reading_back, copying, away if any(away) else ())
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try to write a staged state to one tier."""
+
+    step: int
+    slot: int
+    """Index of the staging buffer, 0 or 1."""
+    tier: int
+    """Index into the shared tiers."""
+    name: str
+    """Unique in the job: no two attempts share a file. It follows from the session, the save's number and the tier
+    alone, so that ranks which have seen different things of an earlier save still write the same attempt."""
+    number: int = 0
+    """Counts the saves of the session."""
+    tried: int = 0
+    """Tiers that this save has failed on before."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the ranks' standing means, the same on every rank."""
+
+    committed: Attempt | None = None
+    given_up: Attempt | None = None
+    """Failed on every tier: its buffer is free again."""
+    moved: Attempt | None = None
+    """Failed on its tier, and begun anew on the next one, after the last the first: `start` holds that."""
+    start: Attempt | None = None
+    """Every rank now hands this to its writer."""
+    superseded: bool = False
+
+
+class SaveQueue:
+    """The saves of one generation of the gang."""
+
+    def __init__(self, tiers: int, session: str) -> None:
+        """session: random, and the same on every rank: makes the attempts' names unique."""
+        self._tiers = tiers
+        self._session = session
+        self._numbers: Iterator[int] = count()
+        self._attempts: list[Attempt] = []
+        self._first = FirstTier()
+        self._away: frozenset[int] = frozenset()  # tiers that some rank does not reach, as was last told
+        self._undecided: set[int] = set()  # numbers of the saves that begin on whatever tier is the first one then
+        self.failures = 0
+        """Saves in a row that were given up."""
+
+    @property
+    def under_way(self) -> Attempt | None:
+        """The attempt that is being written."""
+        return self._attempts[0] if self._attempts else None
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """What is being written, then what waits for it."""
+        return tuple(self._attempts)
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps whose state is being written or waits for it."""
+        return [attempt.step for attempt in self._attempts]
+
+    def may_add(self) -> bool:
+        """Whether there is a free buffer."""
+        return len(self._attempts) < MOST
+
+    def free_slot(self) -> int:
+        """Index of a buffer that nothing is read from. Raises ValueError if there is none."""
+        taken = {attempt.slot for attempt in self._attempts}
+        return next(slot for slot in range(MOST) if slot not in taken) if self.may_add() else _none()
+
+    def slot_of(self, step: int) -> int | None:
+        """Index of the buffer that holds the state of a step; None: no save of it is under way."""
+        return next((attempt.slot for attempt in self._attempts if attempt.step == step), None)
+
+    def away(self, tier: int) -> bool:
+        """Whether some rank does not reach the tier, as was last told."""
+        return tier in self._away
+
+    @property
+    def first_tier(self) -> int:
+        """Index of the tier that a save would begin on now."""
+        return self._first.next
+
+    def add(self, step: int, tier: int | None = 0) -> Attempt | None:
+        """The state of `step` is being staged into `free_slot()`: what to hand to the writer now; None: it waits.
+
+        tier: to begin on; None: on what `first_tier` is when the write begins, which is for ranks that settle together.
+        Those that settle at different moments have to agree on one here.
+        """
+        slot, number = self.free_slot(), next(self._numbers)
+        self._attempts.append(self._attempt(step, slot, tier or 0, number))
+        if tier is None:
+            self._undecided.add(number)
+        else:
+            self._first.begun(tier)
+        return self._begin() if len(self._attempts) == 1 else None
+
+    def settle(self, sums: Standing) -> Settled:
+        """sums: of all ranks' standing of `under_way`. A commit counts even if a rank failed after its part.
+
+        A save does not wait for its deadline on a tier that is away, where there is another one.
+        """
+        self._away = frozenset(tier for tier, ranks in enumerate(sums.away) if ranks)
+        head = self.under_way
+        if head is None:
+            return Settled()
+        if sums.superseded:
+            return Settled(superseded=True)
+        if sums.committed:
+            self.failures = 0
+            self._first.committed(head.tier, moved=head.tried > 0)
+            return Settled(committed=self._attempts.pop(0), start=self._begin())
+        following = self._well((head.tier + 1) % self._tiers)
+        if not sums.failed and (head.tier not in self._away or following in self._away):
+            return Settled()
+        if head.tried + 1 < self._tiers:
+            self._attempts[0] = self._attempt(head.step, head.slot, following, head.number, head.tried + 1)
+            return Settled(moved=head, start=self._attempts[0])
+        self.failures += 1
+        return Settled(given_up=self._attempts.pop(0), start=self._begin())
+
+    def _begin(self) -> Attempt | None:
+        """The save whose turn it is, on the tier that it begins on."""
+        head = self.under_way
+        if head is not None and head.number in self._undecided:
+            self._undecided.remove(head.number)
+            tier = self._well(self._first.next)
+            self._first.begun(tier)
+            self._attempts[0] = self._attempt(head.step, head.slot, tier, head.number)
+        return self.under_way
+
+    def _well(self, tier: int) -> int:
+        """This tier or, if it is away, the next one that is not; if all are, this one."""
+        turns = ((tier + i) % self._tiers for i in range(self._tiers))
+        return next((turn for turn in turns if turn not in self._away), tier)
+
+    def _attempt(self, step: int, slot: int, tier: int, number: int, tried: int = 0) -> Attempt:
+        return Attempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number, tried)
+
+
+def _none() -> int:
+    raise ValueError("both buffers are in use")

@@ -1,0 +1,244 @@
+"""A rank's writer process over the life of the training process, and what is known of the attempts it was given.
+
+Where one hangs it is given up, never waited for, and replaced; at most once in a row.
+"""
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+
+from convoy.checkpoint.messages import (
+    AfterCommit,
+    Chore,
+    ChoreDone,
+    Committed,
+    Hurry,
+    PartWritten,
+    Ready,
+    Report,
+    Requested,
+    SaveFailed,
+    SetLayout,
+    WritePart,
+    WriterSetup,
+)
+from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.writer_process import WriterProcess
+from convoy.job.lineage import CommitRef
+from convoy.storage.requests import tally
+
+GRACE_SECONDS = 10.0
+"""A writer that has not told of its deadline so long after it hangs, and is given up."""
+
+
+@dataclass
+class Given:
+    """What is known of an attempt."""
+
+    name: str
+    coordinator: bool
+    until: float
+    """By the monotonic clock: when the writer is taken to hang."""
+    standing: Standing = field(default_factory=Standing)
+    sent_to: WriterProcess | None = None
+    sent: tuple[SetLayout, WritePart] | None = None
+    """What was sent."""
+    written: bool = False
+    """This rank's part is, and the rest is the coordinator's, which is another rank."""
+    lost: bool = False
+    """There was no process that it could be sent to."""
+    forgotten: bool = False
+    read: bool = False
+    """The process has told that it is through with the buffer."""
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether a process may still read the attempt's buffer: one that hangs does so when its storage is back."""
+        return not (self.read or self.sent_to is None or self.sent_to.ended())
+
+
+class Link:
+    """For one thread, but for `send` and `fail`, which another one calls too."""
+
+    def __init__(self, setup: WriterSetup) -> None:
+        self._setup = setup
+        self._writer: WriterProcess | None = None
+        self._replaced = False
+        self._given: dict[str, Given] = {}
+        self._owed: dict[str, Given] = {}
+        """What the process was sent and has not answered, forgotten attempts too: whether it hangs, they tell."""
+        self._chores: dict[tuple[Chore, str], CommitRef] = {}
+        """What the process was asked last of each kind on each tier, and has not ended: there it keeps the order."""
+        self._sending = threading.Lock()
+        self._abandoned: list[WriterProcess] = []
+        self._layout_sent: tuple[WriterProcess, SetLayout] | None = None
+        self._reports: list[Report] = []
+        self.unfit: dict[str, str] = {}
+        """Tiers that do not keep what commits stand on, and why."""
+
+    def start(self) -> None:
+        """Start the process. Where that fails, attempts do, until it can be started."""
+        writer = WriterProcess(self._setup)
+        with contextlib.suppress(OSError):  # no memory, too many processes: training goes on
+            writer.start()
+            self._writer = writer  # from now on `send` may use it
+
+    def expect(self, name: str, deadline_seconds: float, *, coordinator: bool) -> Given:
+        """An attempt that is about to be sent."""
+        if self._writer is not None and not self._writer.alive():
+            self.collect()
+            self._replace()  # it died with nothing to do: no save need be lost for it
+        elif self._writer is None and all(writer.ended() for writer in self._abandoned):
+            self.start()  # what they hung in is over
+        until = time.monotonic() + deadline_seconds + GRACE_SECONDS
+        given = self._given[name] = Given(name, coordinator, until)
+        return given
+
+    def send(self, given: Given, layout: SetLayout, request: WritePart) -> None:
+        """layout: of the buffer; the same object where it is the same layout."""
+        with self._sending:
+            writer = self._writer
+            if writer is None or given.forgotten:
+                given.lost = True
+                return
+            if self._layout_sent is None or self._layout_sent[0] is not writer or self._layout_sent[1] is not layout:
+                writer.send(layout)
+                self._layout_sent = writer, layout
+            # It gives up what it has under way as soon as it hears of this, unless it hangs.
+            soon = time.monotonic() + GRACE_SECONDS
+            for owed in self._owed.values():
+                owed.until = min(owed.until, soon)
+            self._owed[given.name] = given
+            given.sent_to, given.sent = writer, (layout, request)
+            writer.send(request)
+
+    def hurry(self, name: str) -> None:
+        """Somebody waits for the attempt, which may not be sent yet."""
+        if self._writer is not None:
+            self._writer.send(Hurry(attempt=name))
+
+    def fail(self, given: Given, error: str) -> None:
+        """The attempt is over on this rank; told as if the writer had said so."""
+        given.standing = Standing(failed=1)
+        self._reports.append(SaveFailed(attempt=given.name, error=error))
+
+    def given(self, name: str) -> Given | None:
+        """What is known of an attempt by now. Never blocks."""
+        self.collect()
+        self._give_up_hung()
+        given = self._given.get(name)
+        if given is not None and given.standing == Standing() and not given.written:
+            self._look_after(given)
+        return given
+
+    def forget(self, name: str) -> Given | None:
+        """The attempt is settled; where it was not sent yet, it never is."""
+        given = self._given.pop(name, None)
+        if given is not None:
+            with self._sending:
+                given.forgotten = True
+        return given
+
+    def reports(self) -> list[Report]:
+        """What was told since the last call. Never blocks."""
+        self.collect()
+        reports, self._reports = self._reports, []
+        return reports
+
+    def after_commit(self, request: AfterCommit) -> None:
+        """Returns at once."""
+        if self._writer is not None:
+            if request.verify_part is not None:
+                self._chores["reading_back", request.tier] = request.ref
+            self._chores.update((("copying", uri), request.ref) for uri in request.copy_to)
+            self._writer.send(request)
+
+    def busy(self) -> Busy:
+        """What the process has not ended of what it was asked between saves; a new process has nothing to end."""
+        if self._chores:
+            self.collect()
+        return Busy(reading_back=self._tiers_of("reading_back"), copying=self._tiers_of("copying"))
+
+    def close(self, deadline_seconds: float) -> None:
+        """End the process, which ends what it is doing; after so long it is killed."""
+        if self._writer is not None:
+            self._reports += [report for report in self._writer.close(deadline_seconds) if not _counted(report)]
+            self._writer = None
+
+    def collect(self) -> None:
+        """Take in what the process has told. Never blocks."""
+        for report in self._writer.poll() if self._writer is not None else ():
+            if _counted(report):
+                continue
+            self._reports.append(report)
+            if isinstance(report, Ready):
+                self.unfit = report.unfit
+            elif isinstance(report, ChoreDone):
+                if self._chores.get((report.chore, report.tier)) == report.ref:
+                    del self._chores[report.chore, report.tier]
+            elif isinstance(report, (PartWritten, Committed, SaveFailed)):
+                given = self._given.get(report.attempt) or self._owed.get(report.attempt)
+                if given is not None:
+                    self._note(given, report)
+
+    def _tiers_of(self, chore: Chore) -> frozenset[int]:
+        return frozenset(index for index, uri in enumerate(self._setup.tiers) if (chore, uri) in self._chores)
+
+    def _note(self, given: Given, report: PartWritten | Committed | SaveFailed) -> None:
+        given.read = True
+        match report:
+            case PartWritten():
+                given.written = not given.coordinator
+                self._replaced = False
+            case Committed():
+                given.standing = Standing(committed=1)
+            case SaveFailed():
+                given.standing = Standing(failed=1, superseded=int(report.superseded))
+        if given.written or given.standing != Standing():
+            self._owed.pop(given.name, None)
+
+    def _look_after(self, given: Given) -> None:
+        """Fail the attempt if the process that has it will not answer any more."""
+        if self._writer is None or given.lost:
+            self.fail(given, "there is no writer process: two in a row have failed, or it cannot be started")
+        elif given.sent_to is not None and given.sent_to is not self._writer:
+            self.fail(given, "the writer process hangs, and was given up")
+        elif not self._writer.alive():
+            self.collect()  # its last words
+            if given.standing == Standing() and not given.written:
+                self.fail(given, "the writer process ended")
+            self._replace()
+
+    def _give_up_hung(self) -> None:
+        """Give up a process that has not answered in time, be it for an attempt that the gang gave up long since. What
+        it was sent behind that, it has not begun: a new process gets it."""
+        writer, now = self._writer, time.monotonic()
+        if writer is None or all(now <= owed.until for owed in list(self._owed.values())):
+            return
+        behind = [given for given in self._given.values() if given.name in self._owed and now <= given.until]
+        writer.abandon()
+        self._abandoned.append(writer)
+        self._replace()
+        for given in behind if self._writer is not None else ():
+            assert given.sent is not None
+            self.send(given, *given.sent)
+
+    def _replace(self) -> None:
+        """At most once without a part written between: after that, storage or machine are at fault, not the process."""
+        self._writer = None
+        self._owed.clear()
+        self._chores.clear()
+        if not self._replaced:
+            self._replaced = True
+            self.start()
+
+
+def _counted(report: Report) -> bool:
+    """Whether it tells of requests, which are then this process's own."""
+    if not isinstance(report, Requested):
+        return False
+    for each in report.requests:
+        tally().add(each)
+    return True

@@ -1,0 +1,284 @@
+"""Who writes which bytes: torch's planner decides once per structure of the state, the layout follows from it.
+
+Tensors that several ranks hold whole are written once. The plan also knows who else holds what, so that the ranks
+that are left can save by themselves, without a word between them, as long as no shard is lost.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+from torch.distributed.tensor import DTensor
+
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.format import ALIGNMENT, FILE_BYTES, TensorInfo, TensorShard
+from convoy.checkpoint.state.row_order import pieces, pieces_of, row_order
+
+PAGE_BYTES = 4096
+"""Files of a part begin at multiples of this in a buffer, for direct I/O."""
+
+Signature = tuple[tuple[str, torch.dtype, torch.Size, Any], ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of a tensor that this rank holds."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    size: tuple[int, ...]
+    owner: int
+    """Rank that writes it."""
+    holders: frozenset[int]
+    """Ranks that hold it."""
+    inner: tuple[int, ...] = ()
+    """Offset in this rank's own shard; not zero where a shard was cut to fit into a file, or holds rows from several
+    places."""
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.size) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a rank writes, and where in its files."""
+
+    boxes: tuple[Box, ...]
+    shards: tuple[TensorShard, ...]
+    """One per box."""
+    file_bytes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Length of a buffer that holds all files, one after the other."""
+        return sum(self.file_bytes)
+
+    def starts(self) -> list[int]:
+        """First byte of each shard in such a buffer."""
+        files = [sum(self.file_bytes[:i]) for i in range(len(self.file_bytes))]
+        return [files[shard.file] + shard.start for shard in self.shards]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one rank knows of who writes what."""
+
+    signature: Signature
+    held: tuple[Box, ...]
+    """All boxes that this rank holds."""
+    groups: tuple[frozenset[int], ...]
+    """The different sets of holders in the whole gang."""
+    tensors: dict[str, TensorInfo]
+    """Every tensor of the state."""
+    layout: Layout
+    """Of this rank when all are there."""
+    replicas: tuple[str, ...]
+    """Tensors that this rank and others hold, and that are no DTensors, so that nothing says that they are equal."""
+
+    def without(self, rank: int, reachable: frozenset[int]) -> Layout:
+        """What `rank` writes when only `reachable` are left. Raises CheckpointError if a shard is on none of them."""
+        lost = [group for group in self.groups if not group & reachable]
+        if lost:
+            names = ", ".join(str(r) for r in sorted(lost[0]))
+            raise CheckpointError(f"shards that only rank {names} holds are out of reach: the state is not whole")
+        return layout([b for b in self.held if _writer(b, reachable) == rank])
+
+
+def signature(tensors: Mapping[str, torch.Tensor]) -> Signature:
+    """Equal for two states with the same plan."""
+    return tuple((name, t.dtype, t.shape, _spread(t)) for name, t in tensors.items())
+
+
+def make_plan(
+    tensors: Mapping[str, torch.Tensor], rank: int, group: dist.ProcessGroup | None, error: str | None = None
+) -> Plan:
+    """All ranks of `group` call it. Raises CheckpointError on all of them if their states do not fit together.
+
+    error: why this rank has none to offer.
+    """
+    local, failure = _local_plan(tensors, rank)
+    error = error or failure
+    if group is None:
+        plans: list[Any] | None = [(local, error)]
+    else:
+        plans = [None] * dist.get_world_size(group) if rank == 0 else None
+        dist.gather_object((local, error), plans, group=group, group_dst=0)
+    answers = _global_plan(plans) if plans is not None else None
+    if group is not None:
+        box: list[Any] = [None]
+        dist.scatter_object_list(box, answers, group=group, group_src=0)
+        answers = box
+    assert answers is not None
+    answer = answers[0]
+    if isinstance(answer, str):
+        raise CheckpointError(answer)
+    held, groups, infos = answer
+    held = tuple(_found_in_memory(box, tensors[box.name]) for box in held)
+    replicas = [b.name for b in held if len(b.holders) > 1 and not isinstance(tensors[b.name], DTensor)]
+    own = layout([b for b in held if b.owner == rank])
+    return Plan(signature(tensors), held, groups, infos, own, tuple(replicas))
+
+
+def layout(boxes: Sequence[Box], file_bytes: int = FILE_BYTES) -> Layout:
+    """Boxes one after the other, in files of at most `file_bytes`; a box that is longer is cut."""
+    pieces = [piece for box in boxes for piece in _cut(box, file_bytes)]
+    shards, files, position = list[TensorShard](), [0], 0
+    for box in pieces:
+        start = -(-position // ALIGNMENT) * ALIGNMENT
+        if start and start + box.bytes > file_bytes:
+            files[-1] = -(-position // PAGE_BYTES) * PAGE_BYTES
+            files.append(0)
+            start = 0
+        shards.append(_shard(box, len(files) - 1, start))
+        position = files[-1] = start + box.bytes
+    return Layout(tuple(pieces), tuple(shards), tuple(n for n in files if n))
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's own part of a tensor. Call it without gradients: then it is the storage itself, no view of it."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _local_plan(tensors: Mapping[str, torch.Tensor], rank: int) -> tuple[SavePlan | None, str | None]:
+    """The planner's own, or why there is none: the others must hear of that."""
+    try:
+        planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        planner.set_up_planner(dict(tensors), is_coordinator=rank == 0)
+        plan = planner.create_local_plan()
+        return replace(
+            plan, items=[part for item in plan.items for part in _parts(item, tensors[item.index.fqn])]
+        ), None
+    except Exception as failure:
+        return None, f"rank {rank}: {type(failure).__name__}: {failure}"
+
+
+def _parts(item: WriteItem, tensor: torch.Tensor) -> list[WriteItem]:
+    """The item, or where the tensor's rows do not lie in their order, one for each piece that does."""
+    rows, data = row_order(tensor), item.tensor_data
+    if not rows or data is None:
+        return [item]
+    return [
+        replace(
+            item,
+            index=MetadataIndex(item.index.fqn, torch.Size(piece.offset)),
+            tensor_data=replace(data, chunk=ChunkStorageMetadata(torch.Size(piece.offset), torch.Size(piece.size))),
+        )
+        for piece in pieces_of(rows, tuple(data.chunk.offsets), tuple(data.chunk.sizes))
+    ]
+
+
+def _found_in_memory(box: Box, tensor: torch.Tensor) -> Box:
+    """The box with its place in this rank's own shard."""
+    piece = next((piece for piece in pieces(tensor) if piece.offset == box.offset), None)
+    return box if piece is None else replace(box, inner=piece.inner)
+
+
+def _global_plan(plans: Sequence[tuple[SavePlan | None, str | None]]) -> list[Any]:
+    """For each rank what its `Plan` is made of, or for all the error."""
+    errors = [error for _, error in plans if error is not None]
+    local = [plan for plan, _ in plans if plan is not None]
+    try:
+        if errors:
+            raise CheckpointError(errors[0])
+        _check_alike(local)
+        planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        chosen, metadata = planner.create_global_plan(local)
+    except Exception as failure:
+        return [str(failure).splitlines()[0]] * len(plans)
+    owners = {item.index: rank for rank, plan in enumerate(chosen) for item in plan.items}
+    holders: dict[Any, frozenset[int]] = {}
+    for rank, plan in enumerate(local):
+        for item in plan.items:
+            holders[item.index] = holders.get(item.index, frozenset()) | {rank}
+    # Few sets are different, and each is sent once: pickle knows an object that it has seen.
+    groups = {group: group for group in holders.values()}
+    infos = {
+        name: TensorInfo(dtype=_dtype_name(m.properties.dtype), shape=list(m.size))
+        for name, m in metadata.state_dict_metadata.items()
+        if isinstance(m, TensorStorageMetadata)  # as all are: there are only tensors in the plan
+    }
+    boxes = [[_box(i, owners[i.index], groups[holders[i.index]]) for i in plan.items] for plan in local]
+    # An empty shard, as the last ranks have of a short tensor, is nowhere: nothing is lost with it.
+    held = [tuple(box for box in own if box.bytes) for own in boxes]
+    needed = tuple({box.holders: None for own in held for box in own})
+    return [(own, needed, infos) for own in held]
+
+
+def _check_alike(plans: Sequence[SavePlan]) -> None:
+    """The planner would take the first rank's word for a tensor's shape and type."""
+    seen: dict[str, tuple[int, Any]] = {}
+    for rank, plan in enumerate(plans):
+        for item in plan.items:
+            assert item.tensor_data is not None
+            kind = (tuple(item.tensor_data.size), _dtype_name(item.tensor_data.properties.dtype))
+            first, known = seen.setdefault(item.index.fqn, (rank, kind))
+            if kind != known:
+                raise CheckpointError(f"{item.index.fqn}: {known} on rank {first}, and {kind} on rank {rank}")
+
+
+def _box(item: WriteItem, owner: int, holders: frozenset[int]) -> Box:
+    data = item.tensor_data
+    assert data is not None
+    chunk = data.chunk
+    return Box(
+        item.index.fqn,
+        data.properties.dtype,
+        tuple(data.size),
+        tuple(chunk.offsets),
+        tuple(chunk.sizes),
+        owner,
+        holders,
+        (0,) * len(chunk.sizes),
+    )
+
+
+def _cut(box: Box, most: int) -> list[Box]:
+    """The box, or where it is longer than `most` bytes the halves of it along its first dimension that has any."""
+    wide = [d for d, n in enumerate(box.size) if n > 1]
+    if box.bytes <= most or not wide:
+        return [box]
+    half = box.size[wide[0]] // 2
+    parts = [(0, half), (half, box.size[wide[0]] - half)]
+    return [piece for begin, length in parts for piece in _cut(_narrowed(box, wide[0], begin, length), most)]
+
+
+def _narrowed(box: Box, dim: int, begin: int, length: int) -> Box:
+    def moved(values: tuple[int, ...]) -> tuple[int, ...]:
+        return (*values[:dim], values[dim] + begin, *values[dim + 1 :])
+
+    size = (*box.size[:dim], length, *box.size[dim + 1 :])
+    return replace(box, offset=moved(box.offset), inner=moved(box.inner), size=size)
+
+
+def _shard(box: Box, file: int, start: int) -> TensorShard:
+    return TensorShard(
+        name=box.name,
+        dtype=_dtype_name(box.dtype),
+        shape=list(box.shape),
+        offset=list(box.offset),
+        size=list(box.size),
+        file=file,
+        start=start,
+        bytes=box.bytes,
+    )
+
+
+def _writer(box: Box, reachable: frozenset[int]) -> int:
+    return box.owner if box.owner in reachable else min(box.holders & reachable)
+
+
+def _spread(tensor: torch.Tensor) -> Any:
+    return (tensor.placements, id(tensor.device_mesh), row_order(tensor)) if isinstance(tensor, DTensor) else None
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,1 @@
+"""Reading commits back, and what is known of them on each tier."""

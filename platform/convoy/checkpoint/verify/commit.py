@@ -1,0 +1,124 @@
+"""Reading commits back, every byte, without torch: what is whole is marked so, what is damaged too."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from convoy.checkpoint.chunks import chunk_span, read_chunk
+from convoy.checkpoint.commits import CommitGoneError, describe, read_commit, read_part
+from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord, part_name
+from convoy.checkpoint.verify.marks import dismiss, mark_damaged, mark_verified, suspect, suspicions
+from convoy.job.leases import lease
+from convoy.job.lineage import CommitRef
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
+from convoy.storage.parallel import in_parallel
+
+
+class StoppedError(RuntimeError):
+    """Asked to stop before the end."""
+
+
+class SuspectedError(DamagedCommitError):
+    """Damage that this host alone has found so far: another is to read the part before the commit is marked."""
+
+
+Stop = Callable[[], bool]
+"""Asked between chunks; may wait until a save is over. True: end early, with StoppedError."""
+
+
+def verify_part(
+    store: Store,
+    ref: CommitRef,
+    part: int,
+    drop_cache: bool = False,
+    *,
+    host: str = "",
+    stop: Stop = lambda: False,
+    threads: int = 1,
+) -> int:
+    """Read back all that writer `part` wrote of a commit, and mark it as verified: how many bytes.
+
+    drop_cache: have this host forget the files first, where it may have written them itself. host: of this rank, in a
+    gang of several hosts; empty: no other can be asked. Raises DamagedCommitError once the commit is marked as damaged,
+    SuspectedError if it is not yet, CommitGoneError if it was pruned, StoreUnavailable, StoppedError.
+    """
+    with _marking(store, ref, part, host):
+        return read_whole(store, ref, part, drop_cache, stop=stop, threads=threads)
+
+
+def verify_commit(
+    store: Store, ref: CommitRef, drop_cache: bool = False, *, stop: Stop = lambda: False, threads: int = 4
+) -> int:
+    """Read back every part of a commit, as `verify_part` does, under a lease: how many bytes. No suspicion is left."""
+    with lease(store, ref):
+        with _marking(store, ref):
+            commit, records = describe(store, ref)
+            read = sum(_read(store, commit, each, drop_cache, stop=stop, threads=threads) for each in records)
+    dismiss(store, *suspicions(store, ref))
+    return read
+
+
+def read_whole(
+    store: Store, ref: CommitRef, part: int, drop_cache: bool, *, stop: Stop = lambda: False, threads: int = 1
+) -> int:
+    """As `verify_part`, but damage is only raised, and nothing marked for it."""
+    commit = read_commit(store, ref)
+    return _read(store, commit, read_part(store, commit, part), drop_cache, stop=stop, threads=threads)
+
+
+def _read(store: Store, commit: Commit, record: PartRecord, drop_cache: bool, *, stop: Stop, threads: int) -> int:
+    for file in record.files if drop_cache else ():
+        _forget(store, commit.shards + file.name)
+    read_back(store, commit, record, stop=stop, threads=threads)
+    mark_verified(store, commit.ref, record.writer, len(commit.parts))
+    return sum(file.bytes for file in record.files)
+
+
+def read_back(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, threads: int) -> None:
+    """Check every chunk of a part. Raises as `verify_part` does, and marks nothing."""
+    for file in record.files:
+        _check_file(store, commit, file, record.chunk_bytes, stop, threads)
+
+
+def read_again(store: Store, ref: CommitRef, part: int | None, *, data: bool, threads: int) -> None:
+    """Read what another host has found damaged, from the storage itself: the commit and all part records, and with
+    `data` the files of a part too, or those of all parts. Raises as `verify_part` does, and marks nothing."""
+    _forget(store, ref.name)
+    commit = read_commit(store, ref)
+    for writer in range(len(commit.parts)):
+        _forget(store, commit.shards + part_name(writer))
+    commit, records = describe(store, ref)
+    known = part is not None and part < len(records)
+    for record in (r for r in records if data and (r.writer == part or not known)):
+        for file in record.files:
+            _forget(store, commit.shards + file.name)
+        read_back(store, commit, record, stop=lambda: False, threads=threads)
+
+
+def _forget(store: Store, name: str) -> None:
+    with contextlib.suppress(ObjectMissing, StoreUnavailable):  # which reading it will tell
+        store.drop_cache(name)
+
+
+def _check_file(store: Store, commit: Commit, file: DataFile, chunk_bytes: int, stop: Stop, threads: int) -> None:
+    def check(index: int) -> None:
+        if stop():
+            raise StoppedError(f"{commit.ref.name}: stopped while it was read back")
+        buffer = bytearray(chunk_span(file, index, chunk_bytes)[1])
+        read_chunk(store, commit, file, index, memoryview(buffer), chunk_bytes)
+
+    in_parallel(check, -(-file.bytes // chunk_bytes), threads)
+
+
+@contextlib.contextmanager
+def _marking(store: Store, ref: CommitRef, part: int = 0, host: str = "") -> Iterator[None]:
+    """Damage that is found in the block is marked, or suspected. A commit that was pruned is not damaged."""
+    try:
+        yield
+    except CommitGoneError:
+        raise
+    except DamagedCommitError as error:
+        if not host:
+            mark_damaged(store, ref, str(error))
+        elif suspect(store, ref, part, str(error), host) is None:
+            raise SuspectedError(f"{error}; only {host} finds it so yet") from error
+        raise

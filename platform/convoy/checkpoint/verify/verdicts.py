@@ -1,0 +1,196 @@
+"""What the ranks found when they read a commit, and what follows from it: the same on each.
+
+Damage that one host finds and another does not is an outage, of that host.
+"""
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from convoy.checkpoint.commits import CommitGoneError, DamagedPartError, IncompleteCommitError
+from convoy.checkpoint.format import DamagedCommitError
+from convoy.checkpoint.verify.commit import read_again
+from convoy.checkpoint.verify.second_host import Finding, Question, found_by_two, misread, named, questions
+from convoy.config.errors import ConfigError
+from convoy.job.leases import lease
+from convoy.job.lineage import CommitRef
+from convoy.storage import Store, StoreUnavailable
+
+T = TypeVar("T")
+
+log = logging.getLogger("convoy.checkpoint")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A commit that is not what was written, on one tier."""
+
+    ref: CommitRef
+    tier: int
+    error: str
+    host: str = ""
+    """That found it."""
+    confirmed_by: str = ""
+    """Another host that found it too; empty: there is none, or it needs none."""
+
+
+class Outcome(IntEnum):
+    """Of one step on one rank; of all ranks the greatest counts."""
+
+    DONE = 0
+    DAMAGED = 1
+    GONE = 2
+    UNAVAILABLE = 3
+    REFUSED = 4
+    BROKEN = 5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    outcome: Outcome = Outcome.DONE
+    error: str = ""
+    part: int | None = None
+    """Of damage, whose writer's, if it is of one."""
+    certain: bool = False
+    """Damage that does not depend on how the host reads."""
+
+
+class Readers:
+    """The ranks that read commits together: all call each method, but for `reading` and `tried`."""
+
+    def __init__(
+        self,
+        tiers: Sequence[Store],
+        group: dist.ProcessGroup | None,
+        on_damage: Callable[[Damage], None],
+        threads: int,
+        host: str | None = None,
+    ) -> None:
+        """on_damage: called on rank 0, to mark it. host: of this rank; None: by the name it has."""
+        self._tiers = tiers
+        self._group = group
+        self._on_damage = on_damage
+        self._threads = threads
+        self._host = host or socket.gethostname()
+        self._hosts: list[str] | None = None
+        self.rank = 0 if group is None else dist.get_rank(group)
+        self.size = 1 if group is None else dist.get_world_size(group)
+
+    def judged(
+        self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, data: bool
+    ) -> tuple[Verdict, Damage | None]:
+        """The verdict of all, from those of each rank or of rank 0 alone, and the damage if there is: it is marked.
+
+        data: they read more than the commit and its part records.
+        """
+        verdict, damage = max(verdicts, key=lambda v: v.outcome), None
+        if verdict.outcome is Outcome.DAMAGED:
+            verdict, damage = self._confirmed(ref, tier, verdicts, data)
+            if damage is not None:
+                verdict = self._marked(damage, verdict)
+        return verdict, damage
+
+    @contextlib.contextmanager
+    def reading(self, store: Store, ref: CommitRef) -> Iterator[None]:
+        """Nothing prunes the commit while it is read."""
+        with contextlib.ExitStack() as held:
+            if self.rank == 0:
+                # A store may be read-only, or out of reach, which reading will tell.
+                with contextlib.suppress(StoreUnavailable):
+                    held.enter_context(lease(store, ref))
+            yield
+
+    def tried(self, work: Callable[[], Any]) -> tuple[Verdict, Any]:
+        """What the work gives. Every error is a verdict: the other ranks must hear of it."""
+        try:
+            return Verdict(), work()
+        except CommitGoneError as error:
+            if self.rank == 0:
+                return Verdict(Outcome.GONE, str(error)), None
+            # Rank 0 has read it, and holds it: this rank sees an older state of the store. Where it was pruned after
+            # all, for there was no lease to be had, rank 0 finds that out when it is tried again.
+            return Verdict(Outcome.UNAVAILABLE, f"rank {self.rank} does not see what rank 0 sees: {error}"), None
+        except DamagedCommitError as error:
+            part = error.writer if isinstance(error, DamagedPartError) else None
+            certain = isinstance(error, IncompleteCommitError)
+            return Verdict(Outcome.DAMAGED, str(error), part, certain), None
+        except StoreUnavailable as error:
+            return Verdict(Outcome.UNAVAILABLE, str(error)), None
+        except ConfigError as error:
+            return Verdict(Outcome.REFUSED, str(error)), None
+        except Exception as error:
+            return Verdict(Outcome.BROKEN, f"rank {self.rank}: {type(error).__name__}: {error}"), None
+
+    def everyones(self, value: T) -> list[T]:
+        if self._group is None:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def first(self, value: Any) -> Any:
+        """Rank 0's value, on all ranks."""
+        if self._group is None:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, group=self._group, group_src=0)
+        return box[0]
+
+    def _marked(self, damage: Damage, verdict: Verdict) -> Verdict:
+        """The verdict, unless the damage cannot be marked: the commit would count again for the next generation."""
+        marked = self.tried(lambda: self._on_damage(damage))[0] if self.rank == 0 else Verdict()
+        marked = self.first(marked)
+        return verdict if marked.outcome is Outcome.DONE else marked
+
+    def _confirmed(
+        self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], data: bool
+    ) -> tuple[Verdict, Damage | None]:
+        """What becomes of damage that some ranks found: ranks of other hosts, where there are any, read the same."""
+        hosts, certain = self._all_hosts(), [v for v in verdicts if v.certain]
+        found = [Finding(r, v.part, v.error) for r, v in enumerate(verdicts) if v.outcome is Outcome.DAMAGED]
+        asked, both = questions(found, hosts), found_by_two(found, hosts)
+        if certain or not asked:
+            verdict = certain[0] if certain else verdicts[found[0].rank]
+            return verdict, Damage(ref, tier, verdict.error, hosts[verdicts.index(verdict)])
+        if both is None:
+            mine = {n: q.finding.part for n, q in enumerate(asked) if q.witness == self.rank}
+            answers = {n: self._read_again(ref, tier, part, data) for n, part in mine.items()}
+            told: dict[int, Verdict] = {n: v for some in self.everyones(answers) for n, v in some.items()}
+            both = next((q for n, q in enumerate(asked) if told[n].outcome is Outcome.DAMAGED), None)
+            if both is None:
+                return self._unconfirmed(ref, asked, told), None
+        finding = both.finding
+        damage = Damage(ref, tier, finding.error, hosts[finding.rank], hosts[both.witness])
+        return verdicts[finding.rank], damage
+
+    def _unconfirmed(self, ref: CommitRef, asked: Sequence[Question], told: Mapping[int, Verdict]) -> Verdict:
+        """An outage: of the store, if those who were to read again could not, or of the hosts that read wrongly."""
+        worst = max(told.values(), key=lambda v: v.outcome)
+        if worst.outcome is not Outcome.DONE:
+            return worst
+        hosts = self._all_hosts()
+        wrong = (
+            misread(hosts[f.rank], hosts[q.witness], named(f.part, ref.name), f.error)
+            for q in asked
+            for f in [q.finding]
+        )
+        error = "; ".join(wrong)
+        if self.rank == 0:
+            log.error("%s", error)
+        return Verdict(Outcome.UNAVAILABLE, error)
+
+    def _read_again(self, ref: CommitRef, tier: int, part: int | None, data: bool) -> Verdict:
+        store = self._tiers[tier]
+        return self.tried(lambda: read_again(store, ref, part, data=data, threads=self._threads))[0]
+
+    def _all_hosts(self) -> list[str]:
+        """Of each rank. Asked for only when damage was found, which all ranks know."""
+        if self._hosts is None:
+            self._hosts = self.everyones(self._host)
+        return self._hosts

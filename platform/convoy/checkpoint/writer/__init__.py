@@ -1,0 +1,1 @@
+"""The writer process of a rank, which writes, copies, verifies and prunes. Imports no torch."""

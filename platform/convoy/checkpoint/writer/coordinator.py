@@ -1,0 +1,218 @@
+"""The coordinator: waits for every writer's part, checks them against each other, and creates the commit."""
+
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from convoy.checkpoint.commits import check_mounted, create_commit, digest, file_digest
+from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, part_name, shards_prefix
+from convoy.checkpoint.messages import WritePart
+from convoy.checkpoint.state.boxes import Box, any_meet
+from convoy.checkpoint.state.replicas import difference
+from convoy.checkpoint.writer.parts import GoOn
+from convoy.job.lineage import generation_name
+from convoy.storage import Store, StoreUnavailable
+from convoy.storage.parallel import in_parallel
+
+FIRST_PAUSE_SECONDS = 0.01
+LONGEST_PAUSE_SECONDS = 0.5
+"""Between two looks at the listing, which costs a request on S3."""
+
+ROOT_SECONDS = 10.0
+"""How long the root may take to tell its generations while the save goes to another tier."""
+
+_READERS = 8
+
+
+class AttemptFailedError(RuntimeError):
+    """A part will not come, or the parts do not fit together."""
+
+
+class WriterFailedError(AttemptFailedError):
+    """A writer has left word that its part will not come."""
+
+
+class SupersededError(RuntimeError):
+    """Another gang has formed a newer generation of the job: nothing this one commits would count."""
+
+
+def commit_when_complete(
+    store: Store,
+    root: Store | None,
+    request: WritePart,
+    *,
+    go_on: GoOn = lambda: None,
+    sleep: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.time,
+) -> Commit:
+    """Poll for the parts of the attempt, then commit it: the commit as it stands in the store.
+
+    The arguments are those of `commit_to_make`. Raises what that does, and DamagedCommitError.
+    """
+    return create_commit(store, commit_to_make(store, root, request, go_on=go_on, sleep=sleep, clock=clock))
+
+
+def commit_to_make(
+    store: Store,
+    root: Store | None,
+    request: WritePart,
+    *,
+    go_on: GoOn = lambda: None,
+    sleep: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.time,
+) -> Commit:
+    """Poll for the parts of the attempt: the commit that is now to be created.
+
+    root: the first tier; None if it is out of reach. go_on: raises GivenUpError past the deadline; asked before each
+    look and at the end. clock: Unix time. Raises AttemptFailedError, SupersededError, StoreUnavailable.
+    """
+    draft, attempt = request.draft, _Attempt(store, request)
+    if draft is None or (draft.generation, draft.step) != (request.generation, request.step):
+        raise ValueError("only the coordinator commits, and only what its draft describes")
+    for pause in _pauses():
+        go_on()
+        if attempt.look():
+            break
+        sleep(pause)
+    commit = draft.model_copy(update={**attempt.contents(draft), "attempt": request.attempt, "created": clock()})
+    check_newest(store, root, request.generation)
+    go_on()
+    return commit
+
+
+def check_newest(store: Store, root: Store | None, generation: int) -> None:
+    """Raises SupersededError if `root` has a newer generation.
+
+    A save to another tier goes on where the root does not answer: that may be why it goes there.
+    """
+    if root is None:
+        return
+    if store.uri == root.uri:
+        check_mounted(store, generation)
+        names = set(store.sizes("generations/"))
+    else:
+        names = _within(ROOT_SECONDS, lambda: _generations(store, root, generation))
+    newest = max((int(m[1]) for name in names if (m := re.fullmatch(r"generations/(\d+)\.json", name))), default=0)
+    if newest > generation:
+        raise SupersededError(
+            f"generation {generation} is superseded: another run of the job formed generation {newest}"
+        )
+
+
+class _Attempt:
+    """The parts of an attempt that have come so far."""
+
+    def __init__(self, store: Store, request: WritePart) -> None:
+        self._store = store
+        self._request = request
+        self._prefix = shards_prefix(request.generation, request.step, request.attempt)
+        self._records: dict[int, PartRecord] = {}
+        self._digests: dict[str, Digest] = {}
+
+    def look(self) -> bool:
+        """Read what is new. True: every part is there, and every file as long as its record says."""
+        there = {name[len(self._prefix) :]: size for name, size in self._store.sizes(self._prefix).items()}
+        for name in there:
+            if name.startswith("failed-"):
+                raise WriterFailedError(self._store.read(self._prefix + name).decode(errors="replace"))
+        new = [w for w in range(self._request.writers) if w not in self._records and part_name(w) in there]
+        for writer, raw in zip(new, in_parallel(lambda i: self._read(new[i]), len(new), _READERS), strict=True):
+            self._take(writer, raw, there)
+        return len(self._records) == self._request.writers
+
+    def contents(self, draft: Commit) -> dict[str, object]:
+        """The commit's parts, files and tensors. Raises AttemptFailedError unless they hold each tensor whole, and all
+        writers that hold one hold the same."""
+        records = [self._records[writer] for writer in sorted(self._records)]
+        differs = difference({record.writer: record.replicas for record in records})
+        if differs:
+            raise AttemptFailedError(differs)
+        tensors = whole_tensors(records)
+        missing = [name for name, info in draft.tensors.items() if math.prod(info.shape) and name not in tensors]
+        changed = [name for name, info in tensors.items() if draft.tensors and draft.tensors.get(name) != info]
+        if missing or changed:
+            raise AttemptFailedError(f"the parts do not hold the state: {', '.join((missing + changed)[:3])}")
+        files = {file.name: file_digest(file) for record in records for file in record.files}
+        parts = {name: self._digests[name] for name in sorted(self._digests)}
+        return {"parts": parts, "files": files, "tensors": draft.tensors | tensors}
+
+    def _read(self, writer: int) -> bytes:
+        return self._store.read(self._prefix + part_name(writer))
+
+    def _take(self, writer: int, raw: bytes, there: dict[str, int]) -> None:
+        name, wanted = self._prefix + part_name(writer), self._request
+        try:
+            record = PartRecord.model_validate_json(raw)
+        except ValueError:
+            raise AttemptFailedError(f"{name}: {len(raw)} bytes that are not a part record") from None
+        if (record.generation, record.step, record.attempt) != (wanted.generation, wanted.step, wanted.attempt):
+            raise AttemptFailedError(f"{name}: is of another attempt")
+        if (record.writer, record.writers) != (writer, wanted.writers):
+            raise AttemptFailedError(f"{name}: is of writer {record.writer} of {record.writers}")
+        for file in record.files:
+            if there.get(file.name) != file.bytes:
+                raise AttemptFailedError(
+                    f"{self._prefix}{file.name}: {there.get(file.name)} bytes, its record says {file.bytes}"
+                )
+        self._records[writer] = record
+        self._digests[part_name(writer)] = digest(raw)
+
+
+def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
+    """The tensors that the parts' shards make up. Raises AttemptFailedError if one is not whole, or not one tensor."""
+    tensors: dict[str, TensorInfo] = {}
+    boxes: dict[str, list[Box]] = {}
+    for record in records:
+        for shard in record.shards:
+            info = TensorInfo(dtype=shard.dtype, shape=shard.shape)
+            if tensors.setdefault(shard.name, info) != info:
+                raise AttemptFailedError(f"{shard.name}: its shards are not of one tensor")
+            box = zip(shard.offset, shard.size, shard.shape, strict=True)
+            if any(first < 0 or first + count > whole for first, count, whole in box):
+                raise AttemptFailedError(f"{shard.name}: a shard reaches out of its tensor")
+            if shard.file >= len(record.files):
+                raise AttemptFailedError(f"{shard.name}: a shard names no file of its part")
+            if shard.start + shard.bytes > record.files[shard.file].bytes:
+                raise AttemptFailedError(f"{shard.name}: a shard reaches past the end of its file")
+            boxes.setdefault(shard.name, []).append(Box(tuple(shard.offset), tuple(shard.size)))
+    for name, info in tensors.items():
+        elements = sum(math.prod(box.size) for box in boxes[name])
+        if elements != math.prod(info.shape):
+            raise AttemptFailedError(f"{name}: {elements} elements in all parts, it has {math.prod(info.shape)}")
+        if any_meet(boxes[name]):
+            raise AttemptFailedError(f"{name}: two shards hold the same elements, and others are missing")
+    return tensors
+
+
+def _generations(store: Store, root: Store, generation: int) -> set[str]:
+    """The names of those on the root. The further tier `store` gets the one that is to have a commit there, if it was
+    out of reach when that was formed: read without the root it would have a commit of nobody knows which branch."""
+    name, names = generation_name(generation), set(root.sizes("generations/"))
+    if name in names and not store.sizes(name):
+        store.create(name, root.read(name))
+    return names
+
+
+def _within(seconds: float, ask: Callable[[], set[str]]) -> set[str]:
+    """What `ask` gives, or nothing if it fails or takes longer. A thread that hangs is left behind."""
+    answers: list[set[str]] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except StoreUnavailable:
+            answers.append(set())
+
+    thread = threading.Thread(target=run, name="generations of the root", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers[0] if answers else set()
+
+
+def _pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(LONGEST_PAUSE_SECONDS, pause * 1.5)

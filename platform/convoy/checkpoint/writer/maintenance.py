@@ -1,0 +1,187 @@
+"""What a writer process does between saves: copies commits to other tiers, reads them back, prunes.
+
+Each tier has a thread for what is done to it, so that one that hangs or is slow holds up no other. They yield to a
+save: the functions they call ask `pause` between chunks and files, which waits until none is under way.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from convoy.checkpoint.commits import CommitGoneError, read_commit
+from convoy.checkpoint.errors import one_line
+from convoy.checkpoint.format import Commit, DamagedCommitError
+from convoy.checkpoint.messages import AfterCommit, ChoreDone, Copied, PartVerified, Pruned, Report, WriterSetup
+from convoy.checkpoint.verify.commit import SuspectedError, verify_part
+from convoy.checkpoint.verify.marks import verified_parts
+from convoy.checkpoint.verify.suspicions import settle
+from convoy.checkpoint.writer.copy import (
+    CopyAbortedError,
+    abort_copy,
+    check_copying,
+    commit_copy,
+    copy_part,
+    copy_seconds,
+)
+from convoy.checkpoint.writer.inbox import Due, Inbox
+from convoy.checkpoint.writer.prune import prune
+from convoy.checkpoint.writer.tiers import Tiers
+from convoy.config.checkpoint import RetentionConfig
+from convoy.job.lineage import CommitRef, parse_commits
+from convoy.storage import Store, StoreUnavailable, StoreUnfit
+
+T = TypeVar("T")
+
+OPEN_SECONDS = 60.0
+"""How long a tier may take to open and prove itself."""
+
+COPY_PAUSES_SECONDS = (1.0, 5.0, 25.0)
+"""Between two tries of a copy that the storage did not take: for a moment's trouble no commit goes without its copy."""
+
+LOOK_SECONDS = (0.1, 5.0)
+"""First and longest pause between two looks for a copy, by a writer that does not commit it."""
+
+
+class Housekeeping:
+    def __init__(self, setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
+        self._uris = setup.tiers
+        self._policy = RetentionConfig(keep_last=setup.keep_last, keep_every_steps=setup.keep_every_steps)
+        self._tiers = tiers
+        self._inbox = inbox
+        self._report = report
+
+    def run(self) -> None:
+        """Serve the inbox until it is closed."""
+        threads = [threading.Thread(target=self._serve, args=[u], name=f"chores {u}", daemon=True) for u in self._uris]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _serve(self, uri: str) -> None:
+        while (due := self._inbox.next_due(uri)) is not None:
+            self._keep(uri, due)
+
+    def _keep(self, uri: str, due: Due) -> None:
+        for asked in due.read_back:
+            if asked.verify_part is not None:
+                self._verify(asked, uri, asked.ref, asked.verify_part)
+            self._report(ChoreDone(chore="reading_back", ref=asked.ref, tier=uri))
+        for asked in due.copy:
+            self._copy(asked, uri)
+            if asked.verify_copies is not None:
+                self._verify_copy(asked, uri, asked.verify_copies)
+            self._report(ChoreDone(chore="copying", ref=asked.ref, tier=uri))
+        if due.prune is not None:
+            self._prune(uri, due.prune)
+
+    def _pause(self) -> bool:
+        """Waits while a save is under way. False: what was begun is always to be ended."""
+        self._inbox.wait_until_idle()
+        return False
+
+    def _copy(self, request: AfterCommit, uri: str) -> None:
+        began = time.monotonic()
+
+        def report(commit: Commit | None, error: str | None = None) -> None:
+            copied, seconds = 0 if commit is None else commit.bytes, time.monotonic() - began
+            self._report(Copied(ref=request.ref, to=uri, bytes=copied, seconds=seconds, error=error))
+
+        try:
+            commit = self._copy_share(request, uri)
+            if commit is not None:
+                report(commit)
+            elif request.verify_copies is not None:
+                self._patiently(lambda: self._await_copy(request, uri))
+        except CopyAbortedError as error:
+            if request.writer == 0:  # who speaks for all
+                report(None, one_line(error))
+        except Exception as error:
+            report(None, one_line(error))
+
+    def _copy_share(self, request: AfterCommit, uri: str) -> Commit | None:
+        """Copy this writer's part; as writer 0 then make the commit. Whoever cannot leaves word: nobody is to wait."""
+        try:
+            return self._patiently(lambda: self._try_share(request, uri))
+        except CopyAbortedError:
+            raise
+        except Exception as error:
+            with contextlib.suppress(Exception):  # then what ends the waiting is its deadline
+                abort_copy(self._tiers.store(uri, 0), request.ref, request.writer, one_line(error))
+            raise
+
+    def _try_share(self, request: AfterCommit, uri: str) -> Commit | None:
+        source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
+        check_copying(target, request.ref)
+        copy_part(source, target, request.ref, request.writer, stop=self._pause)
+        return commit_copy(source, target, request.ref, stop=self._pause) if request.writer == 0 else None
+
+    def _await_copy(self, request: AfterCommit, uri: str) -> None:
+        """Wait for writer 0, so that all writers read the same commit back: of several none would be read whole."""
+        source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
+        until, pause = time.monotonic() + copy_seconds(read_commit(source, request.ref)), LOOK_SECONDS[0]
+        name = request.ref.name
+        while name not in target.sizes(name) and time.monotonic() < until:
+            check_copying(target, request.ref)
+            time.sleep(pause)
+            pause = min(LOOK_SECONDS[1], 1.5 * pause)
+            self._pause()
+
+    def _verify_copy(self, request: AfterCommit, uri: str, part: int) -> None:
+        """Read back the newest commit that has come to a further tier: without, none could ever go from there."""
+        with contextlib.suppress(StoreUnavailable, StoreUnfit):  # which copying there has told
+            store = self._tiers.store(uri, OPEN_SECONDS)
+            there = [ref for ref in parse_commits(store.sizes("commits/")) if ref.generation == request.generation]
+            newest = max(there, key=lambda ref: ref.step, default=None)
+            if newest is not None and part not in verified_parts(store, newest):
+                self._verify(request, uri, newest, part)
+
+    def _verify(self, request: AfterCommit, uri: str, ref: CommitRef, part: int) -> None:
+        began, problem, damaged = time.monotonic(), None, False
+        host = request.hosts[request.writer] if len(set(request.hosts)) > 1 else ""
+        try:
+            store = self._tiers.store(uri, OPEN_SECONDS)
+            if host:
+                self._settle(request, uri, store)
+            verify_part(store, ref, part, request.drop_cache, host=host, stop=self._pause)
+        except Exception as error:
+            no_mark = isinstance(error, CommitGoneError | SuspectedError)  # pruned meanwhile; or one host's word
+            problem, damaged = one_line(error), isinstance(error, DamagedCommitError) and not no_mark
+        seconds = time.monotonic() - began
+        self._report(PartVerified(ref=ref, tier=uri, part=part, seconds=seconds, error=problem, damaged=damaged))
+
+    def _settle(self, request: AfterCommit, uri: str, store: Store) -> None:
+        """Read what other hosts suspect. Whatever comes of it, this rank's own part is read then."""
+        began = time.monotonic()
+        with contextlib.suppress(StoreUnavailable):  # which reading the own part tells
+            for found in settle(store, request.writer, request.hosts, stop=self._pause):
+                about = PartVerified(ref=found.ref, tier=uri, part=found.part, seconds=time.monotonic() - began)
+                told = {"error": found.error, "misread_by": found.misread_by, "damaged": found.damaged}
+                self._report(about.model_copy(update=told))
+                if found.misread_by:
+                    self._report(about)
+                began = time.monotonic()
+
+    def _prune(self, uri: str, generation: int) -> None:
+        try:
+            store, root = self._tiers.store(uri, OPEN_SECONDS), self._tiers.root()
+            if root is None:
+                raise StoreUnavailable("the root is out of reach, whose generations decide what may go")
+            over, own = self._inbox.over(), root.uri == store.uri
+            self._report(
+                prune(store, generation, self._policy, root=None if own else root, over=over, stop=self._pause)
+            )
+        except Exception as error:
+            self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """What fails by the storage is tried again, some times; where the process is to end, once."""
+        for pause in COPY_PAUSES_SECONDS:
+            with contextlib.suppress(OSError):
+                return work()
+            if self._inbox.wait_until_closing(pause):
+                time.sleep(COPY_PAUSES_SECONDS[0])
+                break
+        return work()

@@ -1,0 +1,96 @@
+"""What one writer contributes to an attempt: its data files, then the record that names them."""
+
+from collections.abc import Callable
+from typing import cast
+
+from convoy.checkpoint.format import CHUNK_BYTES, DataFile, PartRecord, failed_name, file_name, part_name, shards_prefix
+from convoy.checkpoint.messages import SetLayout, WritePart
+from convoy.checkpoint.writer.write_rate import Pace
+from convoy.storage import Store
+
+
+class GivenUpError(RuntimeError):
+    """The attempt is past its deadline, or the gang went on without it: neither a part nor a commit may be put."""
+
+
+GoOn = Callable[[], None]
+"""Asked before each step that others can see; raises GivenUpError where the attempt must not go on."""
+
+
+def write_part(
+    store: Store,
+    request: WritePart,
+    layout: SetLayout,
+    data: memoryview,
+    threads: int,
+    *,
+    go_on: GoOn = lambda: None,
+    pace: Pace | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> PartRecord:
+    """Put the part's files, then its record; all is durable on return.
+
+    data: the files' bytes one after the other, as `layout` says; more may follow. pace: None: as fast as
+    it goes. Raises StoreUnavailable,
+    GivenUpError, ValueError if `data` is too short, FileExistsError if the attempt's name was used before.
+    """
+    if len(data) < sum(layout.file_bytes):
+        raise ValueError(f"a buffer of {len(data)} bytes for a part of {sum(layout.file_bytes)}")
+    prefix, files, start = _prefix(request), list[DataFile](), 0
+    for index, length in enumerate(layout.file_bytes):
+        go_on()
+        name = file_name(request.writer, index)
+        watched = _Watched(data[start : start + length], go_on, pace or Pace(None))
+        checks = store.put(prefix + name, cast(memoryview, watched), chunk_bytes, threads)
+        files.append(DataFile(name=name, bytes=length, crc32c=checks))
+        start += length
+    record = _record(request, layout, files, chunk_bytes)
+    go_on()
+    if not store.create(prefix + part_name(request.writer), record.model_dump_json().encode()):
+        raise FileExistsError(f"{store.uri}/{prefix}{part_name(request.writer)} was written before")
+    return record
+
+
+def abort_attempt(store: Store, request: WritePart, reason: str) -> None:
+    """Tell whoever waits for this writer's part that it will not come. Raises StoreUnavailable."""
+    store.create(_prefix(request) + failed_name(request.writer), reason.encode())
+
+
+class _Watched:
+    """A file's bytes as a put takes them, slice by slice: each when it may, none once the attempt is given up."""
+
+    def __init__(self, data: memoryview, go_on: GoOn, pace: Pace) -> None:
+        self._data = data
+        self._go_on = go_on
+        self._pace = pace
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, span: slice) -> memoryview:
+        self._go_on()
+        part = self._data[span]
+        self._pace.take(len(part))
+        return part
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._data)
+
+
+def _record(request: WritePart, layout: SetLayout, files: list[DataFile], chunk_bytes: int) -> PartRecord:
+    return PartRecord(
+        generation=request.generation,
+        step=request.step,
+        attempt=request.attempt,
+        writer=request.writer,
+        writers=request.writers,
+        chunk_bytes=chunk_bytes,
+        files=files,
+        shards=layout.shards,
+        values=request.values,
+        replicas=request.replicas,
+    )
+
+
+def _prefix(request: WritePart) -> str:
+    return shards_prefix(request.generation, request.step, request.attempt)

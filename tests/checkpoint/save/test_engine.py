@@ -1,0 +1,342 @@
+"""One rank's saves: what is written is the state of the step that was named, and no failure of a writer is felt."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.format import Commit
+from convoy.checkpoint.messages import Committed, SaveFailed, SetLayout, WriterSetup
+from convoy.checkpoint.restore.load import restore
+from convoy.checkpoint.save import staging
+from convoy.checkpoint.save.engine import Engine
+from convoy.checkpoint.save.queue import Attempt, Standing
+from convoy.config.checkpoint import StoreConfig
+from convoy.job.lineage import candidates, read_history
+from convoy.storage import open_store
+from tests.checkpoint.torchless import form
+
+DEADLINE_SECONDS = 20.0
+FAILED = Standing(failed=1)
+COMMITTED = Standing(committed=1)
+
+
+class Model(nn.Module):
+    """Has weights, and statistics that change in the forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 2000)
+        self.norm = nn.BatchNorm1d(2000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.first(x)).sum()
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(1)
+    return Model()
+
+
+@pytest.fixture
+def optimizer(model: Model) -> torch.optim.Optimizer:
+    found = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, found)
+    return found
+
+
+def train(model: Model, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.randn(8, 64)).backward()
+    optimizer.step()
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    form(open_store(str(tmp_path)))
+    return str(tmp_path)
+
+
+def setup(*uris: str) -> WriterSetup:
+    return WriterSetup(tiers=list(uris), store=StoreConfig(), keep_last=3, keep_every_steps=None)
+
+
+@pytest.fixture
+def engine(uri: str, optimizer: torch.optim.Optimizer) -> Iterator[Engine]:
+    made = Engine(setup(uri), optimizer=optimizer)
+    made.start()
+    yield made
+    made.close()
+
+
+def draft(step: int) -> Commit:
+    return Commit(generation=1, step=step, attempt="draft", parent=None, world_size=1)
+
+
+def attempt(step: int, slot: int = 0, tier: int = 0) -> Attempt:
+    return Attempt(step, slot, tier, f"a-{step}-{tier}")
+
+
+def settled(engine: Engine, of: Attempt) -> Standing:
+    until = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < until:
+        standing = engine.standing(of)
+        if standing != Standing():
+            return standing
+        time.sleep(0.005)
+    raise TimeoutError
+
+
+def save(engine: Engine, state: dict[str, Any], step: int, slot: int = 0) -> Standing:
+    engine.stage(slot, state)
+    engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
+    return settled(engine, attempt(step, slot))
+
+
+def saved_state(uri: str, step: int | None = None) -> dict[str, Any]:
+    """What a fresh model gets from the store."""
+    model = Model()
+    state = {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=9.0), "step": -1}
+    tried = candidates(read_history(open_store(uri)))
+    restored = restore([open_store(uri)], [c for c in tried if step in (None, c[0].step)], state)
+    assert restored is not None
+    assert restored.step == state["step"]
+    return state
+
+
+def whole(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    moments = {f"{i}.{k}": v for i, s in enumerate(optimizer.state.values()) for k, v in s.items()}
+    found = {name: tensor.clone() for name, tensor in (model.state_dict() | moments).items()}
+    return found | {"lr": optimizer.param_groups[0]["lr"]}
+
+
+def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    assert [
+        name for name in found if not torch.equal(torch.as_tensor(found[name]), torch.as_tensor(wanted[name]))
+    ] == []
+
+
+def test_training_on_at_once_does_not_change_what_is_saved(
+    engine: Engine, uri: str, model: Model, optimizer: torch.optim.Optimizer
+) -> None:
+    """Statistics change in the forward, weights in the step, whose hook waits for their copy."""
+    state = {"model": model, "optimizer": optimizer, "step": 0}
+    engine.plan(state)
+    for step in range(1, 6):
+        state["step"], wanted = step, whole(model, optimizer)
+        slot = step % 2
+        engine.stage(slot, state)
+        state["step"] = -1
+        train(model, optimizer)
+        engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
+
+        assert settled(engine, attempt(step, slot)) == COMMITTED
+        found = saved_state(uri, step)
+        assert_same(whole(found["model"], found["optimizer"]), wanted)
+
+
+def test_the_commit_names_every_tensor_and_the_attempt(engine: Engine, uri: str, model: Model) -> None:
+    state = {"model": model, "step": 5}
+    engine.plan(state)
+    assert save(engine, state, 5) == COMMITTED
+
+    reports = [report for report in engine.reports() if isinstance(report, Committed)]
+    assert [(r.commit.step, r.commit.attempt) for r in reports] == [(5, "a-5-0")]
+    assert reports[0].commit.tensors.keys() == {f"model.{name}" for name in model.state_dict()}
+
+
+def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engine: Engine, model: Model) -> None:
+    engine.plan({"model": model})
+    assert save(engine, {"model": model, "more": torch.zeros(2)}, 1) == FAILED
+    assert save(engine, {"model": model, "odd": object()}, 2) == FAILED
+    errors = [report.error for report in engine.reports() if isinstance(report, SaveFailed)]
+    assert ["structure" in errors[0], "odd: builtins.object" in errors[1]] == [True, True]
+
+
+def test_what_is_staged_stays_whole_when_another_structure_is_planned(engine: Engine, model: Model) -> None:
+    engine.plan({"model": model})
+    engine.stage(0, {"model": model})
+    engine.plan({"model": model, "more": torch.zeros(2)})
+    engine.stage(1, {"model": model, "more": torch.zeros(2)})
+    for step, slot, more in [(1, 0, False), (2, 1, True)]:
+        engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
+        assert settled(engine, attempt(step, slot)) == COMMITTED
+        committed = [report for report in engine.reports() if isinstance(report, Committed)]
+        assert ("more" in committed[0].commit.tensors) is more
+
+
+def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
+    engine: Engine, uri: str, model: Model, optimizer: torch.optim.Optimizer
+) -> None:
+    state = {"model": model, "optimizer": optimizer, "step": 1}
+    engine.plan(state)
+    engine.stage(0, state)
+    buffer = Path(engine._slots[0].staged.path)  # type: ignore[union-attr]
+    assert buffer.is_relative_to("/dev/shm")
+    shutil.rmtree(buffer.parent)
+    engine.submit(attempt(1), draft(1), DEADLINE_SECONDS)
+    assert settled(engine, attempt(1)) == FAILED
+    assert [str(buffer) in r.error for r in engine.reports() if isinstance(r, SaveFailed)] == [True]
+    for step, slot in [(2, 0), (3, 1), (4, 0)]:
+        train(model, optimizer)
+        state["step"] = step
+        assert save(engine, state, step, slot) == COMMITTED
+        assert Path(engine._slots[slot].staged.path).is_relative_to("/dev/shm")  # type: ignore[union-attr]
+    found = saved_state(uri, 4)
+    assert_same(whole(found["model"], found["optimizer"]), whole(model, optimizer))
+
+
+def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine: Engine, model: Model) -> None:
+    state = {"model": model}
+    engine.plan(state)
+    for step in (1, 2, 3):
+        stopped(engine)
+        engine.stage(0, state)
+        engine.submit(attempt(step), draft(step), DEADLINE_SECONDS)
+        os.kill(writer_of(engine), signal.SIGKILL)
+        assert settled(engine, attempt(step)) == FAILED
+        assert "the writer process ended" in str(engine.reports()[-1])
+        assert save(engine, state, 10 + step) == COMMITTED
+
+
+def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_by_the_next_which_another_writes(
+    engine: Engine, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convoy.checkpoint.save.writer_client.GRACE_SECONDS", 0.2)
+    state = {"model": model}
+    engine.plan(state)
+    assert save(engine, state, 1) == COMMITTED
+    stopped(engine)
+    engine.stage(0, state)
+    before, hung = buffer_of(engine, 0), writer_of(engine)
+    engine.submit(attempt(2), draft(2), DEADLINE_SECONDS)
+    sent(engine, attempt(2))
+    engine.forget(attempt(2))
+
+    engine.stage(0, state)
+    assert buffer_of(engine, 0) != before  # the old bytes may still be read
+    engine.submit(attempt(3), draft(3), DEADLINE_SECONDS)
+
+    assert settled(engine, attempt(3)) == COMMITTED
+    assert writer_of(engine) != hung
+    assert save(engine, state, 4) == COMMITTED
+
+
+def test_an_attempt_that_was_given_up_before_it_was_sent_is_never_sent(engine: Engine, uri: str, model: Model) -> None:
+    engine.plan({"model": model})
+    engine.stage(0, {"model": model})
+    link = engine._link
+    given = link.expect("a-1-0", DEADLINE_SECONDS, coordinator=True)
+    engine.forget(attempt(1))
+    link.send(given, SetLayout(shards=[], file_bytes=[]), None)  # type: ignore[arg-type]
+    assert given.sent_to is None
+    assert save(engine, {"model": model}, 2) == COMMITTED
+
+
+def test_what_is_submitted_before_there_is_a_writer_fails_and_does_not_wait_for_ever(uri: str, model: Model) -> None:
+    early = Engine(setup(uri))
+    early.plan({"model": model})
+    early.stage(0, {"model": model})
+    early.submit(attempt(1), draft(1), DEADLINE_SECONDS)
+    early._stager.drain()
+    early.start()
+    assert settled(early, attempt(1)) == FAILED
+    early.close()
+
+
+def test_a_writer_that_died_with_nothing_to_do_costs_no_save(engine: Engine, model: Model) -> None:
+    engine.plan({"model": model})
+    assert save(engine, {"model": model}, 1) == COMMITTED
+    os.kill(writer_of(engine), signal.SIGKILL)
+    os.waitid(os.P_PID, writer_of(engine), os.WEXITED | os.WNOWAIT)
+    assert save(engine, {"model": model}, 2) == COMMITTED
+
+
+def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
+    engine: Engine, uri: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convoy.checkpoint.save.writer_client.GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("convoy.checkpoint.save.writer_process.WriterProcess.abandon", lambda _: None)  # as in D state
+    state = {"model": model}
+    engine.plan(state)
+    stopped(engine)
+    engine.stage(0, state)
+    before = buffer_of(engine, 0)
+    engine.submit(attempt(1), draft(1), 0.1)
+    hung = writer_of(engine)
+
+    began = time.monotonic()
+    assert settled(engine, attempt(1)) == FAILED
+    assert time.monotonic() - began < 5.0
+    engine.forget(attempt(1))
+
+    assert writer_of(engine) != hung
+    engine.submit(attempt(2), draft(2), DEADLINE_SECONDS)  # the same staged bytes once more
+    assert settled(engine, attempt(2)) == COMMITTED
+    engine.stage(0, state)
+    assert buffer_of(engine, 0) != before
+    os.kill(hung, signal.SIGKILL)
+
+
+def test_another_generation_is_told_apart_from_a_failure(engine: Engine, uri: str, model: Model) -> None:
+    engine.plan({"model": model})
+    form(open_store(uri))
+    assert save(engine, {"model": model}, 1) == Standing(failed=1, superseded=1)
+
+
+def test_a_plan_that_fails_is_an_error_that_names_the_tensor(engine: Engine) -> None:
+    with pytest.raises(CheckpointError, match=r"odd: a torch\.sparse_coo tensor"):
+        engine.plan({"odd": torch.zeros(3).to_sparse()})
+
+
+def stopped(engine: Engine) -> None:
+    """Its writer is ready, and then does nothing more."""
+    os.kill(writer_of(engine), signal.SIGSTOP)
+
+
+def sent(engine: Engine, attempt: Attempt) -> None:
+    deadline = time.monotonic() + 10
+    while engine._link._given[attempt.name].sent_to is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def writer_of(engine: Engine) -> int:
+    assert engine._link._writer is not None
+    assert engine._link._writer._process is not None
+    return engine._link._writer._process.pid
+
+
+def buffer_of(engine: Engine, slot: int) -> str:
+    return engine._slots[slot].staged.path  # type: ignore[union-attr]
+
+
+def test_a_copy_that_fails_beside_training_fails_its_save_alone(
+    engine: Engine, model: Model, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as for a lack of memory. Neither the optimizer's step nor a further save may wait for it for ever."""
+    state = {"model": model, "optimizer": optimizer, "step": 1}
+    engine.plan(state)
+
+    def lacks_memory(*_: object) -> None:
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr(staging, "_batches", lambda moves: [lacks_memory])
+    assert save(engine, state, 1) == FAILED
+    assert [r.error for r in engine.reports() if isinstance(r, SaveFailed)] == ["staging: not enough memory"]
+    monkeypatch.undo()
+    stepping = threading.Thread(target=train, args=(model, optimizer), daemon=True)
+    stepping.start()
+    stepping.join(DEADLINE_SECONDS)
+    assert not stepping.is_alive()
+    assert save(engine, state | {"step": 2}, 2) == COMMITTED

@@ -1,0 +1,193 @@
+"""Who writes what: every byte of the state once, however it is spread, in files that a reader can find it in."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.format import ALIGNMENT
+from convoy.checkpoint.state.layout import PAGE_BYTES, Box, Plan, layout, local_tensor, make_plan, signature
+from tests.campaign import examples
+from tests.ranks import on_ranks
+
+FILE_BYTES = 4 * PAGE_BYTES
+
+SIZES = st.lists(st.integers(1, 40), max_size=3).map(tuple)
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.uint8, torch.complex128])
+
+
+def box(name: str, dtype: torch.dtype, size: tuple[int, ...]) -> Box:
+    return Box(name, dtype, size, (0,) * len(size), size, 0, frozenset({0}), (0,) * len(size))
+
+
+@given(st.lists(st.tuples(DTYPES, SIZES), max_size=12))
+@examples(200)
+def test_a_layout_holds_every_element_once_aligned_and_in_files_of_bounded_length(kinds: list[Any]) -> None:
+    boxes = [box(f"t{i}", dtype, size) for i, (dtype, size) in enumerate(kinds)]
+    found = layout(boxes, FILE_BYTES)
+
+    assert len(found.shards) == len(found.boxes)
+    for whole in boxes:
+        pieces = [s for s in found.shards if s.name == whole.name]
+        elements = [e for piece in pieces for e in flat_indices(whole.shape, piece.offset, piece.size)]
+        assert sorted(elements) == list(range(math.prod(whole.size)))
+    ends = dict.fromkeys(range(len(found.file_bytes)), 0)
+    for shard in found.shards:
+        assert shard.start % ALIGNMENT == 0
+        assert shard.start >= ends[shard.file]
+        ends[shard.file] = shard.start + shard.bytes
+    assert all(end <= found.file_bytes[index] <= FILE_BYTES for index, end in ends.items())
+    assert all(length % PAGE_BYTES == 0 for length in found.file_bytes[:-1])
+
+
+def flat_indices(shape: tuple[int, ...], offset: list[int], size: list[int]) -> list[int]:
+    whole = torch.arange(math.prod(shape)).reshape(shape)
+    for dim, (begin, length) in enumerate(zip(offset, size, strict=True)):
+        whole = whole.narrow(dim, begin, length)
+    return whole.flatten().tolist()
+
+
+def test_a_box_longer_than_a_file_is_cut_and_the_pieces_know_their_place() -> None:
+    found = layout([box("t", torch.uint8, (1, 3, FILE_BYTES))], FILE_BYTES)
+    assert len(found.file_bytes) == 3
+    assert [piece.inner for piece in found.boxes] == [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
+
+
+# On ranks.
+
+
+def on_a_gang(world: int, folder: Path, function: Any, *args: Any) -> list[Any]:
+    return on_ranks(world, in_gang, world, folder, function, args)
+
+
+def in_gang(rank: int, world: int, folder: Path, function: Any, args: tuple[Any, ...]) -> Any:
+    dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    return function(rank, *args)
+
+
+def spread() -> dict[str, torch.Tensor]:
+    """On 4 ranks: by rows with one rank left empty, both ways, replicated, on half of them, not at all."""
+    line, square = init_device_mesh("cpu", (4,)), init_device_mesh("cpu", (2, 2))
+    whole = torch.arange(9 * 6.0).reshape(9, 6)
+    return {
+        "rows": distribute_tensor(torch.arange(3.0), line, [Shard(0)]),
+        "both": distribute_tensor(whole, square, [Shard(0), Shard(1)]),
+        "half": distribute_tensor(whole, square, [Replicate(), Shard(0)]),
+        "copies": distribute_tensor(whole, line, [Replicate()]),
+        "plain": whole,
+        "number": torch.tensor(5.0),
+        "nothing": torch.empty(0, 3),
+    }
+
+
+def plans(rank: int) -> tuple[Plan, dict[str, tuple[int, ...]]]:
+    tensors = spread()
+    plan = make_plan(tensors, rank, dist.group.WORLD)
+    assert plan.signature == signature(tensors)
+    return plan, {name: tuple(local_tensor(t).shape) for name, t in tensors.items()}
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Plan, dict[str, tuple[int, ...]]]]:
+    return on_a_gang(4, tmp_path_factory.mktemp("plans"), plans)
+
+
+def elements(boxes: Any, name: str) -> list[int]:
+    return [e for b in boxes if b.name == name for e in flat_indices(b.shape, list(b.offset), list(b.size))]
+
+
+def test_all_ranks_together_write_each_element_once(four: list[Any]) -> None:
+    assert set(four[0][0].tensors) == {"rows", "both", "half", "copies", "plain", "number", "nothing"}
+    for name, info in four[0][0].tensors.items():
+        written = [e for plan, _ in four for e in elements(plan.layout.boxes, name)]
+        assert sorted(written) == list(range(math.prod(info.shape))), name
+
+
+def bytes_of_copies(rank: int) -> int:
+    return make_plan({f"t{i}": torch.zeros(100) for i in range(8)}, rank, dist.group.WORLD).layout.bytes
+
+
+def test_what_all_hold_is_written_in_equal_shares(tmp_path: Path) -> None:
+    shares = on_a_gang(4, tmp_path, bytes_of_copies)
+    assert shares == [shares[0]] * 4
+
+
+def test_a_rank_writes_what_it_holds(four: list[Any]) -> None:
+    for rank, (plan, shapes) in enumerate(four):
+        assert all(b.size == shapes[b.name] for b in plan.held)
+        assert all(rank in b.holders for b in plan.held)
+
+
+def test_ranks_that_hold_all_can_save_alone(four: list[Any]) -> None:
+    for reachable in ({0, 1, 2, 3}, {0, 1}, {2, 3}, {0, 3}):
+        lost = {name for name in ("rows", "both") if not covers(four, name, reachable)}
+        for rank in reachable:
+            if lost:
+                with pytest.raises(CheckpointError, match="that only rank"):
+                    four[rank][0].without(rank, frozenset(reachable))
+    whole = [plan.without(rank, frozenset({0, 1, 2, 3})) for rank, (plan, _) in enumerate(four)]
+    assert whole == [plan.layout for plan, _ in four]
+
+
+def covers(four: list[Any], name: str, reachable: set[int]) -> bool:
+    held = {e for rank in reachable for e in elements(four[rank][0].held, name)}
+    return len(held) == math.prod(four[0][0].tensors[name].shape)
+
+
+def plan_of_replicas(rank: int) -> Plan:
+    """HSDP: 2 groups of 2 ranks, each with all of the state."""
+    mesh = init_device_mesh("cpu", (2, 2))
+    return make_plan(
+        {
+            "w": distribute_tensor(torch.arange(1000.0), mesh, [Replicate(), Shard(0)]),
+            "b": distribute_tensor(torch.arange(10.0), mesh, [Replicate(), Shard(0)]),
+            "n": torch.zeros(2),
+        },
+        rank,
+        dist.group.WORLD,
+    )
+
+
+def test_any_replica_group_is_enough_and_no_less(tmp_path: Path) -> None:
+    found = on_a_gang(4, tmp_path, plan_of_replicas)
+    for reachable in ({0, 1}, {2, 3}, {0, 3}, {1, 2}, {0, 1, 2}):
+        boxes = [b for rank in reachable for b in found[rank].without(rank, frozenset(reachable)).boxes]
+        for name, length in (("w", 1000), ("b", 10), ("n", 2)):
+            assert sorted(elements(boxes, name)) == list(range(length))
+    for reachable in ({0, 2}, {1, 3}, {3}):
+        for rank in reachable:
+            with pytest.raises(CheckpointError, match=r"that only rank (0, 2|1, 3) holds"):
+                found[rank].without(rank, frozenset(reachable))
+
+
+def refused(rank: int, kind: str) -> str:
+    mesh = init_device_mesh("cpu", (2,))
+    tensors: dict[str, torch.Tensor] = {"w": torch.zeros(3)}
+    error = None
+    if kind == "partial":
+        tensors["w"] = torch.distributed.tensor.DTensor.from_local(torch.zeros(3), mesh, [Partial()])
+    elif kind == "types":
+        tensors["w"] = torch.zeros(3, dtype=[torch.float32, torch.int64][rank])
+    else:
+        error = "rank 1: nothing to offer" if rank == 1 else None
+    with pytest.raises(CheckpointError) as told:
+        make_plan(tensors, rank, dist.group.WORLD, error)
+    return str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("partial", "artial"), ("types", "w: ((3,), 'float32') on rank 0, and ((3,), 'int64')"), ("error", "nothing to")],
+)
+def test_what_one_rank_cannot_plan_is_an_error_on_all(kind: str, told: str, tmp_path: Path) -> None:
+    first, second = on_a_gang(2, tmp_path, refused, kind)
+    assert told in first
+    assert first == second

@@ -1,0 +1,121 @@
+"""A part is its files and then its record; without the record there is no part."""
+
+from pathlib import Path
+
+import pytest
+
+from convoy.checkpoint.format import FORMAT_VERSION, PartRecord, failed_name, part_name, shards_prefix
+from convoy.checkpoint.messages import SetLayout
+from convoy.checkpoint.writer.parts import GivenUpError, abort_attempt, write_part
+from convoy.checkpoint.writer.write_rate import Pace
+from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage.checksum import crc32c
+from tests.checkpoint.shims import Faulty
+from tests.checkpoint.torchless import TinyState
+
+STATE = TinyState()
+PREFIX = shards_prefix(1, 5, "a")
+
+
+@pytest.fixture
+def store(store_uri: str) -> Store:
+    return open_store(store_uri)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store"))
+
+
+def test_the_record_says_what_lies_where_with_a_checksum_per_chunk(store: Store) -> None:
+    data = STATE.data(1, 5)
+    request = STATE.request(store.uri, 1, 5)
+
+    record = write_part(store, request, STATE.layout(1), memoryview(data), 2, chunk_bytes=1024)
+
+    assert PartRecord.model_validate_json(store.read(PREFIX + part_name(1))) == record
+    assert (record.format, record.chunk_bytes, record.attempt) == (FORMAT_VERSION, 1024, "a")
+    assert (record.generation, record.step, record.writer, record.writers) == (1, 5, 1, 2)
+    assert record.shards == STATE.layout(1).shards
+    (file,) = record.files
+    assert (file.name, file.bytes) == ("00001.000.bin", len(data))
+    assert file.crc32c == [crc32c(data[at : at + 1024]) for at in range(0, len(data), 1024)]
+    assert store.read(PREFIX + file.name) == data
+
+
+def test_files_lie_one_after_the_other_in_the_buffer_and_more_may_follow(store: Store) -> None:
+    data = STATE.data(0, 5)
+    layout = SetLayout(shards=[], file_bytes=[1000, 0, 2000])
+    request = STATE.request(store.uri, 0, 5)
+
+    record = write_part(store, request, layout, memoryview(data), 2)
+
+    assert [file.name for file in record.files] == ["00000.000.bin", "00000.001.bin", "00000.002.bin"]
+    assert [store.read(PREFIX + file.name) for file in record.files] == [data[:1000], b"", data[1000:3000]]
+
+
+def test_a_part_without_tensors_is_its_record_alone(store: Store) -> None:
+    record = write_part(store, STATE.request(store.uri, 0, 5), SetLayout(shards=[], file_bytes=[]), memoryview(b""), 2)
+    assert record.values[0].value == 5
+    assert list(store.sizes(PREFIX)) == [PREFIX + part_name(0)]
+
+
+def test_a_buffer_that_is_too_short_is_refused_before_anything_is_put(local: Store) -> None:
+    with pytest.raises(ValueError, match="2999 bytes for a part of 3000"):
+        write_part(local, STATE.request(local.uri, 1, 5), STATE.layout(1), memoryview(bytes(2999)), 2)
+    assert local.sizes("") == {}
+
+
+def test_an_attempt_s_name_serves_once(local: Store) -> None:
+    STATE.write(local, STATE.request(local.uri, 1, 5))
+    before = local.read(PREFIX + part_name(1))
+    with pytest.raises(StoreUnavailable):
+        STATE.write(local, STATE.request(local.uri, 1, 5))
+    with pytest.raises(FileExistsError, match="was written before"):
+        write_part(local, STATE.request(local.uri, 1, 5), SetLayout(shards=[], file_bytes=[]), memoryview(b""), 2)
+    assert local.read(PREFIX + part_name(1)) == before
+
+
+@pytest.mark.parametrize(("asked_before", "files"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)])
+def test_an_attempt_that_is_given_up_gets_no_record_and_no_half_file(
+    local: Store, asked_before: int, files: int
+) -> None:
+    asked = 0
+
+    def go_on() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == asked_before:
+            raise GivenUpError("too late")
+
+    layout = SetLayout(shards=[], file_bytes=[1000, 1000])
+    with pytest.raises(GivenUpError):
+        write_part(local, STATE.request(local.uri, 1, 5), layout, memoryview(bytes(3000)), 2, go_on=go_on)
+    assert len(local.sizes(PREFIX)) == files
+    assert PREFIX + part_name(1) not in local.sizes(PREFIX)
+
+
+def test_a_record_that_cannot_be_put_fails_the_part(local: Store) -> None:
+    faulty = Faulty(local)
+    faulty.fail(PREFIX + part_name(1))
+    with pytest.raises(StoreUnavailable):
+        STATE.write(faulty, STATE.request(local.uri, 1, 5))
+
+
+def test_a_failed_writer_leaves_one_line_for_the_others(store: Store) -> None:
+    abort_attempt(store, STATE.request(store.uri, 1, 5), "writer 1: no space")
+    abort_attempt(store, STATE.request(store.uri, 1, 5), "writer 1: another reason")
+    assert store.read(PREFIX + failed_name(1)) == b"writer 1: no space"
+
+
+def test_its_files_are_put_at_one_pace(local: Store) -> None:
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    pace = Pace(1000.0, lambda: clock[0], sleep)
+    layout = SetLayout(shards=[], file_bytes=[1000, 2000])
+    request = STATE.request(local.uri, 0, 5)
+    write_part(local, request, layout, memoryview(STATE.data(0, 5)), 1, pace=pace, chunk_bytes=500)
+    assert clock[0] == pytest.approx(2.5)  # the last piece is on its way
