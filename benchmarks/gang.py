@@ -19,7 +19,7 @@ from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment, Place
-from convoy.gang.board import Marker
+from convoy.gang.workers.board import Marker
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
 from convoy.training.batches import Data

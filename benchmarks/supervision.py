@@ -39,7 +39,7 @@ from supervisor import TOKEN
 import gang  # first of all: it sets how many threads a rank has
 from convoy.config.load import read_overrides, read_run, resolve
 from convoy.gang.assignment import Assignment
-from convoy.gang.board import Marker, Phase
+from convoy.gang.workers.board import Marker, Phase
 from convoy.training.batches import Data
 from convoy.training.beat import beating
 from convoy.training.clock import UnknownTime

@@ -13,14 +13,14 @@ import sys
 import time
 
 from convoy.config.notices import NoticesConfig
-from convoy.gang.board import Board
-from convoy.gang.listening import listen
+from convoy.gang.diagnosis.hang_detector import Patience, hanging
+from convoy.gang.network.listener import listen
+from convoy.gang.network.peer_events import Failed, Formed
+from convoy.gang.network.peers import Peers
 from convoy.gang.notices.poller import Poller
 from convoy.gang.notices.sources import machine_sources
-from convoy.gang.patience import Patience, hanging
-from convoy.gang.peer_events import Failed, Formed
-from convoy.gang.peers import Peers
-from convoy.gang.states import state_of
+from convoy.gang.workers.board import Board
+from convoy.gang.workers.process_state import state_of
 
 TOKEN = "CONVOY_BENCHMARK_TOKEN"
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from measured import descendants, percentiles, provenance
 
-from convoy.gang.trees import MARKER, kill_marked, new_marker
+from convoy.gang.workers.process_tree import MARKER, kill_marked, new_marker
 
 NODES = 3
 STEPS = 100_000

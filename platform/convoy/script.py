@@ -20,8 +20,8 @@ import sys
 from contextlib import ExitStack
 from typing import Any, Literal
 
-from convoy.gang.board import OrderKind
-from convoy.gang.script_link import ScriptLink, Value
+from convoy.gang.workers.board import OrderKind
+from convoy.gang.workers.script_channel import ScriptLink, Value
 
 __all__ = ["checkpoints_uri", "event", "notice", "progress"]
 

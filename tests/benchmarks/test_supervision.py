@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from supervision import LIMIT, Unwatched, summarise, table
 
-from convoy.gang.board import Marker
+from convoy.gang.workers.board import Marker
 from gang import Block
 from tests.benchmarks import FOLDER
 

@@ -22,8 +22,8 @@ from convoy.drills.save_faults import KillDuringRestore, board_of, is_writing
 from convoy.drills.storage_faults import StorageFull
 from convoy.drills.trial import config_of
 from convoy.events.types import GenerationStarted, StepDone
-from convoy.gang.board import Board, Marker
 from convoy.gang.notices.imds import Imds
+from convoy.gang.workers.board import Board, Marker
 from convoy.storage import open_store
 
 MODULES = (node_faults, network_faults, notice_faults, save_faults, storage_faults)

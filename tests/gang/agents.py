@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from convoy.gang.wire import Hello, Member
+from convoy.gang.network.handshake import Hello, Member
 
 TOKEN = "the token of this gang"
 

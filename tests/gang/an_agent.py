@@ -11,9 +11,9 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from convoy.gang.listening import listen
-from convoy.gang.peer_events import Joined
-from convoy.gang.peers import Peers
+from convoy.gang.network.listener import listen
+from convoy.gang.network.peer_events import Joined
+from convoy.gang.network.peers import Peers
 
 
 def tell(kind: str, **fields: Any) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Assignment, Place
-from convoy.gang.fork_server import serve
-from convoy.gang.trees import MARKER
+from convoy.gang.workers.fork_server import serve
+from convoy.gang.workers.process_tree import MARKER
 
 
 def assignment(job: str, folder: Path, rank: int = 0, listen_fd: int | None = None, **config: Any) -> Assignment:

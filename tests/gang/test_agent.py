@@ -13,8 +13,8 @@ from convoy.events.types import FailureDetected, GenerationStarted, Stopping, Wo
 from convoy.gang import agent
 from convoy.gang.agent import Gang
 from convoy.gang.assignment import EXPECTED
-from convoy.gang.places import place_of, threads_per_rank
-from convoy.gang.states import Stat, read_stat
+from convoy.gang.workers.placement import place_of, threads_per_rank
+from convoy.gang.workers.process_state import Stat, read_stat
 from convoy.job.lineage import lineage, read_history
 from convoy.job.live import LIVE
 from convoy.job.record import job_store

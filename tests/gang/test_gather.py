@@ -16,9 +16,9 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.gang import leader, member
 from convoy.gang.leader import Formed
-from convoy.gang.peers import Peers
+from convoy.gang.network.peers import Peers
 from convoy.gang.task import Task
-from convoy.gang.team import Site
+from convoy.gang.workers.worker_group import Site
 from convoy.job.generations import FormationRefusedError, refuse_formation
 from convoy.job.lineage import Generation
 from convoy.storage import Store, open_store

@@ -12,7 +12,7 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Script
 from convoy.gang.local_node import LocalNode, Spec, Told, start
-from convoy.gang.trees import living
+from convoy.gang.workers.process_tree import living
 
 PATIENCE_SECONDS = 60.0
 MARK = "CONVOY_TEST_LOCAL_NODE"

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from convoy.gang.peer_events import Failed, Formed, Joined, PeerEvent
-from convoy.gang.peers import Peers
+from convoy.gang.network.handshake import Skew
+from convoy.gang.network.peer_events import Failed, Formed, Joined, PeerEvent
+from convoy.gang.network.peers import Peers
 from convoy.gang.roster import await_all
-from convoy.gang.wire import Skew
 from convoy.job.generations import FormationRefusedError
 from tests.gang.tasks import a_node
 

@@ -12,9 +12,9 @@ import pytest
 
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Assignment, Script
-from convoy.gang.places import place_of
-from convoy.gang.warm import SCRIPTS, Warm
-from convoy.gang.workers import environment_of_all
+from convoy.gang.workers.placement import place_of
+from convoy.gang.workers.prefork import SCRIPTS, Warm
+from convoy.gang.workers.worker import environment_of_all
 from tests.campaign import in_full
 from tests.gang.tasks import a_node
 

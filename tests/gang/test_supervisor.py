@@ -10,13 +10,13 @@ import pytest
 
 from convoy.events.types import FailureDetected
 from convoy.gang import leader, supervisor
-from convoy.gang.board import Mark
+from convoy.gang.diagnosis.verdict import Restart
+from convoy.gang.evidence import Sign, SignKind
 from convoy.gang.leader import Formed
-from convoy.gang.peer_events import Said
-from convoy.gang.signs import Sign, SignKind
+from convoy.gang.network.messages import Decided, Go, Seen
+from convoy.gang.network.peer_events import Said
 from convoy.gang.supervisor import Supervisor
-from convoy.gang.talk import Decided, Go, Seen
-from convoy.gang.verdict import Restart
+from convoy.gang.workers.board import Mark
 from convoy.job.lineage import Generation
 
 

@@ -44,7 +44,7 @@ def test_the_first_error_is_raised_and_what_has_not_begun_never_is(threads: int)
 
 HANGS_BEHIND_A_DEADLINE = """
 import threading
-from convoy.gang.background import Background
+from convoy.gang.async_call import Background
 from convoy.storage import StoreUnavailable
 from convoy.storage.parallel import in_parallel
 

@@ -29,7 +29,7 @@ from convoy.config.notices import NoticesConfig
 from convoy.drills.imds import ImdsStandIn
 from convoy.gang.notices.poller import Poller
 from convoy.gang.notices.sources import NOTICE_FILE, Signalled, machine_sources
-from convoy.gang.signals import EndingSignals
+from convoy.gang.stop_signals import EndingSignals
 
 with ImdsStandIn("169.254.169.254", 80) as server, EndingSignals() as flag:
     sources = [*machine_sources({}, NoticesConfig(), NOTICE_FILE), Signalled(flag, 30)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from convoy.gang.board import Board, Marker
-from convoy.gang.slow import waited_for
+from convoy.gang.diagnosis.stragglers import waited_for
+from convoy.gang.workers.board import Board, Marker
 from convoy.training.beat import LOOK_SECONDS, beating
 from tests.gang.tasks import wait_for
 from tests.training.faults import before_step

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from convoy.events.types import CheckpointSaved
-from convoy.gang.board import PHASES, Board, Mark, Marker, Phase
-from convoy.gang.patience import Patience, hanging, progress
+from convoy.gang.diagnosis.hang_detector import Patience, hanging, progress
+from convoy.gang.workers.board import PHASES, Board, Mark, Marker, Phase
 from convoy.parallel.pipeline import Elsewhere
 from convoy.training.loop import Training
 from convoy.training.step import Batch, Stepper

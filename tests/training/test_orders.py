@@ -11,7 +11,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.fsdp import FSDPModule
 
 from convoy.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
-from convoy.gang.board import Board, Marker, Order, OrderKind
+from convoy.gang.workers.board import Board, Marker, Order, OrderKind
 from convoy.training import run
 from convoy.training.step import Batch, Stepper
 from tests.training.faults import before_step

@@ -18,7 +18,7 @@ from convoy.events.types import (
     Restored,
     StepDone,
 )
-from convoy.gang.board import Board
+from convoy.gang.workers.board import Board
 from convoy.job.lineage import CommitRef, lineage, parse_commits, places, read_history
 from convoy.report.checkpoints import alert
 from convoy.storage import Store, open_store

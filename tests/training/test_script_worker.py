@@ -11,8 +11,8 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.gang.assignment import EXPECTED, STOPPED, Assignment, Script
-from convoy.gang.board import Board, Mark
-from convoy.gang.places import place_of
+from convoy.gang.workers.board import Board, Mark
+from convoy.gang.workers.placement import place_of
 from convoy.training.script_worker import work
 from tests.gang.tasks import a_node
 

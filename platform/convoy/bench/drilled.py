@@ -26,8 +26,8 @@ from convoy.drills.campaign import Campaign
 from convoy.drills.fault import Plan, Size
 from convoy.drills.result import DrillResult, TrialResult
 from convoy.drills.trial import WORDS
-from convoy.gang.places import usable_cores
-from convoy.gang.prctl import signal_at_end_of_parent
+from convoy.gang.workers.placement import usable_cores
+from convoy.gang.workers.prctl import signal_at_end_of_parent
 from convoy.model.counts import parameter_count
 from convoy.results import values
 from convoy.results.case import Case, Hardware

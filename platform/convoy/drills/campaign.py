@@ -15,7 +15,7 @@ from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.drills.state import State
 from convoy.drills.trial import run_trial, run_undisturbed
 from convoy.drills.worker_faults import Undisturbed
-from convoy.gang.places import usable_cores
+from convoy.gang.workers.placement import usable_cores
 from convoy.report.numbers import course
 
 COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")

@@ -14,8 +14,8 @@ from convoy.drills.gang import SOON_SECONDS, DrillError, DrillGang
 from convoy.events.types import AnyEvent, GenerationEnded, GenerationStarted
 from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome
-from convoy.gang.states import read_stat
-from convoy.gang.trees import descendants, living
+from convoy.gang.workers.process_state import read_stat
+from convoy.gang.workers.process_tree import descendants, living
 
 FLOW = shipped("flows") / "train_flow.py"
 

@@ -18,7 +18,7 @@ from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent
 from convoy.gang.local_node import LocalNode, Spec, Told, start
 from convoy.gang.notices.drain import Drain, request_drain
-from convoy.gang.trees import descendants, living
+from convoy.gang.workers.process_tree import descendants, living
 from convoy.job.lineage import generation_numbers, parse_commits
 from convoy.job.live import read_mark
 from convoy.job.record import job_store

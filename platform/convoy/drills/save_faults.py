@@ -13,7 +13,7 @@ from convoy.checkpoint.format import file_name, part_name
 from convoy.drills.checks import left_behind
 from convoy.drills.fault import INJECT_AFTER, Expected, Fault, Progress
 from convoy.drills.gang import DrillError
-from convoy.gang.board import Board, Phase
+from convoy.gang.workers.board import Board, Phase
 from convoy.storage import Store
 
 if TYPE_CHECKING:

@@ -12,22 +12,22 @@ from tempfile import TemporaryDirectory
 
 from convoy.config.run import RunConfig
 from convoy.gang import leader, member
-from convoy.gang.compiled import CompileCache
-from convoy.gang.kept_logs import KeptLogs
+from convoy.gang.diagnosis.environment import Surroundings
+from convoy.gang.diagnosis.storage_probe import Probe
 from convoy.gang.notices.notice import Source
 from convoy.gang.notices.poller import Poller
 from convoy.gang.notices.sources import DrainRequest, LauncherGone, Signalled, machine_sources
 from convoy.gang.outcome import PREEMPTED, Outcome, PreemptedError
 from convoy.gang.param_dtype import settled
-from convoy.gang.places import threads_per_rank
-from convoy.gang.probe import Probe
-from convoy.gang.signals import EndingSignals
+from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.supervisor import Supervisor
-from convoy.gang.surroundings import Surroundings
 from convoy.gang.task import Node, Task
-from convoy.gang.team import Site, Team
-from convoy.gang.warm import SCRIPTS, TRAINING, Warm
-from convoy.gang.workers import environment_of_all
+from convoy.gang.workers.compile_cache import CompileCache
+from convoy.gang.workers.log_upload import KeptLogs
+from convoy.gang.workers.placement import threads_per_rank
+from convoy.gang.workers.prefork import SCRIPTS, TRAINING, Warm
+from convoy.gang.workers.worker import environment_of_all
+from convoy.gang.workers.worker_group import Site, Team
 from convoy.job.generations import FormationRefusedError
 from convoy.job.lineage import Generation
 from convoy.job.param_dtype import with_recorded_dtype

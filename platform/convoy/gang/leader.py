@@ -5,13 +5,13 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from convoy.gang.background import Background
-from convoy.gang.listening import listen, on_all_addresses
-from convoy.gang.peers import Peers
+from convoy.gang.async_call import Background
+from convoy.gang.network.listener import listen, on_all_addresses
+from convoy.gang.network.peers import Peers
 from convoy.gang.roster import JOIN_SECONDS, Pause, await_all
 from convoy.gang.say import say
 from convoy.gang.task import Node, Task
-from convoy.gang.team import Site
+from convoy.gang.workers.worker_group import Site
 from convoy.job.generations import form_generation
 from convoy.job.lineage import Generation
 from convoy.job.live import LiveMarker, check_not_live

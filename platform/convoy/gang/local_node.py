@@ -18,9 +18,9 @@ from convoy.gang.agent import Gang
 from convoy.gang.assignment import Script
 from convoy.gang.notices.sources import NOTICE_FILE
 from convoy.gang.outcome import Outcome
-from convoy.gang.prctl import signal_at_end_of_parent
 from convoy.gang.task import Node, Task
-from convoy.gang.workers import signal_name
+from convoy.gang.workers.prctl import signal_at_end_of_parent
+from convoy.gang.workers.worker import signal_name
 
 FOREVER = 3600.0
 

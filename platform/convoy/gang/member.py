@@ -1,9 +1,9 @@
 """Joining the generation that node 0 formed, which all other nodes do."""
 
 from convoy.gang.leader import Formed
-from convoy.gang.peers import Peers
+from convoy.gang.network.peers import Peers
 from convoy.gang.roster import JOIN_SECONDS, Pause, await_all
-from convoy.gang.team import Site
+from convoy.gang.workers.worker_group import Site
 from convoy.job.generations import FormationRefusedError, await_generation, refusal_of
 from convoy.job.tokens import read_token
 from convoy.storage import ObjectMissing

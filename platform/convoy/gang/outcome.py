@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from convoy.events.types import INTERRUPT
-from convoy.gang.verdict import End, Finished, Preempted, Stopped, cause_message
+from convoy.gang.diagnosis.verdict import End, Finished, Preempted, Stopped, cause_message
 
 PREEMPTED = "preempted: "
 INTERRUPTED = "interrupted: "

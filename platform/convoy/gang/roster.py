@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from queue import Empty
 
-from convoy.gang.peer_events import Failed, Formed, Joined
-from convoy.gang.peers import Peers
+from convoy.gang.network.peer_events import Failed, Formed, Joined
+from convoy.gang.network.peers import Peers
 from convoy.gang.say import say
 from convoy.gang.task import Node
 from convoy.job.generations import FormationRefusedError

@@ -15,22 +15,22 @@ from convoy.config.errors import ConfigError
 from convoy.events.log import EventWriter
 from convoy.events.types import Event, PeerSuspected, SlowNode
 from convoy.gang import leader
-from convoy.gang.background import Background
-from convoy.gang.first_cause import Seat
+from convoy.gang.async_call import Background
+from convoy.gang.diagnosis.environment import Surroundings
+from convoy.gang.diagnosis.failure_history import Past
+from convoy.gang.diagnosis.first_cause import Seat
+from convoy.gang.diagnosis.hang_detector import Patience
+from convoy.gang.diagnosis.monitor import Watch
+from convoy.gang.diagnosis.stragglers import SlowNodes
+from convoy.gang.diagnosis.verdict import End, Finished, Preempted, Restart, Stopped, Wait, judge
 from convoy.gang.leader import Formed
+from convoy.gang.network.messages import MESSAGES, Decided, Decision, Go, Seen, Where
+from convoy.gang.network.peer_events import Said, Silent
+from convoy.gang.network.peers import Peers
 from convoy.gang.outcome import Outcome, outcome_of
-from convoy.gang.past import Past
-from convoy.gang.patience import Patience
-from convoy.gang.peer_events import Said, Silent
-from convoy.gang.peers import Peers
 from convoy.gang.say import say
-from convoy.gang.slow import SlowNodes
-from convoy.gang.surroundings import Surroundings
-from convoy.gang.talk import MESSAGES, Decided, Decision, Go, Seen, Where
 from convoy.gang.task import Task
-from convoy.gang.team import CLOSE_SECONDS, Site, Team
-from convoy.gang.verdict import End, Finished, Preempted, Restart, Stopped, Wait, judge
-from convoy.gang.watch import Watch
+from convoy.gang.workers.worker_group import CLOSE_SECONDS, Site, Team
 from convoy.job.generations import CommitsLostError, GenerationLostError
 from convoy.storage import StoreUnavailable
 from convoy.storage.base import FLUSH_SECONDS

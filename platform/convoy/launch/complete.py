@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from convoy.config.load import default_root
-from convoy.gang.background import Background
+from convoy.gang.async_call import Background
 from convoy.gang.notices.drain import Drain, request_drain
-from convoy.gang.signals import EndingSignals
+from convoy.gang.stop_signals import EndingSignals
 from convoy.job.live import LiveMark, is_live, read_mark
 from convoy.job.record import job_store
 from convoy.launch.client import ClientRun

@@ -113,7 +113,7 @@ def _plainly(*kinds: type[Exception]) -> Iterator[None]:
 def _others_are_told(config: RunConfig, job: str, current: Any, call: int) -> Iterator[None]:
     """Whatever keeps node 0 from forming the generation ends the other nodes too, which wait for it, or come late; and
     what keeps another node from joining ends node 0."""
-    from convoy.gang.background import Background
+    from convoy.gang.async_call import Background
     from convoy.gang.outcome import PreemptedError
     from convoy.job.generations import FormationRefusedError, refuse_formation
     from convoy.launch.gang_step import GangFailedError

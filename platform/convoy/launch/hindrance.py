@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy.gang.background import Background
+from convoy.gang.async_call import Background
 from convoy.gang.task import Node
 from convoy.job.generations import refusal_of
 from convoy.storage import Store, StoreUnavailable

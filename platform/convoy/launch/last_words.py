@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convoy.config.load import default_root
-from convoy.gang.background import Background
+from convoy.gang.async_call import Background
 from convoy.job.live import heartbeat
 from convoy.job.record import job_store
 from convoy.launch.preflight import JOB_TAG

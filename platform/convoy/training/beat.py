@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from convoy.gang.board import Marker
+from convoy.gang.workers.board import Marker
 
 LOOK_SECONDS = 0.1
 """Between two looks; a beat that is older than `patience.RECENT_SECONDS` says nothing of now."""

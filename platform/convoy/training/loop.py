@@ -9,7 +9,7 @@ from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
-from convoy.gang.board import Marker
+from convoy.gang.workers.board import Marker
 from convoy.training.clock import Clock, OwnTime, UnknownTime
 from convoy.training.exchange import IN_HASTE, StopReason, Vote
 from convoy.training.optimizer import learning_rate

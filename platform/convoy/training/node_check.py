@@ -1,7 +1,7 @@
 """A short check before the first step: a bad machine is named, and the gang does not train at its speed.
 
 All ranks do the same at once: matrix products, and exchanges with their neighbours, of which a ring all-reduce is made.
-Who is clearly slower than the others, twice, is unfit (`gang/node_check.py`).
+Who is clearly slower than the others, twice, is unfit (`gang/diagnosis/node_health.py`).
 """
 
 import time
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from convoy.events.log import EventWriter
 from convoy.events.types import NodeChecked
-from convoy.gang.node_check import ROUNDS, Measured, partner, unfit
+from convoy.gang.diagnosis.node_health import ROUNDS, Measured, partner, unfit
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.measure import device_name
 from convoy.training.ranks import Ranks

@@ -12,7 +12,7 @@ from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, WorkerReady
 from convoy.gang.assignment import Assignment
-from convoy.gang.board import Marker, OrderKind
+from convoy.gang.workers.board import Marker, OrderKind
 from convoy.model.build import CustomModel
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data

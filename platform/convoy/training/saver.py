@@ -20,7 +20,7 @@ from convoy.checkpoint.save.queue import Attempt, SaveQueue, Standing
 from convoy.config.run import config_hash
 from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment
-from convoy.gang.board import Marker
+from convoy.gang.workers.board import Marker
 from convoy.job.lineage import CommitRef
 from convoy.storage import StoreUnavailable
 from convoy.training.model import Trained

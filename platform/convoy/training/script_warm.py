@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 
-from convoy.gang.fork_server import serve
+from convoy.gang.workers.fork_server import serve
 from convoy.training.script_worker import work
 
 SOON = ("torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "torch._dynamo", "convoy.storage.posix")

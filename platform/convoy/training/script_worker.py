@@ -20,9 +20,9 @@ from typing import NoReturn
 from convoy import script as told
 from convoy.events.types import PEER_LOST
 from convoy.gang.assignment import RESERVED, STOPPED, Assignment, Script
-from convoy.gang.prctl import set_name, signal_at_end_of_parent
-from convoy.gang.script_environment import script_environment, visible_devices
-from convoy.gang.script_link import ScriptLink
+from convoy.gang.workers.prctl import set_name, signal_at_end_of_parent
+from convoy.gang.workers.script_channel import ScriptLink
+from convoy.gang.workers.script_environment import script_environment, visible_devices
 from convoy.training.reason import first_line, leave_reason, named
 
 _kept: list[BaseException] = []
@@ -36,9 +36,9 @@ def work(text: bytes, listener: int | None) -> int:
     is bound to MASTER_PORT, on rank 0.
 
     The board says when the script's last line has run, and with which code. From then on it is for the node's agent to
-    end a process that hangs (`gang/exit_progress.py`): a thread in here could not, where another one keeps Python's
-    lock. Nothing that the script holds is destroyed, as docs/architecture.md explains, so that the caller must end the
-    process by `os._exit`.
+    end a process that hangs (`gang/workers/exit_progress.py`): a thread in here could not, where another one keeps
+    Python's lock. Nothing that the script holds is destroyed, as docs/architecture.md explains, so that the caller must
+    end the process by `os._exit`.
     """
     began, rank = time.perf_counter(), os.getpid()
     assignment = Assignment.model_validate_json(text)

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 
-from convoy.gang.fork_server import serve
+from convoy.gang.workers.fork_server import serve
 from convoy.training.worker import work
 
 SOON = ("torch._dynamo", "convoy.storage.posix")

@@ -29,7 +29,7 @@ from convoy.gang.notices.sources import (
     machine_sources,
     unix_time,
 )
-from convoy.gang.signals import EndingSignals
+from convoy.gang.stop_signals import EndingSignals
 from convoy.storage import Store, open_store
 
 NOW = 1_800_000_000.0

@@ -17,7 +17,7 @@ from convoy.events.types import INTERRUPT
 from convoy.gang.notices.drain import DrainUnreadableError, read_drain
 from convoy.gang.notices.imds import Answer, Imds
 from convoy.gang.notices.notice import NoAnswer, Notice, Source
-from convoy.gang.signals import EndingSignals
+from convoy.gang.stop_signals import EndingSignals
 from convoy.storage import Store, StoreUnavailable
 
 NOTICE_FILE = Path("/tmp/spot_termination_notice")

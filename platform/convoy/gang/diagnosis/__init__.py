@@ -1,0 +1,1 @@
+"""What an agent watches, and how a gang settles on the first cause of a failure."""

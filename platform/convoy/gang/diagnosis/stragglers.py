@@ -1,0 +1,112 @@
+"""A node that lives and is slow: the others wait for it, step after step, and it waits for nobody. Pure.
+
+A thread of each worker looks ten times per second whether the worker waits for others. What makes a node slow does not
+matter to that: a throttled core or GPU host, a neighbour on the machine, swapping, a slow disk below its data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convoy.gang.workers.board import Mark, Phase
+
+LEAST_SHARE = 0.3
+"""Of the others' time, that they must wait for a node longer than it waits itself, before it counts as slow."""
+
+WINDOW_SECONDS = 6.0
+FEWEST_LOOKS = 50
+FEWEST_STEPS = 10
+"""Less than any of these says nothing of the ranks: each waits for another one now and then."""
+
+WINDOWS = 2
+"""So many in a row have to find a node slow, or not slow any more."""
+
+_TRAINING: frozenset[Phase] = frozenset({"step", "evaluate", "save"})
+
+
+@dataclass(frozen=True)
+class Slowness:
+    """That a node is slow, or not any more."""
+
+    node: int
+    share: float
+    """Of the others' time, that they wait for it; 0: it is not slow any more."""
+    seconds: float
+    """Over which that was seen."""
+
+    def __str__(self) -> str:
+        if not self.share:
+            return f"node {self.node} is not slow any more"
+        return f"node {self.node} is slow: the others wait for it {self.share:.0%} of their time"
+
+
+class SlowNodes:
+    """Of one gang; its ranks are spread evenly over the nodes, one node's after another's."""
+
+    def __init__(self, nodes: int, world_size: int, stages: int = 1) -> None:
+        """stages: of the pipeline, over which ranks are spread in the same way. Their work differs, so that only ranks
+        of one stage are compared."""
+        self._nodes = nodes
+        self._world_size = world_size
+        self._stages = stages
+        self._began: float | None = None
+        self._at_first: dict[int, Mark] = {}
+        self._in_a_row: dict[int, int] = {}
+        self._since: dict[int, float] = {}
+        self._slow: set[int] = set()
+
+    def begin(self) -> None:
+        """New workers. A node that was slow is told of again."""
+        self._began = None
+        self._in_a_row, self._since, self._slow = {}, {}, set()
+
+    def look(self, marks: Mapping[int, Mark], now: float) -> list[Slowness]:
+        """What was found since the last call. marks: of all ranks, as far as they are known."""
+        if len(marks) < self._world_size or any(mark.phase not in _TRAINING for mark in marks.values()):
+            self._began = None
+            return []
+        if self._began is None:
+            self._began, self._at_first = now, dict(marks)
+            return []
+        since = {rank: (self._at_first[rank], mark) for rank, mark in marks.items()}
+        if (
+            now - self._began < WINDOW_SECONDS
+            or any(mark.looks - before.looks < FEWEST_LOOKS for before, mark in since.values())
+            or any(mark.step - before.step < FEWEST_STEPS for before, mark in since.values())
+        ):
+            return []
+        stages: dict[int, dict[int, float]] = {}
+        for rank, (before, mark) in since.items():
+            node, stage = (rank * parts // self._world_size for parts in (self._nodes, self._stages))
+            waits = stages.setdefault(stage, {})
+            waits[node] = min(waits.get(node, 1.0), (mark.waits - before.waits) / (mark.looks - before.looks))
+        began, self._began, self._at_first = self._began, now, dict(marks)
+        shares: dict[int, float] = {}
+        for waits in stages.values():
+            for node in waits:
+                shares[node] = max(shares.get(node, 0.0), waited_for(node, waits))
+        return self._judge(shares, began, now)
+
+    def _judge(self, shares: Mapping[int, float], began: float, now: float) -> list[Slowness]:
+        found = []
+        for node, share in shares.items():
+            slow = node in self._slow
+            if slow == (share >= LEAST_SHARE / (2 if slow else 1)):
+                self._in_a_row[node] = 0
+                continue
+            row = self._in_a_row[node] = self._in_a_row.get(node, 0) + 1
+            if row == 1:
+                self._since[node] = began
+            if row == WINDOWS:
+                self._in_a_row[node] = 0
+                self._slow ^= {node}
+                found.append(Slowness(node, 0.0 if slow else share, now - self._since[node]))
+        return found
+
+
+def waited_for(node: int, waits: Mapping[int, float]) -> float:
+    """The part of their time that three of four other nodes wait, at least, beyond what this one does.
+
+    waits: of each node the part of its time that it waits for others.
+    """
+    others = sorted(part for other, part in waits.items() if other != node)
+    return others[(len(others) - 1) // 4] - waits[node] if others else 0.0

@@ -1,0 +1,127 @@
+"""The agents of a gang among each other: who is there, who is not heard any more, and what they tell each other.
+
+Every agent is connected with every other over TCP and sends it a beat each 0.2 s. An agent that was killed is seen by
+its closed connection, one that is frozen or cut off by its silence (`failure_detector.py`).
+"""
+
+import socket
+import threading
+import time
+import traceback
+from collections import deque
+from queue import SimpleQueue
+from typing import Any
+
+from convoy.gang.network import handshake
+from convoy.gang.network.mesh import Mesh
+from convoy.gang.network.peer_events import Failed, PeerEvent
+
+CONNECT_SECONDS = 60.0
+"""For a node to connect to node 0, which listens before anyone knows its address."""
+
+LEAVE_SECONDS = 0.5
+"""For a goodbye to be taken. A peer that is frozen does not take it."""
+
+
+class Peers:
+    """One agent's connections with all others, in a thread of its own. What it learns comes as `events`."""
+
+    events: SimpleQueue[PeerEvent]
+    """A Joined for each other node, then Formed, or Failed at any time before. What follows is told of as it comes."""
+
+    @classmethod
+    def lead(cls, listener: socket.socket, token: str, *, nodes: int, nproc: int, join_seconds: float) -> "Peers":
+        """Node 0. listener: others connect to it; it is closed when they have. join_seconds: for all to come."""
+        return cls(_hello(0, nodes, nproc, listener.getsockname()[1]), token, listener, None, join_seconds)
+
+    @classmethod
+    def join(
+        cls,
+        address: tuple[str, int],
+        token: str,
+        *,
+        node: int,
+        nodes: int,
+        nproc: int,
+        connect_seconds: float = CONNECT_SECONDS,
+    ) -> "Peers":
+        """Any other node. address: where node 0 listens. What hinders it is told as Failed, and never raised."""
+        return cls(_hello(node, nodes, nproc, 0), token, None, address, connect_seconds)
+
+    def __init__(
+        self,
+        ours: handshake.Hello,
+        token: str,
+        listener: socket.socket | None,
+        first: tuple[str, int] | None,
+        seconds: float,
+    ) -> None:
+        """See `lead` and `join`."""
+        self.events = SimpleQueue()
+        self._outbox: deque[tuple[int | None, bytes]] = deque()
+        self._closing = threading.Event()
+        self._wake, self._woken = socket.socketpair()
+        for end in (self._wake, self._woken):
+            end.setblocking(False)
+        self._mesh = Mesh(ours, token, listener, first, seconds, self.events)
+        self._mesh.watch(self._woken, self._empty)
+        self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
+        self._thread.start()
+
+    def send(self, to: int | None, body: dict[str, Any]) -> None:
+        """Send what JSON can hold to a node's agent, or to all others (None). Never waits; what is sent to one node
+        comes in order. Nothing is sent to a node that is not connected: before Formed, that may be any but node 0.
+        Raises ValueError if it is longer than 1 MiB.
+        """
+        self._outbox.append((to, handshake.Told(body=body).framed()))
+        self._rouse()
+
+    def close(self) -> None:
+        """Say goodbye, so that nobody takes the end for a loss. Takes LEAVE_SECONDS at most. No event follows."""
+        self._closing.set()
+        self._rouse()
+        self._thread.join(2 * LEAVE_SECONDS)
+
+    def __enter__(self) -> "Peers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _rouse(self) -> None:
+        try:
+            self._wake.send(b"\0")
+        except OSError:
+            return  # it is awake already, or has ended
+
+    def _empty(self) -> None:
+        try:
+            while self._woken.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._mesh.turn()
+                self._send_all()
+            self._send_all()
+            self._mesh.leave(LEAVE_SECONDS)
+        except Exception:  # a bug: this node cannot see the others any more, and must not go on as if all were well
+            self._mesh.close()
+            if not self._closing.is_set():
+                self.events.put(Failed(None, f"the thread of the peers failed:\n{traceback.format_exc()}"))
+        finally:
+            self._wake.close()
+            self._woken.close()
+
+    def _send_all(self) -> None:
+        while self._outbox:
+            self._mesh.say(*self._outbox.popleft())
+
+
+def _hello(node: int, nodes: int, nproc: int, port: int) -> handshake.Hello:
+    return handshake.Hello(
+        node=node, nodes=nodes, nproc=nproc, hostname=socket.gethostname(), port=port, wall=time.time()
+    )

@@ -1,0 +1,1 @@
+"""The processes of a node's ranks: started, watched, stopped."""

@@ -1,0 +1,191 @@
+"""What an agent makes of notices, of tiers in trouble and of GPUs that are gone."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from convoy.config.notices import NoticesConfig
+from convoy.events.log import EventWriter
+from convoy.events.types import UNFIT, Event, NoticeSeen, NoticeSources, StorageBad, StorageGood
+from convoy.gang.diagnosis import environment
+from convoy.gang.diagnosis.environment import Surroundings
+from convoy.gang.diagnosis.storage_probe import Change, Probe
+from convoy.gang.evidence import Sign
+from convoy.gang.notices.notice import Notice
+from convoy.gang.notices.poller import Poller, Standing
+from convoy.gang.workers.board import Mark
+from convoy.gang.workers.worker_group import Site, Team
+from tests.gang.tasks import wait_for
+
+NODE = 2
+TRAINS = Mark("step", 41, 1, 0.0, step_seconds=0.2, save_seconds=1.0)
+
+
+class Here:
+    """An agent's surroundings, and what it made of them."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        standings: Sequence[Standing] = (),
+        gpu: str = "",
+        *,
+        shares_host: bool = False,
+    ) -> None:
+        self.events: list[Event] = []
+        self.orders: list[str] = []
+        self.away: frozenset[int] = frozenset()
+        self.told_away: list[frozenset[int]] = []
+        self.found: list[Change] = []
+        self.notices: SimpleQueue[Notice] = SimpleQueue()
+        self.asked_gpus = 0
+
+        def gpu_problem(environ: Any) -> str:
+            self.asked_gpus += 1
+            return gpu
+
+        monkeypatch.setattr(environment, "gpu_problem", gpu_problem)
+        config = SimpleNamespace(notices=NoticesConfig())
+        node = SimpleNamespace(index=NODE, shares_host=shares_host)
+        site = SimpleNamespace(node=node, task=SimpleNamespace(config=config, script=None))
+        poller = SimpleNamespace(first_round=lambda: list(standings), notices=self.notices)
+        self.seen = Surroundings(cast(Site, site), cast(Poller, poller), cast(Probe, self))
+
+    def changes(self, now: float) -> list[Change]:
+        found, self.found = self.found, []
+        return found
+
+    def append(self, event: Event) -> None:
+        self.events.append(event)
+
+    def look(self, mark: Mark | None = TRAINS) -> list[Sign]:
+        """mark: where the node's only worker is; None: there is none."""
+        team = SimpleNamespace(marks=lambda: {NODE: mark}, order=self.orders.append, away=self.told_away.append)
+        log = cast(EventWriter, self)
+        return self.seen.look(time.monotonic(), None if mark is None else cast(Team, team), log)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    return Here(monkeypatch)
+
+
+def spot(seconds: float = 120.0) -> Notice:
+    return Notice("spot", "end", time.time() + seconds, "EC2 will terminate this spot instance")
+
+
+def test_only_what_foretells_the_machine_s_end_is_a_source(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deaf = [Standing("spot", True, False, "no answer"), Standing("sigterm", False, True, "")]
+    here = Here(monkeypatch, deaf)
+    wait_for("the sources", lambda: here.look() or here.of(NoticeSources))
+    assert [e.answering for e in here.of(NoticeSources)] == [[]]
+    hears = Here(monkeypatch, [*deaf, Standing("rebalance", True, True, "")])
+    wait_for("the sources", lambda: hears.look() or hears.of(NoticeSources))
+    assert [e.answering for e in hears.of(NoticeSources)] == [["rebalance"]]
+    hears.look()
+    assert len(hears.of(NoticeSources)) == 1
+    assert capsys.readouterr().out == (
+        "convoy: node 2: no notice source\nconvoy: node 2: notices of its machine's end come from rebalance\n"
+    )
+
+
+@pytest.mark.parametrize(("instance", "told"), [(False, []), (True, [[]])])
+def test_no_source_is_told_only_where_there_might_be_one(
+    instance: bool, told: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "has_metadata", lambda environ: instance)
+    here = Here(monkeypatch, [Standing("spot", True, False, "no answer")], shares_host=True)
+    wait_for("the sources", lambda: here.look() or here.seen._sources is None)
+    assert [e.answering for e in here.of(NoticeSources)] == told
+    assert ("no notice source" in capsys.readouterr().out) == instance
+
+
+def test_a_notice_with_time_for_a_save_is_an_order_a_sign_and_an_event(here: Here) -> None:
+    here.notices.put(spot())
+    (sign,) = here.look()
+    assert (sign.kind, sign.node, here.orders) == ("notice", NODE, ["save_and_end"])
+    assert sign.deadline is not None
+    ((seen),) = here.of(NoticeSeen)
+    assert (seen.source, seen.action) == ("spot", "save_and_end")
+
+
+def test_a_recommendation_is_an_order_and_no_sign_and_never_weakens_one(here: Here) -> None:
+    rebalance = Notice("rebalance", "rebalance", None, "EC2 recommends to leave")
+    here.notices.put(rebalance)
+    assert here.look() == []
+    here.notices.put(spot())
+    assert len(here.look()) == 1
+    here.notices.put(rebalance)
+    assert here.look() == []
+    assert here.orders == ["save", "save_and_end", "save_and_end"]
+
+
+def test_without_workers_a_notice_ends_the_attempt_and_nobody_is_ordered(here: Here) -> None:
+    here.notices.put(spot())
+    (sign,) = here.look(mark=None)
+    assert (sign.kind, here.orders) == ("notice", [])
+
+
+def test_the_root_in_trouble_is_a_sign_and_a_line_and_then_it_is_well(
+    here: Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here.found = [Change(0, "/fsx/a", "no answer for 2.1 s", 2.1)]
+    (sign,) = here.look()
+    assert (sign.kind, sign.node, sign.ok, sign.reason) == ("store", NODE, False, "no answer for 2.1 s")
+    assert sign.seen - sign.at == pytest.approx(2.1)
+    here.found = [Change(0, "/fsx/a", "", 12.0)]
+    (sign,) = here.look()
+    assert (sign.kind, sign.ok) == ("store", True)
+    assert [(e.tier, e.problem) for e in here.of(StorageBad)] == [("/fsx/a", "no answer for 2.1 s")]
+    assert [(e.tier, e.seconds) for e in here.of(StorageGood)] == [("/fsx/a", 12.0)]
+    assert [line for line in capsys.readouterr().out.splitlines() if "/fsx" in line] == [
+        "convoy: node 2: /fsx/a: no answer for 2.1 s; training goes on",
+        "convoy: node 2: /fsx/a: takes and gives bytes again, after 12.0 s",
+    ]
+
+
+def test_a_further_tier_in_trouble_is_told_and_no_sign(here: Here) -> None:
+    here.found = [Change(1, "/backup/a", "No space left on device", 0.0)]
+    assert here.look() == []
+    assert [e.tier for e in here.of(StorageBad)] == ["/backup/a"]
+
+
+def test_the_workers_are_told_which_tiers_are_away(here: Here) -> None:
+    here.look()
+    here.away = frozenset({0, 1})
+    here.look()
+    here.look(mark=None)
+    assert here.told_away == [frozenset(), {0, 1}]
+
+
+def test_a_gpu_that_is_gone_is_a_sign_of_a_machine_that_is_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Here(monkeypatch, gpu="GPU is lost.")
+    signs: list[Sign] = []
+    wait_for("the GPU", lambda: signs or signs.extend(here.look()) or signs)
+    (sign,) = signs
+    assert (sign.kind, sign.exit_code, sign.node, sign.reason) == ("agent", UNFIT, NODE, "GPU is lost.")
+    assert here.look() == []
+    here.seen.begin()
+    wait_for("the next look", lambda: here.look())
+    assert here.asked_gpus == 2
+
+
+@pytest.mark.parametrize(("asks", "waits_for_ever"), [(False, False), (True, True)])
+def test_a_drained_script_that_never_asks_for_notices_is_ended_in_time(
+    asks: bool, waits_for_ever: bool, here: Here
+) -> None:
+    """Its steps tell that it runs, and not that it hears."""
+    here.seen._site.task.script = "a script"  # type: ignore[assignment,misc]
+    here.notices.put(Notice("drain", "end", None, "convoy drain"))
+    (sign,) = here.look(replace(TRAINS, asks=asks))
+    assert (sign.deadline is None) == waits_for_ever

@@ -1,0 +1,401 @@
+"""Who hangs: thresholds from the job's own times, and the one that the others wait for."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from convoy.gang.diagnosis.hang_detector import (
+    COMPILED,
+    FEWEST_STEPS,
+    FLOORS,
+    LATE_SECONDS,
+    RECENT_SECONDS,
+    SLACK,
+    UNSEEN,
+    Patience,
+    Times,
+    first_hung,
+    hanging,
+    hung,
+)
+from convoy.gang.workers.board import PHASES, Mark, Phase
+from tests.campaign import examples
+
+LOOK = 0.1
+"""Seconds between two looks at the boards."""
+
+
+def a_mark(phase: Phase = "step", step: int = 40, count: int = 1, at: float = 0.0, **more: float) -> Mark:
+    return Mark(phase=phase, step=step, count=count, at=at, **more)
+
+
+def after_steps(seconds: Sequence[float], *, compiled: bool = False) -> tuple[Patience, Mark, float]:
+    """A patience that has seen rank 0 take these steps after its first one, the mark it stands at, and the moment."""
+    patience, now = Patience(compiled=compiled), 100.0
+    patience.look({0: a_mark("step", 1, at=now)}, now)
+    mark = a_mark("step", 1, at=now)
+    for step, took in enumerate(seconds, 2):
+        while now + LOOK < mark.at + took:
+            now += LOOK
+            patience.look({0: mark}, now)
+        now = mark.at + took
+        mark = a_mark("step", step, at=now, step_seconds=took)
+        patience.look({0: mark}, now)
+    return patience, mark, now
+
+
+# Thresholds
+
+
+@given(st.lists(st.floats(0, 1e4), max_size=3000))
+@examples(50)
+def test_the_percentile_is_that_of_the_newest_thousand(values: list[float]) -> None:
+    times = Times()
+    for value in values:
+        times.add(value)
+
+    newest = sorted(values[-1000:])
+    assert len(times) == len(newest)
+    assert times.p99() == (newest[math.ceil(0.99 * len(newest)) - 1] if newest else 0.0)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_before_there_are_times_the_limit_is_the_stated_one(phase: Phase) -> None:
+    assert Patience().limit(0, phase) == UNSEEN[phase]
+    assert Patience(compiled=True).limit(0, phase) == (UNSEEN | COMPILED)[phase]
+
+
+@given(st.lists(st.floats(0.01, 30), min_size=FEWEST_STEPS, max_size=40))
+@examples(100)
+def test_a_step_may_take_a_multiple_of_what_nearly_all_took_and_not_less_than_the_floor(seconds: list[float]) -> None:
+    patience, mark, now = after_steps(seconds)
+
+    limit = max(FLOORS["step"], SLACK * max(seconds))
+
+    assert patience.limit(0, "step") == pytest.approx(limit)
+    assert hung(0, mark, now + limit - 0.01, patience) is None
+    assert hung(0, mark, now + limit + 0.01, patience) is not None
+
+
+def test_a_hang_is_told_in_words() -> None:
+    patience, mark, now = after_steps([0.2] * 39)
+
+    told = hung(2, mark, now + 4.1, patience)
+    assert told == "rank 2 has shown no progress in step 41 for 4.1 s; the limit is 2.7 s"
+
+
+def test_few_steps_tell_nothing() -> None:
+    patience, mark, now = after_steps([0.2] * (FEWEST_STEPS - 1))
+
+    assert patience.limit(0, "step") == UNSEEN["step"]
+    assert hung(0, mark, now + UNSEEN["step"] - 1, patience) is None
+
+
+def test_a_slow_first_step_makes_patient_with_the_next_ones() -> None:
+    patience = Patience()
+    patience.look({0: a_mark("first_step", 0, at=0.0)}, 0.0)
+    for second in range(1, 40):
+        patience.look({0: a_mark("first_step", 0, at=0.0)}, float(second))
+    patience.look({0: a_mark("step", 1, at=40.0, step_seconds=40.0)}, 40.0)
+
+    assert patience.limit(0, "step") == SLACK * 40.0
+
+
+def test_what_is_short_within_a_first_step_tells_nothing_of_its_long_part() -> None:
+    patience = Patience(compiled=True)
+    patience.look({0: a_mark("first_step", 0, at=0.0)}, 0.0)
+    patience.look({0: a_mark("evaluate", 0, at=0.1)}, 0.1)  # of batches that were quickly there
+    patience.look({0: a_mark("first_step", 0, at=0.2)}, 0.2)
+    assert patience.limit(0, "first_step") == COMPILED["first_step"], "nothing was compiled yet"
+    patience.look({0: a_mark("step", 1, at=90.2, step_seconds=90.0)}, 0.3)
+    assert patience.limit(0, "first_step") == SLACK * 90.0
+
+
+def test_steps_of_a_compiled_model_are_judged_anew_in_each_generation_and_others_are_not() -> None:
+    compiled, _, now = after_steps([0.2] * 20, compiled=True)
+    plain, _, _ = after_steps([0.2] * 20)
+    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (FLOORS["step"], FLOORS["step"])
+
+    for patience in (compiled, plain):
+        patience.begin()
+        patience.look({0: a_mark("step", 10, at=now)}, now)
+
+    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (COMPILED["step"], FLOORS["step"])
+
+
+def test_the_first_evaluation_of_a_process_may_compile() -> None:
+    patience = Patience(compiled=True)
+    seconds = iter(itertools.count(0.0, 0.5))
+    for generation in (1, 2):
+        patience.begin()
+        for phase in ("evaluate", "evaluate", "step"):
+            now = next(seconds)
+            assert patience.limit(0, "evaluate") == COMPILED["evaluate"], generation
+            patience.look({0: a_mark(phase, 0, at=now)}, now)
+        assert patience.limit(0, "evaluate") == FLOORS["evaluate"]
+
+
+def test_a_script_that_tells_nothing_never_hangs() -> None:
+    patience, mark = Patience(script_seconds=5.0), a_mark("script", 0, at=0.0)
+    for moment in (0.0, 1e3, 1e6):
+        patience.look({0: mark}, moment)
+    assert hung(0, mark, 1e9, patience) is None
+    # Nor a gang one of whose ranks tells nothing.
+    assert hanging({0: mark, 1: a_mark("step", 7, at=0.0)}, 1e9, patience) is None
+
+
+def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_what_nearly_all_took() -> None:
+    patience, now = Patience(script_seconds=5.0), 0.0
+    for step in range(1, 40):
+        patience.look({0: a_mark("step", step, at=now, step_seconds=0.01)}, now)
+        now += 0.01
+    assert patience.limit(0, "step") == 5.0
+    assert FLOORS["step"] < 5.0 < UNSEEN["step"]
+    for step in range(40, 80):
+        patience.look({0: a_mark("step", step, at=now, step_seconds=2.0)}, now)
+        now += 0.9
+    assert patience.limit(0, "step") == SLACK * 2.0
+
+
+def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
+    patience = Patience()
+    patience.look({0: a_mark("build", 0, at=0.0)}, 0.0)
+    for second in range(1, 200):
+        patience.look({0: a_mark("build", 0, at=0.0)}, float(second))
+    patience.look({0: a_mark("restore", 0, at=200.0)}, 200.0)
+
+    patience.begin()
+
+    assert patience.limit(5, "build") == SLACK * 200.0
+    assert patience.limit(5, "restore") == UNSEEN["restore"]
+
+
+# Pauses of our own
+
+
+@given(st.floats(LATE_SECONDS + LOOK, 1e5), st.floats(0.0, 1.0))
+@examples(100)
+def test_while_this_process_stands_still_nobody_hangs(pause: float, part: float) -> None:
+    """Whenever within the pause the worker passed its last point."""
+    patience, mark, now = after_steps([0.2] * 20)
+    woke = now + pause
+    mark = replace(mark, step=mark.step + 1, at=now + part * pause, step_seconds=part * pause)
+    patience.look({0: mark}, woke)
+
+    assert patience.age(mark, woke) <= LATE_SECONDS
+    assert hung(0, mark, woke, patience) is None
+
+
+def test_a_hang_after_a_pause_is_seen_as_soon_as_any() -> None:
+    patience, mark, now = after_steps([0.2] * 20)
+    woke = now + 60.0
+    patience.look({0: mark}, woke)
+    looks = [woke + LOOK * i for i in range(1, 40)]
+    seen = []
+    for moment in looks:
+        patience.look({0: mark}, moment)
+        seen.append(hung(0, mark, moment, patience) is not None)
+
+    assert FLOORS["step"] - LATE_SECONDS - 0.2 < looks[seen.index(True)] - woke < FLOORS["step"] + 0.1
+
+
+def test_times_over_a_pause_are_not_learned_from() -> None:
+    patience = Patience()
+    patience.look({0: a_mark("evaluate", 0, at=0.0)}, 0.0)
+    patience.look({0: a_mark("evaluate", 0, count=2, at=0.1)}, 0.1)
+    patience.look({0: a_mark("save", 0, at=99.0)}, 99.0)
+
+    assert patience.limit(0, "evaluate") == FLOORS["evaluate"]
+
+
+# Histories of whole workers
+
+
+@dataclass(frozen=True)
+class Stay:
+    phase: Phase
+    seconds: float
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Stay]:
+    """What a healthy worker does: its steps vary by up to four times, evaluations and saves take what they take."""
+    typical = draw(st.floats(0.02, 4))
+    stays = [Stay("first_step", typical * draw(st.floats(1, 20)))]
+    for _ in range(draw(st.integers(1, 30))):
+        stays.append(Stay("step", typical * draw(st.floats(0.5, 2))))
+        if draw(st.booleans()) and draw(st.booleans()):
+            stays.append(Stay(draw(st.sampled_from(["evaluate", "save"])), draw(st.floats(0.001, 20))))
+    return stays
+
+
+@given(histories(), st.booleans(), st.floats(0.1, 0.9))
+@examples(60)
+def test_a_healthy_worker_never_hangs(stays: list[Stay], compiled: bool, look: float) -> None:
+    patience, now, step = Patience(compiled=compiled), 10.0, 0
+    for stay in stays:
+        mark = a_mark(stay.phase, step, at=now, step_seconds=0.0)
+        end = now + stay.seconds
+        while now < end:
+            patience.look({0: mark}, now)
+            assert hanging({0: mark}, now, patience) is None
+            now = min(end, now + look)
+        if stay.phase in ("step", "first_step"):
+            step += 1
+            mark = replace(mark, step=step, at=now, step_seconds=stay.seconds)
+            patience.look({0: mark}, now)
+            assert hanging({0: mark}, now, patience) is None
+
+
+@given(histories(), st.data())
+@examples(60)
+def test_a_worker_that_stops_in_a_step_is_found_at_the_limit(stays: list[Stay], data: st.DataObject) -> None:
+    steps = [stay.seconds for stay in stays if stay.phase == "step"]
+    assume(len(steps) >= FEWEST_STEPS)
+    patience, mark, now = after_steps(steps)
+    limit = max(FLOORS["step"], SLACK * max(steps))
+    look = data.draw(st.floats(0.02, 0.9))
+
+    moment = now
+    while hanging({0: mark}, moment, patience) is None:
+        assert moment < now + limit + look + 0.01
+        moment += look
+        patience.look({0: mark}, moment)
+
+    assert moment >= now + limit - 0.01
+
+
+# Who hangs first
+
+
+def waits(mark: Mark, now: float) -> Mark:
+    """A rank that waits in a collective, as its own thread tells."""
+    return replace(mark, beat_at=now - 0.2, waiting_at=now - 0.2)
+
+
+def test_the_rank_with_fewer_steps_is_the_one_that_the_others_wait_for() -> None:
+    marks = {0: a_mark(step=41, at=1.0), 1: a_mark(step=40, at=5.0), 2: a_mark(step=41, at=0.0)}
+
+    assert first_hung(marks, 10.0) == 1
+
+
+def test_within_a_step_it_is_the_one_that_passed_fewer_points() -> None:
+    marks = {0: a_mark(count=4, at=0.0), 1: a_mark(count=4, at=0.0), 2: a_mark(count=3, at=3.0)}
+
+    assert first_hung(marks, 10.0) == 2
+
+
+@pytest.mark.parametrize(("behind", "ahead"), itertools.pairwise(["start", "connect", "build", "restore", "step"]))
+def test_a_rank_in_an_earlier_stage_is_behind(behind: Phase, ahead: Phase) -> None:
+    marks = {0: a_mark(ahead, 0, count=1, at=0.0), 1: a_mark(behind, 0, count=2, at=9.0)}
+
+    assert first_hung(marks, 10.0) == 1
+
+
+def test_at_one_point_it_is_the_one_in_which_python_does_not_run() -> None:
+    now = 10.0
+    holds = replace(a_mark(at=5.0), beat_at=5.2, waiting_at=5.2)  # it waited once, and was let go on
+    marks = {0: waits(a_mark(at=4.0), now), 1: holds, 2: waits(a_mark(at=4.5), now)}
+
+    assert now - holds.beat_at > RECENT_SECONDS
+    assert first_hung(marks, now) == 1
+
+
+def test_at_one_point_it_is_else_the_one_that_does_not_wait_for_others() -> None:
+    now = 10.0
+    sleeps = replace(a_mark(at=5.0), beat_at=now - 0.1, waiting_at=4.9)
+    marks = {0: waits(a_mark(at=4.0), now), 1: sleeps, 2: waits(a_mark(at=4.5), now)}
+
+    assert first_hung(marks, now) == 1
+
+
+def test_at_one_point_it_is_else_the_one_that_stands_there_longest() -> None:
+    assert first_hung({0: a_mark(at=5.0), 1: a_mark(at=4.0), 2: a_mark(at=4.5)}, 10.0) == 1
+    assert first_hung({2: a_mark(at=5.0), 1: a_mark(at=5.0)}, 10.0) == 1
+
+
+def test_those_who_wait_for_a_rank_that_saves_do_not_hang() -> None:
+    patience, _, now = after_steps([0.2] * 20)
+    saves, waiting = a_mark("save", 40, count=1, at=now), a_mark("step", 40, count=3, at=now)
+    later = now + 30.0
+
+    assert hung(1, waiting, later, patience) is not None
+    assert hanging({0: saves, 1: waiting}, later, patience) is None
+
+
+def test_those_who_wait_for_a_rank_that_failed_and_is_leaving_do_not_hang() -> None:
+    patience, _, now = after_steps([0.2] * 20)
+    fails, waiting = a_mark("leave", 40, count=3, at=now), a_mark("step", 40, count=2, at=now)
+
+    assert hanging({0: fails, 1: waiting}, now + 15.0, patience) is None
+    first = hanging({0: fails, 1: waiting}, now + 61.0, patience)
+    assert first == (0, "rank 0 has shown no progress in closing its log after a failure for 61.0 s; the limit is 60 s")
+
+
+def test_who_was_waited_for_and_has_gone_on_leaves_the_others_time_to_do_so() -> None:
+    patience, _, now = after_steps([0.2] * 20)
+    waiting = a_mark("step", 40, count=3, at=now)
+    saved = a_mark("step", 40, count=4, at=now + 29.9)
+
+    assert hung(1, waiting, now + 30.0, patience) is not None
+    assert hanging({0: saved, 1: waiting}, now + 30.0, patience) is None
+    still = hanging({0: saved, 1: waiting}, now + 33.0, patience)
+    assert still is not None
+    assert still[0] == 1
+
+
+def test_a_gang_whose_ranks_have_all_ended_does_not_hang() -> None:
+    assert hanging({}, 10.0, Patience()) is None
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> tuple[list[tuple[Phase, int, int]], list[int], int]:
+    """Points that all ranks pass in this order, how far each rank is, and the one that hangs, which none has passed."""
+    points: list[tuple[Phase, int, int]] = [("start", 0, 0), ("connect", 0, 1), ("build", 0, 2)]
+    step, count = 0, 0
+    for phase in draw(st.lists(st.sampled_from(["step", "evaluate", "save", "done"]), max_size=30)):
+        step, count = (step + 1, 1) if phase == "done" else (step, count + 1)
+        points.append(("step" if phase == "done" else phase, step, count))
+    points.append(("finish", step, count + 1))
+    hangs = draw(st.integers(0, 3))
+    furthest = draw(st.integers(0, len(points) - 1))
+    stand = [draw(st.integers(furthest, len(points) - 1)) for _ in range(4)]
+    stand[hangs] = furthest
+    return points, stand, hangs
+
+
+@given(gangs(), st.permutations(range(4)))
+@examples(300)
+def test_the_one_that_none_has_passed_is_found_whoever_stands_where(
+    gang: tuple[list[tuple[Phase, int, int]], list[int], int], order: list[int]
+) -> None:
+    points, stand, hangs = gang
+    now = 100.0
+    marks = {rank: waits(a_mark(*points[stand[rank]], at=now - 10), now) for rank in order}
+    marks[hangs] = a_mark(*points[stand[hangs]], at=now - 10)
+
+    assert first_hung(marks, now) == hangs
+
+
+def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
+    patience, now, step = Patience(), 0.0, 0
+    for i in range(60):
+        phase: Phase = "evaluate" if i % 3 == 2 else "step"
+        mark = a_mark(phase, step, at=now)
+        took = 20.0 if phase == "evaluate" else 0.1
+        end = now + took
+        while now < end:
+            patience.look({0: mark}, now)
+            now = min(end, now + LOOK)
+        if phase == "step":
+            step += 1
+            patience.look({0: a_mark("step", step, count=1, at=now, step_seconds=took)}, now)
+
+    assert patience.limit(0, "step") == FLOORS["step"]
+    assert patience.limit(0, "evaluate") == pytest.approx(SLACK * statistics.median([20.0]), rel=0.02)

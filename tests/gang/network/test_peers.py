@@ -1,0 +1,594 @@
+"""Agents among each other: in this process, and in processes that are really killed, stopped and loaded."""
+
+import contextlib
+import multiprocessing
+import os
+import re
+import selectors
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from convoy.config.errors import ConfigError
+from convoy.gang.network import handshake, mesh
+from convoy.gang.network.authentication import NONCE_BYTES, Greeting
+from convoy.gang.network.failure_detector import Patience
+from convoy.gang.network.framing import MOST_UNPROVEN_BYTES, Frames, frame
+from convoy.gang.network.listener import listen
+from convoy.gang.network.peer_events import Failed, Formed, Gone, Joined, Left, Said, Silent, Unheard
+from convoy.gang.network.peers import Peers
+from convoy.job.tokens import new_token
+from tests.campaign import times
+from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, a_hello, agents, next_event
+
+SEEN_SECONDS = Patience().most_seconds + 3.0
+"""For a node that is frozen, however unsteady the beats of a busy machine are."""
+
+AT_ONCE_SECONDS = 10.0
+"""Other than for a frozen agent, which nobody wakes."""
+
+LOCAL = "127.0.0.1"
+
+QUIET_SECONDS = 3
+"""Under load without a false alarm; ten times this in a campaign."""
+
+
+class Here:
+    """Agents of one gang in this process."""
+
+    def __init__(self, nodes: int, nproc: int = 1) -> None:
+        self.nodes = nodes
+        self.nproc = nproc
+        self.peers: dict[int, Peers] = {}
+        self.address = ("", 0)
+
+    def lead(self, join_seconds: float = 20.0) -> Peers:
+        listener = listen(LOCAL)
+        self.address = ("127.0.0.1", listener.getsockname()[1])
+        self.peers[0] = Peers.lead(listener, TOKEN, nodes=self.nodes, nproc=self.nproc, join_seconds=join_seconds)
+        return self.peers[0]
+
+    def join(self, node: int, token: str = TOKEN, nproc: int = 1, connect_seconds: float = 20.0) -> Peers:
+        joined = Peers.join(
+            self.address, token, node=node, nodes=self.nodes, nproc=nproc, connect_seconds=connect_seconds
+        )
+        self.peers[len(self.peers)] = joined
+        return joined
+
+    def all(self) -> list[Peers]:
+        """Formed."""
+        self.lead()
+        for node in range(1, self.nodes):
+            self.join(node)
+        for peers in self.peers.values():
+            next_event(peers.events, Formed)
+        return list(self.peers.values())
+
+
+@contextlib.contextmanager
+def here(nodes: int, nproc: int = 1) -> Iterator[Here]:
+    gang = Here(nodes, nproc)
+    try:
+        yield gang
+    finally:
+        for peers in gang.peers.values():
+            peers.close()
+
+
+def rest(peers: Peers) -> list[object]:
+    """What has come since."""
+    return [peers.events.get() for _ in range(peers.events.qsize())]
+
+
+def raw(address: tuple[str, int], data: bytes) -> socket.socket:
+    connection = socket.create_connection(address, PATIENCE_SECONDS)
+    connection.sendall(data)
+    return connection
+
+
+def next_frame(connection: socket.socket) -> bytes:
+    frames, found = Frames(), list[bytes]()
+    while not found:
+        data = connection.recv(frames.lacking)
+        assert data, "the connection was closed"
+        found = frames.feed(data)
+    return found[0]
+
+
+def greet(address: tuple[str, int], hello: handshake.Hello) -> handshake.Message:
+    """Say hello as an agent does: the answer, which must be proven."""
+    greeting = Greeting(TOKEN, "caller")
+    with raw(address, frame(greeting.nonce)) as connection:
+        greeting.challenge(next_frame(connection))
+        connection.sendall(frame(greeting.seal(hello.encoded())))
+        answer, proven = greeting.unseal(next_frame(connection))
+    assert proven
+    return handshake.MESSAGES.validate_json(answer)
+
+
+def await_close(connection: socket.socket) -> None:
+    """Until the other end closes it, whatever it sends before."""
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(1000):
+            pass
+
+
+# Coming together.
+
+
+def test_a_gang_of_one_is_formed_at_once() -> None:
+    with here(1) as gang:
+        assert [m.node for m in next_event(gang.lead().events, Formed).members] == [0]
+
+
+def test_all_join_all_and_are_formed_once() -> None:
+    with here(4) as gang:
+        gang.lead()
+        for node in (3, 1, 2):
+            gang.join(node)
+        members = set()
+        for peers in gang.peers.values():
+            joined = [next_event(peers.events, Joined).node for _ in range(3)]
+            assert len(set(joined)) == 3
+            members.add(next_event(peers.events, Formed).members)
+        ((zero, *others),) = members
+        assert (zero.node, [m.node for m in others]) == (0, [1, 2, 3])
+        assert {m.address for m in others} == {"127.0.0.1"}
+        time.sleep(0.5)
+        assert [rest(peers) for peers in gang.peers.values()] == [[], [], [], []]
+
+
+def test_who_comes_early_waits_for_who_comes_late() -> None:
+    with here(3) as gang:
+        leader, first = gang.lead(), gang.join(1)
+        next_event(first.events, Joined)
+        time.sleep(2.0)  # longer than a silence that is suspected
+        gang.join(2)
+        assert next_event(leader.events, Formed) == next_event(first.events, Formed)
+
+
+def test_who_does_not_know_the_token_is_told_so_and_disturbs_nobody() -> None:
+    with here(2) as gang:
+        leader = gang.lead()
+        failed = next_event(gang.join(1, token=new_token()).events, Failed)
+        assert failed.reason.endswith("belongs to another gang: the token is not its own")
+        assert "\n" not in failed.reason
+        gang.join(1)
+        next_event(leader.events, Formed)
+
+
+def test_another_number_of_workers_fails_the_gang_with_one_line_on_every_node() -> None:
+    with here(3, nproc=4) as gang:
+        leader, good = gang.lead(), gang.join(1, nproc=4)
+        next_event(leader.events, Joined)
+        bad = gang.join(2, nproc=8)
+        reasons = {next_event(peers.events, Failed).reason for peers in (leader, good, bad)}
+        (reason,) = reasons
+        assert "has nproc_per_node = 8, and node 0 on" in reason
+        assert reason.endswith("4: all nodes need the same")
+
+
+def test_another_version_fails_the_gang_with_one_line() -> None:
+    with here(2) as gang:
+        leader = gang.lead()
+        hello = a_hello(1, 2).model_copy(update={"convoy": "0.0.7"})
+        refused = greet(gang.address, hello)
+        assert isinstance(refused, handshake.Refused)
+        assert refused.reason.startswith("a node has convoy 0.0.7 (protocol 2), and node 0 on")
+        assert next_event(leader.events, Failed).reason == refused.reason
+
+
+def test_two_nodes_of_one_number_fail_the_gang() -> None:
+    with here(3) as gang:
+        leader, first = gang.lead(), gang.join(1)
+        next_event(first.events, Joined)
+        second = gang.join(1)
+        for peers in (leader, first, second):
+            assert next_event(peers.events, Failed).reason.endswith("is there already")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        frame(b"hello"),
+        frame(b'{"kind":"beat"}'),
+        struct.pack("!I", 90),
+        b"",
+        frame(bytes(NONCE_BYTES)),
+        frame(bytes(NONCE_BYTES)) + frame(b""),
+        frame(bytes(NONCE_BYTES)) + frame(bytes(32) + b'{"kind":"beat"}'),
+    ],
+)
+def test_a_stranger_is_sent_away_and_disturbs_nobody(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh, "HELLO_SECONDS", 0.3)
+    with here(2) as gang:
+        leader = gang.lead()
+        with raw(gang.address, data) as connection:
+            await_close(connection)
+        gang.join(1)
+        next_event(leader.events, Formed)
+
+
+@pytest.mark.parametrize("before", [b"", frame(bytes(NONCE_BYTES))])
+def test_a_long_frame_of_a_stranger_ends_its_connection_before_it_is_read(
+    before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mesh, "HELLO_SECONDS", 60.0)
+    with here(2) as gang:
+        gang.lead()
+        with raw(gang.address, before + struct.pack("!I", MOST_UNPROVEN_BYTES + 1)) as connection:
+            await_close(connection)
+
+
+def test_connections_that_say_nothing_keep_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh, "HELLO_SECONDS", 60.0)
+    monkeypatch.setattr(mesh, "MOST_STRANGERS", 8)
+    with here(3) as gang, contextlib.ExitStack() as silent:
+        leader = gang.lead()
+        for data in [b"\0"] * 10 + [frame(bytes(NONCE_BYTES))] * 10:
+            silent.enter_context(raw(gang.address, data))
+        for node in (1, 2):
+            gang.join(node)
+        next_event(leader.events, Formed)
+
+
+def test_what_was_overheard_tells_no_token_and_is_of_no_use() -> None:
+    with here(3) as gang:
+        leader, direct = gang.lead(), gang.address
+        proxy = Proxy(direct)
+        gang.address = proxy.address
+        gang.join(1)
+        next_event(leader.events, Joined)
+        overheard = {way: bytes(data) for way, data in proxy.passed.items()}
+        assert TOKEN.encode() not in overheard["up"] + overheard["down"]
+        for way in ("up", "down"):
+            with raw(direct, overheard[way]) as connection:
+                await_close(connection)
+        gang.address = direct
+        gang.join(2)
+        assert isinstance(next_event(leader.events, Formed | Failed), Formed)
+        for peers in gang.peers.values():
+            peers.close()
+        proxy.close()
+
+
+def test_an_agent_that_is_answered_with_its_own_words_joins_nobody() -> None:
+    with here(2) as gang, listen(LOCAL) as echo:
+        gang.address = (LOCAL, echo.getsockname()[1])
+        joining = gang.join(1, connect_seconds=0.2)
+        connection, _ = echo.accept()
+        with connection:
+            for _ in range(2):
+                connection.sendall(frame(next_frame(connection)))
+            await_close(connection)
+        echo.close()
+        assert "cannot connect to node 0" in next_event(joining.events, Joined | Failed).reason
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    with listen(LOCAL) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"^port {port} on .*: must be free, but another process listens on it$"):
+            listen(LOCAL, port)
+
+
+def test_nodes_that_do_not_come_are_named() -> None:
+    with here(4) as gang:
+        leader, other = gang.lead(join_seconds=1.0), gang.join(2)
+        for peers in (leader, other):
+            assert next_event(peers.events, Failed) == Failed(1, "nodes 1, 3 of 4 did not come within 1 s")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("127.0.0.1", "connection refused"), ("no-such-host.invalid", "no-such-host.invalid: .+")]
+)
+def test_a_node_0_that_is_not_there_is_told_with_its_address(host: str, why: str) -> None:
+    with here(2) as gang:
+        with listen(LOCAL) as free:
+            gang.address = (host, free.getsockname()[1])
+        failed = next_event(gang.join(1, connect_seconds=0.5).events, Failed)
+    expected = rf"node 1 on .* cannot connect to node 0 at {host}:{gang.address[1]} within 0.5 s: {why}"
+    assert re.fullmatch(expected, failed.reason), failed.reason
+
+
+def test_who_takes_the_connection_and_never_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh, "ANSWER_SECONDS", 0.3)
+    with here(2) as gang, listen(LOCAL) as other:
+        gang.address = ("127.0.0.1", other.getsockname()[1])
+        failed = next_event(gang.join(1).events, Failed)
+    assert "took the connection and did not answer as node 0 within 0.3 s" in failed.reason
+
+
+def test_a_node_that_another_cannot_reach_fails_the_gang_with_both_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh, "MESH_SECONDS", 0.5)
+    with here(3) as gang:
+        leader = gang.lead()
+        with listen(LOCAL) as gone:
+            nowhere = gone.getsockname()[1]
+        hidden = Peers(a_hello(1, 3, hostname="hidden", port=nowhere), TOKEN, listen(LOCAL), gang.address, 20.0)
+        gang.peers[1] = hidden
+        other = gang.join(2)
+        for peers in (leader, hidden, other):
+            reason = next_event(peers.events, Failed).reason
+            assert f"cannot connect to node 1 at 127.0.0.1:{nowhere} within 0.5 s: connection refused" in reason
+            assert reason.startswith("node 2 on ")
+
+
+def test_a_node_that_ends_before_all_have_come_fails_the_gang() -> None:
+    with here(4) as gang:
+        leader, stays, leaves = gang.lead(), gang.join(1), gang.join(2)
+        next_event(stays.events, Joined)
+        next_event(leaves.events, Joined)
+        leaves.close()
+        for peers in (leader, stays):
+            assert next_event(peers.events, Failed) == Failed(2, "node 2 ended before all 4 nodes had come together")
+
+
+def test_clocks_are_compared_both_ways() -> None:
+    with contextlib.ExitStack() as stack:
+        leader = Agent(node=0, nodes=3, host=LOCAL)
+        stack.callback(leader.end)
+        port = leader.await_one("Listening").fields["port"]
+        for node, skew in ((1, -7.5), (2, 1.0)):
+            stack.callback(Agent(node=node, nodes=3, host="127.0.0.1", port=port, skew=skew).end)
+        behind = leader.await_one("Joined", node=1)
+        assert behind.fields["skew"]["seconds"] == pytest.approx(-7.5, abs=0.2)
+        assert behind.fields["warning"].startswith("the clock of node 1 is 7.5 s behind node 0's")
+        ahead = leader.await_one("Joined", node=2)
+        assert ahead.fields["skew"]["seconds"] == pytest.approx(1.0, abs=0.2)
+        assert "warning" not in ahead.fields
+
+
+# Telling each other.
+
+
+def test_what_is_said_comes_in_order_whole_and_only_to_whom_it_is_said() -> None:
+    with here(3) as gang:
+        zero, one, two = gang.all()
+        large = "x" * 900_000
+        began = time.monotonic()
+        for number in range(20):
+            one.send(2, {"number": number, "text": large if number % 5 == 0 else ""})
+        one.send(None, {"to": "all"})
+        for number in range(20):
+            said = next_event(two.events, Said)
+            assert (said.node, said.body["number"]) == (1, number)
+            assert len(said.body["text"]) == (900_000 if number % 5 == 0 else 0)
+            assert began <= said.at <= time.monotonic()
+        assert next_event(two.events, Said).body == {"to": "all"}
+        assert next_event(zero.events, Said).body == {"to": "all"}  # each connection has its own pace
+        assert not [event for event in rest(zero) + rest(two) if isinstance(event, Said)]
+        assert not [event for event in rest(one) if isinstance(event, Said)]
+        with pytest.raises(ValueError, match="must be at most"):
+            one.send(2, {"text": large * 2})
+
+
+def test_what_is_said_last_comes_before_the_goodbye() -> None:
+    with here(2) as gang:
+        zero, one = gang.all()
+        for number in range(10):
+            one.send(0, {"number": number})
+        one.close()
+        assert [next_event(zero.events, Said).body["number"] for _ in range(10)] == list(range(10))
+        assert next_event(zero.events, Left) == Left(1)
+
+
+def test_a_goodbye_is_no_loss_also_when_all_say_it_at_once() -> None:
+    for _ in range(times(5)):
+        with here(4) as gang:
+            everyone = gang.all()
+            threads = [threading.Thread(target=peers.close) for peers in everyone]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            seen = [event for peers in everyone for event in rest(peers)]
+            assert all(isinstance(event, Joined | Formed | Left) for event in seen), seen
+
+
+def test_closing_leaves_no_thread_and_no_file_and_sending_after_it_does_no_harm() -> None:
+    def left() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), sum(t.name == "peers" for t in threading.enumerate())
+
+    before = left()
+    with here(3) as gang:
+        for peers in gang.all():
+            peers.close()
+            peers.close()
+            peers.send(None, {"too": "late"})
+        assert left() == before
+
+
+# Losing each other: real processes.
+
+
+def test_a_killed_agent_is_seen_at_once_by_all_and_is_no_silence() -> None:
+    for victim in (0, 1, 2):
+        with agents(3) as gang:
+            killed = gang[victim].signal(signal.SIGKILL)
+            others = [agent for agent in gang if agent.node != victim]
+            for agent in others:
+                gone = agent.await_one("Gone", node=victim)
+                assert gone.at - killed < 1.0  # silence would take longer
+                assert gone.fields["how"] in ("its connection was closed", "connection reset by peer")
+            assert not [agent.seen for agent in others if agent.of("Silent")]
+
+
+def test_a_stopped_agent_is_suspected_by_all_and_learns_it_when_it_goes_on() -> None:
+    with agents(3) as gang:
+        zero, frozen, two = gang
+        stopped = frozen.signal(signal.SIGSTOP)
+        for agent, other in ((zero, 2), (two, 0)):
+            silent = agent.await_one("Silent", node=1)
+            assert 1.2 < silent.fields["seconds"] < SEEN_SECONDS
+            assert silent.fields["phi"] >= 8.0 or silent.fields["seconds"] >= Patience().most_seconds
+            assert silent.at - stopped < SEEN_SECONDS
+            assert agent.await_one("Unheard", node=1).fields["by"] == other
+        went_on = frozen.signal(signal.SIGCONT)
+        assert {frozen.await_one("Unheard", node=1, by=by).fields["by"] for by in (0, 2)} == {0, 2}
+        time.sleep(2.0)
+        assert frozen.of("Silent") == []  # it slept; the others did not
+        assert zero.of("Silent", since=went_on) == two.of("Silent", since=went_on) == []
+
+
+def test_agents_that_all_slept_suspect_nobody() -> None:
+    with agents(3) as gang:
+        for agent in gang:
+            agent.signal(signal.SIGSTOP)
+        time.sleep(3.0)
+        for agent in gang:
+            agent.signal(signal.SIGCONT)
+        time.sleep(1.0)
+        assert [agent.of("Silent") + agent.of("Unheard") + agent.of("Gone") for agent in gang] == [[], [], []]
+
+
+def test_sending_and_leaving_never_wait_for_a_frozen_agent() -> None:
+    with here(2) as gang:
+        zero = gang.lead()
+        frozen = Agent(node=1, nodes=2, host="127.0.0.1", port=gang.address[1])
+        try:
+            next_event(zero.events, Formed)
+            frozen.signal(signal.SIGSTOP)
+            began = time.monotonic()
+            for _ in range(20):
+                zero.send(1, {"text": "x" * 900_000})
+            assert time.monotonic() - began < AT_ONCE_SECONDS
+            assert "bytes unread" in next_event(zero.events, Gone).how
+            began = time.monotonic()
+            zero.close()
+            assert time.monotonic() - began < AT_ONCE_SECONDS
+        finally:
+            frozen.end()
+
+
+def test_an_agent_that_leaves_is_not_lost() -> None:
+    with agents(3) as gang:
+        assert gang[2].close() == 0
+        for agent in gang[:2]:
+            agent.await_one("Left", node=2)
+        time.sleep(2.0)
+        assert [[seen.kind for seen in agent.seen if seen.kind in ("Gone", "Silent")] for agent in gang[:2]] == [[], []]
+
+
+def _burn() -> None:
+    while True:
+        sum(range(10_000))
+
+
+def test_nobody_is_suspected_on_a_host_under_load() -> None:
+    """Twice as many busy processes as cores, while the agents talk."""
+    busy = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(2 * (os.cpu_count() or 1))]
+    with agents(4) as gang:
+        try:
+            for process in busy:
+                process.start()
+            until = time.monotonic() + times(QUIET_SECONDS)
+            number = 0
+            while time.monotonic() < until:
+                gang[number % 4].send(None, {"text": "x" * 100_000})
+                number += 1
+                time.sleep(0.5)
+            alarms = [seen for agent in gang for seen in agent.seen if seen.kind in ("Silent", "Unheard", "Gone")]
+            assert alarms == []
+        finally:
+            for process in busy:
+                process.kill()
+
+
+# Losing one direction only.
+
+
+class Proxy:
+    """Between one connection and node 0: it can stop passing on in either direction."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self._target = target
+        self.stalled: set[str] = set()
+        self.passed = {"up": bytearray(), "down": bytearray()}
+        """The bytes that went each way."""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        near, _ = self._listener.accept()
+        far = socket.create_connection(self._target)
+        with selectors.DefaultSelector() as selector, near, far:
+            selector.register(near, selectors.EVENT_READ, ("up", far))
+            selector.register(far, selectors.EVENT_READ, ("down", near))
+            while not self._ended.is_set():
+                for key, _ in selector.select(0.05):
+                    way, out = key.data
+                    if way in self.stalled:
+                        time.sleep(0.01)
+                        continue
+                    assert isinstance(key.fileobj, socket.socket)
+                    data = key.fileobj.recv(65536)
+                    if not data:
+                        return
+                    self.passed[way] += data
+                    out.sendall(data)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(PATIENCE_SECONDS)
+        self._listener.close()
+
+
+@contextlib.contextmanager
+def proxied() -> Iterator[tuple[Proxy, list[Peers]]]:
+    """Three agents; between 0 and 1 there is a proxy."""
+    with here(3) as gang:
+        gang.lead()
+        direct = gang.address
+        proxy = Proxy(direct)
+        gang.address = proxy.address
+        gang.join(1)
+        gang.address = direct
+        gang.join(2)
+        try:
+            for peers in gang.peers.values():
+                next_event(peers.events, Formed)
+            yield proxy, list(gang.peers.values())
+        finally:
+            proxy.close()
+
+
+def test_an_agent_that_hears_and_is_not_heard_is_told_so() -> None:
+    with proxied() as (proxy, (zero, one, two)):
+        proxy.stalled.add("up")
+        assert next_event(zero.events, Silent).node == 1
+        assert next_event(one.events, Unheard) == next_event(two.events, Unheard)
+        time.sleep(0.5)
+        assert rest(one) == rest(two) == rest(zero) == []
+
+
+def test_two_agents_that_do_not_hear_each_other_are_told_so_by_the_third() -> None:
+    with proxied() as (proxy, (zero, one, two)):
+        proxy.stalled |= {"up", "down"}
+        seen = {peers: told_in(peers, 2) for peers in (zero, one, two)}
+        time.sleep(0.5)
+        assert rest(zero) == rest(one) == rest(two) == []
+    assert seen == {
+        zero: {("silent", 1), ("unheard", 0, 1)},
+        one: {("silent", 0), ("unheard", 1, 0)},
+        two: {("unheard", 0, 1), ("unheard", 1, 0)},
+    }
+
+
+def told_in(peers: Peers, count: int) -> set[tuple[object, ...]]:
+    """The next so many silences that it learns of, in any order."""
+    found: set[tuple[object, ...]] = set()
+    for _ in range(count):
+        event = next_event(peers.events, Silent | Unheard)
+        found.add(("silent", event.node) if isinstance(event, Silent) else ("unheard", event.node, event.by))
+    return found

@@ -1,0 +1,307 @@
+"""The progress board: what workers mark is what the agent reads, and orders the other way."""
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.gang.workers.board import PHASES, Board, Mark, Marker, Order, OrderKind
+from tests.campaign import examples, times
+
+LONGEST = 2**32 - 1
+"""Steps that a board can tell."""
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    with contextlib.closing(Board.create(3)) as made:
+        yield made
+
+
+def test_before_a_worker_says_anything_it_is_in_its_start(board: Board) -> None:
+    for local_rank in range(3):
+        mark = board.read(local_rank)
+        assert (mark.phase, mark.step, mark.count) == ("start", 0, 0)
+        assert 0 <= time.monotonic() - mark.at < 10
+        assert (mark.step_seconds, mark.own_seconds, mark.save_seconds, mark.beat_at) == (0, 0, 0, 0)
+
+
+def test_what_one_worker_marks_is_read_of_it_alone(board: Board) -> None:
+    others = board.read(0), board.read(2)
+    before = time.monotonic()
+    marker = Marker(board.path, 1)
+    marker.enter("step", 41)
+    marker.passed()
+
+    mark = board.read(1)
+
+    assert (mark.phase, mark.step, mark.count) == ("step", 41, 2)
+    assert before <= mark.at <= time.monotonic()
+    assert (board.read(0), board.read(2)) == others
+
+
+def test_a_step_that_is_done_is_told_with_its_times_and_counts_points_anew(board: Board) -> None:
+    marker = Marker(board.path, 0)
+    marker.enter("step", 7)
+    for _ in range(5):
+        marker.passed()
+    marker.stepped(8, 0.5, 0.25)
+    marker.saved(2.5)
+
+    mark = board.read(0)
+
+    assert (mark.phase, mark.step, mark.count) == ("step", 8, 1)
+    assert (mark.step_seconds, mark.own_seconds, mark.save_seconds) == (0.5, 0.25, 2.5)
+
+
+def test_a_beat_is_no_progress(board: Board) -> None:
+    marker = Marker(board.path, 0)
+    marker.enter("step", 3)
+    before = board.read(0)
+    marker.beat(waiting=False)
+    alive = board.read(0)
+    marker.beat(waiting=True)
+    waiting = board.read(0)
+
+    assert {(m.phase, m.step, m.count, m.at) for m in (before, alive, waiting)} == {("step", 3, 1, before.at)}
+    assert (before.beat_at, before.waiting_at) == (0, 0)
+    assert alive.beat_at >= alive.at > alive.waiting_at == 0
+    assert waiting.beat_at == waiting.waiting_at >= alive.beat_at
+
+
+def test_who_goes_on_shows_life_and_passes_no_point(board: Board) -> None:
+    marker = Marker(board.path, 0)
+    marker.enter("step", 3)
+    before = board.read(0)
+    marker.goes_on()
+    marker.goes_on()
+    mark = board.read(0)
+
+    assert (mark.phase, mark.step, mark.count, mark.went_on) == ("step", 3, before.count, 2)
+    assert before.at < mark.at <= time.monotonic()
+    assert board.read(1).went_on == 0
+
+
+def test_the_exit_code_that_a_script_has_earned_is_there_from_its_last_line_on(board: Board) -> None:
+    marker = Marker(board.path, 1)
+    marker.enter("script")
+    before = board.read(1)
+    marker.earned(0)
+    assert (before.earned, board.read(1).earned, board.read(0).earned) == (None, 0, None)
+    assert board.read(1).count == before.count + 1
+    marker.earned(7)
+    assert Mark.from_wire(board.read(1).to_wire(5.0), 9.0).earned == 7
+
+
+def test_how_often_a_worker_was_seen_to_wait_is_counted(board: Board) -> None:
+    marker = Marker(board.path, 1)
+    for waiting in (True, False, True, True):
+        marker.beat(waiting=waiting)
+    assert (board.read(1).looks, board.read(1).waits) == (4, 3)
+    assert (board.read(0).looks, board.read(0).waits) == (0, 0)
+
+
+def test_all_workers_know_which_tiers_are_away(board: Board) -> None:
+    markers = [Marker(board.path, slot) for slot in range(3)]
+    assert {marker.away() for marker in markers} == {frozenset()}
+    order = board.order("save")
+    for tiers in ({0, 2}, {1}, set[int](), {0, 100}):
+        board.away(tiers)
+        assert {marker.away() for marker in markers} == {frozenset(tiers - {100})}
+        assert {marker.order() for marker in markers} == {order}
+    assert Marker(None, 0).away() == frozenset()
+
+
+CALLS = st.one_of(
+    st.sampled_from(PHASES).map(lambda phase: ("enter", phase)),
+    st.just(("passed",)),
+    st.tuples(st.just("stepped"), st.integers(0, LONGEST), st.floats(0, 1e6), st.floats(0, 1e6)),
+    st.tuples(st.just("saved"), st.floats(0, 1e6)),
+)
+
+
+@given(st.lists(CALLS, min_size=1, max_size=30), st.integers(0, 2))
+@examples(200)
+def test_whatever_is_marked_is_what_is_read(calls: list[tuple[object, ...]], slot: int) -> None:
+    with contextlib.closing(Board.create(3)) as board:
+        marker = Marker(board.path, slot)
+        phase, step, count, seconds, own, saved = "start", 0, 0, 0.0, 0.0, 0.0
+        for name, *values in calls:
+            getattr(marker, str(name))(*values)
+            match name, values:
+                case "enter", [str(entered)]:
+                    phase, count = entered, count + 1
+                case "passed", []:
+                    count += 1
+                case "stepped", [int(done), float(a), float(b)]:
+                    step, count, seconds, own = done, 1, a, b
+                case "saved", [float(a)]:
+                    saved = a
+
+        mark = board.read(slot)
+
+        assert (mark.phase, mark.step, mark.count) == (phase, step, count)
+        assert (mark.step_seconds, mark.own_seconds, mark.save_seconds) == (seconds, own, saved)
+
+
+def test_a_count_that_is_too_long_stays_and_touches_nothing_else(board: Board) -> None:
+    marker = Marker(board.path, 0)
+    marker.enter("save", 5)
+    marker._count = 2**24 - 2
+    for _ in range(3):
+        marker.passed()
+
+    mark = board.read(0)
+    assert (mark.phase, mark.step, mark.count) == ("save", 5, 2**24 - 1)
+
+
+def test_another_process_is_read_while_it_writes_and_never_half(board: Board) -> None:
+    """Its phase follows from its step, and so does what the last step took."""
+    writer = multiprocessing.get_context("fork").Process(target=_write, args=(board.path,))
+    writer.start()
+    try:
+        seen, last = set[int](), board.read(2)
+        while len(seen) < times(300):
+            assert writer.is_alive()
+            mark = board.read(2)
+            if mark.step:
+                assert (mark.phase, mark.count) == (PHASES[mark.step % len(PHASES)], 1)
+                assert mark.step_seconds >= mark.step  # written before the point, and read after it
+            assert (mark.step, mark.at) >= (last.step, last.at)
+            seen.add(mark.step)
+            last = mark
+    finally:
+        writer.kill()
+        writer.join()
+
+
+def _write(path: str) -> None:
+    marker = Marker(path, 2)
+    for step in itertools.count(1):
+        marker._phase = step % len(PHASES)
+        marker.stepped(step, float(step), 0.0)
+
+
+def test_without_a_board_marks_go_nowhere_and_there_is_no_order() -> None:
+    marker = Marker(None, 5)
+    marker.enter("step", 1)
+    marker.stepped(2, 0.1, 0.1)
+    marker.saved(1.0)
+    marker.beat(waiting=True)
+
+    assert marker.order() == Order("none", 0)
+
+
+@pytest.mark.parametrize("kind", ["save_and_end", "end", "save"])
+def test_an_order_reaches_every_worker_and_the_last_one_counts(board: Board, kind: OrderKind) -> None:
+    markers = [Marker(board.path, local_rank) for local_rank in range(3)]
+    assert {marker.order() for marker in markers} == {Order("none", 0)}
+
+    board.order("save")
+    given = board.order(kind)
+
+    assert given == Order(kind, 2)
+    assert {marker.order() for marker in markers} == {given}
+
+
+def test_an_order_that_was_answered_is_not_asked_for_again_but_may_be_given_again(board: Board) -> None:
+    marker, other = Marker(board.path, 0), Marker(board.path, 1)
+    order = board.order("save")
+
+    marker.answer("save")
+
+    assert marker.order() == Order("none", order.number)
+    assert other.order() == order
+    assert marker.order().kind == "none"
+    again = board.order("save")
+    assert (marker.order(), other.order()) == (again, again)
+
+
+def test_an_order_of_another_kind_that_came_meanwhile_is_not_taken_for_answered(board: Board) -> None:
+    marker = Marker(board.path, 0)
+    board.order("save")
+    ending = board.order("save_and_end")
+
+    marker.answer("save")
+
+    assert marker.order() == ending
+
+
+@pytest.mark.parametrize("local_rank", [-1, 3])
+def test_a_slot_that_there_is_not_is_refused(board: Board, local_rank: int) -> None:
+    with pytest.raises(ValueError, match=f"local rank {local_rank}: the board has 3 slots"):
+        Marker(board.path, local_rank)
+    with pytest.raises(ValueError, match="has 3 slots"):
+        board.read(local_rank)
+
+
+def test_a_file_that_is_no_board_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(512))
+    with pytest.raises(ValueError, match="no progress board"):
+        Marker(str(tmp_path / "file"), 0)
+
+
+def test_a_closed_board_is_gone_and_a_worker_that_has_it_open_goes_on() -> None:
+    board = Board.create(1)
+    marker = Marker(board.path, 0)
+    files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    board.close()
+    marker.passed()
+
+    with pytest.raises(OSError):
+        Marker(board.path, 0)
+    assert len(os.listdir("/proc/self/fd")) == files - 2  # noqa: PTH208
+
+
+def test_an_agent_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None:
+    script = (
+        "from convoy.gang.workers.board import Board; import sys, time; b = Board.create(4); print(b.path, flush=True)"
+    )
+    before = set(Path("/dev/shm").iterdir())
+    agent = subprocess.Popen([sys.executable, "-c", f"{script}; time.sleep(60)"], stdout=subprocess.PIPE, text=True)
+    assert agent.stdout is not None
+    path = agent.stdout.readline().strip()
+    Marker(path, 3).enter("step", 5)
+
+    agent.send_signal(signal.SIGKILL)
+    agent.wait()
+    agent.stdout.close()
+
+    assert not Path(path).exists()
+    assert not [p for p in set(Path("/dev/shm").iterdir()) - before if "board" in p.name]
+
+
+@given(
+    st.builds(
+        Mark,
+        phase=st.sampled_from(PHASES),
+        step=st.integers(0, LONGEST),
+        count=st.integers(0, 9),
+        at=st.floats(0, 1e5),
+        step_seconds=st.floats(0, 100),
+        beat_at=st.floats(0, 1e5),
+        waiting_at=st.floats(0, 1e5),
+    ),
+    st.floats(0, 1e5),
+)
+@examples(100)
+def test_another_host_is_told_ages_for_its_clock_is_another(mark: Mark, shift: float) -> None:
+    now = 2e5
+    heard = Mark.from_wire(mark.to_wire(now), now + shift)
+
+    assert (heard.phase, heard.step, heard.count, heard.step_seconds) == (
+        mark.phase, mark.step, mark.count, mark.step_seconds,
+    )  # fmt: skip
+    for name in ("at", "beat_at", "waiting_at"):
+        assert now + shift - getattr(heard, name) == pytest.approx(now - getattr(mark, name), abs=1e-6)

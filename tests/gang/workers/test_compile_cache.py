@@ -1,0 +1,238 @@
+"""What torch compiled comes to the job's root whole or not at all, and from there to the next agent's folder."""
+
+import io
+import os
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.gang.workers import compile_cache
+from convoy.gang.workers.compile_cache import CompileCache, cache_key, this_machine
+from convoy.storage import Store, StoreUnavailable, open_store
+
+LIBRARY = "inductor/ab/cab.main.so"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_cache, "LOOK_SECONDS", 0.05)
+    for name in (*compile_cache.FOLDERS, *compile_cache.SETTINGS):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def store(store_uri: str) -> Store:
+    return open_store(store_uri)
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def build(folder: Path, name: str = LIBRARY, data: bytes = b"code") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def copies(store: Store) -> list[str]:
+    return list(store.sizes("compiled/"))
+
+
+def held(store: Store) -> dict[str, bytes]:
+    """What the one copy holds."""
+    (name,) = copies(store)
+    with tarfile.open(fileobj=io.BytesIO(store.read(name))) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def test_workers_compile_into_a_folder_of_the_agent_s_own(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = CompileCache(store, tmp_path / "compiled", keeps=True)
+    assert cache.environment == {
+        "TORCHINDUCTOR_CACHE_DIR": f"{tmp_path}/compiled/inductor",
+        "TRITON_CACHE_DIR": f"{tmp_path}/compiled/triton",
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+    }
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"):
+        monkeypatch.setenv(name, "of the user")
+    assert list(CompileCache(store, tmp_path, keeps=True).environment) == ["TORCHINDUCTOR_CACHE_DIR"]
+
+
+def test_what_is_whole_is_kept_once_and_comes_to_the_next_agent(store: Store, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with CompileCache(store, first, keeps=True) as cache:
+        cache.begin()
+        build(first).chmod(0o755)
+        build(first, "triton/kernel.cubin", b"more")
+        until(lambda: copies(store) and len(held(store)) == 2)
+    with CompileCache(store, second, keeps=True) as cache:
+        cache.begin()
+        until(lambda: (second / "triton/kernel.cubin").exists())
+        cache.begin()
+        assert (second / LIBRARY).read_bytes() == b"code"
+        assert os.access(second / LIBRARY, os.X_OK)
+        build(second, "inductor/new.py")
+        until(lambda: len(held(store)) == 3)
+
+
+def test_only_node_0_keeps(store: Store, tmp_path: Path) -> None:
+    with CompileCache(store, tmp_path / "compiled", keeps=False) as cache:
+        build(tmp_path / "compiled")
+        until(lambda: cache._whole)
+        time.sleep(0.2)
+    assert copies(store) == []
+
+
+def test_nothing_is_kept_while_a_library_is_built(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "compiled"
+    with CompileCache(store, folder, keeps=True):
+        building = folder / "inductor/ab/cab.main_CxxBuild"
+        building.mkdir(parents=True)
+        build(folder)
+        time.sleep(0.5)
+        assert copies(store) == []
+        building.rmdir()
+        until(lambda: copies(store))
+
+
+def test_what_a_killed_worker_left_half_done_goes_before_the_next_start(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "compiled"
+    with CompileCache(store, folder, keeps=True) as cache:
+        build(folder)
+        until(lambda: copies(store))
+        half = build(folder, "inductor/ab/half.so", b"\x7fELF")
+        (half.parent / "half_CxxBuild").mkdir()
+        cache.begin()
+        assert not half.exists()
+        assert (folder / LIBRARY).exists()
+    assert list(held(store)) == [LIBRARY]
+
+
+def test_a_file_that_grows_is_not_whole(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_cache, "LOOK_SECONDS", 0.2)
+    folder = tmp_path / "compiled"
+    with CompileCache(store, folder, keeps=True):
+        for size in range(1, 20):
+            build(folder, data=b"x" * size)
+            time.sleep(0.05)
+            assert copies(store) == []
+        until(lambda: copies(store))
+    assert held(store) == {LIBRARY: b"x" * 19}
+
+
+def test_locks_are_no_part_of_it(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "compiled"
+    with CompileCache(store, folder, keeps=True) as cache:
+        build(folder, "inductor/locks/cab.lock", b"")
+        build(folder)
+        until(lambda: copies(store))
+        cache.begin()
+    assert list(held(store)) == [LIBRARY]
+
+
+def test_more_than_the_most_is_not_kept(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_cache, "MOST_BYTES", 3)
+    with CompileCache(store, tmp_path / "compiled", keeps=True) as cache:
+        build(tmp_path / "compiled")
+        until(lambda: cache._whole)
+        time.sleep(0.2)
+    assert copies(store) == []
+
+
+def archive(*names: str, size: int = 1, mode: Any = "w", **links: str) -> bytes:
+    """Of files that hold nothing but zeros, and of links, each with what it leads to."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode) as tar:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = size
+            tar.addfile(member, io.BytesIO(bytes(size)))
+        for name, target in links.items():
+            link = tarfile.TarInfo(f"inductor/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            tar.addfile(link)
+    return packed.getvalue()
+
+
+def put_copy(store: Store, data: bytes) -> str:
+    name = f"compiled/{cache_key(this_machine())}.tar"
+    store.write(name, data)
+    return name
+
+
+def test_files_of_a_copy_that_belong_elsewhere_are_not_taken(store: Store, tmp_path: Path) -> None:
+    outside = ("../outside", "/tmp/outside-too", ".", "inductor/.", "inductor/../../outside", "inductor//double")
+    put_copy(store, archive(*outside, "inductor/inside", link="/etc/passwd"))
+    with CompileCache(store, tmp_path / "a" / "compiled", keeps=False):
+        until(lambda: (tmp_path / "a" / "compiled" / "inductor" / "inside").exists())
+    found = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "a").rglob("*") if not path.is_dir()}
+    assert found == {"a/compiled/inductor/inside"}
+
+
+UNUSABLE = {
+    "no archive": (b"no tar at all", "truncated header"),
+    "truncated": (archive("inductor/a", size=400)[:700], "unexpected end of data"),
+    "truncated, and compressed": (archive("inductor/a", mode="w:gz")[:-9], "truncated header"),
+    "more than is kept": (archive("inductor/a", "inductor/b", size=400), "its files have more than 500 bytes"),
+    "a large archive": (archive("inductor/a", size=2**14), "has 20480 bytes, more than 20000"),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_a_copy_that_is_not_usable_is_told_in_one_line_and_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: str
+) -> None:
+    monkeypatch.setattr(compile_cache, "MOST_BYTES", 500)
+    monkeypatch.setattr(compile_cache, "MOST_HEADER_BYTES", 19_500, raising=False)
+    store, (data, why) = open_store(str(tmp_path / "root")), UNUSABLE[kind]
+    name = put_copy(store, data)
+    with CompileCache(store, tmp_path / "own", keeps=True) as cache:
+        cache.begin()
+        build(tmp_path / "own")
+        until(lambda: LIBRARY in (held_or_none(store) or {}))
+    told = capfd.readouterr().out
+    assert told == f"convoy: {store.uri}/{name}: {why}; the rest of it is not used, but compiled anew\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"root", "own"}
+
+
+def held_or_none(store: Store) -> dict[str, bytes] | None:
+    try:
+        return held(store)
+    except tarfile.TarError:
+        return None
+
+
+def test_a_root_that_is_away_is_no_hindrance(tmp_path: Path) -> None:
+    class Away:
+        def sizes(self, prefix: str) -> dict[str, int]:
+            raise StoreUnavailable("away")
+
+        def read(self, name: str) -> bytes:
+            raise StoreUnavailable("away")
+
+        def write(self, name: str, data: bytes) -> None:
+            raise StoreUnavailable("away")
+
+    with CompileCache(Away(), tmp_path / "compiled", keeps=True) as cache:  # type: ignore[arg-type]
+        cache.begin()
+        build(tmp_path / "compiled")
+        until(lambda: cache._whole)
+
+
+def test_machines_of_another_kind_have_another_copy() -> None:
+    facts = this_machine()
+    assert cache_key(facts) == cache_key(dict(reversed(facts.items())))
+    keys = {cache_key({**facts, name: "another"}) for name in facts}
+    assert len(keys | {cache_key(facts)}) == len(facts) + 1
+    assert cache_key(facts).startswith(f"torch{facts['torch']}-python3.")
+    assert facts["cpu"]

@@ -1,0 +1,102 @@
+"""What workers print comes to a root that takes no files that grow, while they run and at the end."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.gang.workers import log_upload
+from convoy.gang.workers.log_upload import KeptLogs
+from convoy.job.rank_logs import log_name
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
+
+NAME = log_name(1, 0, 0)
+
+
+@pytest.fixture
+def store(s3_uri: str) -> Store:
+    return open_store(s3_uri)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / NAME
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def kept(store: Store, name: str = NAME) -> bytes | None:
+    try:
+        return store.read(name)
+    except ObjectMissing:
+        return None
+
+
+def await_kept(store: Store, data: bytes) -> None:
+    deadline = time.monotonic() + 30
+    while kept(store) != data:
+        assert time.monotonic() < deadline, kept(store)
+        time.sleep(0.02)
+
+
+def test_a_log_that_grows_is_put_again_and_what_comes_last_too(store: Store, log: Path, tmp_path: Path) -> None:
+    with KeptLogs(store, tmp_path, keep_seconds=0.02):
+        log.write_bytes(b"one\n")
+        await_kept(store, b"one\n")
+        log.write_bytes(b"one\ntwo\n")
+        await_kept(store, b"one\ntwo\n")
+    with KeptLogs(store, tmp_path, keep_seconds=600):
+        log.write_bytes(b"one\ntwo\nthree\n")
+    assert kept(store) == b"one\ntwo\nthree\n"
+
+
+def test_a_worker_that_printed_nothing_has_an_empty_log(store: Store, log: Path, tmp_path: Path) -> None:
+    log.touch()
+    with KeptLogs(store, tmp_path, keep_seconds=600):
+        pass
+    assert kept(store) == b""
+
+
+class Counting:
+    """Notes how much each write brought, and refuses some."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.written: list[int] = []
+        self.refuses = refuses
+
+    def write(self, name: str, data: bytes) -> None:
+        self.refuses -= 1
+        if self.refuses >= 0:
+            raise StoreUnavailable("away")
+        self.written.append(len(data))
+
+
+def test_a_large_log_is_put_again_only_when_it_has_grown_by_a_quarter(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_upload, "SMALL_BYTES", 100)
+    store: Any = Counting()
+    logs = KeptLogs(store, tmp_path, keep_seconds=600)
+    for size in (50, 60, 110, 120, 137, 138, 139):
+        log.write_bytes(b"x" * size)
+        logs._keep(least_growth=0.25)
+    assert store.written == [50, 60, 110, 138]
+    with logs:
+        pass
+    assert store.written[-1] == 139
+
+
+def test_an_outage_loses_nothing_and_hides_nothing(log: Path, tmp_path: Path) -> None:
+    log.write_bytes(b"one\n")
+    store: Any = Counting(refuses=3)
+    with KeptLogs(store, tmp_path, keep_seconds=0.02):
+        deadline = time.monotonic() + 30
+        while not store.written:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert store.written == [4]
+    store = Counting(refuses=10**6)
+    with KeptLogs(store, tmp_path, keep_seconds=600):
+        pass
+    assert store.written == []

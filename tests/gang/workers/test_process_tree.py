@@ -1,0 +1,152 @@
+"""Who descends from whom, and that killing all of it leaves nothing."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.gang.workers import process_tree
+from convoy.gang.workers.process_tree import MARKER, descendants, kill_below, kill_marked, living, marked, new_marker
+from tests.gang.tasks import alive, wait_for
+
+# Adopts orphans, says when what it was asked to run is there, and reaps.
+ADOPTER = """
+import os, subprocess, sys, time
+from convoy.gang.workers.prctl import adopt_orphans
+adopt_orphans()
+subprocess.run(["sh", "-c", sys.argv[1]])
+print("here", flush=True)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def adopters() -> Iterator[list["subprocess.Popen[str]"]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        kill_below(process.pid)
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def adopter(started: list["subprocess.Popen[str]"], script: str) -> int:
+    process = subprocess.Popen([sys.executable, "-c", ADOPTER, script], stdout=subprocess.PIPE, text=True)
+    started.append(process)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    return process.pid
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> dict[int, int]:
+    """Each process's parent was there before it; some parents are not in the list."""
+    sizes = draw(st.integers(1, 30))
+    return {pid: draw(st.integers(0, pid - 1)) for pid in range(1, sizes + 1)}
+
+
+@given(forests(), st.integers(0, 30))
+def test_descendants_are_those_whose_line_of_parents_meets_the_root(parents: dict[int, int], root: int) -> None:
+    def line(pid: int) -> Iterator[int]:
+        while pid in parents:
+            pid = parents[pid]
+            yield pid
+
+    assert descendants(parents, root) == {pid for pid in parents if root in line(pid)}
+
+
+def test_a_list_that_changed_while_it_was_read_does_not_go_round_for_ever() -> None:
+    assert descendants({1: 2, 2: 3, 3: 1}, 1) == {2, 3}
+    assert descendants({1: 1}, 1) == set()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sleep 600 &",
+        "setsid sleep 600 &",
+        "(setsid sleep 600 &) &",
+        "env -i setsid sh -c 'sleep 600 & sleep 600' &",
+        "trap '' TERM HUP; sleep 600 & kill -STOP $!",
+    ],
+)
+def test_nothing_is_left_below_one_that_adopts_orphans(script: str, adopters: list["subprocess.Popen[str]"]) -> None:
+    other, root = adopter(adopters, "sleep 600 &"), adopter(adopters, script)
+    below = wait_for("what it started", lambda: descendants(living(), root))
+
+    assert kill_below(root) == set()
+
+    assert alive(below) == set()
+    assert descendants(living(), root) == set()
+    assert len(alive({root, other}) | descendants(living(), other)) == 3
+
+
+def test_one_that_a_look_misses_is_found_by_the_next(
+    adopters: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = adopter(adopters, "sleep 600 &")
+    below = wait_for("what it started", lambda: descendants(living(), root))
+    looks = iter([{1: 0}])
+    monkeypatch.setattr(process_tree, "living", lambda: next(looks, None) or living())
+
+    assert kill_below(root) == set()
+
+    assert alive(below) == set()
+
+
+def test_what_forks_while_it_is_killed_is_killed_too(adopters: list["subprocess.Popen[str]"]) -> None:
+    root = adopter(adopters, "for i in 1 2 3; do (while true; do sleep 0.01 & sleep 600 & sleep 0.005; done) & done")
+    wait_for("several", lambda: len(descendants(living(), root)) > 8)
+
+    assert kill_below(root) == set()
+
+    time.sleep(0.05)
+    assert descendants(living(), root) == set()
+
+
+def test_what_inherited_a_marker_is_found_wherever_it_is() -> None:
+    marker = new_marker()
+    done = subprocess.run(
+        ["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $!"],
+        env={**os.environ, MARKER: marker},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    orphan = int(done.stdout)
+    wait_for("the orphan", lambda: marked(marker) == {orphan})
+    assert marked(new_marker()) == set()
+
+    assert kill_marked(marker) == set()
+
+    assert alive({orphan}) == set()
+
+
+def test_this_process_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    inherited = dict(entry.split("=", 1) for entry in _own_environment() if "=" in entry)
+    name, value = next((name, value) for name, value in inherited.items() if value)
+    monkeypatch.setattr("convoy.gang.workers.process_tree.MARKER", name)
+    assert os.getpid() not in marked(value)
+
+
+def test_zombies_do_not_live() -> None:
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert process.pid not in living()
+    assert process.wait() == 0
+
+
+def _own_environment() -> list[str]:
+    with open("/proc/self/environ") as file:
+        return file.read().split("\0")
