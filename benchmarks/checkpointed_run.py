@@ -30,7 +30,7 @@ from convoy.config.load import read_overrides, read_run, resolve
 from convoy.gang.assignment import Assignment
 from convoy.training.batches import Data
 from convoy.training.loop import Training, log_step, one_step, save, save_is_due
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 from gang import Block
 
 EVERY_STEPS = 5

@@ -40,8 +40,8 @@ from convoy.data.prepare import prepare
 from convoy.gang.assignment import Assignment
 from convoy.storage import open_store
 from convoy.training.batches import Data
-from convoy.training.probe import probe
-from convoy.training.ranks import Ranks
+from convoy.training.measure.machine_probe import probe
+from convoy.training.process_groups import Ranks
 
 OUT = Path(__file__).parent / "results" / "cpu_steps.json"
 

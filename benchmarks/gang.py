@@ -23,13 +23,13 @@ from convoy.gang.workers.board import Marker
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
 from convoy.training.batches import Data
-from convoy.training.clock import OwnTime, UnknownTime, clock_for, own_time_for
+from convoy.training.build import build_trained
+from convoy.training.checkpointing.saver import Saver
 from convoy.training.exchange import Exchange
 from convoy.training.loop import Training
-from convoy.training.measure import memory_peak
-from convoy.training.model import build_trained
-from convoy.training.ranks import Ranks, connect
-from convoy.training.saver import Saver
+from convoy.training.measure.clock import OwnTime, UnknownTime, clock_for, own_time_for
+from convoy.training.measure.machine import memory_peak
+from convoy.training.process_groups import Ranks, connect
 from convoy.training.step import Stepper
 
 RANKS = 2

@@ -32,10 +32,10 @@ from convoy.config.load import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Assignment
 from convoy.training.batches import Data
+from convoy.training.build import Trained, build_trained
 from convoy.training.loop import Training, log_step, one_step
-from convoy.training.model import Trained, build_trained
 from convoy.training.optimizer import learning_rate, set_learning_rate
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch
 from gang import RANKS, Block
 

@@ -41,10 +41,10 @@ from convoy.config.load import read_overrides, read_run, resolve
 from convoy.gang.assignment import Assignment
 from convoy.gang.workers.board import Marker, Phase
 from convoy.training.batches import Data
-from convoy.training.beat import beating
-from convoy.training.clock import UnknownTime
 from convoy.training.loop import Training
-from convoy.training.ranks import Ranks
+from convoy.training.measure.clock import UnknownTime
+from convoy.training.process_groups import Ranks
+from convoy.training.workers.heartbeat import beating
 from gang import RANKS, Block
 
 WARMUP_BLOCKS = 2

@@ -17,7 +17,7 @@ from convoy.gang.assignment import Place
 from convoy.model.transformer import Transformer
 from convoy.parallel.mesh import build_mesh
 from convoy.results.collectives import OPERATIONS
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 from tests.ranks import on_ranks
 
 FP32 = RunConfig.model_validate({"train": {"param_dtype": "fp32"}})

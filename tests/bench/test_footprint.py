@@ -13,7 +13,7 @@ from convoy.bench.memory import all_savers
 from convoy.bench.ours import Ours
 from convoy.bench.waiting import Waiting
 from convoy.training.batches import Data
-from convoy.training.ranks import connect
+from convoy.training.process_groups import connect
 from tests.training.job import GPT, Job, tiny
 
 SHAPE = GPT | {"vocab_size": 2048, "n_layers": 4, "d_model": 96, "max_sequence_length": 64}

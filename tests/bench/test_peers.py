@@ -28,7 +28,7 @@ from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup
 from convoy.results.values import MEMORY_PARTS, STATE_BYTES
 from convoy.training.batches import Data
-from convoy.training.ranks import Ranks, connect
+from convoy.training.process_groups import Ranks, connect
 from tests.bench.benches import a_group
 from tests.ranks import on_ranks
 from tests.training.job import GPT, LLAMA, Job, place, tiny

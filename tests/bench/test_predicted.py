@@ -15,7 +15,7 @@ from convoy.config.model import TransformerConfig
 from convoy.gang.assignment import Place
 from convoy.model.counts import saved_bytes
 from convoy.results.case import Predicted
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 from tests.bench.benches import a_group
 from tests.results.cases import MEASURED
 

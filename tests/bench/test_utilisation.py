@@ -22,8 +22,8 @@ from convoy.bench.utilisation import Host, gpu_values, host_values
 from convoy.config.bench import BenchConfig, MeasureConfig
 from convoy.results.values import SHARES
 from convoy.training.batches import Data
-from convoy.training.ranks import Ranks as JoinedRanks
-from convoy.training.ranks import connect
+from convoy.training.process_groups import Ranks as JoinedRanks
+from convoy.training.process_groups import connect
 from tests.bench.gpus import Fake
 from tests.training.job import Job, tiny
 

@@ -10,8 +10,8 @@ from convoy.bench.baseline import Baseline, hf_model
 from convoy.bench.ours import Ours
 from convoy.model.hf import hf_tensors
 from convoy.training.batches import Data
-from convoy.training.model import build_trained
-from convoy.training.ranks import connect
+from convoy.training.build import build_trained
+from convoy.training.process_groups import connect
 from tests.training.job import GPT, LLAMA, Job, tiny
 
 

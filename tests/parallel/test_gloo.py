@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
 from convoy.parallel.gloo import ExchangeAndAdd, Gather
-from convoy.training.ranks import lost_peer
+from convoy.training.process_groups import lost_peer
 from tests.ranks import KILLED, on_ranks
 from tests.training.job import tiny
 from tests.training.sharded import alone, sharded_model

@@ -19,7 +19,7 @@ from convoy.model.init import initialise
 from convoy.model.transformer import Transformer, head_rows
 from convoy.parallel.mesh import build_mesh, data_place
 from convoy.parallel.pipeline import Pipeline, stage_blocks
-from convoy.training.ranks import lost_peer
+from convoy.training.process_groups import lost_peer
 from tests.ranks import on_ranks
 from tests.training.job import LLAMA, tiny
 from tests.training.sharded import sharded_model

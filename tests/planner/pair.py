@@ -26,8 +26,8 @@ from convoy.parallel.mesh import build_mesh
 from convoy.planner.workload import Machine, Workload
 from convoy.storage import open_store
 from convoy.training.batches import Data
-from convoy.training.probe import probe
-from convoy.training.ranks import Ranks
+from convoy.training.measure.machine_probe import probe
+from convoy.training.process_groups import Ranks
 
 PROBE_SECONDS = 3.0
 """Before the steps and once more after them, each ten times what a job takes: the test is of the prediction, and not of

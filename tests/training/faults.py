@@ -20,7 +20,7 @@ from convoy.checkpoint.save.queue import Standing
 from convoy.checkpoint.save.staging import Staged, Stager
 from convoy.checkpoint.writer import maintenance
 from convoy.storage import Store
-from convoy.training.saver import Saver
+from convoy.training.checkpointing.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
 
 Action = Callable[[Stepper, int, Sequence[Batch]], None]

@@ -26,8 +26,8 @@ from convoy.job.lineage import CommitRef, Generation, lineage, newest_commit, re
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris
 from convoy.storage import open_store
 from convoy.training.loop import TrainingFailedError
-from convoy.training.ranks import lost_peer
-from convoy.training.run import run_rank
+from convoy.training.process_groups import lost_peer
+from convoy.training.rank import run_rank
 from tests.ranks import on_ranks
 from tests.training.writers import fork_writers, wait_for_each_save
 

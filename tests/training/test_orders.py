@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from convoy.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
 from convoy.gang.workers.board import Board, Marker, Order, OrderKind
-from convoy.training import run
+from convoy.training import rank as rank_of_gang
 from convoy.training.step import Batch, Stepper
 from tests.training.faults import before_step
 from tests.training.job import Fault, Job, differing, tiny
@@ -97,7 +97,7 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
     rank notes the batches that it passes in it."""
 
     def fault(rank: int) -> None:
-        evaluate = run.evaluate
+        evaluate = rank_of_gang.evaluate
 
         def evaluated(
             model: FSDPModule,
@@ -119,7 +119,7 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
 
             return evaluate(model, batches, step, token_bytes_v, control, note, hurried, **layout)
 
-        run.evaluate = evaluated
+        rank_of_gang.evaluate = evaluated
 
     return fault
 

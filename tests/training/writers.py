@@ -9,7 +9,7 @@ from convoy.checkpoint.save import writer_process
 from convoy.checkpoint.save.queue import Standing
 from convoy.checkpoint.writer import maintenance
 from convoy.checkpoint.writer.__main__ import main
-from convoy.training.saver import Saver
+from convoy.training.checkpointing.saver import Saver
 
 DEADLINE_SECONDS = 30.0
 

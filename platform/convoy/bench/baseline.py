@@ -26,7 +26,7 @@ from convoy.model.init import initialise
 from convoy.model.transformer import Transformer
 from convoy.training.batches import Data
 from convoy.training.optimizer import learning_rate, set_learning_rate
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 
 
 class Baseline:

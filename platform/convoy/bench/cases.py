@@ -16,9 +16,9 @@ from convoy.bench.rounds import Measured
 from convoy.bench.variants import AnyVariant
 from convoy.results.case import Case, Hardware, Predicted
 from convoy.results.values import STATE_BYTES
-from convoy.training.measure import environment
-from convoy.training.model import model_built
-from convoy.training.ranks import Ranks
+from convoy.training.build import model_built
+from convoy.training.measure.machine import environment
+from convoy.training.process_groups import Ranks
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from convoy.parallel.fsdp import DTYPES
 from convoy.results.collectives import OPERATIONS, Collective, Operation, as_values
 from convoy.results.values import LINK_BYTES_PER_SECOND
 from convoy.stats.interval import interval
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 
 MIB = 2**20
 

@@ -33,7 +33,7 @@ from convoy.results import values
 from convoy.results.case import Case, Hardware
 from convoy.results.files import write_case
 from convoy.results.samples import BEYOND, DETECTED, RECOVERED
-from convoy.training.measure import device_name
+from convoy.training.measure.machine import device_name
 
 NPROC = 1
 """Workers of a node: faults come to a node or to one worker, and more of them show no more."""

@@ -20,7 +20,7 @@ from convoy.bench.shares import Shares, shares
 from convoy.bench.trace import UnreadableTraceError, timeline
 from convoy.bench.utilisation import SUITE, Host, gpu_values, host_values, share_values
 from convoy.results.values import POWER_WATTS, SHARES
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 
 PROFILED_STEPS = 3
 """Of each variant, on every rank, when all that is timed is over."""

@@ -13,12 +13,12 @@ from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.storage import open_store
 from convoy.training.batches import Data
-from convoy.training.clock import clock_for
+from convoy.training.build import build_trained, parameters_of
 from convoy.training.exchange import Exchange
 from convoy.training.loop import step_event
-from convoy.training.model import build_trained, parameters_of
+from convoy.training.measure.clock import clock_for
 from convoy.training.optimizer import learning_rate
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 from convoy.training.step import Stepper
 
 

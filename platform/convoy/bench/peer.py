@@ -13,9 +13,9 @@ from convoy.config.run import RunConfig
 from convoy.model.build import build_model
 from convoy.parallel.fsdp import prepared_blocks
 from convoy.training.batches import Data
-from convoy.training.model import materialise
+from convoy.training.build import materialise
 from convoy.training.optimizer import learning_rate
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch, seed_randomness
 
 

@@ -18,7 +18,7 @@ from convoy.bench.held import moments
 from convoy.bench.peer import whole_model
 from convoy.config.run import RunConfig
 from convoy.training.optimizer import adamw, set_learning_rate
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch
 
 

@@ -10,7 +10,7 @@ from convoy.config.bench import PeerName
 if TYPE_CHECKING:
     from convoy.bench.peer import Engine
     from convoy.config.run import RunConfig
-    from convoy.training.ranks import Ranks
+    from convoy.training.process_groups import Ranks
 
 
 class Peer(NamedTuple):

@@ -13,8 +13,8 @@ from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.planner.machine import machine_of
-from convoy.training.probe import probe
-from convoy.training.ranks import Ranks
+from convoy.training.measure.machine_probe import probe
+from convoy.training.process_groups import Ranks
 
 
 def measured_machines(group: Group, ranks: Ranks, passed: Callable[[], None]) -> dict[str, MeasuredMachine]:

@@ -10,7 +10,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from convoy.bench.trace import BEGIN, END, MARK, START
-from convoy.training.clock import Clock, Phase
+from convoy.training.measure.clock import Clock, Phase
 
 
 class MarkedClock:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Place
 from convoy.parallel.mesh import build_mesh
-from convoy.training.ranks import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
+from convoy.training.process_groups import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 

@@ -32,7 +32,7 @@ from convoy.results.values import FIRST_SAVE_SECONDS, FIRST_STALL_SECONDS, REST_
 from convoy.stats.interval import FEWEST
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 
 T = TypeVar("T")
 

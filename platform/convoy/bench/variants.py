@@ -14,7 +14,7 @@ from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.storage import open_store
 from convoy.training.batches import Data
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 
 AnyVariant = Ours | Baseline | Peer | Waiting
 

@@ -29,8 +29,8 @@ from convoy.bench.saving import before_block, measured_at_rest
 from convoy.bench.variants import AnyVariant, build, prepared_data
 from convoy.config.errors import ConfigError
 from convoy.results.files import write_case
-from convoy.training.measure import measure_matmul
-from convoy.training.ranks import Ranks
+from convoy.training.measure.machine import measure_matmul
+from convoy.training.process_groups import Ranks
 
 MATMUL_SECONDS = 0.5
 """For each type that a case computes in."""

@@ -8,7 +8,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.gang.assignment import Place
 from convoy.parallel.mesh import build_mesh
-from convoy.training.ranks import TIMEOUT, Ranks
+from convoy.training.process_groups import TIMEOUT, Ranks
 
 
 def world_of(ranks: Ranks, size: int, parallel: ParallelConfig) -> Ranks:

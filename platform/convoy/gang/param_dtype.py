@@ -1,7 +1,7 @@
 """Node 0 settles `train.param_dtype: auto` before it forms a job's first generation.
 
-The agent imports no torch, so a process of its own measures (`training/param_dtype.py`). The generation's recorded
-configuration holds the result, from which the other nodes and every later generation of the job take it.
+The agent imports no torch, so a process of its own measures (`training/measure/faster_dtype.py`). The generation's
+recorded configuration holds the result, from which the other nodes and every later generation of the job take it.
 """
 
 import json
@@ -20,7 +20,7 @@ from convoy.gang.workers.worker import environment_of_all
 from convoy.job.param_dtype import with_recorded_dtype
 from convoy.storage import Store
 
-MEASURE = "convoy.training.param_dtype"
+MEASURE = "convoy.training.measure.faster_dtype"
 
 SECONDS = 120.0
 """For the measurement, most of which is the import of torch; on an idle machine it takes about three seconds."""

@@ -15,7 +15,7 @@ from convoy.data.sequences import IGNORED, TokenBatch, TokenSequences, validatio
 from convoy.data.tokenizer import TextTokenizer
 from convoy.parallel.mesh import data_place
 from convoy.storage import open_store
-from convoy.training.ranks import Ranks
+from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch
 
 

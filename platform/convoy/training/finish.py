@@ -16,10 +16,10 @@ from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import DTYPES
 from convoy.storage import Store
 from convoy.training.batches import Data
+from convoy.training.build import Trained
 from convoy.training.export import export_commit, exportable
-from convoy.training.measure import memory_peak
-from convoy.training.model import Trained
-from convoy.training.ranks import Ranks
+from convoy.training.measure.machine import memory_peak
+from convoy.training.process_groups import Ranks
 
 GATHERED_BYTES = 4 * 1024**3
 """Sample text is made with the whole model gathered on each rank if its weights take at most this."""

@@ -10,10 +10,10 @@ from convoy.config.run import RunConfig
 from convoy.events.log import EventWriter
 from convoy.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.gang.workers.board import Marker
-from convoy.training.clock import Clock, OwnTime, UnknownTime
+from convoy.training.checkpointing.saver import Saver
 from convoy.training.exchange import IN_HASTE, StopReason, Vote
+from convoy.training.measure.clock import Clock, OwnTime, UnknownTime
 from convoy.training.optimizer import learning_rate
-from convoy.training.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
 
 RANK_LOG_STEPS = 10

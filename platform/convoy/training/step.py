@@ -15,8 +15,8 @@ from torch.nn.utils import get_total_norm
 
 from convoy.checkpoint.save.queue import Standing
 from convoy.parallel.pipeline import Pipeline
-from convoy.training.clock import Clock
 from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
+from convoy.training.measure.clock import Clock
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import set_learning_rate
 

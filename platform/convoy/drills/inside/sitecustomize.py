@@ -84,5 +84,5 @@ def crawl(*_: object) -> None:
     signal.setitimer(signal.ITIMER_REAL, CRAWL_EVERY_SECONDS)
 
 
-if ORDERS in os.environ and "convoy.training.warm" in sys.orig_argv:
+if ORDERS in os.environ and "convoy.training.workers.train_preload" in sys.orig_argv:
     signal.signal(SIGNAL, heed)

@@ -21,8 +21,8 @@ from convoy.gang.workers.fork_messages import MOST_BYTES, REPORTS, Ended, Fork, 
 from convoy.gang.workers.process_tree import MARKER, kill_below, kill_marked, new_marker
 from convoy.gang.workers.worker import Worker, environment_of, log_tail, signal_name
 
-TRAINING = "convoy.training.warm"
-SCRIPTS = "convoy.training.script_warm"
+TRAINING = "convoy.training.workers.train_preload"
+SCRIPTS = "convoy.training.workers.script_preload"
 
 END_SECONDS = 1.0
 """For a process whose channel has ended to end itself."""

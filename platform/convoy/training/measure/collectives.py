@@ -1,0 +1,203 @@
+"""What a job's collectives take on its machine: through the groups that training uses, of its own"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import DeviceMesh
+
+from convoy.catalog.measured import Line
+from convoy.parallel.gloo import ExchangeAndAdd, Gather
+from convoy.parallel.mesh import sharding
+from convoy.stats.line import time_line
+from convoy.training.measure.timing import (
+    MOST_TIMES,
+    TIMES,
+    median_seconds,
+    random,
+    seconds_here,
+    slowest,
+    slowest_seconds,
+)
+from convoy.training.process_groups import Ranks
+
+MOST_BYTES = 64 * 2**20
+"""Of one collective that is timed."""
+
+SMALL_BYTES = 64 * 2**10
+
+WORK_SECONDS = 0.002
+"""Of computation around each collective on a CPU: about as long as the kernel lets it keep a core from gloo's threads,
+so that less of it hides what they take from it."""
+
+CALLS = {"cpu": 6, "cuda": 10}
+"""In a row: a GPU's are started ahead, and the wait at the end is shared by them. On a CPU another rank is slower
+each time: for the slowest of a short row is waited longer than in a step, which has many of them."""
+
+_WORK_ELEMENTS = 2**18
+
+
+def lines(
+    block: int, dtype: torch.dtype, reduced: torch.dtype, ranks: Ranks, seconds: float
+) -> tuple[Line | None, Line | None, Line | None]:
+    """Of all-gathers, reduce-scatters and all-reduces; None: of what the job has no group. All ranks call it alike.
+
+    block: elements of a transformer block. dtype: of weights; reduced: of gradients. seconds: of all.
+    """
+    mesh = sharding(ranks.mesh)
+    shards = _group(mesh, mesh.ndim - 1)
+    copies = _group(mesh, 0) if mesh.ndim > 1 else None
+    kinds: dict[str, tuple[Made, int, torch.dtype, dist.ProcessGroup]] = {}
+    if shards is not None:
+        kinds = {"gather": (_gathering, block, dtype, shards), "reduce": (_reducing, block, reduced, shards)}
+    if copies is not None:
+        kinds["all_reduce"] = (_summing, block // mesh.size(mesh.ndim - 1), reduced, copies)
+    if not kinds:
+        return None, None, None
+    most = seconds / (4 * TIMES * len(kinds))
+    sent = [one for kind in kinds.values() for one in _two_sizes(*kind, ranks, most)]
+    took = _together([call for _, call in sent], ranks, seconds)
+    points = iter([(size, seconds) for (size, _), seconds in zip(sent, took, strict=True)])
+    found = {name: _line(next(points), next(points), kind[-1].size()) for name, kind in kinds.items()}
+    return found.get("gather"), found.get("reduce"), found.get("all_reduce")
+
+
+def _line(small: tuple[float, float], large: tuple[float, float], ranks: int) -> Line:
+    """small, large: bytes and seconds."""
+    start, per_byte = time_line(small, large)
+    return Line(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=ranks)
+
+
+def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
+    return mesh.get_group(dimension) if mesh.size(dimension) > 1 else None
+
+
+Made = Callable[[int, torch.dtype, dist.ProcessGroup, Ranks], Callable[[], object]]
+
+
+def _two_sizes(
+    made: Made, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, most: float
+) -> tuple[tuple[float, Callable[[], object]], tuple[float, Callable[[], object]]]:
+    """Bytes and call of a small collective and of one that is as large as wanted, unless it takes over `most` seconds.
+
+    made: a collective on a whole tensor of so many elements, a multiple of the group's ranks.
+    """
+
+    def sized(size: float) -> tuple[float, Callable[[], object]]:
+        count = max(1, int(size) // (dtype.itemsize * group.size())) * group.size()
+        return float(count * dtype.itemsize), made(count, dtype, group, ranks)
+
+    wanted = min(float(elements * dtype.itemsize), MOST_BYTES)
+    small = sized(min(SMALL_BYTES, wanted / 4))
+    return small, sized(_largest(small[0], wanted, lambda size: sized(size)[1], ranks, most))
+
+
+def _largest(
+    size: float, wanted: float, made: Callable[[float], Callable[[], object]], ranks: Ranks, most: float
+) -> float:
+    """Bytes of a collective, as many as wanted unless the network would take longer than `most` seconds for them; at
+    least twice as many as `size`. All ranks judge alike, by the slowest, and by the shortest of some times: what is not
+    tried is told from smaller ones, and errors grow with it."""
+    tried = 2 * size
+    while tried < wanted:
+        call, larger = made(tried), min(4 * tried, wanted)
+        if min(slowest_seconds(call, ranks) for _ in range(TIMES)) * larger / tried > most:
+            return tried
+        tried = larger
+    return max(wanted, 2 * size)
+
+
+def _gathering(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    """As `parallel/fsdp.py` has it: on a CPU nothing runs beside the copy from where it was gathered to where weights
+    are used, which one rank alone does not make."""
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
+    if ranks.device.type == "cuda":
+        return lambda: dist.all_gather_into_tensor(whole, part, group=group)
+    gather: Callable[..., object] = Gather() if ranks.across_hosts else dist.all_gather_into_tensor
+
+    def gathered() -> None:
+        buffer = torch.empty_like(whole)
+        gather(buffer, part, group)
+        whole.copy_(buffer)
+
+    return gathered
+
+
+def _reducing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    """As `parallel/fsdp.py` has it."""
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
+    if ranks.device.type == "cpu":
+        exchange = ExchangeAndAdd(across_hosts=ranks.across_hosts)
+        return lambda: exchange(part, whole, group, dist.ReduceOp.SUM)
+    return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+
+
+def _summing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+    whole = torch.zeros(count, dtype=dtype, device=ranks.device)
+    return lambda: dist.all_reduce(whole, group=group)
+
+
+def _together(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds: float) -> list[float]:
+    """Seconds that each collective adds to the computation around it, agreed by all ranks: the median over rounds of
+    what a row with it takes longer than one without, each of the slowest rank.
+
+    On a CPU the threads of gloo share a core with computation, and who comes out of a collective first goes on
+    computing while they still have to send: what that takes, collectives in a row do not show. Rows end with
+    computation, in which what is still sent is seen. Where something else disturbs them more than that, it is what the
+    collective takes in a row: it cannot be less. Of a GPU they are rows of collectives alone, less what the wait at the
+    end of none takes, and at least half of the row.
+
+    All collectives take turns in each round, for a time and not so many times: what disturbs the machine for a while is
+    in few rounds of each, and not in all of one.
+    """
+    rows = _rows(collectives, ranks)
+
+    def timed() -> list[float]:
+        return [seconds_here(row, ranks) for row in rows]
+
+    timed()  # the first of anything takes longer
+    began, rounds = time.perf_counter(), [timed() for _ in range(TIMES)]
+    while slowest(time.perf_counter() - began, ranks) < seconds and len(rounds) < MOST_TIMES:
+        rounds.append(timed())
+    times = torch.tensor(rounds, dtype=torch.float64)
+    dist.all_reduce(times, op=dist.ReduceOp.MAX, group=ranks.control)
+    alone, beside, in_a_row = times.split([1, len(collectives), len(rows) - 1 - len(collectives)], dim=1)
+    longer = (beside - alone).quantile(0.5, dim=0)
+    least = beside.quantile(0.5, dim=0) / 2 if ranks.device.type == "cuda" else in_a_row.quantile(0.5, dim=0)
+    return (torch.maximum(longer, least) / CALLS[ranks.device.type]).tolist()
+
+
+def _rows(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Callable[[], object]]:
+    """One of computation, each collective between computations, and on a CPU each by itself."""
+    work, calls = _work(ranks), CALLS[ranks.device.type]
+
+    def alone() -> None:
+        for _ in range(calls + 1):
+            work()
+
+    def beside(call: Callable[[], object]) -> None:
+        for _ in range(calls):
+            work()
+            call()
+        work()
+
+    def in_a_row(call: Callable[[], object]) -> None:
+        for _ in range(calls):
+            call()
+
+    rows: list[Callable[[], object]] = [alone, *(partial(beside, call) for call in collectives)]
+    return rows if ranks.device.type == "cuda" else rows + [partial(in_a_row, call) for call in collectives]
+
+
+def _work(ranks: Ranks) -> Callable[[], object]:
+    """Computation for a while, as between the collectives of a step, whose results fill the caches; none on a GPU."""
+    if ranks.device.type == "cuda":
+        return lambda: None
+    x = random(ranks.device, torch.float32, _WORK_ELEMENTS)
+    count = max(1, round(WORK_SECONDS / median_seconds(lambda: F.gelu(x), ranks, WORK_SECONDS)))
+    return lambda: [F.gelu(x) for _ in range(count)]

@@ -1,0 +1,137 @@
+"""A short check before the first step: a bad machine is named, and the gang does not train at its speed.
+
+All ranks do the same at once: matrix products, and exchanges with their neighbours, of which a ring all-reduce is made.
+Who is clearly slower than the others, twice, is unfit (`gang/diagnosis/node_health.py`).
+"""
+
+import time
+import zlib
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from convoy.events.log import EventWriter
+from convoy.events.types import NodeChecked
+from convoy.gang.diagnosis.node_health import ROUNDS, Measured, partner, unfit
+from convoy.parallel.fsdp import DTYPES
+from convoy.training.measure.machine import device_name
+from convoy.training.process_groups import Ranks
+
+AGAIN = 5
+"""Times as long as the first round is the second one, which is only made if somebody seems unfit."""
+
+LEAST_PRODUCTS = 8
+"""The best of fewer may have been disturbed, each of them."""
+
+EXCHANGES = 3
+"""With either neighbour, in the first round."""
+
+_SIDE = {"cpu": 384, "cuda": 8192}
+_LINK_BYTES = {"cpu": 2**20, "cuda": 2**25}
+
+
+class NodeUnfitError(RuntimeError):
+    """This rank's machine is not fit to train; the text is one line."""
+
+
+def check_node(ranks: Ranks, param_dtype: str, seconds: float, events: EventWriter) -> None:
+    """Check all ranks, for about so long. All ranks call it.
+
+    Raises NodeUnfitError on a rank that is unfit, and what a lost peer raises on the others.
+    """
+    if ranks.place.world_size < 2 or seconds == 0:
+        return
+    began = time.perf_counter()
+    measured = _measure(ranks, param_dtype, seconds, EXCHANGES)
+    problems = unfit(measured)
+    if problems:
+        again = unfit(_measure(ranks, param_dtype, AGAIN * seconds, AGAIN * EXCHANGES))
+        problems = {rank: again[rank] for rank in problems if rank in again}
+    own, problem = measured[ranks.place.rank], problems.get(ranks.place.rank, "")
+    kind = ranks.device.type
+    events.append(
+        NodeChecked(
+            seconds=time.perf_counter() - began,
+            matmul_tflops=2 * _SIDE[kind] ** 3 / own.matmul_seconds / 1e12 if own.matmul_seconds else None,
+            link_bytes_per_second=_LINK_BYTES[kind] / own.link_seconds if own.link_seconds else None,
+            problem=problem,
+        )
+    )
+    if problem:
+        raise NodeUnfitError(problem)
+    if problems:
+        dist.barrier(group=ranks.control)  # which an unfit rank does not reach
+
+
+def _measure(ranks: Ranks, param_dtype: str, seconds: float, exchanges: int) -> list[Measured]:
+    """What every rank measured, the same on all."""
+    name = device_name(ranks.device)
+    own = [float(zlib.crc32(name.encode())), _product_seconds(ranks, param_dtype, seconds), _link(ranks, exchanges)]
+    gathered = [torch.zeros(len(own), dtype=torch.float64) for _ in range(ranks.place.world_size)]
+    dist.all_gather(gathered, torch.tensor(own, dtype=torch.float64), group=ranks.control)
+    rows = [row.tolist() for row in gathered]
+    return [Measured(f"{device:.0f}", ranks.device.type, product, link) for device, product, link in rows]
+
+
+def _product_seconds(ranks: Ranks, param_dtype: str, seconds: float) -> float:
+    """Best time of a matrix product, while every rank does the same.
+
+    On a CPU it is the thread's time on a core: ranks that share cores are not slow for it, a throttled core is.
+    """
+    kind, side = ranks.device.type, _SIDE[ranks.device.type]
+    dtype = DTYPES[param_dtype] if kind == "cuda" else torch.float32
+    noise = torch.Generator(ranks.device).manual_seed(0)  # of its own: the model's is not touched
+    a = torch.randn(side, side, device=ranks.device, dtype=dtype, generator=noise)
+    out = torch.mm(a, a)
+    clock = _cuda_clock(ranks.device) if kind == "cuda" else time.thread_time
+    dist.barrier(group=ranks.control)
+    best, deadline, done = float("inf"), time.perf_counter() + seconds, 0
+    while time.perf_counter() < deadline or done < LEAST_PRODUCTS:
+        began = clock()
+        torch.mm(a, a, out=out)
+        best, done = min(best, clock() - began), done + 1
+    return best
+
+
+def _cuda_clock(device: torch.device) -> Callable[[], float]:
+    def clock() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return clock
+
+
+def _link(ranks: Ranks, exchanges: int) -> float:
+    """Best time of an exchange with a neighbour, the better of both neighbours; 0: not measured.
+
+    With fewer than three ranks it would not be known whose fault a slow link is. Neighbours are on other nodes where
+    there are three nodes.
+    """
+    place, kind = ranks.place, ranks.device.type
+    if place.world_size < 3:
+        return 0.0
+    nodes_apart = place.nproc_per_node if place.nodes > 2 else 1
+    position, offset = divmod(place.rank, nodes_apart)
+    out = torch.ones(_LINK_BYTES[kind], dtype=torch.uint8, device=ranks.device)
+    into = torch.empty_like(out)
+    best = float("inf")
+    for number in range(ROUNDS * exchanges):
+        other = partner(position, place.world_size // nodes_apart, number % ROUNDS)
+        dist.barrier(group=ranks.control)
+        began = time.perf_counter()
+        if other is not None:
+            _exchange(ranks, out, into, other * nodes_apart + offset)
+            best = min(best, time.perf_counter() - began)
+    return best
+
+
+def _exchange(ranks: Ranks, out: torch.Tensor, into: torch.Tensor, other: int) -> None:
+    if ranks.device.type == "cuda":
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, other), dist.P2POp(dist.irecv, into, other)]):
+            work.wait()
+        torch.cuda.synchronize(ranks.device)
+        return
+    for pending in (dist.irecv(into, other, group=ranks.control), dist.isend(out, other, group=ranks.control)):
+        assert pending is not None
+        pending.wait()

@@ -1,0 +1,85 @@
+"""What the machine can do and what the run uses: matmul rate, memory, versions."""
+
+import platform
+import resource
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from convoy import __version__
+from convoy.catalog.gpus import peak_tflops
+from convoy.catalog.measured import MeasuredMachine
+from convoy.events.types import Environment, MemoryPeak
+from convoy.parallel.fsdp import DTYPES
+from convoy.training.process_groups import Ranks
+
+_SIDE = {"cpu": 1024, "cuda": 8192}
+
+
+def environment(
+    ranks: Ranks, param_dtype: str, matmul_tflops: float | None = None, machine: MeasuredMachine | None = None
+) -> Environment:
+    """Versions and hardware of this rank."""
+    name = device_name(ranks.device)
+    return Environment(
+        versions={
+            "convoy": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            **(_gpu_versions() if ranks.device.type == "cuda" else {}),
+        },
+        device=name,
+        threads=torch.get_num_threads(),
+        matmul_tflops=matmul_tflops,
+        peak_tflops=peak_tflops(name, param_dtype) if ranks.device.type == "cuda" else None,
+        machine=machine,
+    )
+
+
+def _gpu_versions() -> dict[str, str]:
+    return {"cuda": str(torch.version.cuda), "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
+
+
+def measure_matmul(ranks: Ranks, param_dtype: str, seconds: float) -> float:
+    """TFLOP/s of square matmuls on this rank while every rank does the same: the best of the timed batches."""
+    side = _SIDE[ranks.device.type]
+    a = torch.randn(side, side, device=ranks.device, dtype=DTYPES[param_dtype])
+    b = torch.randn_like(a)
+    torch.mm(a, b)
+    dist.barrier(group=ranks.control)
+    best, deadline = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        _synchronize(ranks.device)
+        began = time.perf_counter()
+        for _ in range(4):
+            torch.mm(a, b)
+        _synchronize(ranks.device)
+        best = min(best, (time.perf_counter() - began) / 4)
+    return 2 * side**3 / best / 1e12
+
+
+def memory_peak(ranks: Ranks, step: int) -> MemoryPeak:
+    """Peak bytes of this rank so far."""
+    if ranks.device.type == "cuda":
+        return MemoryPeak(step=step, bytes=torch.cuda.max_memory_allocated(ranks.device), device="cuda")
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return MemoryPeak(step=step, bytes=kib * 1024, device="host")
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name as CUDA reports it, or the CPU's model name."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

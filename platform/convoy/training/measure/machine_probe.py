@@ -1,0 +1,152 @@
+"""A short look at the machine once it is warm: the rates at which this job's own sizes are computed and sent, from
+which the planner tells how long a step takes where the catalog knows nothing.
+
+All ranks do the same at once, so that what they share (memory, caches, network) is shared as in training.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.instances import instance, instance_names
+from convoy.catalog.measured import MeasuredMachine
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+from convoy.parallel.fsdp import DTYPES
+from convoy.parallel.mesh import data_place
+from convoy.planner.machine import rented_type
+from convoy.training.measure.collectives import lines
+from convoy.training.measure.machine import device_name
+from convoy.training.measure.timing import median_seconds, random
+from convoy.training.process_groups import Ranks
+
+MOST_TOKENS = 4096
+"""Of a pass, in one measurement: on more of them rates hardly change."""
+
+LINES_SECONDS = 0.5
+"""At least, for all lines together: what computation adds to a collective varies by as much as it is."""
+
+CHAIN = 100
+"""Small operations in a row, whose graph is one backward pass."""
+
+
+def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | None:
+    """What this rank measured, each thing for about a quarter of `seconds`, and collectives for LINES_SECONDS at least.
+
+    None where nobody needs it, for the catalog has the GPUs that were rented, and where no sizes are known, of a custom
+    model. All ranks call it alike.
+    """
+    if not isinstance(config.model, TransformerConfig) or _catalogued(config):
+        return None
+    sizes, each = _Sizes(config, config.model, ranks), seconds / 4
+    gather, reduce, all_reduce = lines(sizes.block, sizes.dtype, sizes.reduced, ranks, max(2 * each, LINES_SECONDS))
+    return MeasuredMachine(
+        device=device_name(ranks.device),
+        kind="cuda" if ranks.device.type == "cuda" else "cpu",
+        dtype=config.train.param_dtype,
+        threads=torch.get_num_threads(),
+        ranks=ranks.place.world_size,
+        matmul_flops=_matmul(sizes, ranks, each),
+        attention_flops=_attention(sizes, ranks, each),
+        memory_bytes_per_second=_memory(sizes, ranks, each),
+        operation_seconds=_operation(ranks, each),
+        gather=gather,
+        reduce=reduce,
+        all_reduce=all_reduce,
+    )
+
+
+def _catalogued(config: RunConfig) -> bool:
+    instance_type = rented_type(config)
+    if instance_type is None or instance_type not in instance_names():
+        return False
+    gpu = instance(instance_type).gpu
+    return gpu is not None and rented_gpu(gpu.name) is not None
+
+
+def pass_size(config: RunConfig, parts: int) -> tuple[int, int]:
+    """Sequences and tokens of one forward pass of a rank, as far as one measurement takes them. parts: what a batch is
+    divided into."""
+    length = config.data.sequence_length
+    each = math.ceil(config.train.global_batch / parts)
+    passes = math.ceil(each / config.train.micro_batch)
+    sequences = max(1, min(math.ceil(each / passes), MOST_TOKENS // length))
+    return sequences, min(sequences * length, MOST_TOKENS)
+
+
+def mlp_products(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> Callable[[], None]:
+    """The three products of a linear layer, forward and backward: transposed operands have rates of their own.
+
+    x: (tokens, width). gradient: (tokens, inner), of the layer's output. weight: (inner, width).
+    """
+
+    def products() -> None:
+        F.linear(x, weight)
+        gradient @ weight
+        gradient.t() @ x
+
+    return products
+
+
+def mlp_flops(tokens: int, width: int, inner: int) -> int:
+    """Operations of `mlp_products`."""
+    return 3 * 2 * tokens * width * inner
+
+
+class _Sizes:
+    """Of the job's tensors on one rank."""
+
+    def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
+        self.length = config.data.sequence_length
+        self.sequences, self.tokens = pass_size(config, data_place(ranks.mesh)[1])
+        self.width, self.inner = model.d_model, model.ff_width // config.parallel.tensor
+        self.heads, self.head_width = max(1, model.n_heads // config.parallel.tensor), model.head_width
+        self.fused = config.train.attention == "fused"
+        self.dtype, self.reduced = DTYPES[config.train.param_dtype], DTYPES[config.train.reduce_dtype]
+        longer = model.model_copy(update={"n_layers": model.n_layers + 1})
+        self.block = (parameter_count(longer) - parameter_count(model)) // config.parallel.tensor
+
+
+def _matmul(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
+    """Operations/s of the MLP's products, forward and backward."""
+    shapes = ((sizes.tokens, sizes.width), (sizes.tokens, sizes.inner), (sizes.inner, sizes.width))
+    products = mlp_products(*(random(ranks.device, sizes.dtype, *shape) for shape in shapes))
+    return mlp_flops(sizes.tokens, sizes.width, sizes.inner) / median_seconds(products, ranks, seconds)
+
+
+def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
+    """Of fused attention, forward and backward: 2 and 5 t S d operations under a causal mask."""
+    if not sizes.fused:
+        return None
+    shape = (sizes.sequences, sizes.heads, sizes.length, sizes.head_width)
+    q, k, v = (random(ranks.device, sizes.dtype, *shape).requires_grad_() for _ in range(3))
+    gradient = random(ranks.device, sizes.dtype, *shape)
+
+    def attend() -> None:
+        torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), gradient)
+
+    done = 7 * sizes.sequences * sizes.length**2 * sizes.heads * sizes.head_width
+    return done / median_seconds(attend, ranks, seconds)
+
+
+def _memory(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
+    """Bytes/s of a GELU, which reads and writes each activation once."""
+    x = random(ranks.device, sizes.dtype, sizes.tokens, sizes.inner)
+    return 2 * x.nbytes / median_seconds(lambda: F.gelu(x), ranks, seconds)
+
+
+def _operation(ranks: Ranks, seconds: float) -> float:
+    """Of one forward operation; its backward counts as two of them, as in the planner's count of kernels."""
+    x = torch.ones(16, device=ranks.device, requires_grad=True)
+
+    def chain() -> None:
+        y = x
+        for _ in range(CHAIN):
+            y = y * 1.5
+        y.backward(torch.ones_like(y))
+
+    return median_seconds(chain, ranks, seconds) / (3 * CHAIN)

@@ -1,0 +1,225 @@
+"""A rank from its assignment to its end: connect, build, restore, train, and leave what remains."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from convoy.checkpoint.format import Progress
+from convoy.config.run import RunConfig
+from convoy.events.log import EventWriter
+from convoy.events.types import Evaluated, WorkerReady
+from convoy.gang.assignment import Assignment
+from convoy.gang.workers.board import Marker, OrderKind
+from convoy.model.build import CustomModel
+from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.training.batches import Data
+from convoy.training.build import Trained, build_trained, model_built
+from convoy.training.checkpointing.restore import restore
+from convoy.training.checkpointing.saver import Saver
+from convoy.training.evaluate import evaluate
+from convoy.training.exchange import IN_HASTE, Exchange, StopReason, Vote
+from convoy.training.finish import finish
+from convoy.training.loop import Evaluator, Training, train
+from convoy.training.measure.clock import clock_for, own_time_for
+from convoy.training.measure.health_check import check_node
+from convoy.training.measure.machine import environment, measure_matmul, memory_peak
+from convoy.training.measure.machine_probe import probe
+from convoy.training.module_buffers import ModuleBuffers
+from convoy.training.optimizer import check_all_trained
+from convoy.training.process_groups import Ranks, connect
+from convoy.training.step import Batch, Stepper
+from convoy.training.workers.heartbeat import beating
+
+Phase = Literal["imported", "connected", "built", "restored", "first_step"]
+
+ORDERS: dict[OrderKind, Vote | None] = {
+    "none": None,
+    "save_and_end": "preempted",
+    "end": "preempted_unsaved",
+    "save": "save",
+}
+"""What this rank wants of the gang when its agent gave it an order."""
+
+FAILED_SECONDS = 10.0
+"""The log gets so long after a failure, whose cause the agent waits for."""
+
+
+def run_rank(assignment: Assignment, began: float) -> bool:
+    """Do the whole task of one rank; True if all ranks agreed to stop before the last step.
+
+    began: when its process started, by `time.perf_counter`. Raises TrainingFailedError, SupersededError,
+    NodeUnfitError, and what a user can mend as ConfigError, DataDamaged, CheckpointError or StoreUnavailable.
+    """
+    place, kept_in = assignment.place, assignment.config.checkpoint.store
+    tiers = [open_store(uri, kept_in) for uri in assignment.tiers or [assignment.job_uri]]
+    events = EventWriter(tiers[0], assignment.generation, place.node, place.rank, requests=True)
+    marker = Marker(assignment.board_path, place.local_rank)
+    try:
+        with beating(marker) if assignment.board_path is not None else contextlib.nullcontext():
+            stopped = _run(assignment, tiers, Log(events, began), marker)
+    except BaseException:
+        marker.enter("leave")
+        with contextlib.suppress(StoreUnavailable):  # never in place of the cause
+            events.close(FAILED_SECONDS)
+        raise
+    events.close()
+    return stopped is not None
+
+
+@dataclass(frozen=True)
+class Log:
+    """Where a rank tells how far its start-up is."""
+
+    events: EventWriter
+    began: float
+
+    def ready(self, phase: Phase) -> None:
+        self.events.append(WorkerReady(phase=phase, seconds=self.seconds()))
+
+    def seconds(self) -> float:
+        """Since the process began."""
+        return time.perf_counter() - self.began
+
+
+def _run(assignment: Assignment, tiers: list[Store], log: Log, marker: Marker) -> StopReason | None:
+    config, events = assignment.config, log.events
+    log.ready("imported")
+    marker.enter("connect")
+    ranks = connect(assignment)
+    log.ready("connected")
+    marker.enter("build")
+    events.append(environment(ranks, config.train.param_dtype))
+    if assignment.check_node:
+        check_node(ranks, config.train.param_dtype, config.train.node_check_seconds, events)
+    trained = build_trained(config, ranks, filled=assignment.parent is None)
+    if ranks.first:
+        events.append(model_built(config, trained.module))
+    data = Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    log.ready("built")
+    if assignment.parent is not None:  # one that restores nothing would tell nothing of how long it takes
+        marker.enter("restore")
+    start = restore(assignment, ranks, trained, tiers, events)
+    log.ready("restored")
+    marker.enter("first_step", start.progress.step)
+    saver = Saver(assignment, ranks, trained, [tier.uri for tier in tiers], events, start.parent, marker)
+    patience = 0.0
+    try:
+        with data.steps_from(start.progress.step) as batches:
+            training = _training(assignment, ranks, trained, data, saver, log, batches, start.progress, marker)
+            ended = train(training)
+        marker.enter("finish")
+        if training.stopped not in IN_HASTE:
+            finish(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
+            patience = config.checkpoint.deadline_seconds
+    except BaseException:
+        marker.enter("leave")
+        raise
+    finally:
+        saver.close(patience)
+    return training.stopped
+
+
+def _training(
+    assignment: Assignment,
+    ranks: Ranks,
+    trained: Trained,
+    data: Data,
+    saver: Saver,
+    log: Log,
+    batches: Iterator[Sequence[Batch]],
+    progress: Progress,
+    marker: Marker,
+) -> Training:
+    config, clock = assignment.config, clock_for(ranks.device, marker.passed)
+    module = trained.module
+    buffers = ModuleBuffers(module, ranks.everyone) if isinstance(module, CustomModel) else None
+    stepper = Stepper(
+        trained.fsdp,
+        trained.optimizer,
+        Exchange(ranks.control, ranks.shared_by),
+        clock,
+        clip_norm=config.train.clip_norm,
+        seed=config.train.seed,
+        reduce_every_pass=config.parallel.reduce_every_pass,
+        shared_by=ranks.shared_by,
+        pipeline=trained.pipeline,
+        buffers=buffers,
+        goes_on=marker.goes_on,
+    )
+    return Training(
+        config=config,
+        first=ranks.first,
+        batches=batches,
+        stepper=stepper,
+        evaluate=_evaluator(config, trained, data, ranks, marker, buffers),
+        saver=saver,
+        events=log.events,
+        clock=clock,
+        elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.seconds(),
+        vote=_voter(assignment, marker),
+        after_first_step=lambda: _first_step(log, ranks, trained, config, saver, new=assignment.parent is None),
+        memory=lambda step: memory_peak(ranks, step),
+        progress=progress,
+        marker=marker,
+        own_time=own_time_for(ranks.device),
+    )
+
+
+def _evaluator(
+    config: RunConfig, trained: Trained, data: Data, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
+) -> Evaluator:
+    batches, token_bytes_v = data.validation(), data.token_bytes_v()
+
+    def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
+        shared, way = ranks.shared_by, trained.pipeline
+        measured = evaluate(
+            trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed, hurried,
+            shared_by=shared, pipeline=way,
+        )  # fmt: skip
+        if buffers is not None:
+            buffers.put_back()
+        return measured
+
+    return evaluated
+
+
+def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver, *, new: bool) -> None:
+    """What is made ready once the machine is warm, after the start-up that people wait for. new: the job goes on from
+    nothing."""
+    log.ready("first_step")
+    check_all_trained(trained.module, trained.optimizer)
+    seconds = config.train.matmul_peak_seconds
+    if seconds:
+        rate = measure_matmul(ranks, config.train.param_dtype, seconds)
+        # The machine of a job that goes on is known, or another one: what the first start found stays beside its plan.
+        machine = probe(config, ranks, seconds) if new else None
+        log.events.append(environment(ranks, config.train.param_dtype, rate, machine))
+    saver.start()
+
+
+def _voter(assignment: Assignment, marker: Marker) -> Callable[[float], Vote | None]:
+    """This rank's wish to stop or to save. Budgets are judged by rank 0's clock alone; any rank's agent may order an
+    end or a save, and SIGTERM asks any rank to stop."""
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    budget, price = assignment.config.budget, assignment.usd_per_hour
+
+    def vote(gang_seconds: float) -> Vote | None:
+        hours = gang_seconds / 3600
+        ordered = ORDERS[marker.order().kind]
+        if ordered in IN_HASTE:
+            return ordered
+        if asked:
+            return "requested"
+        if assignment.place.rank != 0:
+            return ordered
+        if budget.max_hours is not None and hours >= budget.max_hours:
+            return "max_hours"
+        if budget.max_cost_usd is not None and price is not None and hours * price >= budget.max_cost_usd:
+            return "max_cost_usd"
+        return ordered
+
+    return vote

@@ -1,0 +1,190 @@
+"""A rank that runs a user's script, from its assignment to its exit code."""
+
+import atexit
+import contextlib
+import datetime
+import gc
+import importlib.machinery
+import io
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import NoReturn
+
+from convoy import script as told
+from convoy.events.types import PEER_LOST
+from convoy.gang.assignment import RESERVED, STOPPED, Assignment, Script
+from convoy.gang.workers.prctl import set_name, signal_at_end_of_parent
+from convoy.gang.workers.script_channel import ScriptLink
+from convoy.gang.workers.script_environment import script_environment, visible_devices
+from convoy.training.workers.reason import first_line, leave_reason, named
+
+_kept: list[BaseException] = []
+"""What ended the script. It holds the frames of its functions, and nothing of these is to be destroyed."""
+
+STORE_TIMEOUT = datetime.timedelta(minutes=10)
+
+
+def work(text: bytes, listener: int | None) -> int:
+    """Run the script, and tell by the exit code how it ended. text: the Assignment as JSON. listener: the socket that
+    is bound to MASTER_PORT, on rank 0.
+
+    The board says when the script's last line has run, and with which code. From then on it is for the node's agent to
+    end a process that hangs (`gang/workers/exit_progress.py`): a thread in here could not, where another one keeps
+    Python's lock. Nothing that the script holds is destroyed, as docs/architecture.md explains, so that the caller must
+    end the process by `os._exit`.
+    """
+    began, rank = time.perf_counter(), os.getpid()
+    assignment = Assignment.model_validate_json(text)
+    script, reason = assignment.script, Path(assignment.reason_path)
+    assert script is not None
+    if listener is not None:
+        _host_store(assignment, listener)
+    _set_environment(assignment)
+    link = ScriptLink(assignment, began)
+    told.attach(link)
+    code = _run(script, reason)
+    if code == 0 and link.ends_for_notice:
+        code = STOPPED
+    if os.getpid() == rank:  # a process that the script forked comes here too, and is not the rank
+        link.earned(code)
+    _finish()
+    link.close()
+    return code
+
+
+def _set_environment(assignment: Assignment) -> None:
+    os.environ.update(script_environment(assignment, visible_devices(os.environ)))
+    if assignment.master_host.startswith("127.") or assignment.master_host == "localhost":
+        # The host's own name may resolve to an address that peers on it cannot use.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def _run_file(path: str, main: ModuleType) -> None:
+    main.__file__, main.__loader__ = path, importlib.machinery.SourceFileLoader("__main__", path)
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
+    exec(code, main.__dict__)
+
+
+def _run(script: Script, reason: Path) -> int:
+    """As `python FILE` or `python -m MODULE` would, in this process."""
+    sys.argv = [script.entrypoint, *script.args]
+    main = sys.modules["__main__"] = ModuleType("__main__")  # to the end: threads and exit handlers look into it
+    try:
+        if script.is_file:
+            if not sys.flags.safe_path:
+                sys.path[0] = str(Path(script.entrypoint).parent)  # which was the working directory, by `-m`
+            _run_file(script.entrypoint, main)
+        else:
+            runpy._run_module_as_main(script.entrypoint)  # type: ignore[attr-defined]  # as the interpreter does
+    except SystemExit as error:
+        _kept.append(error)
+        return _exit(error, reason)
+    except BaseException as error:
+        # As the interpreter does: `Checkpoints` asks for it.
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        return _fault(error, reason)
+    return 0
+
+
+def _exit(error: SystemExit, reason: Path) -> int:
+    """As the interpreter takes it, but for the codes that are ours."""
+    if error.code is None:
+        return 0
+    if not isinstance(error.code, int):
+        with contextlib.suppress(Exception):  # it may be anything, which may not be printed
+            print(error.code, file=sys.stderr)
+        leave_reason(reason, first_line(error.code))
+        return 1
+    code = error.code & 0xFF
+    if code not in RESERVED:
+        return code
+    leave_reason(reason, f"sys.exit({code})")
+    return 1
+
+
+def _fault(error: BaseException, reason: Path) -> int:
+    leave_reason(reason, named(error))
+    text = "".join(traceback.format_exception(type(error), error, _of_script(error.__traceback__)))
+    sys.stderr.write(text.encode(errors="backslashreplace").decode())
+    return PEER_LOST if _lost_peer(error) else 1
+
+
+def _of_script(frames: TracebackType | None) -> TracebackType | None:
+    """Without what ran it."""
+    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        frames = frames.tb_next
+    return frames
+
+
+def _lost_peer(error: BaseException) -> bool:
+    """Whether another rank was gone. A script that never imported torch has no ranks."""
+    if "torch.distributed" not in sys.modules:
+        return False
+    from convoy.training.process_groups import lost_peer
+
+    return lost_peer(error)
+
+
+def _finish() -> None:
+    """What the interpreter does at its end and `os._exit` does not: wait for threads, run what was registered, write
+    what files hold in memory. Of the rest of the interpreter's work nothing is guaranteed to a script, and torch's
+    process groups hang or abort in it."""
+    files = _open_files()
+    gc.freeze()  # nor are they to be destroyed as garbage
+    for finishing in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
+        with contextlib.suppress(BaseException):  # neither changes the exit code, as under `python`
+            finishing()
+    for file in (*files, *_open_files()):
+        with contextlib.suppress(Exception):
+            file.flush()
+
+
+def _open_files() -> list[io.IOBase]:
+    """All files that the script has open, or forgot to close."""
+    kinds = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
+
+
+def _host_store(assignment: Assignment, listener: int) -> None:
+    """Have the rendezvous' store in a process of its own, as under torchrun: it outlives rank 0, until the generation
+    ends. Forked twice, so that the script has no child that it knows nothing of."""
+    child = os.fork()
+    if child == 0:
+        parent = os.getpid()
+        if os.fork() == 0:
+            _be_the_store(assignment, listener, parent)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(listener)
+
+
+def _be_the_store(assignment: Assignment, listener: int, parent: int) -> NoReturn:
+    try:
+        set_name("convoy store")
+        while os.getppid() == parent:  # until the process that forks workers has adopted this one
+            time.sleep(0.001)
+        signal_at_end_of_parent(signal.SIGKILL)
+        from torch.distributed import TCPStore
+
+        store = TCPStore(
+            assignment.master_host,
+            assignment.master_port,
+            assignment.place.world_size,
+            is_master=True,
+            timeout=STORE_TIMEOUT,
+            master_listen_fd=listener,
+            wait_for_workers=False,
+        )
+        while store is not None:
+            signal.pause()
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)

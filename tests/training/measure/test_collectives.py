@@ -1,0 +1,93 @@
+"""What ranks measure of their collectives."""
+
+from collections.abc import Callable
+from itertools import cycle
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from convoy.training.measure.collectives import CALLS, _largest, _together
+from convoy.training.measure.timing import TIMES
+from convoy.training.process_groups import Ranks
+
+SECONDS = 0.02
+
+CPU, GPU = (cast("Ranks", SimpleNamespace(device=torch.device(kind), control=None)) for kind in ("cpu", "cuda"))
+
+
+@pytest.fixture(autouse=True)
+def _one_rank_without_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convoy.training.measure.timing.slowest", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.measure.collectives.slowest", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.measure.collectives._work", lambda _: lambda: None)
+    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
+
+
+def _takes(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[Callable[[], object]], float]) -> None:
+    for module in ("collectives", "timing"):
+        monkeypatch.setattr(f"convoy.training.measure.{module}.seconds_here", lambda call, _: seconds(call))
+
+
+def test_a_collective_that_disturbances_hide_takes_what_it_does_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computation that was faster with it than without: it is not infinitely fast for that."""
+    took = cycle([2.0, 1.0, 0.5])  # computation, that beside the collective, the collective by itself
+    _takes(monkeypatch, lambda _: next(took))
+    assert _together([lambda: None], CPU, SECONDS) == pytest.approx([0.5 / CALLS["cpu"]])
+
+
+def test_what_disturbs_the_machine_for_some_rounds_is_in_the_time_of_no_collective(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All take turns in each round: what lasts for two of five rounds is in two of the five times of each."""
+    factors = [10.0 if 3 <= number < 5 else 1.0 for number in range(1 + TIMES)]  # the first one counts for none
+    took = iter([factor * seconds for factor in factors for seconds in (2.0, 2.4, 3.0, 0.2, 0.5)])
+    _takes(monkeypatch, lambda _: next(took))
+    assert _together([lambda: None, lambda: None], CPU, 0) == pytest.approx([0.4 / CALLS["cpu"], 1 / CALLS["cpu"]])
+    assert next(took, None) is None
+
+
+@pytest.mark.parametrize("wait", [0.0, 1e-5, 1e-2])
+def test_the_wait_for_a_gpu_is_no_part_of_its_collectives(monkeypatch: pytest.MonkeyPatch, wait: float) -> None:
+    """Each row ends with one, however many collectives are in it."""
+    made: list[float] = []
+
+    def took(call: Callable[[], object]) -> float:
+        made.clear()
+        call()
+        return wait + sum(made)
+
+    _takes(monkeypatch, took)
+    found = _together([lambda: made.append(2e-3), lambda: made.append(3e-3)], GPU, SECONDS)
+    assert found == pytest.approx([2e-3, 3e-3])
+
+
+def test_a_gpu_whose_wait_was_disturbed_sends_at_no_rate_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = cycle([3.0, 1.0])
+    _takes(monkeypatch, lambda _: next(took))
+    assert _together([lambda: None], GPU, SECONDS) == pytest.approx([0.5 / CALLS["cuda"]])
+
+
+@pytest.mark.parametrize(("rate", "largest"), [(1e12, 1e6), (1e5, 1e3)])
+def test_messages_are_as_large_as_a_block_where_there_is_time(
+    monkeypatch: pytest.MonkeyPatch, rate: float, largest: float
+) -> None:
+    """A link of 100 kB/s has time for 10 ms of it."""
+    asked: list[float] = []
+
+    def made(size: float) -> Callable[[], object]:
+        asked.append(size)
+        return lambda: None
+
+    monkeypatch.setattr("convoy.training.measure.collectives.slowest_seconds", lambda call, ranks: asked[-1] / rate)
+    found = _largest(100.0, 1e6, made, cast("Ranks", None), 0.01)
+    assert largest / 5 < found <= largest
+
+
+def test_one_message_that_was_disturbed_leaves_no_larger_one_untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 128 kB to a block's 2 MB the line would have what disturbs it sixteen times."""
+    took = cycle([1.0, *[1e-4] * (TIMES - 1)])
+    monkeypatch.setattr("convoy.training.measure.collectives.slowest_seconds", lambda call, ranks: next(took))
+    assert _largest(100.0, 1e6, lambda _: lambda: None, cast("Ranks", None), 0.01) == 1e6

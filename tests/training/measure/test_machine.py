@@ -1,0 +1,120 @@
+"""Clocks, and what is told of the machine."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import convoy
+from convoy.training.measure.clock import HostClock, OwnTime, UnknownTime, clock_for, own_time_for
+from convoy.training.measure.machine import device_name, environment, measure_matmul, memory_peak
+from convoy.training.process_groups import Ranks
+from tests.training.job import place
+from tests.training.sharded import alone
+
+
+def test_each_moment_belongs_to_the_phase_marked_after_it() -> None:
+    clock = clock_for(torch.device("cpu"))
+    assert isinstance(clock, HostClock)
+    clock.start()
+    began = time.perf_counter()
+    time.sleep(0.01)
+    clock.mark("data")
+    clock.mark("forward")
+    time.sleep(0.01)
+    clock.mark("backward")
+    clock.mark("forward")
+    total = time.perf_counter() - began
+
+    seconds = clock.read()
+
+    assert set(seconds) == {"data", "forward", "backward"}
+    assert min(seconds["data"], seconds["backward"]) >= 0.01
+    assert sum(seconds.values()) == pytest.approx(total, abs=0.02)
+
+
+def test_a_clock_that_is_started_again_has_forgotten_the_step_before() -> None:
+    clock = HostClock()
+    clock.start()
+    clock.mark("data")
+    before = clock.read()
+    clock.start()
+
+    assert clock.read() == {}
+    assert set(before) == {"data"}
+
+
+def test_each_mark_of_a_clock_is_passed_on() -> None:
+    passed: list[None] = []
+    clock = clock_for(torch.device("cpu"), lambda: passed.append(None))
+    clock.start()
+    clock.mark("data")
+    clock.mark("forward")
+
+    assert len(passed) == 2
+
+
+def test_until_a_rank_meets_the_others_all_time_is_its_own_and_later_what_it_works() -> None:
+    own = own_time_for(torch.device("cpu"))
+    assert isinstance(own, OwnTime)
+    own.start()
+    time.sleep(0.05)
+    own.meet()
+    began = time.thread_time()
+    while time.thread_time() - began < 0.05:
+        pass
+    time.sleep(0.5)  # as a rank does while it waits
+
+    assert 0.1 <= own.read() < 0.4
+
+
+def test_a_step_after_the_other_is_measured_anew() -> None:
+    own = OwnTime()
+    own.start()
+    time.sleep(0.05)
+    own.meet()
+    own.start()
+    own.meet()
+
+    assert own.read() < 0.04
+
+
+def test_on_a_gpu_a_ranks_own_time_is_not_known() -> None:
+    own = own_time_for(torch.device("cuda", 0))
+    own.start()
+    own.meet()
+
+    assert isinstance(own, UnknownTime)
+    assert own.read() == 0.0
+
+
+@alone
+def test_the_machine_is_told_by_name_and_versions() -> None:
+    told = environment(_ranks(), "bf16", 0.5)
+    assert told.versions["convoy"] == convoy.__version__
+    assert told.versions["torch"] == torch.__version__
+    assert told.device == device_name(torch.device("cpu")) != ""
+    assert (told.threads, told.matmul_tflops, told.peak_tflops) == (torch.get_num_threads(), 0.5, None)
+
+
+@alone
+def test_the_matmul_rate_is_one_that_a_core_can_have() -> None:
+    assert 1e-4 < measure_matmul(_ranks(), "fp32", 0.01) < 100
+
+
+@alone
+def test_the_memory_peak_holds_what_was_allocated() -> None:
+    size = 50_000_000
+    block = torch.ones(size // 4)
+    peak = memory_peak(_ranks(), 3)
+    assert block.nbytes == size
+    assert (peak.step, peak.device) == (3, "host")
+    assert size < peak.bytes < 64 * 1024**3
+
+
+def _ranks() -> Ranks:
+    mesh = torch.distributed.init_device_mesh("cpu", (1,), mesh_dim_names=("shard",))
+    group = dist.group.WORLD
+    assert group is not None
+    return Ranks(place(0, 1), torch.device("cpu"), mesh, group, group)

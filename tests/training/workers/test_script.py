@@ -1,0 +1,198 @@
+"""A script's end, as its process tells it: the exit code, the one line of reason, and what was printed."""
+
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import pytest
+
+from convoy.config.run import RunConfig
+from convoy.events.types import OUTAGE, PEER_LOST, UNFIT
+from convoy.gang.assignment import EXPECTED, STOPPED, Assignment, Script
+from convoy.gang.workers.board import Board, Mark
+from convoy.gang.workers.placement import place_of
+from convoy.training.workers.script import work
+from tests.gang.tasks import a_node
+
+
+class Ended(NamedTuple):
+    code: int
+    reason: str
+    printed: str
+    mark: Mark
+
+
+def run(folder: Path, text: str, *args: str) -> Ended:
+    """The script in a process of its own, as the only rank."""
+    file, log, reason = folder / "a_script.py", folder / "log", folder / "reason"
+    file.write_text(text)
+    board = Board.create(1)
+    assignment = Assignment(
+        config=RunConfig(),
+        job="job",
+        job_uri=str(folder / "job"),
+        root=str(folder),
+        data_id="",
+        fingerprint="script",
+        generation=1,
+        parent=None,
+        place=place_of(0, a_node(nproc=1), 1),
+        master_host="127.0.0.1",
+        master_port=1,
+        reason_path=str(reason),
+        board_path=board.path,
+        script=Script(entrypoint=str(file), args=args),
+    )
+    process = multiprocessing.get_context("fork").Process(target=_be, args=(assignment, log))
+    process.start()
+    process.join(60)
+    assert process.exitcode is not None, "it does not end"
+    said = reason.read_text() if reason.exists() else ""
+    ended = Ended(process.exitcode, said, log.read_text(), board.read(0))
+    board.close()
+    return ended
+
+
+def _be(assignment: Assignment, log: Path) -> NoReturn:
+    output = os.open(log, os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1)  # pytest has its own
+    os._exit(work(assignment.model_dump_json().encode(), None))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "reason", "line"),
+    [
+        ("raise ValueError('no\\nmore')", 1, "ValueError: no", "raise ValueError"),
+        ("import sys; sys.exit(5)", 5, "", ""),
+        ("import sys; sys.exit('out of luck')", 1, "out of luck", "out of luck"),
+        ("import sys; sys.exit()", 0, "", ""),
+        ("import sys; sys.exit(0)", 0, "", ""),
+        ("this is no Python", 1, "SyntaxError: invalid syntax (a_script.py, line 2)", "this is no Python"),
+        ("import no_such_module", 1, "ModuleNotFoundError: No module named 'no_such_module'", "import no_such_module"),
+        ("import argparse; argparse.ArgumentParser().parse_args(['--x'])", 1, "sys.exit(2)", "unrecognized arguments"),
+        ("import os; os.kill(os.getpid(), 9)", -9, "", ""),
+    ],
+)
+def test_how_it_ended_is_told_without_a_word_of_ours(
+    fault: str, code: int, reason: str, line: str, tmp_path: Path
+) -> None:
+    ended = run(tmp_path, f"print('it begins', flush=True)\n{fault}\n")
+    assert (ended.code, ended.reason) == (code, reason)
+    assert ended.printed.startswith("it begins\n") == ("no Python" not in fault)
+    assert line in ended.printed
+    assert "runpy" not in ended.printed
+    assert "workers/script.py" not in ended.printed
+
+
+@pytest.mark.parametrize("code", [EXPECTED, STOPPED, PEER_LOST, OUTAGE, UNFIT])
+def test_codes_that_tell_an_agent_something_are_not_taken_from_a_script(code: int, tmp_path: Path) -> None:
+    ended = run(tmp_path, f"import sys\nsys.exit({code})")
+    assert (ended.code, ended.reason) == (1, f"sys.exit({code})")
+
+
+def test_a_rank_that_lost_its_peer_is_no_cause(tmp_path: Path) -> None:
+    ended = run(tmp_path, "import torch.distributed\nraise RuntimeError('[..] Connection closed by peer [..]')")
+    assert ended.code == PEER_LOST
+
+
+def test_what_a_script_registered_for_its_end_is_done_and_its_threads_are_awaited(tmp_path: Path) -> None:
+    text = """
+import atexit, threading, time
+atexit.register(lambda: print("at exit", flush=True))
+threading.Thread(target=lambda: (time.sleep(0.3), print("thread", flush=True))).start()
+print("end of script", flush=True)
+"""
+    ended = run(tmp_path, text)
+    assert (ended.code, ended.printed.splitlines()[:3]) == (0, ["end of script", "thread", "at exit"])
+
+
+def test_what_a_script_defined_is_there_for_its_exit_handlers(tmp_path: Path) -> None:
+    text = """
+import atexit, pickle, sys, weakref
+class Held:
+    pass
+def at_exit(held):
+    assert sys.modules["__main__"].Held is type(held())
+    print(pickle.loads(pickle.dumps(held())) is not None, flush=True)
+held = Held()
+atexit.register(at_exit, weakref.ref(held))
+atexit.register(sys.exit, 9)
+log = open(sys.argv[1], "w")
+log.write("the last line")
+"""
+    file = tmp_path / "its log"
+    ended = run(tmp_path, text, str(file))
+    assert (ended.code, ended.printed.splitlines()[-1]) == (0, "True")
+    assert file.read_text() == "the last line"
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "earned"),
+    [("sys.exit(5)", 5, 5), ("sys.exit('no')", 1, 1), ("1 / 0", 1, 1), ("os._exit(4)", 4, None), ("pass", 0, 0)],
+)
+def test_the_board_says_that_the_last_line_of_the_rank_s_own_process_has_run(
+    end: str, code: int, earned: int | None, tmp_path: Path
+) -> None:
+    ended = run(tmp_path, f"import os, sys\nif os.fork() == 0:\n    sys.exit(6)\nos.wait()\n{end}")
+    assert (ended.code, ended.mark.earned) == (code, earned)
+
+
+@pytest.mark.parametrize("end", ["sys.exit(5)", "raise ValueError"])
+def test_what_a_function_held_as_the_script_ended_is_not_destroyed(end: str, tmp_path: Path) -> None:
+    """A process group may hang in that."""
+    text = f"""
+import sys
+class Group:
+    def __del__(self):
+        print("destroyed", flush=True)
+def main():
+    group = Group()
+    {end}
+main()
+"""
+    assert "destroyed" not in run(tmp_path, text).printed
+
+
+def test_a_failed_script_does_the_same(tmp_path: Path) -> None:
+    ended = run(tmp_path, "import atexit\natexit.register(lambda: print('at exit', flush=True))\nraise OSError('x')")
+    assert (ended.code, ended.reason) == (1, "OSError: x")
+    assert "at exit" in ended.printed
+
+
+def test_its_mark_says_that_a_script_runs_until_it_tells_of_a_step(tmp_path: Path) -> None:
+    assert run(tmp_path, "pass").mark.phase == "script"
+    mark = run(tmp_path, "from convoy import script\nfor i in range(1, 4): script.progress(i)").mark
+    assert (mark.phase, mark.step) == ("step", 3)
+    assert 0 < mark.step_seconds < 60
+
+
+def test_a_script_may_start_processes_that_import_it_anew(tmp_path: Path) -> None:
+    text = """
+import multiprocessing, sys
+def double(x):
+    return 2 * x
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(double, [1, 2]), sys.argv[1:])
+"""
+    assert run(tmp_path, text, "--a", "b").printed.splitlines()[0] == "[2, 4] ['--a', 'b']"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise ValueError('half \\udcff of a pair')", r"ValueError: half \udcff of a pair"),
+        ("import sys; sys.exit('half \\udcff of a pair')", r"half \udcff of a pair"),
+        ("class Bad(Exception):\n    def __str__(self): raise RuntimeError\nraise Bad", "Bad: "),
+    ],
+)
+def test_an_error_whose_text_cannot_be_written_is_still_the_script_s_own(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    ended = run(tmp_path, text)
+    assert (ended.code, ended.reason) == (1, reason)
+    assert "workers/script.py" not in ended.printed
