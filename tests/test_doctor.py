@@ -27,7 +27,7 @@ from convoy.doctor import (
     run_doctor,
     shared_memory,
 )
-from convoy.drills.imds import ImdsStandIn
+from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.storage import open_store
 from tests.conftest import S3Server
 

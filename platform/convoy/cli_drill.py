@@ -44,9 +44,9 @@ def drill(
     from rich.console import Console
 
     from convoy.config.errors import ConfigError, nearest
-    from convoy.drills.all import DRILLS
-    from convoy.drills.campaign import Campaign
     from convoy.drills.fault import Plan, Size
+    from convoy.drills.registry import DRILLS
+    from convoy.drills.runner import Campaign
     from convoy.drills.table import notes, table
 
     if name is None and not every:

@@ -22,7 +22,7 @@ from convoy.drills.checks import (
     stopped_late,
 )
 from convoy.drills.fault import Size
-from convoy.drills.node_faults import NodeKill
+from convoy.drills.faults.node import NodeKill
 from convoy.drills.observe import Observed
 from convoy.events.types import (
     AnyEvent,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.all import DRILLS
-from convoy.drills.campaign import Campaign, in_words
+from convoy.drills.compare_state import State
 from convoy.drills.fault import Plan, Size
-from convoy.drills.state import State
+from convoy.drills.registry import DRILLS
+from convoy.drills.runner import Campaign, in_words
 from tests.campaign import in_full
 
 BY_ROOT = ("partition", "partition-heal", "storage-full", "storage-hang")

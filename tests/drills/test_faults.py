@@ -11,22 +11,22 @@ import pytest
 
 from convoy.checkpoint.format import part_name, shards_prefix
 from convoy.config.load import read_overrides, resolve
-from convoy.drills import network_faults, node_faults, notice_faults, save_faults, storage_faults
 from convoy.drills.fault import STEPS, Fault, Plan, Progress, Size
+from convoy.drills.faults import network, node, notice, save, storage
+from convoy.drills.faults.network import Partition
+from convoy.drills.faults.node import Node0Kill, NodeKill
+from convoy.drills.faults.notice import NoticeThenNothing, Rebalance, SpotNotice
+from convoy.drills.faults.random_times import RandomFaults
+from convoy.drills.faults.save import KillDuringRestore, board_of, is_writing
+from convoy.drills.faults.storage import StorageFull
 from convoy.drills.gang import DrillError
-from convoy.drills.network_faults import Partition
-from convoy.drills.node_faults import Node0Kill, NodeKill
-from convoy.drills.notice_faults import NoticeThenNothing, Rebalance, SpotNotice
-from convoy.drills.random_faults import RandomFaults
-from convoy.drills.save_faults import KillDuringRestore, board_of, is_writing
-from convoy.drills.storage_faults import StorageFull
 from convoy.drills.trial import config_of
 from convoy.events.types import GenerationStarted, StepDone
 from convoy.gang.notices.imds import Imds
 from convoy.gang.workers.board import Board, Marker
 from convoy.storage import open_store
 
-MODULES = (node_faults, network_faults, notice_faults, save_faults, storage_faults)
+MODULES = (node, network, notice, save, storage)
 FAULTS = [fault for module in MODULES for fault in module.FAULTS]
 SIZE = Size(nodes=3, nproc=2)
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from convoy.drills.faults.random_times import RandomFaults
+from convoy.drills.faults.worker import Undisturbed, WorkerHang
 from convoy.drills.observe import Observed, problems
-from convoy.drills.random_faults import RandomFaults
-from convoy.drills.worker_faults import Undisturbed, WorkerHang
 from convoy.events.types import NoticeSeen, PeerSuspected, StepDone
 from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome

@@ -2,9 +2,9 @@
 
 import json
 
+from convoy.drills.faults.worker import WorkerHang, WorkerKill
 from convoy.drills.result import TrialResult, percentiles, result_of
 from convoy.drills.table import notes, row
-from convoy.drills.worker_faults import WorkerHang, WorkerKill
 
 
 def a_trial(detected: float, *, ok: bool = True, recovered: float = 2.0) -> TrialResult:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.drills.all import DRILLS
-from convoy.drills.campaign import COMPUTING
 from convoy.drills.fault import Plan, Size
+from convoy.drills.faults.worker import SlowNode, Undisturbed, WorkerKill
+from convoy.drills.registry import DRILLS
+from convoy.drills.runner import COMPUTING
 from convoy.drills.trial import config_of, run_trial, undisturbed_config
-from convoy.drills.worker_faults import SlowNode, Undisturbed, WorkerKill
 from tests.drills.trials import a_fault
 
 PLAN = Plan(size=Size(3, 1))

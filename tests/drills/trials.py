@@ -7,8 +7,8 @@ from typing import Any
 from convoy.checkpoint.format import Commit, Progress, SamplerPosition
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault, Size
+from convoy.drills.faults.worker import WorkerKill
 from convoy.drills.observe import Observed
-from convoy.drills.worker_faults import WorkerKill
 from convoy.events.types import AnyEvent, Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome

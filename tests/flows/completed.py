@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.drills.imds import ImdsStandIn
+from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.events.log import EventReader, read_events
 from convoy.events.types import AnyEvent, GenerationEnded, StepDone
 from convoy.job.record import job_store

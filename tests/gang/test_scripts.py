@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.imds import ImdsStandIn
+from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.events.types import (
     FailureDetected,
     GenerationEnded,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy.drills.imds import ImdsStandIn, Reply
+from convoy.drills.testbed.imds import ImdsStandIn, Reply
 from convoy.events.types import (
     NodeChecked,
     NoticeSources,

@@ -11,7 +11,7 @@ import torch
 
 from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.checkpoint.messages import Committed, PartWritten, Ready, SaveFailed
-from convoy.drills.mounts import MIB, Disk
+from convoy.drills.testbed.mounts import MIB, Disk
 from convoy.storage import open_store
 from tests.checkpoint.torchless import TinyState, form
 from tests.checkpoint.writers import writers as writer_processes

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.drills.mounts import run as command
-from convoy.drills.namespaces import Network
+from convoy.drills.testbed.mounts import run as command
+from convoy.drills.testbed.namespaces import Network
 from convoy.planner.exposed import exposed, on_link, with_more_ranks
 from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen

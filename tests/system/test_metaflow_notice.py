@@ -26,7 +26,7 @@ PROGRAM = """
 import json, time
 from metaflow.plugins.kubernetes.spot_monitor_sidecar import SpotTerminationMonitorSidecar
 from convoy.config.notices import NoticesConfig
-from convoy.drills.imds import ImdsStandIn
+from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.notices.poller import Poller
 from convoy.gang.notices.sources import NOTICE_FILE, Signalled, machine_sources
 from convoy.gang.stop_signals import EndingSignals

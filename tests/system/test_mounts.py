@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.mounts import MIB, Disk, Hoarder, filled, small_memory, why_no_disk, why_no_memory
-from convoy.drills.namespaces import Network, why_no_network
+from convoy.drills.testbed.mounts import MIB, Disk, Hoarder, filled, small_memory, why_no_disk, why_no_memory
+from convoy.drills.testbed.namespaces import Network, why_no_network
 from tests.system.processes import wait_until
 
 pytestmark = pytest.mark.system

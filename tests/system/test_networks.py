@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.mounts import run
+from convoy.drills.testbed.mounts import run
 from convoy.report.bench_page import benchmark_page
 from convoy.report.markdown import to_markdown
 from convoy.results.case import Case

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from convoy.drills.namespaces import Network
+from convoy.drills.testbed.namespaces import Network
 from convoy.gang.network.failure_detector import Patience
 from tests.campaign import times
 from tests.gang.agents import Agent, agents

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.mounts import MIB, Disk, filled, small_memory
+from convoy.drills.testbed.mounts import MIB, Disk, filled, small_memory
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.system.processes import state_of, wait_until
 

@@ -21,10 +21,10 @@ from convoy.config.bench_recovery import RecoveryConfig
 from convoy.config.load import read_overrides, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.drills.all import DRILLS
-from convoy.drills.campaign import Campaign
 from convoy.drills.fault import Plan, Size
+from convoy.drills.registry import DRILLS
 from convoy.drills.result import DrillResult, TrialResult
+from convoy.drills.runner import Campaign
 from convoy.drills.trial import WORDS
 from convoy.gang.workers.placement import usable_cores
 from convoy.gang.workers.prctl import signal_at_end_of_parent

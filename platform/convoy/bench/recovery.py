@@ -16,7 +16,9 @@ SUITE = "recovery"
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One for the whole benchmark; its variants are drills. Raises ConfigError for one that there is not."""
-    from convoy.drills.all import DRILLS  # what puts faults in is needed where this suite is asked for, and only there
+    from convoy.drills.registry import (
+        DRILLS,  # what puts faults in is needed where this suite is asked for, and only there
+    )
 
     for name in config.recovery.drills:
         if name not in DRILLS:

@@ -10,12 +10,12 @@ from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.load import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.drills import flow_gang
+from convoy.drills.compare_state import State, differing, final_state
 from convoy.drills.fault import SAVE_EVERY, STEPS, Fault, Plan, Size
 from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang, LocalGang
 from convoy.drills.leftovers import files_left, memory_left, processes_left
 from convoy.drills.observe import Observed, problems
 from convoy.drills.result import TrialResult
-from convoy.drills.state import State, differing, final_state
 from convoy.job.lineage import read_history
 from convoy.job.record import ensure_record, job_store, tier_stores
 from convoy.storage import StoreUnavailable, open_store

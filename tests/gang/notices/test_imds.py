@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from convoy.drills.imds import TOKEN, Asked, ImdsStandIn, Reply
+from convoy.drills.testbed.imds import TOKEN, Asked, ImdsStandIn, Reply
 from convoy.gang.notices.imds import ENDPOINT, ENDPOINT_IPV6, TOKEN_SECONDS, Imds
 from convoy.gang.notices.notice import NoAnswer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.drills.imds import ImdsStandIn
+from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.notices import machine
 from convoy.gang.notices.poller import Standing
 from convoy.launch.preflight import notice_line

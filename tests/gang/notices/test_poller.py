@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from convoy.config.notices import NoticesConfig
-from convoy.drills.imds import SPOT_ACTION, TOKEN, ImdsStandIn, Reply
+from convoy.drills.testbed.imds import SPOT_ACTION, TOKEN, ImdsStandIn, Reply
 from convoy.gang.notices.imds import Imds
 from convoy.gang.notices.notice import NoAnswer, Notice
 from convoy.gang.notices.poller import Poller, Standing, foretold, which_answer

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.notices import NoticesConfig
-from convoy.drills.imds import REBALANCE, SPOT_ACTION, ImdsStandIn, Reply, utc
+from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, ImdsStandIn, Reply, utc
 from convoy.gang.notices.drain import DRAIN, Drain, request_drain
 from convoy.gang.notices.imds import Imds
 from convoy.gang.notices.notice import NoAnswer, Notice, Source

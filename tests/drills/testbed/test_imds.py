@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from botocore.utils import IMDSFetcher, InstanceMetadataFetcher, InstanceMetadataRegionFetcher
 
-from convoy.drills.imds import REBALANCE, SPOT_ACTION, TERMINATION_TIME, TOKEN, Asked, ImdsStandIn, Reply
+from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, TERMINATION_TIME, TOKEN, Asked, ImdsStandIn, Reply
 from convoy.gang.notices.imds import Imds
 
 LONGEST = "21600"

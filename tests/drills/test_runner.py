@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.drills import campaign
-from convoy.drills.all import DRILLS
-from convoy.drills.campaign import Campaign
+from convoy.drills import runner
+from convoy.drills.compare_state import State
 from convoy.drills.fault import Plan, Size
+from convoy.drills.registry import DRILLS
 from convoy.drills.result import TrialResult
-from convoy.drills.state import State
+from convoy.drills.runner import Campaign
 
 CONFIG = RunConfig()
 
@@ -30,8 +30,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         jobs.append(job)
         return {"weight": "digest"}
 
-    monkeypatch.setattr(campaign, "run_trial", trial)
-    monkeypatch.setattr(campaign, "run_undisturbed", undisturbed)
+    monkeypatch.setattr(runner, "run_trial", trial)
+    monkeypatch.setattr(runner, "run_undisturbed", undisturbed)
     return jobs
 
 

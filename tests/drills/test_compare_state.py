@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.format import DamagedCommitError
-from convoy.drills.state import differing, final_state
+from convoy.drills.compare_state import differing, final_state
 from convoy.storage import Store, open_store
 from tests.training.job import Job, tiny
 
@@ -52,7 +52,7 @@ def test_a_job_without_a_commit_has_no_state(tmp_path: Path) -> None:
 
 
 def test_it_needs_no_torch() -> None:
-    script = "import sys, convoy.drills.state; sys.exit('torch' in sys.modules)"
+    script = "import sys, convoy.drills.compare_state; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from convoy.drills.fault import Expected, Fault, Progress
-from convoy.drills.worker_faults import WorkerError, WorkerExit0, WorkerFault, WorkerHang, WorkerKill, WorkerStop
+from convoy.drills.faults.worker import WorkerError, WorkerExit0, WorkerFault, WorkerHang, WorkerKill, WorkerStop
 from convoy.events.types import GenerationStarted, StepDone
 
 if TYPE_CHECKING:

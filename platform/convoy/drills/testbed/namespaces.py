@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Self
 
-from convoy.drills.mounts import run
+from convoy.drills.testbed.mounts import run
 
 
 class Network:

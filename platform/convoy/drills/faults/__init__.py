@@ -1,0 +1,1 @@
+"""What a drill does to a gang, one class per drill."""

@@ -1,0 +1,1 @@
+"""What drills stand on: file systems, networks and a metadata service of their own."""
