@@ -8,7 +8,7 @@ import pytest
 
 from convoy.audit.audit import audit
 from convoy.audit.findings import Audit
-from convoy.audit.read import read_claims
+from convoy.audit.reader import read_claims
 from convoy.config.yaml_text import parse_text
 
 PAGES = Path(__file__).parent / "pages"

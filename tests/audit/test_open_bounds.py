@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.audit.units import Dimension, parse
+from convoy.audit.quantities.units import Dimension, parse
 from tests.audit.test_audit import of_tree
 
 RUN = {"model": "7B", "gpus": "32 × A100-40", "throughput": "100k tokens/s"}

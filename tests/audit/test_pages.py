@@ -6,7 +6,7 @@ import pytest
 
 from convoy.audit.audit import audit
 from convoy.audit.findings import Audit
-from convoy.audit.read import read_claims
+from convoy.audit.reader import read_claims
 from tests.audit.test_audit import of_tree
 
 PAGES = Path(__file__).parent / "pages"

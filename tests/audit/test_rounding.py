@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy.audit.audit import audit
-from convoy.audit.read import read_claims
+from convoy.audit.reader import read_claims
 
 
 def text(value: float, digits: int, unit: str = "") -> str:

@@ -4,16 +4,28 @@ import re
 from collections.abc import Sequence
 from datetime import date
 
-from convoy.audit import checkpoints, collectives, energy, hardware, links, memory, money, pairs, rates, shape, survival
-from convoy.audit.beside import implied, references, unchecked
 from convoy.audit.claims import PageClaims
+from convoy.audit.context import implied, references, unchecked
 from convoy.audit.facts import Run, stated
+from convoy.audit.finding_text import FORM, claim_texts, finding
 from convoy.audit.findings import WRONG, Audit, Finding, claim_line
 from convoy.audit.parts import Parts, parts_of
-from convoy.audit.solve import Bound, Known, Law, Solved, compare, follow, minimal
-from convoy.audit.telling import FORM, claim_texts, finding
+from convoy.audit.rules import (
+    checkpoints,
+    collectives,
+    comparisons,
+    energy,
+    hardware,
+    links,
+    memory,
+    money,
+    reliability,
+    shape,
+    throughput,
+)
+from convoy.audit.solver import Bound, Known, Law, Solved, compare, follow, minimal
 
-_SUBJECTS = (rates, money, memory, survival, energy)
+_SUBJECTS = (throughput, money, memory, reliability, energy)
 
 _ORDER = (
     "scaling_efficiency", "speedup", "mfu", "hfu", "tflops_per_gpu", "time", "cost_per_token", "cost", "spot_share",
@@ -35,9 +47,9 @@ def audit(page: PageClaims) -> Audit:
     texts = claim_texts(parts)
     clashes = minimal(solved.clashes, _ORDER)
     found = [finding(clash, texts, parts) for clash in clashes]
-    found += pairs.findings(parts.runs)
+    found += comparisons.findings(parts.runs)
     for run in parts.runs:
-        found += [*shape.findings(run), *survival.findings(run), *hardware.findings(run), *money.findings(run)]
+        found += [*shape.findings(run), *reliability.findings(run), *hardware.findings(run), *money.findings(run)]
     found += [each for told in parts.collectives for each in collectives.findings(told)]
     found += [each for told in parts.links for each in links.findings(told)]
     found += _dates(page, parts.runs)
@@ -56,20 +68,20 @@ def audit(page: PageClaims) -> Audit:
 
 def _solved(parts: Parts) -> tuple[Solved, Known]:
     given: Known = {}
-    laws: list[Law] = [*pairs.laws(parts.runs), *pairs.without_base(parts.runs)]
+    laws: list[Law] = [*comparisons.laws(parts.runs), *comparisons.without_base(parts.runs)]
     bounds: list[Bound] = []
     for run in parts.runs:
-        given |= stated(run) | survival.stated(run)
+        given |= stated(run) | reliability.stated(run)
         laws += [law for subject in _SUBJECTS for law in subject.laws(run)]
         laws += money.savings(run)
-        bounds += [*rates.bounds(run), *money.bounds(run), *memory.bounds(run), *survival.bounds(run)]
+        bounds += [*throughput.bounds(run), *money.bounds(run), *memory.bounds(run), *reliability.bounds(run)]
     for told in parts.checkpoints:
         given |= checkpoints.stated(told)
         laws += checkpoints.laws(told)
         bounds += checkpoints.bounds(told)
     known = follow(given, laws, FORM)
     known |= checkpoints.unproductive(parts.checkpoints, known)
-    return compare(known, [*bounds, *pairs.bounds(parts.runs, known)]), given
+    return compare(known, [*bounds, *comparisons.bounds(parts.runs, known)]), given
 
 
 def _dates(page: PageClaims, runs: Sequence[Run]) -> list[Finding]:

@@ -6,7 +6,7 @@ more than once. Keys are the field's own words; what a claim is about is told by
 
 from typing import Annotated, Literal
 
-from convoy.audit.kinds import (
+from convoy.audit.quantities.kinds import (
     Bandwidth,
     Claims,
     Count,

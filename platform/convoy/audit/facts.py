@@ -9,10 +9,10 @@ from typing import NamedTuple
 from convoy.audit import machines
 from convoy.audit.claims import PageClaims
 from convoy.audit.machines import GpuKind
+from convoy.audit.quantities.span import Figure, Span, exactly, hull
+from convoy.audit.quantities.units import parse
 from convoy.audit.run_claims import SETTINGS, RunClaims
-from convoy.audit.solve import CATALOG, Known, Value
-from convoy.audit.span import Figure, Span, exactly, hull
-from convoy.audit.units import parse
+from convoy.audit.solver import CATALOG, Known, Value
 from convoy.catalog.instances import Instance
 
 PAGE = "page"

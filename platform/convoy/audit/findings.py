@@ -1,6 +1,6 @@
 """What an audit finds, as plain data."""
 
-from convoy.audit.solve import Kind
+from convoy.audit.solver import Kind
 from convoy.catalog.references import Reference
 from convoy.config.base import Frozen
 

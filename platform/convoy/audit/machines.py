@@ -4,7 +4,7 @@ import re
 from datetime import date
 from typing import NamedTuple, get_args
 
-from convoy.audit.span import Span, exactly, within
+from convoy.audit.quantities.span import Span, exactly, within
 from convoy.catalog.gpus import GpuPeak
 from convoy.catalog.instances import Instance, instance, instance_names
 from convoy.catalog.prices import Market, Price, price, regions

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from convoy.audit import collectives, links
-from convoy.audit.checkpoints import Checkpoint
 from convoy.audit.claims import PageClaims
 from convoy.audit.facts import PAGE, Run, runs_of
-from convoy.audit.kinds import Claims
+from convoy.audit.quantities.kinds import Claims
+from convoy.audit.rules import collectives, links
+from convoy.audit.rules.checkpoints import Checkpoint
 
 
 class Parts(NamedTuple):

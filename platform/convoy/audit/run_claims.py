@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
 
-from convoy.audit.kinds import (
+from convoy.audit.quantities.kinds import (
     Claims,
     Count,
     Figures,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from convoy.audit.audit import audit
 from convoy.audit.claims import PageClaims
 from convoy.audit.findings import Audit
+from convoy.audit.quantities.span import Figure
 from convoy.audit.run_claims import RunClaims
-from convoy.audit.span import Figure
 from convoy.report import numbers
 from convoy.report.audit_page import findings_table
 from convoy.report.bench_cost import TRAINED_TOKENS, seconds_to_train

@@ -2,9 +2,19 @@
 
 import re
 
-from convoy.audit.digits import written
-from convoy.audit.prefixes import DEVICE, MULTIPLIERS, ONE_DIGIT, PREFIXES, SECONDS, STEP, Parsed, multiplier, scaled
-from convoy.audit.span import Span, exactly
+from convoy.audit.quantities.number import written
+from convoy.audit.quantities.prefixes import (
+    DEVICE,
+    MULTIPLIERS,
+    ONE_DIGIT,
+    PREFIXES,
+    SECONDS,
+    STEP,
+    Parsed,
+    multiplier,
+    scaled,
+)
+from convoy.audit.quantities.span import Span, exactly
 
 _COUNTED = 0.03
 """At most so far, relative, is a number of tokens with one digit, such as 1 T, from what was meant."""

@@ -2,8 +2,8 @@
 
 import re
 
-from convoy.audit.digits import Written, is_one_digit
-from convoy.audit.span import Span
+from convoy.audit.quantities.number import Written, is_one_digit
+from convoy.audit.quantities.span import Span
 
 Parsed = tuple[Span, str]
 """A figure in base units; and `gpu` or `node` where its text says so, or what a batch is of."""

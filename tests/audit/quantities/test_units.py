@@ -2,11 +2,11 @@
 
 import pytest
 
-from convoy.audit.digits import written
 from convoy.audit.facts import model_size
 from convoy.audit.machines import gpu_kind, machine
+from convoy.audit.quantities.number import written
+from convoy.audit.quantities.units import Dimension, parse
 from convoy.audit.run_claims import RunClaims
-from convoy.audit.units import Dimension, parse
 
 READ: list[tuple[Dimension, str, float, str]] = [
     ("exact", "32", 32, ""),

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from convoy.audit import amounts, dollars, physical
-from convoy.audit.prefixes import TOKENS, Parsed
-from convoy.audit.span import Figure
+from convoy.audit.quantities import amounts, dollars, physical
+from convoy.audit.quantities.prefixes import TOKENS, Parsed
+from convoy.audit.quantities.span import Figure
 
 Dimension = Literal[
     "exact", "message", "exact_bandwidth", "count", "size", "batch", "rate", "samples", "time", "bytes", "bandwidth",

@@ -2,11 +2,11 @@
 
 import math
 
-from convoy.audit.digits import last_place, rounded, written
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.solve import Bound, Known, Law, Value
-from convoy.audit.span import Figure, Span, exactly
+from convoy.audit.quantities.number import last_place, rounded, written
+from convoy.audit.quantities.span import Figure, Span, exactly
+from convoy.audit.solver import Bound, Known, Law, Value
 
 _SHARES = 0.005
 """By which parts of a whole may miss 100 %, beyond their rounding."""

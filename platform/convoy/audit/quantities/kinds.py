@@ -6,11 +6,11 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import model_validator
 
-from convoy.audit.keys import without_aliases
-from convoy.audit.options import option
-from convoy.audit.span import Figure
-from convoy.audit.splits import split
-from convoy.audit.units import Dimension, parse
+from convoy.audit.quantities.compound_text import split
+from convoy.audit.quantities.key_aliases import without_aliases
+from convoy.audit.quantities.option_aliases import option
+from convoy.audit.quantities.span import Figure
+from convoy.audit.quantities.units import Dimension, parse
 from convoy.config.base import Frozen
 from convoy.config.errors import shown
 

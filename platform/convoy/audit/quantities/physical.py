@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
-from convoy.audit.digits import NUMBER, written
-from convoy.audit.prefixes import (
+from convoy.audit.quantities.number import NUMBER, written
+from convoy.audit.quantities.prefixes import (
     DEVICE,
     MACHINE,
     MULTIPLIER,
@@ -16,7 +16,7 @@ from convoy.audit.prefixes import (
     Parsed,
     scaled,
 )
-from convoy.audit.span import Span, exactly
+from convoy.audit.quantities.span import Span, exactly
 
 _JOULES = {"j": 1.0, "kj": 1e3, "mj": 1e6, "gj": 1e9, "wh": 3600.0, "kwh": 3.6e6, "mwh": 3.6e9, "gwh": 3.6e12}
 

@@ -1,8 +1,8 @@
 """Power, and the energy of a training. Pure."""
 
 from convoy.audit.facts import Run
-from convoy.audit.solve import Law
-from convoy.audit.span import Span
+from convoy.audit.quantities.span import Span
+from convoy.audit.solver import Law
 
 _AROUND = Span(1.0, 1.0, 2.0)
 """What hosts and the building take on top of the GPUs, which a page's energy may hold and its power not."""

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from convoy.audit.solve import Writer
-from convoy.audit.span import BIG, Span
+from convoy.audit.quantities.span import BIG, Span
+from convoy.audit.solver import Writer
 
 Form = Callable[[float], str]
 

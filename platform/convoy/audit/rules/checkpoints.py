@@ -11,9 +11,9 @@ from typing import NamedTuple
 from convoy.audit import machines
 from convoy.audit.claims import CheckpointClaims
 from convoy.audit.facts import Run, model_size
-from convoy.audit.forms import percent
-from convoy.audit.solve import CATALOG, Bound, Known, Law, Value
-from convoy.audit.span import Figure, Span, exactly
+from convoy.audit.quantities.format import percent
+from convoy.audit.quantities.span import Figure, Span, exactly
+from convoy.audit.solver import CATALOG, Bound, Known, Law, Value
 
 _CONTENTS = {
     "weights": (Span(2.0, 2.0, 4.0), "2 to 4 bytes of weights"),

@@ -2,9 +2,9 @@
 
 import re
 
-from convoy.audit.digits import NUMBER, Written, written
-from convoy.audit.prefixes import DEVICE, MACHINE, MULTIPLIER, MULTIPLIERS, ONE_DIGIT, TOKENS, Parsed, scaled
-from convoy.audit.span import Span
+from convoy.audit.quantities.number import NUMBER, Written, written
+from convoy.audit.quantities.prefixes import DEVICE, MACHINE, MULTIPLIER, MULTIPLIERS, ONE_DIGIT, TOKENS, Parsed, scaled
+from convoy.audit.quantities.span import Span
 
 
 def _dollars(text: str) -> tuple[Written, str]:

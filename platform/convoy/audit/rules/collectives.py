@@ -11,10 +11,10 @@ from convoy.audit import machines
 from convoy.audit.claims import CollectiveClaims
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.forms import gigabytes_per_second as gbs
 from convoy.audit.hints import hint
-from convoy.audit.kinds import Figures
-from convoy.audit.span import Figure, Span, exactly
+from convoy.audit.quantities.format import gigabytes_per_second as gbs
+from convoy.audit.quantities.kinds import Figures
+from convoy.audit.quantities.span import Figure, Span, exactly
 from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError, nearest
 

@@ -3,9 +3,9 @@
 from convoy.audit import machines
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.rates import over_training
-from convoy.audit.solve import Bound, Law
-from convoy.audit.span import Span, exactly
+from convoy.audit.quantities.span import Span, exactly
+from convoy.audit.rules.throughput import over_training
+from convoy.audit.solver import Bound, Law
 
 _MARKETS = {"price_per_hour": "", "price_per_gpu_hour": "", "spot_price": "spot", "on_demand_price": "on_demand"}
 """Keys of prices, and the market that they tell; the run's where they tell none."""

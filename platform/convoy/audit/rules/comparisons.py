@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
+from convoy.audit.quantities.span import Figure, exactly
 from convoy.audit.run_claims import IDENTITY
-from convoy.audit.solve import Bound, Known, Law
-from convoy.audit.span import Figure, exactly
+from convoy.audit.solver import Bound, Known, Law
 
 _SAME = 0.02
 """By which two rates of the same run may differ."""

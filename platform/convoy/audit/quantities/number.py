@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from convoy.audit.span import BIG, Span
+from convoy.audit.quantities.span import BIG, Span
 
 _DIGITS = r"(?:\d[\d,_]*\.?\d*|\.\d+)"
 NUMBER = rf"{_DIGITS}(?:[eE][+-]?\d+)?(?:\s*[x×*]\s*10\s*(?:\^|\*\*)?\s*[+-]?\d+)?"

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from convoy.audit import machines
 from convoy.audit.claims import LinkClaims
-from convoy.audit.collectives import MOST_IDLE, number_of
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.forms import gigabytes_per_second as gbs
-from convoy.audit.span import Figure, Span
+from convoy.audit.quantities.format import gigabytes_per_second as gbs
+from convoy.audit.quantities.span import Figure, Span
+from convoy.audit.rules.collectives import MOST_IDLE, number_of
 from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError
 

@@ -5,9 +5,9 @@ Chowdhery et al. 2022, appendix B).
 """
 
 from convoy.audit.facts import Run, model_size
-from convoy.audit.shape import passes
-from convoy.audit.solve import Bound, Law
-from convoy.audit.span import BIG, Span, exactly, hull
+from convoy.audit.quantities.span import BIG, Span, exactly, hull
+from convoy.audit.rules.shape import passes
+from convoy.audit.solver import Bound, Law
 
 MOST_MFU = 0.70
 """Published MFU ends at 64 % (docs/audit.md)."""

@@ -6,8 +6,8 @@ import pytest
 
 from convoy.audit.audit import audit
 from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims
-from convoy.audit.kinds import Claims
-from convoy.audit.read import read_claims
+from convoy.audit.quantities.kinds import Claims
+from convoy.audit.reader import read_claims
 from convoy.audit.run_claims import RunClaims
 from convoy.config.errors import ConfigError
 

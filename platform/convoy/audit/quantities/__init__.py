@@ -1,0 +1,1 @@
+"""From the text of a page to figures, and back."""

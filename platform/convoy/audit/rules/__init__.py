@@ -1,0 +1,1 @@
+"""What the figures of a page imply of each other, by subject."""
