@@ -15,8 +15,8 @@ if missing := [name for name in ("metaflow", "convoy") if importlib.util.find_sp
 
 from metaflow import Config, FlowSpec, Parameter, card, convoy_gang, current, step
 
-from convoy.launch import bench_steps
-from convoy.launch.bench_flow import convoy_benchmark
+from convoy.launch.benchmark import steps
+from convoy.launch.benchmark.flow import convoy_benchmark
 
 DEFAULTS = Path(__file__).resolve().parent.parent / "configs" / "bench" / "default.yaml"
 
@@ -34,14 +34,14 @@ class BenchmarkFlow(FlowSpec):
     @step
     def start(self):
         """Settle what is to be measured, once: later steps and attempts read it from here."""
-        settled = bench_steps.settle(self.bench_config, self.overrides, current)
+        settled = steps.settle(self.bench_config, self.overrides, current)
         self.config, self.shares, self.name_of_results, self.command = settled
         self.next(self.prepare_data)
 
     @step
     def prepare_data(self):
         """Token shards, before any expensive machine is up."""
-        bench_steps.prepare_data(self.shares)
+        steps.prepare_data(self.shares)
         self.next(self.spread, foreach="shares")
 
     @step
@@ -56,7 +56,7 @@ class BenchmarkFlow(FlowSpec):
     @step
     def measure(self):
         """The gangs: one task per node."""
-        self.times = bench_steps.measure(self.share, self.name_of_results, getattr(self, "command", ""), current)
+        self.times = steps.measure(self.share, self.name_of_results, getattr(self, "command", ""), current)
         self.next(self.gather)
 
     @step
@@ -74,13 +74,13 @@ class BenchmarkFlow(FlowSpec):
         first = next(iter(inputs))
         self.config, self.shares = first.config, first.shares
         self.times = [each for branch in inputs for each in branch.times]
-        self.results = bench_steps.report(self.shares, first.name_of_results, current)
+        self.results = steps.report(self.shares, first.name_of_results, current)
         self.next(self.end)
 
     @step
     def end(self):
         """The run's data: config, results, times."""
-        print(bench_steps.summary(self.results, self.times))
+        print(steps.summary(self.results, self.times))
 
 
 if __name__ == "__main__":

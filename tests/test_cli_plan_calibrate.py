@@ -59,7 +59,7 @@ def test_the_machine_is_that_of_as_many_ranks_as_this_host_has_gpus(
     two, four = (MEASURED.model_copy(update={**measured, "ranks": ranks}) for ranks in (2, 4))
     own = tmp_path / "own.json"
     own.write_text(shipped_for("cuda").model_copy(update={"machines": (two, four)}).model_dump_json())
-    monkeypatch.setattr("convoy.launch.host.local_gpus", lambda: 4)
+    monkeypatch.setattr("convoy.launch.checks.host.local_gpus", lambda: 4)
     told = json.loads(convoy_plan("default", "--json", "--calibration", str(own)).stdout)
     assert told["measured"]["ranks"] == 4
 

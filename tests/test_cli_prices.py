@@ -9,9 +9,9 @@ from click.testing import CliRunner, Result
 from convoy import cli_prices
 from convoy.catalog.prices import price, shipped
 from convoy.cli import main
-from convoy.launch.known_prices import NAME, read_prices
+from convoy.launch.prices import NAME, read_prices
 from convoy.storage import open_store
-from tests.launch.test_price_list import REGION, TYPE, answered, refused
+from tests.launch.test_aws_prices import REGION, TYPE, answered, refused
 
 
 def run(root: Path, *words: str) -> Result:

@@ -33,7 +33,7 @@ def known_prices(root: str | None, configured: str | None, endpoint_url: str | N
     if (remote and root is None) or not (remote or Path(where, "prices.json").is_file()):
         return None
     from convoy.cli_places import store_at
-    from convoy.launch.known_prices import read_prices
+    from convoy.launch.prices import read_prices
 
     return read_prices(store_at(where, endpoint_url))
 
@@ -43,15 +43,15 @@ def checked(config: "RunConfig", prices: "PriceList | None") -> tuple[str, ...]:
     machines that its local backend does not rent, only the ranks are looked at. Raises ConfigError where there are no
     ranks that could share the batch as configured: nothing could be planned."""
     from convoy.config.ranks import check_ranks
-    from convoy.launch.known_prices import filled
-    from convoy.launch.sizing import host_memory_mib
-    from convoy.launch.support import refusals, world
+    from convoy.launch.checks.compatibility import refusals, world
+    from convoy.launch.checks.memory import host_memory_mib
+    from convoy.launch.prices import filled
     from convoy.planner.machine import as_rented
 
     told = as_rented(config)
     gpus = 0
     if told.cluster.backend == "local":
-        from convoy.launch.host import local_gpus
+        from convoy.launch.checks.host import local_gpus
 
         gpus = local_gpus()
     check_ranks(told, world(told, gpus))
@@ -67,8 +67,8 @@ def host(config: "RunConfig") -> dict[str, Any]:
 
     if rented_type(config) is not None:
         return {}
-    from convoy.launch.host import local_gpus
-    from convoy.launch.sizing import host_memory_mib
+    from convoy.launch.checks.host import local_gpus
+    from convoy.launch.checks.memory import host_memory_mib
 
     return {"host_bytes": host_memory_mib() * 2.0**20, "host_gpus": local_gpus()}
 

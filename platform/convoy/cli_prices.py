@@ -61,8 +61,8 @@ def refresh(regions: tuple[str, ...], instances: tuple[str, ...], root: str | No
 
     from convoy.catalog.instances import instance, instance_names
     from convoy.catalog.observed import Observed, SpotHours, merged
-    from convoy.launch.known_prices import NAME, read_prices
-    from convoy.launch.price_list import aws_prices
+    from convoy.launch.aws_prices import aws_prices
+    from convoy.launch.prices import NAME, read_prices
 
     names = [instance(name).name for name in instances] or instance_names()
     store = store_at(root_of(root), endpoint_url)
@@ -92,7 +92,7 @@ def _client(service: str, region: str) -> Any:
 def _known(root: str | None, endpoint_url: str | None) -> "list[Price]":
     from convoy.catalog.observed import newest_price
     from convoy.catalog.prices import shipped
-    from convoy.launch.known_prices import read_prices
+    from convoy.launch.prices import read_prices
 
     own = read_prices(store_at(root_of(root), endpoint_url))
     rows: list[Price | Observed] = [*shipped(), *(own.prices if own else ())]

@@ -41,11 +41,11 @@ def run(
     """
     from convoy.config.errors import ConfigError
     from convoy.job.record import check_name
-    from convoy.launch.complete import Asked, complete
-    from convoy.launch.completion import Limits
-    from convoy.launch.host import name_user, use_this_interpreter
+    from convoy.launch.checks.host import name_user, use_this_interpreter
     from convoy.launch.metaflow_options import values_of_options
-    from convoy.launch.words import around_run, job_words
+    from convoy.launch.restarts.command_line import around_run, job_words
+    from convoy.launch.restarts.driver import Asked, complete
+    from convoy.launch.restarts.policy import Limits
 
     check_name(job)
     if named := job_words(words):

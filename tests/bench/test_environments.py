@@ -13,9 +13,9 @@ from convoy.bench.plan import plan, run_of
 from convoy.config.bench import BenchConfig
 from convoy.config.sync import EnvironmentConfig
 from convoy.gang.assignment import Script
-from convoy.launch.bench_run import run_groups
-from convoy.launch.gang_step import GangFailedError
-from convoy.launch.shares import Share, described
+from convoy.launch.benchmark.groups import run_groups
+from convoy.launch.benchmark.split import Share, described
+from convoy.launch.gang.step import GangFailedError
 from convoy.results.case import Block, Case
 from convoy.results.figures import NotComparableError, speedup
 from convoy.results.files import write_case

@@ -11,7 +11,7 @@ from convoy.bench.model_parallel import group as model_parallel
 from convoy.bench.scaling import variants_of
 from convoy.bench.strategies import variants_of as strategies
 from convoy.bench.throughput import PLAIN
-from convoy.launch.bench_run import Ran, gang_here, run_groups, unmeasured_case
+from convoy.launch.benchmark.groups import Ran, gang_here, run_groups, unmeasured_case
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup, tokens_per_second
 from convoy.results.values import LARGEST_MODEL_PARAMETERS, RANK_MEMORY_BYTES

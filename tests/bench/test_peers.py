@@ -23,7 +23,7 @@ from convoy.bench.states import memories
 from convoy.bench.worker import check_same_cases
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.launch.bench_run import gang_here, run_groups
+from convoy.launch.benchmark.groups import gang_here, run_groups
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup
 from convoy.results.values import MEMORY_PARTS, STATE_BYTES

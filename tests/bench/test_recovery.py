@@ -12,10 +12,10 @@ from convoy.config.bench import BenchConfig
 from convoy.config.bench_recovery import RecoveryConfig
 from convoy.config.errors import ConfigError
 from convoy.drills.result import DrillResult, TrialResult, result_of
-from convoy.launch import shares
-from convoy.launch.bench_drills import environment
-from convoy.launch.bench_run import run_groups
-from convoy.launch.shares import described, shares_of
+from convoy.launch.benchmark import split
+from convoy.launch.benchmark.drills import environment
+from convoy.launch.benchmark.groups import run_groups
+from convoy.launch.benchmark.split import described, shares_of
 from convoy.results import values
 from convoy.results.files import read_cases
 from convoy.results.samples import BEYOND, DETECTED, RECOVERED
@@ -49,7 +49,7 @@ def test_a_drill_that_there_is_not_is_refused_before_anything_starts() -> None:
 
 
 def test_memory_for_a_large_model_is_not_asked_of_drills(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "host_memory_mib", lambda: 1024)
+    monkeypatch.setattr(split, "host_memory_mib", lambda: 1024)
     run = {"cluster": {"nodes": 1}}
     config = BenchConfig(suites=("recovery",), models=("gpt-175b",), run=run, recovery=RecoveryConfig(nodes=2))
     (share,) = shares_of(config)

@@ -8,7 +8,7 @@ from convoy.bench.checkpoints import WITH, WITHOUT, predicted
 from convoy.bench.groups import VariantSpec
 from convoy.bench.saving import SAVES_AT_REST
 from convoy.config.bench_recovery import PredictConfig
-from convoy.launch.bench_run import gang_here, run_groups
+from convoy.launch.benchmark.groups import gang_here, run_groups
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup
 from convoy.results.samples import DURABLE, RESTORE, SAVE, STALL

@@ -7,7 +7,7 @@ from convoy.bench.plan import plan, run_of
 from convoy.bench.sync import WITH, WITHOUT, variants_of
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench
 from convoy.config.load import configs_folder
-from convoy.launch.bench_run import gang_here, run_groups
+from convoy.launch.benchmark.groups import gang_here, run_groups
 from convoy.results.collectives import OPERATIONS, from_values
 from convoy.results.figures import sync_share
 from tests.bench.benches import a_group

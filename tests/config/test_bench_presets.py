@@ -14,9 +14,9 @@ from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_pre
 from convoy.config.load import configs_folder, read_overrides
 from convoy.config.run import RunConfig
 from convoy.config.schema import leaves
-from convoy.launch.cluster import step_decorators
-from convoy.launch.shares import shares_of
-from convoy.launch.support import refuse, world
+from convoy.launch.benchmark.split import shares_of
+from convoy.launch.checks.compatibility import refuse, world
+from convoy.launch.decorators import step_decorators
 
 FOLDER = configs_folder() / "bench"
 CLUSTER = [FOLDER / "p4d.yaml", FOLDER / "p5.yaml"]

@@ -9,9 +9,9 @@ from convoy.catalog.instances import instance
 from convoy.config.load import configs_folder, read_overrides, read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.launch.cluster import step_decorators
+from convoy.launch.checks.compatibility import refuse, world
+from convoy.launch.decorators import step_decorators
 from convoy.launch.rent import instance_price, machines
-from convoy.launch.support import refuse, world
 
 MODELS = sorted(path.stem for path in (configs_folder() / "models").glob("*.yaml"))
 TRAINS = sorted((configs_folder() / "train").glob("*.yaml"))

@@ -41,7 +41,7 @@ def finish_a_gang():
     from convoy.events.types import GenerationEnded, GenerationStarted
     from convoy.job.generations import form_generation
     from convoy.job.record import job_store
-    from convoy.launch.node import formation
+    from convoy.launch.gang.node import formation
 
     store, size = job_store(default_root(), "lonely"), {"nodes": 2, "world_size": 2}
     made = form_generation(store, formation=formation(current, 1), **size, config_hash="", rendezvous="127.0.0.1:1")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convoy.catalog.instances import instance
-from convoy.launch.sizing import memory_mib
+from convoy.launch.checks.memory import memory_mib
 from tests.flows.places import REPOSITORY, Place
 from tests.flows.recorder import Recorder
 

@@ -12,8 +12,8 @@ from metaflow.plugins.cards.card_creator import CardProcessManager
 from convoy.config.run import RunConfig
 from convoy.gang.outcome import Outcome, PreemptedError
 from convoy.gang.task import Node, Task
-from convoy.launch import gang_step
-from convoy.launch.live_card import How
+from convoy.launch.gang import step
+from convoy.launch.gang.live_card import How
 from convoy.report.page import Page, Text
 from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
 
@@ -99,10 +99,10 @@ def test_another_node_s_card_is_written_once_if_the_gang_is_lost_early(
         def wait(self, seconds: float) -> Outcome | None:
             return outcomes.pop(0)
 
-    monkeypatch.setattr(gang_step, "Gang", Gang)
+    monkeypatch.setattr(step, "Gang", Gang)
     found: list[How] = []
     try:
-        gang_step.run_gang_step(TASK, NODE, lambda page, how: found.append(how), "TrainFlow/7/train/3")
+        step.run_gang_step(TASK, NODE, lambda page, how: found.append(how), "TrainFlow/7/train/3")
     except PreemptedError:
         assert ended == "preempted"
     assert found == drawn

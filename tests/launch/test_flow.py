@@ -16,12 +16,12 @@ from convoy.catalog.observed import Observed, merged
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.load import configs_folder, read_run, resolve
-from convoy.launch import preflight
-from convoy.launch.bench_flow import _check_bench
-from convoy.launch.bench_steps import COMMAND, settle
+from convoy.launch.benchmark.flow import _check_bench
+from convoy.launch.benchmark.split import shares_of
+from convoy.launch.benchmark.steps import COMMAND, settle
+from convoy.launch.checks import preflight
 from convoy.launch.flow import _dry_run
-from convoy.launch.known_prices import NAME
-from convoy.launch.shares import shares_of
+from convoy.launch.prices import NAME
 from convoy.storage import open_store
 
 
@@ -66,7 +66,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for module in ("storage", "launch.preflight", "launch.known_prices"):
+    for module in ("storage", "launch.checks.preflight", "launch.prices"):
         monkeypatch.setattr(f"convoy.{module}.open_store", None)
 
 

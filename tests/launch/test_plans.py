@@ -13,8 +13,8 @@ from convoy.config.load import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.launch import plans
 from convoy.launch.flow import _plan, _say_plan
-from convoy.launch.known_prices import as_asked, with_price
 from convoy.launch.plans import NAME, JobPlan, planned, read_plan, unsure
+from convoy.launch.prices import as_asked, with_price
 from convoy.planner.plan import plan
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport

@@ -1,7 +1,7 @@
 """Which machines of a run are paid for, and at what price."""
 
 from convoy.launch.rent import instance_price, machines
-from tests.launch.test_support import BATCH, on, run
+from tests.launch.checks.test_compatibility import BATCH, on, run
 
 
 def test_a_local_trial_of_a_cluster_preset_does_not_cost_what_the_cluster_does() -> None:

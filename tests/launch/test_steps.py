@@ -12,7 +12,7 @@ from convoy.config.run import RunConfig
 from convoy.gang.outcome import Outcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.record import job_store
-from convoy.launch.gang_step import GangFailedError, pointer_page
+from convoy.launch.gang.step import GangFailedError, pointer_page
 from convoy.launch.plans import NAME, read_plan
 from convoy.launch.steps import plain_errors, report, summary
 from convoy.planner.plan import plan

@@ -15,7 +15,7 @@ from convoy.config.load import read_overrides, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.ranks import check_ranks
 from convoy.config.run import RunConfig
-from convoy.launch.support import world
+from convoy.launch.checks.compatibility import world
 from convoy.planner.calibration import shipped
 from convoy.planner.given import Given
 from convoy.planner.machine import as_rented, machine_of

@@ -25,7 +25,7 @@ from convoy.events.types import (
     Stopping,
     WorkerReady,
 )
-from convoy.launch import results
+from convoy.launch import artifacts
 from convoy.report.fold import fold
 from convoy.report.page import Callout, Heading, Page, Table, Text, Value, Values
 from convoy.report.terminal import show
@@ -260,7 +260,7 @@ def test_pages_terminal_and_client_api_tell_the_incidents() -> None:
     out = StringIO()
     show(final_page(report, CONFIG), Console(file=out, width=160))
     assert "1 incident, detected after 200 ms (median, n = 1)" in out.getvalue()
-    (plain,) = results.incidents(report)
+    (plain,) = artifacts.incidents(report)
     assert (plain["kind"], plain["rank"], plain["steps_recomputed"]) == ("exited", 1, 35)
     assert set(plain) == set(Incident.model_fields)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from convoy.launch.ended_run import FailedTask
-from convoy.launch.flow_process import Identity
+from convoy.launch.restarts.flow_process import Identity
+from convoy.launch.restarts.run_result import FailedTask
 
 LOOK_AT_TASKS = 8
 """Of a gang's tasks, all of which fail with the same message, so many are looked at."""

@@ -1,6 +1,6 @@
 """What makes a flow a Convoy flow: its configuration checked, its steps put on the cluster, before anything starts.
 
-Every task and every card of a flow imports this module: of a benchmark it knows nothing (`launch/bench_flow.py`).
+Every task and every card of a flow imports this module: of a benchmark it knows nothing (`launch/benchmark/flow.py`).
 """
 
 import json
@@ -17,11 +17,9 @@ from metaflow.util import get_latest_run_id
 from convoy.config.errors import ConfigError
 from convoy.config.load import resolve
 from convoy.config.run import RunConfig
-from convoy.launch.cluster import step_decorators
-from convoy.launch.describe import aligned, checklist, describe, described_decorators
-from convoy.launch.host import local_gpus
-from convoy.launch.parse import accept_presets, say_and_exit
-from convoy.launch.preflight import (
+from convoy.launch.checks.compatibility import check_cluster
+from convoy.launch.checks.host import local_gpus
+from convoy.launch.checks.preflight import (
     Survey,
     check_job_is_free,
     named_job,
@@ -30,7 +28,9 @@ from convoy.launch.preflight import (
     preflight,
     survey,
 )
-from convoy.launch.support import check_cluster
+from convoy.launch.decorators import step_decorators
+from convoy.launch.dry_run import aligned, checklist, describe, described_decorators
+from convoy.launch.parse import accept_presets, say_and_exit
 
 GANG = "convoy_gang"
 """The decorator of the steps that the gang's machines are for."""

@@ -12,8 +12,8 @@ from convoy.config.load import default_root
 from convoy.gang.async_call import Background
 from convoy.job.live import heartbeat
 from convoy.job.record import job_store
-from convoy.launch.preflight import JOB_TAG
-from convoy.launch.words import RUN, command_line
+from convoy.launch.checks.preflight import JOB_TAG
+from convoy.launch.restarts.command_line import RUN, command_line
 from convoy.report.fold import fold
 from convoy.report.outcome import state_word
 from convoy.report.sections import kept
@@ -81,8 +81,8 @@ def _lines(launched: Launched) -> Iterator[str]:
     from metaflow import Run, get_metadata, namespace
 
     from convoy.launch.client import ClientRun
-    from convoy.launch.flow_process import Identity
     from convoy.launch.metaflow_options import values_of_options
+    from convoy.launch.restarts.flow_process import Identity
 
     namespace(None)
     pathspec = f"{launched.flow}/{launched.run}"

@@ -1,6 +1,6 @@
 """Metaflow's own options, which stand before a flow's command, as its command line declares them."""
 
-from convoy.launch.words import CONFIGS
+from convoy.launch.restarts.command_line import CONFIGS
 
 
 def values_of_options() -> dict[str, int]:

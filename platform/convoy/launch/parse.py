@@ -11,7 +11,7 @@ from convoy.config.errors import ConfigError, one_line
 from convoy.config.json_text import parse_json
 from convoy.config.load import config_file, merged, read_overrides, read_run
 from convoy.config.run import RunConfig
-from convoy.launch.words import with_files
+from convoy.launch.restarts.command_line import with_files
 
 _MAY_BE_MENDED = ("missing", "value_error")
 """The other part may give a missing key, or change one of two values that do not agree."""

@@ -27,7 +27,7 @@ WITHOUT = "prices are the catalog's alone: "
 def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, root_answers: bool = True) -> "Plan":
     """What `convoy plan` would say, or a plan that says why there is none. measured: by ranks of the job. root_answers:
     whether the root, which may hold prices, is asked."""
-    from convoy.launch.known_prices import as_asked
+    from convoy.launch.prices import as_asked
     from convoy.planner.plan import nothing_planned, plan
 
     try:
@@ -112,8 +112,8 @@ class JobPlan:
 
 
 def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceList | None") -> "Given":
-    from convoy.launch.host import local_gpus
-    from convoy.launch.sizing import host_memory_mib
+    from convoy.launch.checks.host import local_gpus
+    from convoy.launch.checks.memory import host_memory_mib
     from convoy.planner.given import Given
     from convoy.planner.machine import rented_type
 
@@ -124,7 +124,7 @@ def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "Price
 
 def _prices(config: RunConfig) -> tuple["PriceList | None", str]:
     """Of the run's own root, and why there are none, where they cannot be read: the catalog has prices too."""
-    from convoy.launch.known_prices import read_prices
+    from convoy.launch.prices import read_prices
     from convoy.planner.machine import rented_type
     from convoy.storage import open_store
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.job.record import ensure_record, job_store
-from convoy.launch.preflight import JOB_TAG, named_job
+from convoy.launch.checks.preflight import JOB_TAG, named_job
 from convoy.storage import StoreUnavailable, open_store
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def plain_errors(*kinds: type[Exception]) -> Iterator[None]:
 
 def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any) -> tuple[Json, str, Json]:
     """The resolved configuration, the job's name, and the plan; tags the run with the job."""
+    from convoy.launch.checks.compatibility import check_budget
     from convoy.launch.flow import flow_config
-    from convoy.launch.known_prices import with_price
     from convoy.launch.plans import planned
-    from convoy.launch.support import check_budget
+    from convoy.launch.prices import with_price
 
     with plain_errors():
         asked = flow_config({"run": run_config, "set": overrides})
@@ -102,7 +102,7 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     one below the job may be another run's; None: there is no other."""
     from convoy.events.log import read_events
     from convoy.job.param_dtype import with_recorded_dtype
-    from convoy.launch import results
+    from convoy.launch import artifacts
     from convoy.launch.plans import JobPlan, read_plan
     from convoy.report.fold import fold
     from convoy.report.train_page import final_page
@@ -114,11 +114,11 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     config = with_recorded_dtype(config, store)
     config_json = config.model_dump(mode="json")
     folded = fold(read_events(store), config.train.steps)
-    checkpoint, model = results.checkpoint_uri(folded, store), results.model_uri(folded, store)
+    checkpoint, model = artifacts.checkpoint_uri(folded, store), artifacts.model_uri(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
     known = JobPlan(store, config, plan or read_plan(store)).at(folded)
     show(current.card, final_page(folded, config_json, places, known))  # written as the task ends
-    told = results.metrics(folded), results.incidents(folded), known.model_dump(mode="json")
+    told = artifacts.metrics(folded), artifacts.incidents(folded), known.model_dump(mode="json")
     return Result(checkpoint, model, *told, config_json)
 
 

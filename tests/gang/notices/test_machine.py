@@ -9,7 +9,7 @@ from convoy.config.run import RunConfig
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.notices import machine
 from convoy.gang.notices.poller import Standing
-from convoy.launch.preflight import notice_line
+from convoy.launch.checks.preflight import notice_line
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ class ConvoyGangDecorator(ParallelDecorator):
 
     MF Add To Current
     -----------------
-    convoy -> convoy.launch.current_convoy.CurrentConvoy
+    convoy -> convoy.launch.gang.current.CurrentConvoy
         Runs this node's part of the gang, and returns when the whole gang has ended well.
 
         @@ Returns
@@ -32,7 +32,7 @@ class ConvoyGangDecorator(ParallelDecorator):
     def __init__(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         # As the flow's class is made: Metaflow asks for a user before it calls any hook, and takes root for none. It
         # starts local nodes by the `python` on PATH.
-        from convoy.launch.host import name_user, use_this_interpreter
+        from convoy.launch.checks.host import name_user, use_this_interpreter
 
         name_user()
         use_this_interpreter()
@@ -42,7 +42,7 @@ class ConvoyGangDecorator(ParallelDecorator):
         super().step_init(flow, graph, step_name, decorators, environment, flow_datastore, logger)
         # Where Metaflow's own decorator is there too, it starts the nodes: twice would be twice as many.
         self._beside_parallel = any(type(decorator) is ParallelDecorator for decorator in decorators)
-        from convoy.launch.gang_decorator import check_or_exit
+        from convoy.launch.gang.decorator import check_or_exit
 
         check_or_exit(step_name, self.attributes["nproc_per_node"], decorators)
 
@@ -98,7 +98,7 @@ class ConvoyGangDecorator(ParallelDecorator):
             )
         from metaflow import current
 
-        from convoy.launch.current_convoy import CurrentConvoy
+        from convoy.launch.gang.current import CurrentConvoy
 
         current._update_env({"convoy": CurrentConvoy(self.attributes["nproc_per_node"], flow)})
 

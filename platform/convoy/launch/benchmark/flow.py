@@ -1,0 +1,85 @@
+"""What makes a flow a benchmark of Convoy's, as `launch/flow.py` makes one that trains."""
+
+import json
+import os
+import sys
+from typing import Any
+
+from metaflow import FlowMutator
+from metaflow._vendor import click
+
+from convoy.bench.plan import keys_under_run, run_of, under_run
+from convoy.config.bench import BenchConfig, resolve_bench
+from convoy.config.errors import ConfigError
+from convoy.launch.benchmark.dry_run import describe_bench
+from convoy.launch.benchmark.split import Share, shares_of
+from convoy.launch.benchmark.steps import COMMAND
+from convoy.launch.checks.host import local_gpus
+from convoy.launch.checks.preflight import missing_settings, on_this_host, survey_root, together
+from convoy.launch.dry_run import checklist, described_decorators
+from convoy.launch.flow import LAUNCHES, add_decorators, datastore_of, plain
+from convoy.launch.metaflow_options import values_of_options
+from convoy.launch.parse import accept_presets, say_and_exit
+from convoy.launch.restarts.command_line import command_line
+
+
+class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
+    """Class decorator of a flow with Configs `bench` and `set` and Parameter `dry-run`: as `convoy_flow`, for what
+    `configs/bench/` configures. Gives the flow its schedule."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        accept_presets("bench", "bench")
+        super().__init__(*args, **kwargs)
+
+    def pre_mutate(self, mutable_flow: Any) -> None:  # in `mutate` Metaflow takes no decorator of a flow any more
+        try:
+            config = bench_config(dict(mutable_flow.configs))
+        except ConfigError as error:
+            say_and_exit(error)
+        if config.schedule is not None:
+            mutable_flow.add_decorator("schedule", deco_kwargs={"cron": config.schedule})
+
+    def mutate(self, mutable_flow: Any) -> None:
+        command = click.get_current_context()
+        try:
+            config = bench_config(dict(mutable_flow.configs))
+            shared = on_this_host(run_of(config, config.models[0]), local_gpus())
+            if command.info_name in LAUNCHES:
+                _check_bench(command, config, shares_of(config))
+        except ConfigError as error:
+            say_and_exit(error)
+        add_decorators(mutable_flow, shared)
+
+
+def bench_config(configs: dict[str, Any]) -> BenchConfig:
+    """The checked configuration of a benchmark flow, from the values of its Configs `bench` and `set`. Raises
+    ConfigError."""
+    return resolve_bench(plain(configs["bench"]), plain(configs["set"]))
+
+
+def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None:
+    runs = [group.run for share in shares for group in share.groups]
+    with keys_under_run():
+        found = [each for run in runs for each in missing_settings(run, datastore_of(command))]
+    missing = list({str(each): each for each in map(under_run, found)}.values())
+    if command.params.get("dry_run"):
+        _dry_run(config, shares, missing)
+        raise SystemExit(0)
+    if missing:
+        raise together(missing)
+    if command.info_name == "run":  # its first step is a process of this one
+        os.environ[COMMAND] = command_line(sys.argv, values_of_options(), os.environ)
+
+
+def _dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError]) -> None:
+    """As `launch/flow.py` has it; a benchmark has no plan."""
+    run = shares[0].groups[0].run
+    with keys_under_run():
+        found = survey_root(run, missing)
+    print(json.dumps(config.model_dump(mode="json"), indent=2))
+    told = [
+        describe_bench(shares, found.config),
+        described_decorators(run),
+        checklist([*map(under_run, found.missing)]),
+    ]
+    print(*told, sep="\n", file=sys.stderr)

@@ -1,0 +1,94 @@
+"""How a benchmark's gangs are spread: a share is what one task of the flow runs, its gangs one after the other.
+
+What is compared is in one gang, and so in one share. On this host there is one share, so that no two gangs are at work
+at once; elsewhere each gang has machines of its own, and drills no more than they need.
+"""
+
+from collections.abc import Iterator
+
+from convoy.bench.groups import Group, Ranks, VariantSpec
+from convoy.bench.plan import keys_under_run, plan, run_of
+from convoy.catalog.instances import instance
+from convoy.config.base import Frozen
+from convoy.config.bench import BenchConfig
+from convoy.config.budget import BudgetConfig
+from convoy.config.errors import ConfigError
+from convoy.config.ranks import World, check_ranks
+from convoy.config.run import RunConfig
+from convoy.launch.checks.compatibility import world
+from convoy.launch.checks.host import gpu_memory_bytes, local_gpus
+from convoy.launch.checks.memory import MIB, host_memory_mib, memory_mib
+from convoy.launch.checks.preflight import on_this_host
+
+
+class Share(Frozen):
+    """Gangs of the same size."""
+
+    nodes: int
+    groups: tuple[Group, ...]
+
+
+def shares_of(config: BenchConfig) -> list[Share]:
+    """All of a benchmark. Raises ConfigError, also for a model that has no room on its ranks."""
+    runs = {model: on_this_host(run_of(config, model), local_gpus()) for model in config.models}
+    first = next(iter(runs.values()))
+    if first.budget != BudgetConfig():
+        raise ConfigError("run.budget: a benchmark has none; on a cluster run.cluster.time_limit_hours ends each gang")
+    ranks = world(first, local_gpus())
+    groups = plan(config, runs, _with_memory(first, ranks))
+    if not groups:
+        raise ConfigError(
+            f"suites = {', '.join(config.suites)}: these need more than {ranks.size} rank; raise run.cluster.nodes"
+        )
+    for group in groups:
+        with keys_under_run():
+            check_ranks(group.run, ranks)
+        for spec in group.variants:
+            _check_sharding(spec, spec.config(group.run), ranks)
+    if first.cluster.backend == "local":
+        return [Share(nodes=ranks.nodes, groups=tuple(groups))]
+    return [Share(nodes=_machines(group, ranks), groups=(group,)) for group in groups]
+
+
+def _machines(group: Group, ranks: World) -> int:
+    """Of a share of one group. Drills need one, but Metaflow's JobSet has two at least, and AWS Batch's multi-node jobs
+    have more than one where there are adapters (`decorators.step_decorators`)."""
+    return ranks.nodes if group.recovery is None else min(ranks.nodes, 2)
+
+
+def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
+    n = spec.ranks or ranks.size
+    sharing = run.parallel.sharing(n, min(n, ranks.nproc_per_node))
+    if n % sharing:
+        raise ConfigError(f"run.parallel.shard_size = {sharing}: must divide the {n} ranks of {spec.name}")
+    for name, cut in (("tensor", run.parallel.tensor), ("pipeline", run.parallel.pipeline)):
+        if n % run.parallel.shared_by and cut > 1:
+            raise ConfigError(f"run.parallel.{name} = {cut}: must divide the {n} ranks of {spec.name}")
+
+
+def described(share: Share) -> Iterator[str]:
+    """What would run, a line for each gang."""
+    for group in share.groups:
+        ranks = f"{world(group.run, local_gpus())} ranks"
+        if group.recovery is not None:
+            ranks = f"gangs of {group.recovery.nodes} nodes on one host"
+        gangs = f", {group.compared.pairs} gangs of each" if group.compared else ""
+        yield f"{group.name}: {ranks}{gangs}: {', '.join(spec.name for spec in group.cases)}"
+        yield from (f"{group.name}: not {each.spec.name}: it {each.reason}" for each in group.refused)
+
+
+def _with_memory(run: RunConfig, ranks: World) -> Ranks:
+    """The gang's, with what each of them has."""
+    cluster = run.cluster
+    if cluster.backend != "local" and cluster.instance_type is not None:
+        machine = instance(cluster.instance_type)
+        host = memory_mib(machine) * MIB // ranks.nproc_per_node
+        gpu = machine.gpu.memory_mib * MIB if machine.gpu else None
+        on_gpus = gpu is not None
+    else:  # all ranks are on this host
+        host = host_memory_mib() * MIB // ranks.size
+        on_gpus = local_gpus() > 0
+        gpu = gpu_memory_bytes() if on_gpus else None
+    if not on_gpus:
+        return Ranks(ranks.size, ranks.nproc_per_node, host)
+    return Ranks(ranks.size, ranks.nproc_per_node, gpu, host)

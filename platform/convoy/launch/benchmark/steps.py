@@ -1,0 +1,137 @@
+"""The bodies of the benchmark flow's steps. Artifacts between them are plain JSON data.
+
+Every task of the flow imports this module, so what only one step needs is imported when that step runs.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from convoy.launch.steps import plain_errors
+
+if TYPE_CHECKING:
+    from convoy.bench.groups import Group
+    from convoy.gang.assignment import Script
+    from convoy.storage import Store
+
+Json = dict[str, Any]
+
+COMMAND = "CONVOY_BENCHMARK_COMMAND"
+"""Variable by which the process that starts a run tells its first step with which words."""
+
+
+def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[Json], str, str]:
+    """The resolved configuration, the shares of the benchmark, the name by which its results are kept: a run that is
+    resumed has the one it began with; and the command that started it, as far as it is known here."""
+    from convoy.launch.benchmark.flow import bench_config as resolved
+    from convoy.launch.benchmark.split import shares_of
+
+    with plain_errors():
+        config = resolved({"bench": bench_config, "set": overrides})
+        shares = [share.model_dump(mode="json") for share in shares_of(config)]
+    command = os.environ.get(COMMAND) or f"{current.flow_name} run"  # an orchestrator of a cluster has no words
+    return config.model_dump(mode="json"), shares, f"{current.flow_name}-{current.run_id}", command
+
+
+def prepare_data(shares: Sequence[Json]) -> None:
+    """Make or find every model's token shards, before any expensive machine is up."""
+    from convoy.data.manifest import check_vocabulary
+    from convoy.data.prepare import prepare
+
+    with plain_errors():
+        for group in _groups(shares):
+            store = _store(group)
+            check_vocabulary(prepare(group.run.data, store), group.run.model.vocab_size)
+
+
+def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
+    """Run the share's gangs, one after the other: when each ran, as `name`, `began`, `ended`, `failure`.
+
+    What an earlier attempt of this run has measured is not measured again. Fails for a preemption, and where no gang
+    of the share gave any figure.
+    """
+    from convoy.launch.benchmark.groups import run_groups
+    from convoy.launch.gang.step import GangFailedError
+    from convoy.results.history import keep, kept
+
+    groups = _groups([share])
+    store = _store(groups[0])
+    there = {(case.group, case.name) for case in kept(store, name) if case.status != "failed"}
+    left = [group for group in groups if not _names(group) <= there]
+    times = []
+    first = current.parallel.node_index == 0
+
+    def say(line: str) -> None:
+        if first:  # they would all say the same
+            print(line, flush=True)
+
+    for ran in run_groups(left, _gang(current), say, command, first):
+        for case in ran.cases if first else ():
+            keep(store, name, case)
+        if ran.failure and not first:  # which the first node may not know
+            print(f"{ran.group.name}: {ran.failure}", flush=True)
+        times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})
+    if left and len(left) == len(groups) and all(each["failure"] for each in times):
+        with plain_errors(GangFailedError):
+            raise GangFailedError("\n".join(f"{each['name']}: {each['failure']}" for each in times))
+    return times
+
+
+def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
+    """Draw the card; every case as plain data."""
+    from convoy.launch.prices import read_prices
+    from convoy.report.bench_history import earlier_runs
+    from convoy.report.bench_page import benchmark_page
+    from convoy.results.history import earlier, kept
+    from metaflow_extensions.convoy.plugins.cards.convoy.components import show
+
+    with plain_errors():
+        store = _store(_groups(shares)[0])
+        cases = kept(store, name)
+        before = earlier_runs(past for case in cases for past in earlier(store, case))
+        page = benchmark_page(cases, before, read_prices(store))
+    show(current.card, page)  # written as the task ends
+    return [case.model_dump(mode="json") for case in cases]
+
+
+def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
+    """The last lines a person sees in the terminal."""
+    measured = sum(case["status"] == "measured" for case in results)
+    lines = [f"{measured} of {len(results)} cases measured in {len(times)} gangs"]
+    lines += [f"{each['name']}: {each['failure']}" for each in times if each["failure"]]
+    return "\n".join(lines)
+
+
+def _names(group: "Group") -> set[tuple[str, str]]:
+    """Of the cases that any machine can measure."""
+    return {(group.name, spec.name) for spec in group.cases if spec.needs is None}
+
+
+def _gang(current: Any) -> "Any":
+    """Runs a group as a gang of this step; what fails but a preemption is the group's failure."""
+    from metaflow.exception import MetaflowException
+
+    from convoy.gang.outcome import PreemptedError
+    from convoy.launch.gang.step import GangFailedError
+
+    def run(group: "Group", script: "Script") -> None:
+        try:
+            current.convoy.run(script.entrypoint, script.args, config=group.run, hang_seconds=script.hang_seconds)
+        except MetaflowException as error:
+            if error.headline == PreemptedError.headline:
+                raise
+            raise GangFailedError(str(error)) from None
+
+    return run
+
+
+def _groups(shares: Sequence[Json]) -> "list[Group]":
+    from convoy.launch.benchmark.split import Share
+
+    return [group for share in shares for group in Share.model_validate(share).groups]
+
+
+def _store(group: "Group") -> "Store":
+    from convoy.storage import open_store
+
+    return open_store(str(group.run.root), group.run.checkpoint.store)

@@ -1,0 +1,178 @@
+"""What works where: refuses, before anything starts, a run that cannot work. Pure."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from convoy.catalog.instances import instance, instance_names
+from convoy.config import errors
+from convoy.config.backend import check_backend
+from convoy.config.errors import ConfigError, PrerequisiteMissing
+from convoy.config.ranks import World, check_ranks
+from convoy.config.run import RunConfig
+from convoy.launch.checks.locations import Demand, of_locations, of_shared
+from convoy.launch.checks.memory import check_host, check_machine
+from convoy.launch.rent import instance_price
+
+KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
+BATCH_ONLY = ("queue", "iam_role", "host_volumes")
+SHORTEST_TIME_LIMIT_SECONDS = 60
+"""Metaflow refuses less on AWS Batch and Kubernetes."""
+
+
+def world(config: RunConfig, local_gpus: int = 0) -> World:
+    """The ranks of the run, with the defaults of `cluster.nproc_per_node` filled in.
+
+    local_gpus: GPUs of this host; counts only with the local backend. Raises ConfigError where a remote
+    backend has no instance type or one that the catalog does not have.
+    """
+    cluster = config.cluster
+    if cluster.nproc_per_node is not None:
+        return World(cluster.nodes, cluster.nproc_per_node)
+    if cluster.backend == "local":
+        return World(cluster.nodes, max(1, local_gpus // cluster.nodes))
+    return World(cluster.nodes, max(1, instance(_instance_type(config)).gpus))
+
+
+def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> None:
+    """Raises ConfigError with the reason if the run cannot work.
+
+    datastore: Metaflow's datastore type (`local`, `s3`, ...), None where it is not known.
+    local_gpus: as in `world`.
+    """
+    for demand in demands(config, datastore, local_gpus):
+        demand()
+
+
+def demands(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> Iterator[Demand]:
+    """What `check` asks, one thing each."""
+    yield from _of_cluster(config, datastore)
+    yield from of_locations(config)
+    yield lambda: check_ranks(config, world(config, local_gpus))
+    yield lambda: _ranks_have_local_gpus(config, local_gpus)
+
+
+def check_budget(config: RunConfig) -> None:
+    """Raises ConfigError for a limit on money where no price is known. config: with the price that the run will have,
+    as `prices.with_price` gives it."""
+    limit, cluster = config.budget.max_cost_usd, config.cluster
+    if limit is None or instance_price(config) is not None:
+        return
+    lacking = "cluster.backend = local has no price"
+    if cluster.backend != "local":
+        lacking = (
+            f"the catalog has no {cluster.market} price of cluster.instance_type = {cluster.instance_type} "
+            f"in cluster.region = {cluster.region}"
+        )
+    raise ConfigError(f"budget.max_cost_usd = {limit:g}: {lacking}; use budget.max_hours instead")
+
+
+def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
+    """The part of it that `cluster:` alone decides."""
+    for demand in _of_cluster(config, datastore):
+        demand()
+
+
+def _of_cluster(config: RunConfig, datastore: str | None) -> Iterator[Demand]:
+    if config.cluster.backend != "local":
+        yield from (partial(demand, config) for demand in _OF_MACHINES)
+        yield from of_shared(config)
+        yield lambda: _datastore_is_s3(config, datastore)
+        yield lambda: _fits_machine(config)
+
+
+def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
+    """Why the run cannot work, in one line; None if nothing speaks against it."""
+    try:
+        check(config, datastore, local_gpus)
+        check_budget(config)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ...]:
+    """All that `check` and the checks of this host's memory and of the budget say against the machines, each in one
+    line: what a plan of the run is to warn of. Where files are does not come into a plan, and is not looked at.
+
+    config: as for `check_budget`. local_gpus: as in `world`. host_mib: memory of this host.
+    """
+    asked: tuple[Callable[[RunConfig], None], ...] = (*_OF_MACHINES, _fits_machine)
+    if config.cluster.backend == "local":
+        asked = (
+            lambda run: _ranks_have_local_gpus(run, local_gpus),
+            lambda run: check_offload(run, local_gpus),
+            lambda run: check_host(run, local_gpus, host_mib),
+        )
+    return tuple(str(error) for error in errors.refusals(partial(demand, config) for demand in (*asked, check_budget)))
+
+
+def check_offload(config: RunConfig, local_gpus: int) -> None:
+    """Raises ConfigError where a local run would offload to the memory that it computes in."""
+    if config.parallel.cpu_offload and not local_gpus:
+        raise ConfigError("parallel.cpu_offload = true: there is no GPU: everything is in host memory already")
+
+
+def _fits_machine(config: RunConfig) -> None:
+    check_machine(config, world(config), instance(_instance_type(config)))
+
+
+def _instance_type(config: RunConfig) -> str:
+    name = config.cluster.instance_type
+    if name is None:
+        raise ConfigError(
+            f"cluster.instance_type: required with cluster.backend = {config.cluster.backend}; "
+            f"known: {', '.join(instance_names())}"
+        )
+    return name
+
+
+def _backend_takes_it(config: RunConfig) -> None:
+    check_backend(config.cluster)
+
+
+def _ranks_have_gpus(config: RunConfig) -> None:
+    name = _instance_type(config)
+    gpus, ranks = instance(name).gpus, config.cluster.nproc_per_node
+    if gpus and ranks is not None and ranks > gpus:
+        raise ConfigError(f"cluster.nproc_per_node = {ranks}: must be at most the GPUs of a {name}, {gpus}")
+
+
+def _ranks_have_local_gpus(config: RunConfig, local_gpus: int) -> None:
+    # NCCL refuses two ranks on one GPU: "Duplicate GPU detected".
+    ranks = world(config, local_gpus)
+    if config.cluster.backend == "local" and 0 < local_gpus < ranks.size:
+        key = "nproc_per_node" if ranks.nodes <= local_gpus else "nodes"
+        raise ConfigError(
+            f"cluster.{key} = {getattr(ranks, key)}: the ranks, {ranks}, need a GPU each, and this host has "
+            f"{local_gpus}; set cluster.nodes={min(ranks.nodes, local_gpus)}, or CUDA_VISIBLE_DEVICES= for the CPU"
+        )
+
+
+def _keys_belong_to_backend(config: RunConfig) -> None:
+    backend, other = config.cluster.backend, {"batch": "kubernetes", "kubernetes": "batch"}
+    for key in KUBERNETES_ONLY if backend == "batch" else BATCH_ONLY:
+        value = getattr(config.cluster, key)
+        if value:
+            shown = value if isinstance(value, str) else list(value)
+            raise ConfigError(f"cluster.{key} = {shown}: only with cluster.backend = {other[backend]}, not {backend}")
+
+
+def _time_limit_is_long_enough(config: RunConfig) -> None:
+    hours = config.cluster.time_limit_hours
+    if hours * 3600 < SHORTEST_TIME_LIMIT_SECONDS:
+        raise ConfigError(f"cluster.time_limit_hours = {hours}: must be at least {SHORTEST_TIME_LIMIT_SECONDS} seconds")
+
+
+_OF_MACHINES: tuple[Callable[[RunConfig], None], ...] = (
+    _backend_takes_it,
+    _ranks_have_gpus,
+    _keys_belong_to_backend,
+    _time_limit_is_long_enough,
+)
+
+
+def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
+    if datastore not in (None, "s3"):
+        raise PrerequisiteMissing(
+            f"METAFLOW_DEFAULT_DATASTORE = {datastore}: must be s3 with cluster.backend = {config.cluster.backend}"
+        )

@@ -1,0 +1,273 @@
+"""What is checked before a run exists, so that what cannot work never starts."""
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from convoy.config.cluster import ClusterConfig
+from convoy.config.errors import ConfigError, PrerequisiteMissing, prerequisites
+from convoy.config.load import default_root
+from convoy.config.run import RunConfig
+from convoy.job.lineage import CommitRef, lost, newest_commit, newest_config, places, read_history
+from convoy.job.live import check_not_live
+from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
+from convoy.launch.checks import compatibility
+from convoy.launch.checks.account import NO_CREDENTIALS, of_account
+from convoy.launch.checks.host import check_interpreter, local_gpus
+from convoy.launch.checks.inputs import check_inputs, existing_folder
+from convoy.launch.checks.locations import is_placeholder
+from convoy.launch.checks.same_job import check_same_data, check_same_model
+from convoy.launch.prices import with_price
+from convoy.launch.rent import gang_price
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
+
+JOB_TAG = "job:"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The job named has nothing left to do."""
+
+    job: str
+    step: int
+    steps: int
+
+    def __str__(self) -> str:
+        return f"job {self.job} is finished: {self.step} steps are done; set train.steps above {self.step} to go on"
+
+
+def on_this_host(config: RunConfig, gpus: int) -> RunConfig:
+    """The configuration with what only the launching host tells: the default root, and a default gang that fits.
+
+    The default gang of two processes becomes one on a host with one GPU, which two ranks cannot share.
+    """
+    if config.root is None:
+        config = config.model_copy(update={"root": default_root()})
+    if gpus == 1 and config.cluster == ClusterConfig():
+        config = config.model_copy(update={"cluster": ClusterConfig(nodes=1)})
+    return config
+
+
+def spent_seconds(store: Store) -> float:
+    """Gang seconds of all generations so far, from the event log: what the card shows as the job's time."""
+    from convoy.events.log import read_events  # every task imports this module, and few ask for this
+    from convoy.report.fold import fold
+
+    return fold(read_events(store)).wall_seconds
+
+
+def named_job(option: str | None, tags: Sequence[str]) -> str | None:
+    """The job the user named, by `--job NAME` or `--tag job:NAME`; None: it is to be named after the run."""
+    tagged = [tag.removeprefix(JOB_TAG) for tag in tags if tag.startswith(JOB_TAG)]
+    names = sorted({*tagged, *([option] if option else [])})
+    if len(names) > 1:
+        raise ConfigError(f"job = {', '.join(names)}: must be one name; --job and --tag job:... name different ones")
+    return check_name(names[0]) if names else None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of a run before it exists."""
+
+    config: RunConfig
+    """With the price that the run will have, or without one where its root, which may hold a newer one, is out of
+    reach."""
+    finished: Finished | None = None
+    missing: tuple[ConfigError, ...] = ()
+    """What the user has still to provide."""
+    root_answers: bool = True
+
+
+def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
+    """Raise ConfigError for a run that cannot work; tell if the job is finished already."""
+    missing = missing_settings(config, datastore)  # if anything is, no bucket is asked
+    found = Survey(config, None, tuple(missing)) if missing else _looked_at(config, job, _sees(config))
+    if found.missing:
+        raise together(found.missing)
+    return found.finished
+
+
+def together(missing: Sequence[ConfigError]) -> PrerequisiteMissing:
+    """All of it, in the one line of a refusal."""
+    return PrerequisiteMissing("; also ".join(map(str, missing)))
+
+
+def survey(config: RunConfig, job: str | None, datastore: str | None) -> Survey:
+    """The same for a dry run, which needs nothing that the user has still to provide. Raises ConfigError for a
+    configuration that is wrong."""
+    missing = [*missing_settings(config, datastore), *prerequisites(of_account(config))]
+    found = _looked_at(config, job, _reaches(config, missing))
+    return replace(found, missing=(*missing, *found.missing))
+
+
+def survey_root(config: RunConfig, missing: Sequence[ConfigError]) -> Survey:
+    """The part of it that account and root alone decide. missing: of the settings."""
+    missing = [*missing, *prerequisites(of_account(config))]
+    found = _at_root(config, None) if _reaches(config, missing)(str(config.root)) else _unseen(config)
+    return replace(found, missing=(*missing, *found.missing))
+
+
+def missing_settings(config: RunConfig, datastore: str | None) -> list[PrerequisiteMissing]:
+    """What is to be installed and filled in before a first run, all of it: what is told one at a time is found one
+    start after the other. Raises ConfigError for a configuration that is wrong."""
+    return prerequisites([*compatibility.demands(config, datastore, local_gpus()), lambda: check_extra(config)])
+
+
+def _looked_at(config: RunConfig, job: str | None, sees: Callable[[str], bool]) -> Survey:
+    """sees: whether a root or a tier can be looked at from here."""
+    tiers = (partial(_check_tier, config, tier) for tier in config.checkpoint.tiers if sees(tier))
+    missing = prerequisites([*_of_host(config), *tiers])
+    found = _at_root(config, job) if sees(str(config.root)) else _unseen(config)
+    return replace(found, missing=(*missing, *found.missing))
+
+
+def _at_root(config: RunConfig, job: str | None) -> Survey:
+    try:
+        with _outage(f"root = {config.root}"):
+            _check_place("root", str(config.root), config)
+            config = priced(config)
+            compatibility.check_budget(config)
+            return Survey(config, None if job is None else _check_job(config, job))
+    except PrerequisiteMissing as error:
+        return Survey(config, missing=(error,), root_answers=False)
+
+
+def _unseen(config: RunConfig) -> Survey:
+    """A bucket that cannot be asked may hold prices; of a file system of the cluster's that is not known here."""
+    return Survey(config, root_answers=not str(config.root).startswith("s3://"))
+
+
+def _of_host(config: RunConfig) -> Iterator[Callable[[], None]]:
+    if config.cluster.backend == "local":
+        yield lambda: compatibility.check_offload(config, local_gpus())
+        yield check_interpreter
+        yield lambda: check_inputs(config)
+
+
+def _check_tier(config: RunConfig, tier: str) -> None:
+    with _outage(f"checkpoint.tiers = {tier}"):
+        _check_place("checkpoint.tiers", tier, config)
+
+
+def check_extra(config: RunConfig) -> None:
+    """Raise ConfigError where what starts the gang is not installed."""
+    if config.cluster.backend == "kubernetes" and importlib.util.find_spec("kubernetes") is None:
+        raise PrerequisiteMissing(
+            "cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'"
+        )
+
+
+def priced(config: RunConfig) -> RunConfig:
+    """With the price that the run will have, by which its budget is checked; as it was where the root, which may hold a
+    newer one, cannot be seen from here. Raises ConfigError."""
+    if config.cluster.backend == "local" or not _sees(config)(str(config.root)):
+        return config
+    with _outage(f"root = {config.root}"):
+        return with_price(config)
+
+
+def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
+    """Which sources tell ahead that this machine is taken away, where the gang runs on it; each node of another gang
+    tells by itself. None: it is no EC2 instance, which nobody takes away."""
+    if config.cluster.backend != "local":
+        return "convoy: each node tells in its log, and on the card, which of its sources of notices answer"
+    from convoy.gang.notices import machine
+
+    return f"convoy: {machine.in_words(machine.standings(environ))}" if machine.has_metadata(environ) else None
+
+
+def check_job_is_free(config: RunConfig, job: str) -> None:
+    """Raise ConfigError if another run is running the job."""
+    if _sees(config)(str(config.root)):
+        with _outage(f"root = {config.root}"):
+            check_not_live(job_store(str(config.root), job, config), job)
+
+
+@contextlib.contextmanager
+def _outage(where: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise PrerequisiteMissing(f"{where}: {error}") from None
+
+
+def _sees(config: RunConfig) -> Callable[[str], bool]:
+    """Whether a place can be looked at from here: not a file system that only the cluster's machines see."""
+    return lambda place: config.cluster.backend == "local" or place.startswith("s3://")
+
+
+def _reaches(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str], bool]:
+    """The same, but for buckets that have no name yet, and all buckets where there are no credentials."""
+    seen, no_buckets = _sees(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
+    return lambda place: seen(place) and not (place.startswith("s3://") and (no_buckets or is_placeholder(place)))
+
+
+def _check_place(key: str, uri: str, config: RunConfig) -> None:
+    """Reading an object that is not there tells a bucket that does not exist, or is not ours, from an empty one."""
+    try:
+        open_store(uri, config.checkpoint.store).read("JOB.json")
+    except ObjectMissing:
+        _check_writable(key, uri)
+
+
+def _check_writable(key: str, uri: str) -> None:
+    if uri.startswith("s3://"):
+        return
+    there = existing_folder(Path(uri).absolute())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(f"{key} = {uri}: {there} is not a folder that can be written to")
+
+
+def _check_job(config: RunConfig, job: str) -> Finished | None:
+    store = job_store(str(config.root), job, config)
+    others = [
+        open_store(job_uri(tier, job), config.checkpoint.store)
+        for tier in config.checkpoint.tiers
+        if _sees(config)(tier)
+    ]
+    record, history = read_record(store), read_history(store, others)
+    if record is None:
+        return None
+    check_same_job(record, config)
+    if lost(history):
+        raise ConfigError(f"job = {job}: it had checkpoints, and every one is damaged or gone; name a new job")
+    newest, ran_with = newest_commit(history), newest_config(history)
+    with contextlib.suppress(ObjectMissing):  # of a job that was copied from a tier of an older version
+        kept = read_config(store, ran_with) if ran_with is not None else None
+        if kept is not None:
+            check_same_data(job, kept, config)
+            if newest is not None:
+                check_same_model(job, kept, config)
+    check_not_live(store, job)
+    if newest is not None:
+        _check_format([store, *others][places(history, newest)[0]], newest)
+    step = newest.step if newest else 0
+    if step >= config.train.steps:
+        return Finished(job, step, config.train.steps)
+    _check_budget(config, job, store)
+    return None
+
+
+def _check_format(store: Store, newest: CommitRef) -> None:
+    """Raises ConfigError for a commit of another version of Convoy. Damage is for the restore to judge."""
+    from convoy.checkpoint.format import DamagedCommitError, parsed  # every task imports this module, few ask for this
+
+    with contextlib.suppress(DamagedCommitError, ObjectMissing):
+        parsed(store.read(newest.name), f"{store.uri}/{newest.name}")
+
+
+def _check_budget(config: RunConfig, job: str, store: Store) -> None:
+    limits, price = config.budget, gang_price(config)
+    if limits.max_hours is None and limits.max_cost_usd is None:
+        return
+    hours = spent_seconds(store) / 3600
+    if limits.max_hours is not None and hours >= limits.max_hours:
+        raise ConfigError(f"budget.max_hours = {limits.max_hours:g}: job {job} has used {hours:.3g} hours; raise it")
+    if limits.max_cost_usd is not None and price is not None and hours * price >= limits.max_cost_usd:
+        raise ConfigError(
+            f"budget.max_cost_usd = {limits.max_cost_usd:g}: job {job} has used {hours * price:.2f} USD; raise it"
+        )

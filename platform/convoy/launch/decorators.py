@@ -1,0 +1,138 @@
+"""The Metaflow decorators that ask for the machines of a configuration. Pure: imports no metaflow."""
+
+from typing import Any, NamedTuple
+
+from convoy.catalog.instances import Instance, instance
+from convoy.config.cluster import ClusterConfig
+from convoy.config.run import RunConfig
+from convoy.launch.checks.compatibility import world
+from convoy.launch.checks.memory import memory_mib, shared_memory_mib
+
+MIB_IN_MB = 1024**2 / 1000**2
+EFA_HUGE_PAGES = "5120Mi"
+"""libfabric maps its bounce buffers into 2 MiB pages, which EKS hands out only on request."""
+ORDINARY_CPU = 4
+ORDINARY_MEMORY_MIB = 16_000
+
+
+class Decorator(NamedTuple):
+    """A Metaflow step decorator by name, with its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class StepDecorators(NamedTuple):
+    """What a StepMutator adds to the steps of a flow."""
+
+    gang: tuple[Decorator, ...]
+    """For the `@parallel` step that trains."""
+    ordinary: tuple[Decorator, ...]
+    """For each of the other steps: a small CPU task where the mounts are the same."""
+
+
+def step_decorators(config: RunConfig) -> StepDecorators:
+    """The decorators of both kinds of steps. Expects a configuration that `support.check` lets pass.
+
+    Locally there is nothing to ask for but retries.
+    """
+    cluster = config.cluster
+    retry = _retry(cluster)
+    if cluster.backend == "local" or cluster.instance_type is None:
+        return StepDecorators(gang=retry, ordinary=())
+    machine = instance(cluster.instance_type)
+    shared = shared_memory_mib(config, world(config), machine)
+    gang = _batch_gang if cluster.backend == "batch" else _kubernetes_gang
+    compute = gang(cluster, machine, shared)
+    ordinary = _batch_ordinary(cluster) if cluster.backend == "batch" else _kubernetes_ordinary(cluster)
+    return StepDecorators(gang=(compute, _environment(), _timeout(cluster), *retry), ordinary=(ordinary,))
+
+
+def _batch_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> Decorator:
+    arguments = {
+        "cpu": machine.vcpus,
+        "gpu": machine.gpus,
+        "memory": memory_mib(machine),
+        "shared_memory": shared_mib,
+        "queue": cluster.queue,
+        # A single node has no peers to reach, and Metaflow would mount one adapter only.
+        "efa": machine.efa_interfaces if cluster.nodes > 1 else 0,
+    }
+    return Decorator("batch", _given(arguments | _batch_common(cluster)))
+
+
+def _batch_ordinary(cluster: ClusterConfig) -> Decorator:
+    # Not cluster.queue: a CPU task there would start, and wait on, one of its GPU machines.
+    arguments = {"cpu": ORDINARY_CPU, "memory": ORDINARY_MEMORY_MIB}
+    return Decorator("batch", _given(arguments | _batch_common(cluster)))
+
+
+def _batch_common(cluster: ClusterConfig) -> dict[str, Any]:
+    return {"image": cluster.image, "iam_role": cluster.iam_role, "host_volumes": list(cluster.host_volumes)}
+
+
+def _kubernetes_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> Decorator:
+    arguments = {
+        # The kubelet and the daemons of a node need a little of it.
+        "cpu": machine.vcpus - max(1, machine.vcpus // 16),
+        "gpu": machine.gpus,
+        "memory": int(memory_mib(machine) * MIB_IN_MB),
+        "shared_memory": shared_mib,
+        "node_selector": _node_selector(cluster, machine),
+        "extended_resources": _efa_resources(machine),
+    }
+    gpu_taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    return Decorator("kubernetes", _given(arguments | _kubernetes_common(cluster, gpu_taint)))
+
+
+def _kubernetes_ordinary(cluster: ClusterConfig) -> Decorator:
+    # Without cluster.node_selector, whose labels are those of the GPU machines.
+    arguments = {"cpu": ORDINARY_CPU, "memory": int(ORDINARY_MEMORY_MIB * MIB_IN_MB)}
+    return Decorator("kubernetes", _given(arguments | _kubernetes_common(cluster)))
+
+
+def _kubernetes_common(cluster: ClusterConfig, *taints: dict[str, str]) -> dict[str, Any]:
+    return {
+        "image": cluster.image,
+        "service_account": cluster.service_account,
+        "namespace": cluster.namespace,
+        "tolerations": [*taints, *(dict(toleration) for toleration in cluster.tolerations)],
+        "persistent_volume_claims": dict(cluster.persistent_volume_claims),
+    }
+
+
+def _node_selector(cluster: ClusterConfig, machine: Instance) -> dict[str, str]:
+    """Well-known labels; the user's come last, so that a cluster with other labels can be described."""
+    labels = {"node.kubernetes.io/instance-type": machine.name}
+    # Managed node groups have a label of their own for it.
+    if cluster.market == "spot" and "eks.amazonaws.com/capacityType" not in cluster.node_selector:
+        labels["karpenter.sh/capacity-type"] = "spot"
+    return labels | cluster.node_selector
+
+
+def _efa_resources(machine: Instance) -> dict[str, str]:
+    if machine.efa_interfaces == 0:
+        return {}
+    return {"vpc.amazonaws.com/efa": str(machine.efa_interfaces), "hugepages-2Mi": EFA_HUGE_PAGES}
+
+
+def _environment() -> Decorator:
+    # NCCL_* and FI_* stay unset: with libfabric >= 1.18 and aws-ofi-nccl >= 1.7 the plugin sets what the
+    # platform needs, and values set by hand override its tuning.
+    return Decorator("environment", {"vars": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}})
+
+
+def _timeout(cluster: ClusterConfig) -> Decorator:
+    return Decorator("timeout", {"seconds": round(cluster.time_limit_hours * 3600)})
+
+
+def _retry(cluster: ClusterConfig) -> tuple[Decorator, ...]:
+    if cluster.retries == 0:
+        return ()
+    arguments = {"times": cluster.retries, "minutes_between_retries": cluster.minutes_between_retries}
+    return (Decorator("retry", arguments),)
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not set: Metaflow's own settings apply to an argument that is absent, not to an empty one."""
+    return {key: value for key, value in arguments.items() if value not in (None, 0, [], {})}

@@ -1,0 +1,147 @@
+"""What a configuration would start, in words, for the dry run. Pure."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from convoy.catalog.instances import instance
+from convoy.catalog.prices import Price
+from convoy.config.errors import ConfigError
+from convoy.config.model import CustomModelConfig
+from convoy.config.ranks import TIMES
+from convoy.config.run import RunConfig
+from convoy.launch.checks.compatibility import world
+from convoy.launch.decorators import Decorator, step_decorators
+from convoy.launch.rent import instance_price, machines
+from convoy.model.counts import saved_bytes
+from convoy.report.numbers import size as sized
+
+
+def describe(config: RunConfig, local_gpus: int = 0) -> str:
+    """Some lines `key: value`, one per thing that would be launched. Raises as `support.world`."""
+    lines = {
+        "backend": _backend(config),
+        "ranks": str(world(config, local_gpus)),
+        "machine": machine_in_words(config),
+        "price": price_in_words(config),
+        "root": config.root or "$CONVOY_ROOT, or the nearest .convoy folder",
+        "model": _model(config),
+        "batch": _batch(config),
+        "checkpoints": _checkpoints(config),
+        "budget": _budget(config),
+    }
+    return aligned(lines)
+
+
+def aligned(lines: Mapping[str, str]) -> str:
+    """As lines `key: value`, whose values, of one line or several, stand below each other."""
+    width = max(len(key) for key in lines) + 2
+    beside = "\n" + width * " "
+    return "\n".join(f"{key + ':':<{width}}" + text.replace("\n", beside) for key, text in lines.items())
+
+
+def described_decorators(config: RunConfig) -> str:
+    """The Metaflow decorators that its `cluster:` adds to the flow, as one would write them."""
+    wanted = step_decorators(config)
+    kinds = {"the gang's step": wanted.gang, "the other steps, but start and end": wanted.ordinary}
+    told = [
+        "",
+        *(line for which, kind in kinds.items() if kind for line in (f"Decorators of {which}:", *_written(kind))),
+    ]
+    return "\n".join(told if any(kinds.values()) else ["", "Decorators: none"])
+
+
+def _written(decorators: Sequence[Decorator]) -> Iterator[str]:
+    for name, arguments in decorators:
+        text = f"@{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        yield from textwrap.wrap(
+            text, 80, initial_indent="  ", subsequent_indent=6 * " ", break_long_words=False, break_on_hyphens=False
+        )
+
+
+def checklist(missing: Sequence[ConfigError]) -> str:
+    """What the user has still to provide before the run can start."""
+    if not missing:
+        return "\nNothing is missing, as far as this machine can tell: without --dry-run the run starts."
+    return "\n".join(
+        ["", f"Missing before the run can start ({len(missing)}):", *(f"  [ ] {each}" for each in missing)]
+    )
+
+
+def _backend(config: RunConfig) -> str:
+    nodes = config.cluster.nodes
+    return {
+        "local": f"local, {nodes} processes on this host",
+        "batch": f"AWS Batch, a multi-node job of {nodes}",
+        "kubernetes": f"Kubernetes, a JobSet of {nodes} pods",
+    }[config.cluster.backend]
+
+
+def machine_in_words(config: RunConfig) -> str:
+    """Those of one gang."""
+    if config.cluster.backend == "local" or config.cluster.instance_type is None:
+        return "this host"
+    facts = instance(config.cluster.instance_type)
+    gpu = facts.gpu
+    gpus = f"{gpu.count} {TIMES} {gpu.name} of {gpu.memory_mib / 1024:.0f} GiB" if gpu else "no GPU"
+    network = f"{facts.network_gbps:g} Gbit/s, {facts.efa_interfaces or 'no'} EFA"
+    return f"{machines(config)} {TIMES} {facts.name}: {gpus}, {facts.vcpus} vCPU, {facts.memory_gib} GiB, {network}"
+
+
+def price_in_words(config: RunConfig, whose: str = "in all") -> str:
+    """Of the machines of one gang, and of each. whose: said of the former."""
+    found = instance_price(config)
+    if found is None:
+        cluster = config.cluster
+        return "unknown" if cluster.backend == "local" else f"unknown, {cluster.market} in {cluster.region}"
+    total = found.usd_per_hour * machines(config)
+    return (
+        f"{total:.2f} USD/h {whose}; {_range(found)} a machine and hour, "
+        f"{found.market} in {found.region}, {found.date} ({found.source})"
+    )
+
+
+def _range(found: Price) -> str:
+    if found.low_usd_per_hour == found.high_usd_per_hour:
+        return f"{found.usd_per_hour:.2f}"
+    return f"{found.usd_per_hour:.2f} (median; zones {found.low_usd_per_hour:.2f} to {found.high_usd_per_hour:.2f})"
+
+
+def _model(config: RunConfig) -> str:
+    model = config.model
+    if isinstance(model, CustomModelConfig):
+        return f"{model.name}, built by {model.build}"
+    return f"{model.name}, {model.n_layers} layers of width {model.d_model}"
+
+
+def _batch(config: RunConfig) -> str:
+    train, length = config.train, config.data.sequence_length
+    tokens = train.global_batch * length
+    return f"{train.global_batch} sequences of {length} = {tokens:,} tokens a step, {train.steps:,} steps"
+
+
+def _checkpoints(config: RunConfig) -> str:
+    every, steps = config.checkpoint.every_steps, config.train.steps
+    count = 1 if every is None else -(-steps // every)
+    text = "one, at the end" if every is None else f"every {every:,} steps, {count:,} in all"
+    if isinstance(config.model, CustomModelConfig):
+        return text
+    size = saved_bytes(config.model)
+    # One more than are kept is there while the newest is read back, after which the oldest goes.
+    most = min(count, _kept(config) + 1)
+    places = f" on each of {1 + len(config.checkpoint.tiers)} tiers" if config.checkpoint.tiers else ""
+    return f"{text}, {sized(size)} each; at most {most:,} at a time: {sized(size * most)}{places}"
+
+
+def _kept(config: RunConfig) -> int:
+    """Checkpoints that retention leaves at the end."""
+    keep, every = config.checkpoint.retention.keep_last, config.checkpoint.retention.keep_every_steps
+    return keep + (config.train.steps // every if every else 0)
+
+
+def _budget(config: RunConfig) -> str:
+    limits = [
+        f"{limit:g} {unit}"
+        for limit, unit in ((config.budget.max_hours, "h"), (config.budget.max_cost_usd, "USD"))
+        if limit is not None
+    ]
+    return " or ".join(limits) if limits else "no limit"

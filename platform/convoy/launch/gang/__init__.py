@@ -1,0 +1,1 @@
+"""The step that a gang runs in, on each node."""

@@ -1,0 +1,77 @@
+"""Which node of which gang a task is: what Metaflow tells it at run time."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
+from convoy.gang.notices.sources import NOTICE_FILE
+from convoy.gang.task import Node
+from convoy.launch.checks.compatibility import world
+
+
+def this_node(config: RunConfig, current: Any, call: int, asked: int | None, gpus: int) -> Node:
+    """The node of the running task.
+
+    call: which gang of this task it is, from 1 on. asked: workers, as `@convoy_gang` has it. gpus: of this machine.
+    Raises ConfigError for workers that do not fit.
+    """
+    gang = current.parallel
+    shared = on_one_host(os.environ)
+    nproc = workers_per_node(asked, config, gang.num_nodes, gpus, shared=shared)
+    return Node(
+        index=gang.node_index,
+        nodes=gang.num_nodes,
+        nproc_per_node=nproc,
+        main_host=gang.main_ip,
+        run=f"{current.flow_name}/{current.run_id}",
+        formation=formation(current, call),
+        attempt=current.retry_count,
+        shares_host=shared,
+        notice_file=Path(getattr(current, "spot_termination_notice", None) or NOTICE_FILE),
+    )
+
+
+def formation(current: Any, call: int) -> str:
+    """Names this attempt of this step, the same on all nodes. call: which gang of the step it is, from 1 on."""
+    named = f"{current.run_id}/{current.step_name}/{current.parallel.control_task_id}/{current.retry_count}"
+    return named if call == 1 else f"{named}/{call}"
+
+
+def live_task(current: Any) -> str:
+    """Pathspec of node 0's task, whose card is the live one."""
+    return f"{current.flow_name}/{current.run_id}/{current.step_name}/{current.parallel.control_task_id}"
+
+
+def on_one_host(environment: Mapping[str, str]) -> bool:
+    """Whether Metaflow runs all nodes as processes of this host. As its own `@parallel` tells it."""
+    return environment.get("METAFLOW_RUNTIME_ENVIRONMENT", "local") == "local"
+
+
+def workers_per_node(asked: int | None, config: RunConfig, nodes: int, gpus: int, *, shared: bool) -> int:
+    """Workers of each node: as asked for, else one for each GPU, or one. Raises ConfigError if they do not fit.
+
+    asked: by `@convoy_gang`. gpus: of this machine. shared: all nodes are on it.
+    """
+    configured, on_machine = config.cluster.nproc_per_node, nodes if shared else 1
+    if asked is not None and configured is not None and asked != configured:
+        raise ConfigError(
+            f"nproc_per_node = {asked} of @convoy_gang: cluster.nproc_per_node is {configured}; give one of them"
+        )
+    wanted = asked or configured
+    if wanted is None and config.cluster.backend != "local":
+        wanted = world(config).nproc_per_node
+    if wanted is None:
+        wanted = max(1, gpus // on_machine)
+    if 0 < gpus < wanted * on_machine:
+        raise ConfigError(_too_many(wanted, on_machine, gpus))
+    return wanted
+
+
+def _too_many(wanted: int, nodes: int, gpus: int) -> str:
+    has = f"has {gpus} GPU{'s' if gpus > 1 else ''}, and each worker needs one of its own"
+    if nodes == 1:
+        return f"nproc_per_node = {wanted}: this machine {has}; set CUDA_VISIBLE_DEVICES= for the CPU"
+    return f"nproc_per_node = {wanted}: the host of all {nodes} nodes {has}; set CUDA_VISIBLE_DEVICES= for the CPU"

@@ -1,0 +1,177 @@
+"""The body of a step with `@convoy_gang`: Convoy's training, or a user's own script, as one node's part of the gang."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from convoy.config.ranks import World, check_ranks
+from convoy.config.run import RunConfig
+from convoy.gang.assignment import Script
+from convoy.gang.leader import marked
+from convoy.gang.task import Node, Task
+from convoy.job.record import SCRIPT_DATA, job_store, known_record
+from convoy.launch.checks.compatibility import check, check_budget
+from convoy.launch.checks.host import local_gpus
+from convoy.launch.gang.live_card import Draw, How
+from convoy.launch.gang.node import formation, live_task, this_node
+from convoy.launch.steps import plain_errors, prepare_data, tag_run
+from convoy.report.page import Page
+from convoy.storage import Store, StoreUnavailable, open_store
+
+Json = dict[str, Any]
+
+TELL_SECONDS = 5.0
+"""For the other nodes to be told that nothing comes of the gang: no failed step waits for a store that hangs."""
+
+
+def train(
+    config: RunConfig, job: str, data: Json | None, plan: Json | None, current: Any, call: int, asked: int | None
+) -> None:
+    """Train as configured. Fails with a message that tells the first cause.
+
+    data: what `prepare_data` gave in an earlier step; None: node 0 prepares it now, and the others wait. plan: what
+    `settle` gave; None: node 0 makes it for its card. call: which gang of this task it is. asked: workers per node;
+    None: as configured.
+    """
+    from convoy.data.manifest import DataDamaged
+    from convoy.launch.gang.shared_data import prepared_by_first
+
+    with _plainly(DataDamaged), _others_are_told(config, job, current, call):
+        node = this_node(config, current, call, asked, local_gpus())
+        check(config)
+        check_budget(config)
+        check_ranks(config, World(node.nodes, node.nproc_per_node))
+        store = job_store(str(config.root), job, config)
+        with _preparing(config, job, store, node, data):
+            if data is None:
+                data = prepared_by_first(store, node, lambda: prepare_data(config.model_dump(mode="json"), job))
+            _fetch_data(config, data)
+        _run(_training(config, job, data), node, current, plan)
+
+
+def run_script(config: RunConfig, job: str, script: Script, current: Any, call: int, asked: int | None) -> None:
+    """Run the user's script on all ranks. Fails as `train`. Of the configuration the root, the notices, the store, the
+    threads per rank and the card's pace count."""
+    from convoy.launch.rent import rent
+
+    with _plainly(), _others_are_told(config, job, current, call):
+        node = this_node(config, current, call, asked, local_gpus())
+        named = config.model.model_copy(update={"name": script.name})  # by which a job is shown
+        task = Task(
+            config=config.model_copy(update={"model": named}),
+            job=job,
+            root=str(config.root),
+            data_id="",
+            fingerprint=SCRIPT_DATA,
+            usd_per_hour=None,
+            rent=rent(config),
+            script=script,
+        )
+        _run(task, node, current)
+
+
+@contextlib.contextmanager
+def _preparing(config: RunConfig, job: str, store: Store, node: Node, data: Json | None) -> Iterator[None]:
+    """On node 0 the job is marked as running: who waits for a gang sees that it has its machine."""
+    if node.index != 0:
+        yield
+        return
+    if data is not None:
+        known_record(store, config, data["fingerprint"])  # no mark where the root is not mounted
+    with marked(store, job, node.run, preparing=True):
+        yield
+
+
+def _run(task: Task, node: Node, current: Any, plan: Json | None = None) -> None:
+    from convoy.launch.gang.step import run_gang_step
+
+    if node.index == 0:
+        tag_run(task.job, current)  # here too: a resumed run does not run its first step again
+        _tell_card(live_task(current).partition("/")[2])
+    run_gang_step(task, node, _drawing(current), live_task(current), plan)
+
+
+@cache  # a step may run several gangs, which have one card
+def _tell_card(task: str) -> None:
+    print(f"live card: python {sys.argv[0]} card view {task}", flush=True)
+
+
+@contextlib.contextmanager
+def _plainly(*kinds: type[Exception]) -> Iterator[None]:
+    from convoy.gang.outcome import PreemptedError
+    from convoy.job.generations import CommitsLostError, FormationRefusedError, GenerationLostError
+    from convoy.launch.gang.step import GangFailedError
+
+    unformed = (GenerationLostError, CommitsLostError, FormationRefusedError, TimeoutError)
+    with plain_errors(GangFailedError, PreemptedError, *unformed, *kinds):
+        yield
+
+
+@contextlib.contextmanager
+def _others_are_told(config: RunConfig, job: str, current: Any, call: int) -> Iterator[None]:
+    """Whatever keeps node 0 from forming the generation ends the other nodes too, which wait for it, or come late; and
+    what keeps another node from joining ends node 0."""
+    from convoy.gang.async_call import Background
+    from convoy.gang.outcome import PreemptedError
+    from convoy.job.generations import FormationRefusedError, refuse_formation
+    from convoy.launch.gang.step import GangFailedError
+
+    try:
+        yield
+    except Exception as error:
+        index = current.parallel.node_index
+        # What comes from node 0, or of the gang, it knows.
+        if index == 0 or not isinstance(error, FormationRefusedError | GangFailedError | PreemptedError):
+            store, named = job_store(str(config.root), job, config), formation(current, call)
+            reason = str(error) if index == 0 else f"node {index}: {error}"
+            telling = Background("the refusal", lambda: refuse_formation(store, named, reason), TELL_SECONDS)
+            with contextlib.suppress(StoreUnavailable):
+                telling.result()
+        raise
+
+
+def _drawing(current: Any) -> Draw:
+    """Draws on the task's card, where it has one."""
+    card = getattr(current, "card", None)
+    if card is None:
+        return _nowhere
+    from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
+
+    return lambda page, how: show(card, page) if how == "show" else draw(card, page, force=how == "write")
+
+
+def _nowhere(page: Page, how: How) -> None:
+    pass
+
+
+def _fetch_data(config: RunConfig, data: Json) -> None:
+    """Bring a remote root's shards to this node, once for all its ranks, and before any of them waits for others."""
+    from convoy.data.local import open_data
+    from convoy.data.manifest import read_manifest
+
+    store = open_store(str(config.root), config.checkpoint.store)
+    if store.uri.startswith("s3://"):
+        manifest = read_manifest(store, data["id"])
+        if manifest is not None:
+            open_data(manifest, store, config.data)
+
+
+def _training(config: RunConfig, job: str, data: Json) -> Task:
+    from convoy.launch.checks.preflight import spent_seconds
+    from convoy.launch.rent import gang_price, rent
+
+    assert config.root is not None
+    limited = config.budget.max_hours is not None or config.budget.max_cost_usd is not None
+    return Task(
+        config=config,
+        job=job,
+        root=config.root,
+        data_id=data["id"],
+        fingerprint=data["fingerprint"],
+        usd_per_hour=gang_price(config),
+        rent=rent(config),
+        spent_seconds=spent_seconds(job_store(config.root, job, config)) if limited else 0.0,
+        known=True,
+    )

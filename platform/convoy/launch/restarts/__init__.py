@@ -1,0 +1,1 @@
+"""`convoy run`: starts a job's flow again until the job is done."""

@@ -1,0 +1,235 @@
+"""Running a flow until its job is done, whatever takes its machines away meanwhile."""
+
+import random
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from convoy.config.load import default_root
+from convoy.gang.async_call import Background
+from convoy.gang.notices.drain import Drain, request_drain
+from convoy.gang.stop_signals import EndingSignals
+from convoy.job.live import LiveMark, is_live, read_mark
+from convoy.job.record import job_store
+from convoy.launch.checks.preflight import JOB_TAG
+from convoy.launch.client import ClientRun
+from convoy.launch.last_words import job_report, state_line
+from convoy.launch.restarts.flow_process import FlowProcess
+from convoy.launch.restarts.policy import Again, Ended, Limits, Over, decide
+from convoy.launch.restarts.run_result import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
+from convoy.report.numbers import duration
+from convoy.storage import Store, StoreUnavailable
+
+TURN_SECONDS = 0.5
+"""Between two looks at the run's process and at signals."""
+
+LOOK_SECONDS = 5.0
+"""Between two looks whether the gang has its nodes."""
+
+STORE_SECONDS = 60.0
+"""For one question to the job's root; a root that takes longer is out of reach."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `convoy run` was asked for."""
+
+    flow: Path
+    job: str
+    before: Sequence[str] = ()
+    """Words before the command `run`, and those after it."""
+    after: Sequence[str] = ()
+    root: str | None = None
+    """Where jobs live; None: where the run's configuration says, or the default."""
+    start_seconds: float = 3600.0
+    """A gang without a running node 0 for so long is given up, and its run ended."""
+    limits: Limits = field(default_factory=Limits)
+
+
+def complete(asked: Asked) -> int:
+    """Run the flow until its job is done, or nothing is to be hoped for; the command's exit code."""
+    history: list[Ended] = []
+    with EndingSignals() as signals:
+        while True:
+            say(f"job {asked.job}, run {len(history) + 1}")
+            turn = _Turn(asked, signals)
+            history.append(turn.run())
+            decision = decide(history, asked.limits, random.random())
+            if signals.first is not None and history[-1].how != "finished":
+                decision = Over(128 + signals.first)
+            say(told(history[-1], decision))
+            if isinstance(decision, Again) and signals.wait(decision.pause_seconds):
+                decision = Over(128 + int(signals.first or 0))
+            if isinstance(decision, Over):
+                if len(history) > 1:
+                    say(summary(asked.job, history))
+                print(*turn.last_words(sys.argv), sep="\n", file=sys.stderr, flush=True)
+                return decision.code
+
+
+def told(ended: Ended, decision: Again | Over) -> str:
+    """What became of a run, in one line, and what follows."""
+    what = {
+        "finished": "has finished",
+        "stopped": f"stopped at step {ended.step:,}",
+        "drained": f"was drained at step {ended.step:,}",
+        "preempted": f"was preempted at step {ended.step:,}",
+        "waited": "did not get its nodes",
+        "outage": "ended, and the job's root is out of reach",
+        "failed": f"failed at step {ended.step:,}",
+        "refused": f"was refused (exit code {ended.code})",
+    }[ended.how]
+    subject = ended.run or "the flow"
+    reason = ended.message.splitlines()[0] if ended.message else ""
+    line = f"{subject} {what}" + (f": {reason}" if reason else "")
+    if isinstance(decision, Again):
+        return f"{line}; once more in {duration(decision.pause_seconds)}"
+    return f"{line}; {decision.why}" if decision.why else line
+
+
+def summary(job: str, history: Sequence[Ended]) -> str:
+    """How the runs ended, counted."""
+    counts = {how: sum(ended.how == how for ended in history) for how in dict.fromkeys(e.how for e in history)}
+    return f"job {job}: {len(history)} runs, " + ", ".join(f"{count} {how}" for how, count in counts.items())
+
+
+def say(line: str) -> None:
+    """To people, beside what the flow prints."""
+    print(f"convoy: {line}", file=sys.stderr, flush=True)
+
+
+class _Turn:
+    """One run of the flow, from its start to how it ended."""
+
+    def __init__(self, asked: Asked, signals: EndingSignals) -> None:
+        self._asked = asked
+        self._signals = signals
+        self._heeded = signals.count
+        self._client: ClientRun | None = None
+        self._store: Store | None = None
+        self._look_at = 0.0
+        self._due_since: float | None = None
+        self._late = ""
+
+    def run(self) -> Ended:
+        """Raises ConfigError for a root that cannot be one."""
+        asked = self._asked
+        with FlowProcess(asked.flow, asked.before, [*asked.after, "--tag", f"{JOB_TAG}{asked.job}"]) as process:
+            while (code := process.wait(TURN_SECONDS)) is None:
+                self._heed_signals(process)
+                if not self._late and self._is_late(process):
+                    self._late = f"node 0 did not run within {duration(asked.start_seconds)}"
+                    process.end()
+            return self._ended(process, code)
+
+    def last_words(self, words: Sequence[str]) -> list[str]:
+        """How the job stands, and what to type next. words: of the command that this is."""
+        job, elsewhere = self._asked.job, f" --root {shlex.quote(self._asked.root)}" if self._asked.root else ""
+        try:
+            report = self._asked_store(job_report)
+        except (StoreUnavailable, ValueError):  # out of reach, or damaged: there is nothing to say of it
+            return []
+        lines = [state_line(job, report), f"  show      convoy show {shlex.quote(job)}{elsewhere}"]
+        if report.outcome.state != "finished":
+            lines.append(f"  continue  {shlex.join(['convoy', *words[1:]])}")
+        return lines
+
+    def _ended(self, process: FlowProcess, code: int) -> Ended:
+        identity = process.identity
+        if identity is None:
+            return how_it_ended(code, None, JobFacts(), FailedTask())
+        self._know(process)
+        facts, task, outage = JobFacts(), FailedTask(), ""
+        try:
+            facts = self._asked_store(lambda store: read_facts(store, identity.run))
+        except StoreUnavailable as error:
+            outage = str(error)
+        if code != 0 and self._client is not None:
+            task = self._client.failed_task()
+        return how_it_ended(code, identity.run, facts, task, late=self._late, outage=outage)
+
+    def _heed_signals(self, process: FlowProcess) -> None:
+        """The first one drains a gang that runs; a second one, or where there is none, ends the run."""
+        if self._signals.count == self._heeded:
+            return
+        self._heeded = self._signals.count
+        if self._signals.count == 1 and self._drain(process):
+            say("the run saves and ends; a second signal ends it without that")
+        else:
+            process.interrupt()
+
+    def _drain(self, process: FlowProcess) -> bool:
+        """Have the run save and end, if its gang is running."""
+        self._know(process)
+        identity = process.identity
+        try:
+            if identity is None or not self._asked_store(lambda store: _heeds(store, identity.run)):
+                return False
+            wish = Drain(run=identity.run, now=False, host=socket.gethostname(), requested=time.time())
+            self._asked_store(lambda store: request_drain(store, wish))
+        except StoreUnavailable:
+            return False
+        return True
+
+    def _is_late(self, process: FlowProcess) -> bool:
+        """The gang's step was reached, and for too long node 0 has not run."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_SECONDS
+        self._know(process)
+        identity, client = process.identity, self._client
+        if identity is None or client is None:
+            return False
+        try:
+            waits = self._asked_store(lambda store: _waits(store, identity.run, client))
+        except (StoreUnavailable, KeyError, ValueError):  # out of reach, or written by another version
+            return False
+        if waits is None:
+            return False
+        if not waits:
+            self._due_since = None
+            return False
+        self._due_since = self._due_since or now
+        return now - self._due_since > self._asked.start_seconds
+
+    def _know(self, process: FlowProcess) -> None:
+        """Where the run's facts are, as soon as they can be known."""
+        identity = process.identity
+        if self._client is None and identity is not None:
+            self._client = ClientRun(identity)
+        if self._store is None and self._client is not None:
+            root = self._asked.root or self._client.root()
+            self._store = job_store(root, self._asked.job) if root else None
+
+    def _asked_store(self, question: Callable[[Store], T]) -> T:
+        """The answer of the job's root, by default the default one. Raises StoreUnavailable."""
+        store = self._store or job_store(default_root(), self._asked.job)
+        return Background("the job's root", lambda: question(store), STORE_SECONDS).result()
+
+
+def _waits(store: Store, run: str, client: ClientRun) -> bool | None:
+    """A gang of the run has no nodes yet, or none any more. None: nothing is known."""
+    if _mark(store, run) is not None:
+        return False
+    due = client.due_gangs()
+    return None if due is None else any(not gang_is_over(store, run, g.step, g.failed) for g in due)
+
+
+def _heeds(store: Store, run: str) -> bool:
+    """Node 0's agent is running, and takes a wish."""
+    mark = _mark(store, run)
+    return mark is not None and not mark.preparing
+
+
+def _mark(store: Store, run: str) -> LiveMark | None:
+    """Of the run, if node 0 of it is at work: it prepares for its gang, or its agent is running."""
+    mark = read_mark(store)
+    return mark if mark is not None and mark.run == run and is_live(mark, time.time()) else None

@@ -1,0 +1,83 @@
+"""How many workers a node has, and which node of which gang a task is."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy.config.errors import ConfigError
+from convoy.config.load import resolve
+from convoy.config.run import RunConfig
+from convoy.launch.gang.node import formation, live_task, on_one_host, this_node, workers_per_node
+
+ON_P4D = {"backend": "kubernetes", "nodes": 4, "instance_type": "p4d.24xlarge"}
+
+
+def config(**cluster: Any) -> RunConfig:
+    return resolve({}, {"cluster": cluster})
+
+
+@pytest.mark.parametrize(
+    ("asked", "cluster", "nodes", "gpus", "shared", "workers"),
+    [
+        (None, {}, 3, 0, True, 1),
+        (None, {}, 2, 8, True, 4),
+        (None, {}, 2, 8, False, 8),
+        (None, {}, 16, 8, True, None),
+        (2, {}, 3, 0, True, 2),
+        (2, {}, 3, 6, True, 2),
+        (None, {"nproc_per_node": 3}, 2, 0, False, 3),
+        (3, {"nproc_per_node": 3}, 2, 3, False, 3),
+        (None, ON_P4D, 4, 8, False, 8),
+        (2, ON_P4D, 4, 8, False, 2),
+    ],
+)
+def test_a_node_has_as_many_workers_as_asked_for_or_as_it_has_gpus(
+    asked: int | None, cluster: dict[str, Any], nodes: int, gpus: int, shared: bool, workers: int | None
+) -> None:
+    if workers is None:
+        with pytest.raises(ConfigError, match="the host of all 16 nodes has 8 GPUs"):
+            workers_per_node(asked, config(**cluster), nodes, gpus, shared=shared)
+    else:
+        assert workers_per_node(asked, config(**cluster), nodes, gpus, shared=shared) == workers
+
+
+@pytest.mark.parametrize(
+    ("asked", "cluster", "gpus", "shared", "told"),
+    [
+        (4, {}, 2, False, "nproc_per_node = 4: this machine has 2 GPUs, and each worker needs one of its own"),
+        (2, {}, 1, False, "nproc_per_node = 2: this machine has 1 GPU, and"),
+        (2, {}, 3, True, "nproc_per_node = 2: the host of all 2 nodes has 3 GPUs"),
+        (4, {"nproc_per_node": 2}, 0, True, "nproc_per_node = 4 of @convoy_gang: cluster.nproc_per_node is 2"),
+        (None, ON_P4D, 4, False, "nproc_per_node = 8: this machine has 4 GPUs"),
+    ],
+)
+def test_workers_that_do_not_fit_are_refused_in_one_line(
+    asked: int | None, cluster: dict[str, Any], gpus: int, shared: bool, told: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        workers_per_node(asked, config(**cluster), 2, gpus, shared=shared)
+    assert str(refused.value).startswith(told)
+    assert "\n" not in str(refused.value)
+
+
+def test_metaflow_tells_whether_all_nodes_are_on_this_host() -> None:
+    assert on_one_host({})
+    assert on_one_host({"METAFLOW_RUNTIME_ENVIRONMENT": "local"})
+    assert not on_one_host({"METAFLOW_RUNTIME_ENVIRONMENT": "kubernetes"})
+    assert not on_one_host({"METAFLOW_RUNTIME_ENVIRONMENT": "aws-batch"})
+
+
+def test_a_node_is_who_metaflow_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METAFLOW_RUNTIME_ENVIRONMENT", "kubernetes")
+    gang = SimpleNamespace(main_ip="10.0.0.7", num_nodes=4, node_index=2, control_task_id="5")
+    current = SimpleNamespace(parallel=gang, flow_name="F", run_id="9", step_name="train", retry_count=1)
+    node = this_node(RunConfig(), current, 1, 2, gpus=0)
+    assert (node.index, node.nodes, node.nproc_per_node, node.main_host) == (2, 4, 2, "10.0.0.7")
+    assert (node.formation, node.attempt, node.shares_host) == ("9/train/5/1", 1, False)
+    assert (formation(current, 1), live_task(current)) == (node.formation, "F/9/train/5")
+
+
+def test_each_gang_of_a_step_has_a_formation_of_its_own() -> None:
+    current = SimpleNamespace(parallel=SimpleNamespace(control_task_id="5"), run_id="9", step_name="s", retry_count=0)
+    assert len({formation(current, call) for call in (1, 2, 3)}) == 3

@@ -1,0 +1,259 @@
+"""A configuration becomes the decorators that Metaflow itself accepts."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import kubernetes
+import pytest
+from metaflow.plugins.aws.batch.batch_client import BatchJob
+from metaflow.plugins.aws.batch.batch_decorator import BatchDecorator
+from metaflow.plugins.environment_decorator import EnvironmentDecorator
+from metaflow.plugins.kubernetes.kubernetes_decorator import KubernetesDecorator
+from metaflow.plugins.kubernetes.kubernetes_jobsets import JobSetSpec
+from metaflow.plugins.retry_decorator import RetryDecorator
+from metaflow.plugins.timeout_decorator import TimeoutDecorator
+from moto import mock_aws
+
+from convoy.catalog.instances import instance, instance_names
+from convoy.config.load import resolve
+from convoy.config.run import RunConfig
+from convoy.launch.decorators import Decorator, step_decorators
+
+METAFLOW = {
+    "batch": BatchDecorator,
+    "kubernetes": KubernetesDecorator,
+    "environment": EnvironmentDecorator,
+    "retry": RetryDecorator,
+    "timeout": TimeoutDecorator,
+}
+
+
+def config(backend: str, **cluster: Any) -> RunConfig:
+    base = {"backend": backend, "nodes": 4, "instance_type": "p4d.24xlarge"}
+    return resolve({"root": "s3://bucket/convoy"}, {"cluster": base | cluster, "train": {"global_batch": 512}})
+
+
+def gang(backend: str, **cluster: Any) -> dict[str, dict[str, Any]]:
+    return dict(step_decorators(config(backend, **cluster)).gang)
+
+
+def ordinary(backend: str, **cluster: Any) -> dict[str, Any]:
+    (only,) = step_decorators(config(backend, **cluster)).ordinary
+    assert only.name == backend
+    return only.arguments
+
+
+def initialised(decorator: Decorator) -> Any:
+    """Metaflow's own decorator after its checks of names, types and values."""
+    made = METAFLOW[decorator.name](attributes=decorator.arguments, statically_defined=True)
+    made.init()
+    store = SimpleNamespace(TYPE="s3")
+    if decorator.name in ("batch", "kubernetes"):
+        made.step_init(None, None, "train", [], None, store, None)
+    return made
+
+
+def test_locally_nothing_is_added() -> None:
+    added = step_decorators(RunConfig())
+    assert added.gang == ()
+    assert added.ordinary == ()
+
+
+def test_retries_are_added_locally_too() -> None:
+    added = step_decorators(resolve({}, {"cluster": {"retries": 3, "minutes_between_retries": 0}}))
+    assert added.gang == (Decorator("retry", {"times": 3, "minutes_between_retries": 0}),)
+    assert added.ordinary == ()
+
+
+@pytest.mark.parametrize("backend", ["batch", "kubernetes"])
+@pytest.mark.parametrize("name", instance_names())
+def test_metaflow_accepts_every_decorator(backend: str, name: str) -> None:
+    added = step_decorators(config(backend, instance_type=name, retries=4))
+    for decorator in (*added.gang, *added.ordinary):
+        initialised(decorator)
+
+
+def test_metaflow_accepts_every_option() -> None:
+    on_kubernetes = config(
+        "kubernetes",
+        market="spot",
+        image="registry/convoy:1",
+        service_account="trainer",
+        namespace="training",
+        node_selector={"pool": "gpu"},
+        tolerations=[{"key": "spot", "operator": "Exists"}],
+        persistent_volume_claims={"fsx": "/fsx"},
+        shared_memory_mib=1024,
+    )
+    on_batch = config("batch", image="registry/convoy:1", queue="q", iam_role="arn:role", host_volumes=["/fsx"])
+    for run in (on_kubernetes, on_batch):
+        added = step_decorators(run)
+        for decorator in (*added.gang, *added.ordinary):
+            initialised(decorator)
+
+
+@pytest.mark.parametrize(("name", "efa"), [("p4d.24xlarge", 4), ("p5.48xlarge", 32), ("p5en.48xlarge", 16)])
+def test_batch_asks_for_the_whole_machine(name: str, efa: int) -> None:
+    asked, facts = gang("batch", instance_type=name)["batch"], instance(name)
+    assert asked["gpu"] == 8
+    assert asked["cpu"] == facts.vcpus
+    assert asked["efa"] == efa
+    assert 0.8 < asked["memory"] / (facts.memory_gib * 1024) < 0.9
+    assert asked["shared_memory"] == facts.memory_gib * 1024 // 8
+
+
+def test_a_machine_without_adapters_asks_for_none() -> None:
+    assert "efa" not in gang("batch", instance_type="g5.xlarge")["batch"]
+    assert "extended_resources" not in gang("kubernetes", instance_type="g5.xlarge")["kubernetes"]
+
+
+def test_a_single_node_on_batch_asks_for_no_adapter() -> None:
+    assert "efa" not in gang("batch", nodes=1)["batch"]
+
+
+def test_kubernetes_asks_for_adapters_and_huge_pages() -> None:
+    assert gang("kubernetes", instance_type="p5.48xlarge")["kubernetes"]["extended_resources"] == {
+        "vpc.amazonaws.com/efa": "32",
+        "hugepages-2Mi": "5120Mi",
+    }
+
+
+@pytest.mark.parametrize("name", instance_names())
+def test_kubernetes_leaves_room_for_the_system(name: str) -> None:
+    asked, facts = gang("kubernetes", instance_type=name)["kubernetes"], instance(name)
+    nominal_mb = facts.memory_gib * 1024**3 / 1e6
+    assert 0.8 < asked["memory"] / nominal_mb < 0.9
+    # Karpenter takes 7.5 % off for the hypervisor and some more for the kubelet; huge pages are 5 GiB.
+    assert asked["memory"] + 5369 * bool(facts.efa_interfaces) < nominal_mb * 0.925
+    assert facts.vcpus * 0.75 <= asked["cpu"] < facts.vcpus
+
+
+def test_memory_can_be_chosen() -> None:
+    assert gang("kubernetes", shared_memory_mib=4096)["kubernetes"]["shared_memory"] == 4096
+
+
+def test_the_pods_go_to_the_instance_type() -> None:
+    assert gang("kubernetes")["kubernetes"]["node_selector"] == {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+
+
+def test_spot_pods_go_to_spot_nodes() -> None:
+    selector = gang("kubernetes", market="spot", node_selector={"pool": "a"})["kubernetes"]["node_selector"]
+    assert selector["karpenter.sh/capacity-type"] == "spot"
+    assert selector["pool"] == "a"
+
+
+def test_a_managed_node_group_is_selected_by_its_own_label() -> None:
+    label = {"eks.amazonaws.com/capacityType": "SPOT"}
+    selector = gang("kubernetes", market="spot", node_selector=label)["kubernetes"]["node_selector"]
+    assert selector == {"node.kubernetes.io/instance-type": "p4d.24xlarge"} | label
+
+
+def test_the_taint_of_gpu_nodes_is_tolerated_besides_the_users() -> None:
+    spot = {"key": "spot", "operator": "Exists"}
+    tolerations = gang("kubernetes", tolerations=[spot])["kubernetes"]["tolerations"]
+    assert [one["key"] for one in tolerations] == ["nvidia.com/gpu", "spot"]
+    assert ordinary("kubernetes", tolerations=[spot])["tolerations"] == [spot]
+
+
+@pytest.mark.parametrize(
+    ("backend", "mount"),
+    [("batch", {"host_volumes": ["/fsx"]}), ("kubernetes", {"persistent_volume_claims": {"fsx": "/fsx"}})],
+)
+def test_ordinary_steps_are_small_and_see_the_same_volumes(backend: str, mount: dict[str, Any]) -> None:
+    asked = ordinary(backend, image="registry/convoy:1", **mount)
+    assert asked["cpu"] == 4
+    assert 15_000 < asked["memory"] < 18_000
+    assert asked["image"] == "registry/convoy:1"
+    assert asked.items() >= mount.items()
+    assert not {"gpu", "efa", "extended_resources", "node_selector"} & asked.keys()
+
+
+def test_an_ordinary_step_does_not_go_to_the_queue_of_gpu_machines() -> None:
+    assert gang("batch", queue="p4d")["batch"]["queue"] == "p4d"
+    assert "queue" not in ordinary("batch", queue="p4d")
+
+
+@pytest.mark.parametrize("backend", ["batch", "kubernetes"])
+def test_what_is_not_set_is_left_to_metaflow(backend: str) -> None:
+    for decorator in (*step_decorators(config(backend)).gang, *step_decorators(config(backend)).ordinary):
+        assert None not in decorator.arguments.values()
+        assert not {"image", "queue", "iam_role", "namespace", "service_account"} & decorator.arguments.keys()
+
+
+@pytest.mark.parametrize("backend", ["batch", "kubernetes"])
+def test_the_network_is_left_to_its_plugin(backend: str) -> None:
+    variables = gang(backend)["environment"]["vars"]
+    assert variables == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+
+
+def test_one_attempt_ends_at_the_time_limit() -> None:
+    assert gang("batch", time_limit_hours=1.5)["timeout"] == {"seconds": 5400}
+    (timeout,) = (one for one in step_decorators(config("batch", time_limit_hours=1.5)).gang if one.name == "timeout")
+    assert initialised(timeout).secs == 5400
+
+
+def test_without_retries_there_is_no_retry() -> None:
+    assert "retry" not in gang("kubernetes", retries=0)
+    assert gang("kubernetes", retries=2)["retry"] == {"times": 2, "minutes_between_retries": 2}
+
+
+@pytest.fixture
+def batch_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    # Metaflow's own switch that skips looking up the queue's compute environment.
+    monkeypatch.setattr("metaflow.plugins.aws.batch.batch_client.AWS_SANDBOX_ENABLED", True)
+    with mock_aws():
+        yield boto3.client("batch", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+
+
+def test_batch_registers_a_multi_node_job_with_every_adapter(batch_client: Any) -> None:
+    (compute, *_) = step_decorators(config("batch", host_volumes=["/fsx"])).gang
+    asked = initialised(compute).attributes
+    left = {"max_swap", "swappiness", "inferentia", "efs_volumes", "use_tmpfs", "tmpfs_tempdir", "tmpfs_size"}
+    left |= {"tmpfs_path", "ephemeral_storage", "log_driver", "log_options", "privileged"}
+    keys = {"shared_memory", "efa", "memory", "host_volumes"} | left
+    sent: list[dict[str, Any]] = []
+    batch_client.meta.events.register(
+        "provide-client-params.batch.RegisterJobDefinition", lambda params, **_: sent.append(params)
+    )
+    BatchJob(batch_client)._register_job_definition(
+        image="image",
+        job_role="arn:aws:iam::123456789012:role/job",
+        job_queue="queue",
+        execution_role=None,
+        num_parallel=4,
+        **{key: asked[key] for key in keys},
+    )
+    (definition,) = sent
+    assert definition["nodeProperties"]["numNodes"] == 4
+    for group in definition["nodeProperties"]["nodeRangeProperties"]:
+        linux = group["container"]["linuxParameters"]
+        assert [device["hostPath"] for device in linux["devices"]] == [f"/dev/infiniband/uverbs{i}" for i in range(4)]
+        assert linux["sharedMemorySize"] == 147456
+        assert group["container"]["mountPoints"][0]["containerPath"] == "/fsx"
+
+
+def test_the_pod_of_a_jobset_asks_for_gpus_adapters_and_shared_memory() -> None:
+    (compute, *_) = step_decorators(config("kubernetes", persistent_volume_claims={"fsx": "/fsx"})).gang
+    asked = initialised(compute).attributes
+    job = JobSetSpec(
+        kubernetes.client,
+        name="control",
+        step_name="train",
+        command=["true"],
+        timeout_in_seconds=60,
+        retries=0,
+        subdomain="js",
+        environment_variables={},
+        **(asked | {"secrets": []}),
+    ).replicas(1)
+    pod = job.dump()["template"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    limits = container["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == "8"
+    assert limits["vpc.amazonaws.com/efa"] == "4"
+    assert limits["hugepages-2Mi"] == "5120Mi"
+    assert {"/dev/shm", "/fsx"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {"medium": "Memory", "sizeLimit": "147456Mi"} in [volume.get("emptyDir") for volume in pod["volumes"]]
+    assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] == "p4d.24xlarge"

@@ -1,0 +1,101 @@
+"""The price of a run: settled once, where it starts."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from convoy.catalog.observed import Observed, merged
+from convoy.catalog.prices import price
+from convoy.config.cluster import PriceConfig
+from convoy.config.errors import ConfigError
+from convoy.config.load import resolve
+from convoy.config.run import RunConfig
+from convoy.launch.prices import NAME, read_prices, with_price
+from convoy.launch.rent import gang_price, instance_price, rent
+from convoy.storage import open_store
+
+SHIPPED = price("p4d.24xlarge", "on_demand", "us-east-1")
+assert SHIPPED is not None
+ON_DEMAND = {
+    "usd_per_hour_on_demand": 21.9576, "on_demand_date": SHIPPED.date, "on_demand_source": SHIPPED.source,
+}  # fmt: skip
+
+
+def a_config(root: Path, **cluster: object) -> RunConfig:
+    remote = {"backend": "kubernetes", "nodes": 4, "instance_type": "p4d.24xlarge", "market": "spot"}
+    return RunConfig.model_validate({"root": str(root), "cluster": remote | cluster})
+
+
+def refreshed(root: Path, **usd_per_hour: float) -> None:
+    """Prices of each market, as if AWS had told them on the first day of 2027."""
+    rows = [
+        Observed(
+            instance="p4d.24xlarge", market=market, region="us-east-1", usd_per_hour=(usd,), date=date(2027, 1, 1),
+            source="AWS",
+        )
+        for market, usd in usd_per_hour.items()
+    ]  # fmt: skip
+    open_store(str(root)).write(NAME, merged(None, rows, datetime.now(UTC)).model_dump_json().encode())
+
+
+def test_the_catalogs_price_is_settled_with_its_day(tmp_path: Path) -> None:
+    known = price("p4d.24xlarge", "spot", "us-east-1")
+    assert known is not None
+    settled = with_price(a_config(tmp_path)).cluster.price
+    assert settled == PriceConfig(usd_per_hour=known.usd_per_hour, date=known.date, source=known.source, **ON_DEMAND)
+
+
+def test_a_refreshed_price_is_settled_where_it_is_newer(tmp_path: Path) -> None:
+    refreshed(tmp_path, spot=5.0, on_demand=19.0)
+    config = with_price(a_config(tmp_path))
+    assert config.cluster.price == PriceConfig(
+        usd_per_hour=5.0, date=date(2027, 1, 1), source="AWS", usd_per_hour_on_demand=19.0,
+        on_demand_date=date(2027, 1, 1), on_demand_source="AWS",
+    )  # fmt: skip
+    assert gang_price(config) == 20.0
+    found = rent(config)
+    assert found is not None
+    assert (found.usd_per_hour, found.price_date, found.source) == (5.0, date(2027, 1, 1), "AWS")
+    on_demand = (found.usd_per_hour_on_demand, found.on_demand_date, found.on_demand_source)
+    assert on_demand == (19.0, date(2027, 1, 1), "AWS")  # of that refresh too, and not the catalog's
+
+
+def test_what_it_costs_on_demand_can_be_ones_own(tmp_path: Path) -> None:
+    refreshed(tmp_path, spot=5.0, on_demand=19.0)
+    undated = {"usd_per_hour": 7.5, "date": "2026-01-01", "usd_per_hour_on_demand": 20.0}
+    own = {**undated, "on_demand_date": "2026-02-01", "on_demand_source": "our contract"}
+    found = rent(with_price(a_config(tmp_path, price=own)))
+    assert found is not None
+    assert (found.usd_per_hour, found.usd_per_hour_on_demand) == (7.5, 20.0)
+    assert (found.on_demand_date, found.on_demand_source) == (date(2026, 2, 1), "our contract")
+    with pytest.raises(ConfigError) as refused:
+        resolve({"cluster": {"price": undated}}, {})
+    assert str(refused.value) == "cluster.price.usd_per_hour_on_demand = 20: must come with on_demand_date"
+
+
+def test_ones_own_price_counts_for_more(tmp_path: Path) -> None:
+    own = PriceConfig(usd_per_hour=7.5, date=date(2026, 1, 1), source="our contract")
+    config = with_price(a_config(tmp_path, price=own.model_dump()))
+    assert config.cluster.price == own.model_copy(update=ON_DEMAND)
+    found = instance_price(config)
+    assert found is not None
+    assert (found.usd_per_hour, found.low_usd_per_hour, found.source) == (7.5, 7.5, "our contract")
+
+
+def test_what_has_no_price_is_left_without(tmp_path: Path) -> None:
+    unknown = a_config(tmp_path, region="eu-west-1")
+    assert with_price(unknown) == unknown
+    told = rent(unknown)
+    assert told is not None
+    assert (told.usd_per_hour, told.instance, told.region) == (None, "p4d.24xlarge", "eu-west-1")
+    local = RunConfig.model_validate({"root": str(tmp_path)})
+    assert with_price(local) == local
+    assert rent(local) is None
+
+
+def test_a_broken_list_is_told_before_the_run(tmp_path: Path) -> None:
+    assert read_prices(open_store(str(tmp_path))) is None
+    (tmp_path / NAME).write_text("{")
+    with pytest.raises(ConfigError, match=r"prices\.json: the file"):
+        with_price(a_config(tmp_path))
