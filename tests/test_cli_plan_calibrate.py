@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convoy.cli import main
-from convoy.planner.calibration import read_calibration, shipped, shipped_for
+from convoy.planner.step.calibration import read_calibration, shipped, shipped_for
 from convoy.results.files import write_case
 from tests.planner.own_cases import a_run
 from tests.results.cases import MEASURED, a_case

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fit the planner's constants of CPUs (planner/cpu.json) to the steps that benchmarks/cpu_steps.py measured.
+"""Fit the planner's constants of CPUs (planner/step/cpu.json) to the steps that benchmarks/cpu_steps.py measured.
 
 tools/cpu_constants.py [ROWS]   write them, and what docs/planner.md has of them; print how near they come to each row
 tools/cpu_constants.py --check  exit 1 if what is there is out of date
@@ -15,19 +15,19 @@ from typing import Any
 
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.run import RunConfig
-from convoy.planner.batch import percent_errors
-from convoy.planner.calibration import NEGLIGIBLE, Calibration, shipped_for
-from convoy.planner.fit import fit
-from convoy.planner.own_fit import left_out
-from convoy.planner.own_runs import workload_of
-from convoy.planner.prior import Prior, prior
-from convoy.planner.published import Measured
-from convoy.planner.validate import median_abs, p90_abs
-from convoy.planner.work import Kernels
+from convoy.planner.step.calibration import NEGLIGIBLE, Calibration, shipped_for
+from convoy.planner.step.prior import Prior, prior
+from convoy.planner.step.work import Kernels
+from convoy.planner.validation.fit import fit
+from convoy.planner.validation.own_fit import left_out
+from convoy.planner.validation.own_runs import workload_of
+from convoy.planner.validation.published import Measured
+from convoy.planner.validation.validate import median_abs, p90_abs
+from convoy.planner.validation.vectorised import percent_errors
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROWS = REPOSITORY / "benchmarks" / "results" / "cpu_steps.json"
-CONSTANTS = REPOSITORY / "platform" / "convoy" / "planner" / "cpu.json"
+CONSTANTS = REPOSITORY / "platform" / "convoy" / "planner" / "step" / "cpu.json"
 DOCUMENT = REPOSITORY / "docs" / "planner.md"
 BEGIN, END = "<!-- cpu: written by tools/cpu_constants.py, not by hand -->", "<!-- end of cpu -->"
 

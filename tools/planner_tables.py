@@ -17,17 +17,17 @@ from rich.console import Console
 
 from convoy.catalog.instances import instance
 from convoy.config.load import read_run, resolve
-from convoy.planner.batch import percent_errors
-from convoy.planner.breakeven import Sending, break_even_tokens, replicated, sharded
-from convoy.planner.calibration import Constants, chip_of, shipped
-from convoy.planner.fit import fit
-from convoy.planner.hardware import hardware
 from convoy.planner.machine import rented_machine
-from convoy.planner.naive import constant_hfu, nearest
 from convoy.planner.plan import plan
-from convoy.planner.prior import Prior, prior
-from convoy.planner.published import Measured, published, read_measured
-from convoy.planner.validate import median_abs, p90_abs
+from convoy.planner.step.break_even import Sending, break_even_tokens, replicated, sharded
+from convoy.planner.step.calibration import Constants, chip_of, shipped
+from convoy.planner.step.hardware import hardware
+from convoy.planner.step.prior import Prior, prior
+from convoy.planner.validation.baselines import constant_hfu, nearest
+from convoy.planner.validation.fit import fit
+from convoy.planner.validation.published import Measured, published, read_measured
+from convoy.planner.validation.validate import median_abs, p90_abs
+from convoy.planner.validation.vectorised import percent_errors
 from convoy.report.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, framed
 from convoy.report.page import Chart
 from convoy.report.plan_page import plan_page

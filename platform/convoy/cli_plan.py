@@ -82,10 +82,10 @@ def validate(file: str, calibration: str | None, as_json: bool) -> None:
     from rich.console import Console
 
     from convoy.config.errors import ConfigError
-    from convoy.planner.published import published, read_measured
-    from convoy.planner.ran import memory_of
-    from convoy.planner.validate import validate
-    from convoy.planner.validate_page import validation_page
+    from convoy.planner.validation.published import published, read_measured
+    from convoy.planner.validation.published_memory import memory_of
+    from convoy.planner.validation.validate import validate
+    from convoy.planner.validation.validate_page import validation_page
     from convoy.report.terminal import show
 
     constants, measured, known = calibration_of(calibration), read_measured(Path(file)), published()

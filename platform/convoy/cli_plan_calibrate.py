@@ -8,9 +8,9 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from convoy.planner.calibration import Calibration
-    from convoy.planner.own_fit import OwnFit
-    from convoy.planner.own_runs import LeftOut
+    from convoy.planner.step.calibration import Calibration
+    from convoy.planner.validation.own_fit import OwnFit
+    from convoy.planner.validation.own_runs import LeftOut
     from convoy.results.case import Case
 
     Fitted = tuple[Calibration, list[str]]
@@ -54,9 +54,9 @@ def read_results(path: "Path") -> "list[Case]":
 
 
 def _of_table(path: "Path") -> "Callable[[], Fitted]":
-    from convoy.planner.fit import fit
-    from convoy.planner.prior import prior
-    from convoy.planner.published import read_measured
+    from convoy.planner.step.prior import prior
+    from convoy.planner.validation.fit import fit
+    from convoy.planner.validation.published import read_measured
 
     measured, before = read_measured(path), prior()
 
@@ -70,7 +70,7 @@ def _of_table(path: "Path") -> "Callable[[], Fitted]":
 
 
 def _of_cases(path: "Path") -> "Callable[[], Fitted]":
-    from convoy.planner.own_fit import own_fit
+    from convoy.planner.validation.own_fit import own_fit
 
     cases = read_results(path)
 
@@ -95,7 +95,7 @@ def _told(found: "OwnFit") -> "Iterator[str]":
 
 
 def _errors(wrong: "Sequence[float]") -> str:
-    from convoy.planner.validate import median_abs
+    from convoy.planner.validation.validate import median_abs
 
     return f"a median of {median_abs(wrong):.1f} %, {max(map(abs, wrong)):.1f} % at worst,"
 

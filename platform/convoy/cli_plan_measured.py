@@ -7,10 +7,10 @@ import click
 if TYPE_CHECKING:
     from convoy.catalog.observed import PriceList
     from convoy.config.run import RunConfig
-    from convoy.planner.calibration import Calibration
-    from convoy.planner.failures import Restart, Saving
-    from convoy.planner.given import Given
-    from convoy.planner.market import Beside
+    from convoy.planner.cost.failures import Restart, Saving
+    from convoy.planner.measurements import Given
+    from convoy.planner.search.market import Beside
+    from convoy.planner.step.calibration import Calibration
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
@@ -53,8 +53,8 @@ def given_measured(
 ) -> "Given":
     """An option counts before the results. told: values of the options. host: what this host has, as `Given` takes it.
     Raises ConfigError."""
-    from convoy.planner.given import Given
     from convoy.planner.machine import machine_of
+    from convoy.planner.measurements import Given
 
     given = Given(
         saving=_saving(told["stall_seconds"], told["durable_seconds"]),
@@ -82,7 +82,7 @@ def shown_by(path: str | None) -> "Beside | None":
 
     from convoy.cli_plan_calibrate import read_results
     from convoy.config.errors import ConfigError
-    from convoy.planner.own_saves import results_of, with_shown
+    from convoy.planner.validation.own_saves import results_of, with_shown
 
     cases = read_results(Path(path))
     try:
@@ -96,7 +96,7 @@ def calibration_of(path: str | None) -> "Calibration":
     """Raises ConfigError."""
     from pathlib import Path
 
-    from convoy.planner.calibration import read_calibration, shipped
+    from convoy.planner.step.calibration import read_calibration, shipped
 
     return shipped() if path is None else read_calibration(Path(path))
 
@@ -106,8 +106,8 @@ def _calibrated(config: "RunConfig", path: str | None, host: dict[str, Any]) -> 
     tells nothing of the planned machines."""
     from convoy.catalog.gpus import rented_gpu
     from convoy.config.errors import ConfigError
-    from convoy.planner.calibration import chip_of
     from convoy.planner.machine import machine_of
+    from convoy.planner.step.calibration import chip_of
 
     if path is None:
         return {}
@@ -125,7 +125,7 @@ def _calibrated(config: "RunConfig", path: str | None, host: dict[str, Any]) -> 
 
 def _saving(stall: float | None, durable: float | None) -> "Saving | None":
     from convoy.config.errors import ConfigError
-    from convoy.planner.failures import Saving
+    from convoy.planner.cost.failures import Saving
 
     if stall is None and durable is not None:
         raise ConfigError("--durable-seconds: must come with --stall-seconds")
@@ -135,6 +135,6 @@ def _saving(stall: float | None, durable: float | None) -> "Saving | None":
 
 
 def _restart(seconds: float | None) -> "Restart | None":
-    from convoy.planner.failures import Restart
+    from convoy.planner.cost.failures import Restart
 
     return None if seconds is None else Restart(seconds)

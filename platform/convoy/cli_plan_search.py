@@ -21,7 +21,7 @@ from convoy.cli_plan_measured import (
 if TYPE_CHECKING:
     from convoy.config.cluster import Market
     from convoy.config.run import RunConfig
-    from convoy.planner.market import Base
+    from convoy.planner.search.market import Base
 
 ALONE = "default"
 """Preset of configs/train that a model alone is laid on, as a flow lays keys on it where nobody names another."""
@@ -77,8 +77,8 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
     from rich.console import Console
 
     from convoy.cli_plan_config import known_prices
-    from convoy.planner.given import Given
-    from convoy.planner.market import INSTANCES, NODES, search
+    from convoy.planner.measurements import Given
+    from convoy.planner.search.market import INSTANCES, NODES, search
     from convoy.report.plan_search_page import search_page
     from convoy.report.terminal import show
 
@@ -123,7 +123,7 @@ def _counts(text: str) -> list[int]:
 def _markets(words: Sequence[str]) -> "Sequence[Market]":
     """As `--market` has them, or as the configuration does. None: all."""
     from convoy.config.errors import ConfigError
-    from convoy.planner.market import MARKETS
+    from convoy.planner.search.market import MARKETS
 
     asked = [word.strip() for each in words for word in each.split(",")]
     found = [market for market in MARKETS if market.replace("_", "-") in (word.replace("_", "-") for word in asked)]
@@ -157,7 +157,7 @@ def _asked(name: str, asked: dict[str, Any]) -> "tuple[RunConfig, Base]":
     from convoy.config.load import configs_folder, with_preset
     from convoy.config.model import TransformerConfig
     from convoy.model.counts import parameter_count
-    from convoy.planner.market import TOKENS_PER_PARAMETER, Base
+    from convoy.planner.search.market import TOKENS_PER_PARAMETER, Base
 
     tokens, batch, length = asked["tokens"], asked["global_batch"], asked["sequence_length"]
     file, words = name, [f"data.sequence_length={length}"] if length else []

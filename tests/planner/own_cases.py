@@ -4,9 +4,9 @@ from typing import Any
 
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.run import RunConfig
-from convoy.planner.calibration import Calibration
-from convoy.planner.own_runs import workload_of
-from convoy.planner.step import step_time
+from convoy.planner.step.calibration import Calibration
+from convoy.planner.step.step_time import step_time
+from convoy.planner.validation.own_runs import workload_of
 from convoy.results.case import Case, Predicted
 from tests.results.cases import HARDWARE, MEASURED, a_case
 

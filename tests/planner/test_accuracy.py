@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from convoy.planner.batch import percent_errors
-from convoy.planner.calibration import shipped
-from convoy.planner.fit import fit
-from convoy.planner.naive import constant_hfu, nearest
-from convoy.planner.prior import prior
-from convoy.planner.published import Measured, published, read_measured
-from convoy.planner.validate import median_abs, p90_abs
+from convoy.planner.step.calibration import shipped
+from convoy.planner.step.prior import prior
+from convoy.planner.validation.baselines import constant_hfu, nearest
+from convoy.planner.validation.fit import fit
+from convoy.planner.validation.published import Measured, published, read_measured
+from convoy.planner.validation.validate import median_abs, p90_abs
+from convoy.planner.validation.vectorised import percent_errors
 from tests.campaign import times
 
 FOLDS = 10

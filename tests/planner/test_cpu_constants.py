@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.planner.batch import percent_errors
-from convoy.planner.calibration import Calibration, shipped_for
-from convoy.planner.own_runs import workload_of
-from convoy.planner.step import step_time
-from convoy.planner.validate import median_abs, p90_abs
+from convoy.planner.step.calibration import Calibration, shipped_for
+from convoy.planner.step.step_time import step_time
+from convoy.planner.validation.own_runs import workload_of
+from convoy.planner.validation.validate import median_abs, p90_abs
+from convoy.planner.validation.vectorised import percent_errors
 from tests.planner.own_cases import SMALL
 from tests.results.cases import MEASURED
 from tests.tools import tool as script

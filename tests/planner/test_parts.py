@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.planner.calibration import shipped
+from convoy.planner.step.calibration import shipped
 from tests.planner.test_plan import planned
 
 

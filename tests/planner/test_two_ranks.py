@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.planner.exposed import exposed, with_more_ranks
+from convoy.planner.step.exposed import exposed, with_more_ranks
 from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
 from tests.ranks import on_ranks

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from convoy.cli import main
 from convoy.config.errors import ConfigError
-from convoy.planner.calibration import shipped
-from convoy.planner.memory import memory
-from convoy.planner.published import Measured, read_measured
-from convoy.planner.ran import memory_of
-from convoy.planner.step import step_time, tokens_per_second
+from convoy.planner.memory.gpu import memory
+from convoy.planner.step.calibration import shipped
+from convoy.planner.step.step_time import step_time, tokens_per_second
+from convoy.planner.validation.published import Measured, read_measured
+from convoy.planner.validation.published_memory import memory_of
 from tests.campaign import examples
 
 LLAMA_8B = {

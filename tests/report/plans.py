@@ -4,7 +4,7 @@ from typing import Any
 
 from convoy.catalog.measured import Line, MeasuredMachine
 from convoy.config.run import RunConfig
-from convoy.planner.given import Given
+from convoy.planner.measurements import Given
 from convoy.planner.plan import plan
 from convoy.results.plan import Plan
 from tests.report.synthetic import DEVICE, MATMUL_TFLOPS, TOKENS

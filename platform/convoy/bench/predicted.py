@@ -12,11 +12,11 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Place
 from convoy.model.counts import saved_bytes
-from convoy.planner.calibration import shipped, shipped_for
-from convoy.planner.memory import peak
-from convoy.planner.own_runs import workload_of
-from convoy.planner.step import step_time
-from convoy.planner.unmodelled import unmodelled
+from convoy.planner.memory.gpu import peak
+from convoy.planner.step.calibration import shipped, shipped_for
+from convoy.planner.step.step_time import step_time
+from convoy.planner.step.unmodelled import unmodelled
+from convoy.planner.validation.own_runs import workload_of
 from convoy.planner.workload import Workload
 from convoy.results.case import Predicted
 

@@ -145,7 +145,7 @@ def _say_plan(config: RunConfig) -> None:
     """In one line, and in another one if nobody should count on it. The planner may be wrong: the run starts. Where
     it plans no time, as on CPUs that it does not know, the line would only say so."""
     from convoy.launch.plans import planned, unsure
-    from convoy.planner.assumptions import UNUSED_PRICE
+    from convoy.planner.cost.assumptions import UNUSED_PRICE
     from convoy.report.plan_lines import plan_line, warning
 
     plan = planned(config)

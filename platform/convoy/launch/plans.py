@@ -11,7 +11,7 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable
 if TYPE_CHECKING:
     from convoy.catalog.measured import MeasuredMachine
     from convoy.catalog.observed import PriceList
-    from convoy.planner.given import Given
+    from convoy.planner.measurements import Given
     from convoy.report.train_report import TrainReport
     from convoy.results.plan import Plan
 
@@ -45,7 +45,7 @@ def unsure(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
     from, that the prices of the root are not in it, and that `cluster.price` is not used. Where a job goes on its ranks
     measure nothing, and what they found when it began counts."""
     from convoy.catalog.gpus import rented_gpu
-    from convoy.planner.assumptions import UNUSED_PRICE
+    from convoy.planner.cost.assumptions import UNUSED_PRICE
 
     later = plan.step is None and plan.parameters is not None and rented_gpu(plan.machines.gpu) is None
     measures = config.train.matmul_peak_seconds > 0 and not config.parallel.cpu_offload
@@ -114,8 +114,8 @@ class JobPlan:
 def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceList | None") -> "Given":
     from convoy.launch.checks.host import local_gpus
     from convoy.launch.checks.memory import host_memory_mib
-    from convoy.planner.given import Given
     from convoy.planner.machine import rented_type
+    from convoy.planner.measurements import Given
 
     if rented_type(config) is None:
         return Given(measured=measured, host_bytes=host_memory_mib() * 2.0**20, host_gpus=local_gpus())

@@ -4,19 +4,19 @@ import dataclasses
 
 from convoy.config.run import RunConfig
 from convoy.model.counts import multiplied_parameters
-from convoy.planner.breakeven import (
+from convoy.planner.memory.gpu import Memory
+from convoy.planner.memory.host import host_memory
+from convoy.planner.step.break_even import (
     FLOPS_PER_PARAMETER,
     FORWARD_FLOPS_PER_PARAMETER,
     break_even_tokens,
     sending,
 )
-from convoy.planner.calibration import Calibration, chip_of
-from convoy.planner.hardware import hardware
-from convoy.planner.host_memory import host_memory
-from convoy.planner.memory import Memory
-from convoy.planner.step import StepTime
-from convoy.planner.utilisation import hfu, mfu
-from convoy.planner.work import Kernels, work
+from convoy.planner.step.calibration import Calibration, chip_of
+from convoy.planner.step.hardware import hardware
+from convoy.planner.step.mfu import hfu, mfu
+from convoy.planner.step.step_time import StepTime
+from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Machine, Workload
 from convoy.results.plan_parts import (
     PlannedBatch,

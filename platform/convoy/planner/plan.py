@@ -8,13 +8,13 @@ from convoy.config.run import RunConfig, with_param_dtype
 from convoy.config.timed import training_hash
 from convoy.config.train import ParamDtype
 from convoy.model.counts import parameter_count
-from convoy.planner.advice import Judged, changes, limits
-from convoy.planner.assumptions import of_course, of_label, of_step
-from convoy.planner.calibration import Calibration, shipped, shipped_for
-from convoy.planner.campaign import Course, planned_budget, planned_saves
-from convoy.planner.given import Given
+from convoy.planner.cost.assumptions import of_course, of_label, of_step
+from convoy.planner.cost.campaign import Course, planned_budget, planned_saves
+from convoy.planner.cost.stopping import planned_stop
 from convoy.planner.machine import UNNAMED, as_measured, machine_of, rented_type, unlabelled
-from convoy.planner.memory import Memory, memory
+from convoy.planner.measurements import Given
+from convoy.planner.memory.capacity import Room, least_nodes, room_of
+from convoy.planner.memory.gpu import Memory, memory
 from convoy.planner.parts import (
     planned_batch,
     planned_break_even,
@@ -23,10 +23,10 @@ from convoy.planner.parts import (
     planned_memory,
     planned_step,
 )
-from convoy.planner.room import Room, least_nodes, room_of
-from convoy.planner.step import StepTime, step_time
-from convoy.planner.stopping import planned_stop
-from convoy.planner.unmodelled import unmodelled
+from convoy.planner.search.advice import Judged, changes, limits
+from convoy.planner.step.calibration import Calibration, shipped, shipped_for
+from convoy.planner.step.step_time import StepTime, step_time
+from convoy.planner.step.unmodelled import unmodelled
 from convoy.planner.workload import Machine, Workload
 from convoy.report.numbers import gib
 from convoy.results.plan import Plan

@@ -14,7 +14,7 @@ from convoy.config.model import CustomModelConfig
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
-from convoy.planner.host_memory import (
+from convoy.planner.memory.host import (
     MEMORY_SHARE,
     SHARED_BYTES,
     SLOTS,

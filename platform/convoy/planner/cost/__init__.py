@@ -1,0 +1,1 @@
+"""How long a training takes, what interrupts it, and what it costs."""

@@ -1,0 +1,95 @@
+"""What a plan takes for granted where nobody measured: sentences, each with its value, its day and where it is from.
+
+None of them depends on how many machines there are, so that a search over machines says each once.
+"""
+
+from collections.abc import Iterator
+
+from convoy.catalog.interruptions import interruptions
+from convoy.config.run import RunConfig
+from convoy.planner.cost import defaults
+from convoy.planner.cost.campaign import Course
+from convoy.planner.cost.defaults import Assumed
+from convoy.planner.machine import rented_type
+from convoy.planner.measurements import Given
+from convoy.planner.step.calibration import Calibration
+from convoy.planner.workload import Workload
+from convoy.report import numbers
+
+UNUSED_PRICE = "cluster.price is not used: only runs with cluster.backend = batch or kubernetes have a cost"
+
+
+def of_label(config: RunConfig) -> Iterator[str]:
+    """Of an instance type and a price that a local run names."""
+    named = config.cluster.instance_type
+    if named is not None and rented_type(config) is None:
+        yield f"a local run computes on this host: cluster.instance_type = {named} only labels it; set cluster.backend"
+    if config.cluster.price is not None and config.cluster.backend == "local":
+        yield UNUSED_PRICE
+
+
+def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:
+    """Of a step's time."""
+    chip = job.machine.gpu
+    other = calibration.stands_for.get(chip)
+    if other is not None:
+        yield (
+            f"a {chip} reaches as much of its peak as an {other} does of its own: the calibration of {calibration.date}"
+            f" has no run on {chip}"
+        )
+    if job.parallel.tensor > 1:
+        yield "parallel.tensor takes the time that its formulas have: the calibration has no run with it"
+    if job.parallel.pipeline > 1:
+        yield "parallel.pipeline takes the time and the memory that its formulas have: nobody compared them with a run"
+
+
+def of_course(course: Course) -> Iterator[str]:
+    """Of saves, interruptions, and what follows them; what was measured of them comes first."""
+    told = course.given
+    yield from told.sources
+    if told.saving is None:
+        stall = defaults.SAVED_BYTES_PER_STALL_SECOND
+        yield f"a save stops a rank for its bytes at {numbers.size(stall.value)}/s{_from(stall)}"
+    if course.config.cluster.instance_type is None:
+        yield "nothing interrupts a gang on machines of one's own"
+        return
+    if told.restart is None:
+        whole, read = defaults.RESTART_SECONDS, defaults.RESTORED_BYTES_PER_SECOND
+        yield (
+            f"a restart takes {numbers.duration(whole.value)}{_from(whole)}, and a rank reads its bytes at"
+            f" {numbers.size(read.value)}/s{_from(read)}"
+        )
+    if told.node_bytes_per_second is None and (told.saving is None or told.restart is None):
+        yield "the storage holds nothing back: what a machine writes to the root was not told (--write-gb-per-second)"
+    if course.config.cluster.instance_type is None:
+        yield "nothing interrupts machines that are not rented"
+        return
+    wait = defaults.REPLACEMENT_SECONDS
+    if told.replacement_seconds is None and course.restart.wait_seconds == wait.value:
+        yield f"another machine is there {numbers.duration(wait.value)} after one is gone{_from(wait)}"
+    yield from _of_failures(course.rented.instance, course.steady.faults_seconds != float("inf"), told)
+
+
+def _of_failures(instance: str, breaks: bool, told: Given) -> Iterator[str]:
+    if breaks:
+        faults = defaults.GPU_FAULT_SECONDS
+        yield f"a GPU, or what it needs, breaks once in {numbers.long_duration(faults.value)}{_from(faults)}"
+    band = interruptions(instance)
+    if band is None:
+        return
+    yield (
+        f"of {instance} on spot {100 * band.low:g} to {100 * band.high:g} % are taken away a month ({band.date},"
+        f" {band.source})"
+    )
+    if told.node_bytes_per_second is None:
+        yield "no notice on spot counts as used: what a machine writes to the root was not told (--write-gb-per-second)"
+        return
+    ahead, seen = defaults.NOTICE_SECONDS, defaults.NOTICED_SECONDS
+    yield (
+        f"{defaults.ANNOUNCED.value:.0%} of machines that are taken away have notice, {numbers.duration(ahead.value)}"
+        f" ahead{_from(ahead)}; it is seen after {numbers.duration(seen.value)}{_from(seen)}"
+    )
+
+
+def _from(figure: Assumed) -> str:
+    return f" ({figure.date}, {figure.source})"

@@ -1,0 +1,122 @@
+"""A training on machines that are taken away, some of them with notice: what it is expected to take."""
+
+import math
+from dataclasses import dataclass
+
+from convoy.planner.cost import defaults
+from convoy.planner.cost.failures import Failures, Rate, Restart, Saving
+from convoy.stats.long_run import Kind, long_run
+
+LEAST_PRODUCTIVE = 1e-4
+"""Of all time: below it, nobody waits for the end."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Expected seconds of all machines together; the parts are the whole time."""
+
+    productive: float
+    """Work that is not done again."""
+    stalled: float
+    """Saves."""
+    recomputed: float
+    """Work that is lost."""
+    draining: float
+    """The last saves, after notices."""
+    waiting: float
+    """For a machine in place of one that was taken away."""
+    restarting: float
+    interruptions: float
+    saves: float
+    """Periodic ones, and those after notices."""
+
+    @property
+    def seconds(self) -> float:
+        return self.productive + self.stalled + self.recomputed + self.draining + self.waiting + self.restarting
+
+    @property
+    def overhead(self) -> float:
+        """All other time over the productive time."""
+        return self.seconds / self.productive - 1
+
+
+@dataclass(frozen=True)
+class Campaigns:
+    """The same training over the band of how often machines are taken away, and were every day a bad one."""
+
+    rare: Campaign
+    often: Campaign
+    bad_day: Campaign | None
+    """None: machines are taken away as often as that anyway, or it would hardly ever end."""
+    endless: str = ""
+    """Why there is no end to it, were every day a bad one."""
+
+
+def expected_campaign(
+    work_seconds: float, rate: Rate, interval: float, failures: Failures, saving: Saving, restart: Restart
+) -> Campaign:
+    """Of so many seconds of work without a save or an interruption.
+
+    rate: one of those of `failures`. interval: seconds of work between two saves; infinite only where nothing
+    interrupts: saved is at the end alone. Raises ValueError where the work would hardly ever end.
+    """
+    mtbf, used = rate
+    if math.isinf(interval) and math.isinf(mtbf):
+        return Campaign(work_seconds, 0.0, 0.0, 0.0, 0.0, 0.0, interruptions=0.0, saves=0.0)
+    after = (0.0, restart.wait_seconds, restart.seconds)
+    kinds = (Kind(1 - used, False, after), _drained(used, failures, interval, saving, after))
+    shares = long_run(interval, saving.stall_seconds, mtbf, kinds, after, saving.lag_seconds)
+    if shares.productive < LEAST_PRODUCTIVE:
+        raise ValueError(
+            f"an interruption each {mtbf:.0f} s leaves {shares.productive:.2g} of the time for {work_seconds:.0f}"
+            " s of work: it would hardly ever end"
+        )
+    seconds = work_seconds / shares.productive
+    interruptions = seconds / mtbf
+    return Campaign(
+        productive=work_seconds,
+        stalled=seconds * shares.stalled,
+        recomputed=seconds * shares.recomputed,
+        draining=seconds * shares.down[0],
+        waiting=seconds * shares.down[1],
+        restarting=seconds * shares.down[2],
+        interruptions=interruptions,
+        saves=seconds * shares.stalled / saving.stall_seconds + interruptions * shares.interrupted * used,
+    )
+
+
+def _drained(used: float, failures: Failures, interval: float, saving: Saving, after: tuple[float, ...]) -> Kind:
+    """Interruptions with enough notice. The last save waits for one that is being written, and hurries it: what is left
+    of that takes anything from nothing to a whole write. Where there is no time for both there is no last save."""
+    if failures.drain is None or not used:
+        return Kind(0.0, True, after)
+    write, spare = failures.drain.write_seconds, failures.drain.spare_seconds(failures.notice_seconds)
+    in_time = min(1.0, spare / write) if write else 1.0
+    exposed = saving.durable_seconds * (1 - in_time)
+    writing = min(1.0, saving.durable_seconds / (interval + saving.stall_seconds))
+    seconds = write * (1 - writing * (1 - in_time)) + writing * in_time * min(write, spare) / 2
+    return Kind(used, True, (seconds, *after[1:]), exposed)
+
+
+def campaigns(
+    work_seconds: float,
+    interval: float,
+    failures: Failures,
+    saving: Saving,
+    restart: Restart,
+    bad_day_seconds: float = defaults.BAD_DAY_SECONDS.value,
+) -> Campaigns:
+    """Over the band, with the interval that was chosen before anybody knew which it would be. bad_day_seconds: mean
+    time until a machine is taken away on a bad day, as if every day were one. Raises as `expected_campaign` within the
+    band."""
+
+    def expected(rate: Rate) -> Campaign:
+        return expected_campaign(work_seconds, rate, interval, failures, saving, restart)
+
+    rare, often, bad = expected(failures.rare), expected(failures.often), failures.every(bad_day_seconds)
+    if bad.mtbf_seconds >= failures.often.mtbf_seconds:
+        return Campaigns(rare, often, None)
+    try:
+        return Campaigns(rare, often, expected(bad))
+    except ValueError as error:
+        return Campaigns(rare, often, None, str(error))

@@ -1,0 +1,1 @@
+"""What a job takes of GPU and host memory."""

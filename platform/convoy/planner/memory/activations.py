@@ -1,0 +1,169 @@
+"""What a decoder block keeps of its forward, and what its backward takes on top, tensor by tensor.
+
+Read off `model/transformer.py`, and off what autograd saves for each of its operators; attention is one kernel that
+keeps its inputs, its output, and one fp32 number for each head and token. Not compiled: a compiled block keeps no more.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from convoy.planner.memory.tally import Live
+from convoy.planner.step.fsdp_units import WIDTH
+from convoy.planner.workload import Workload
+
+
+class Weights(Protocol):
+    """Is told when a matrix of a block, by its name, is worked with."""
+
+    def forward(self, name: str) -> None:
+        """It is about to be multiplied."""
+
+    def gradient(self, name: str) -> None:
+        """Its gradient is made."""
+
+    def done(self, name: str) -> None:
+        """Its backward is over."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of the tensors of a block, of one pass of one rank."""
+
+    hidden: int
+    """Of the residual stream."""
+    normed: int
+    """After a norm, with what the norm keeps beside its input."""
+    qkv: int
+    rotated: int
+    """Queries and keys; 0: they are not rotated."""
+    mixed: int
+    """What attention gives, and what it keeps beside it."""
+    inner: int
+    """Of the MLP's width."""
+    mask: int
+    """Of one dropout."""
+    gated: bool
+    plain: int
+    """Scores of an attention that keeps them."""
+
+    @classmethod
+    def of(cls, workload: Workload) -> "Sizes":
+        model, train, cut = workload.model, workload.train, workload.parallel.tensor
+        width, tokens = WIDTH[train.param_dtype], workload.tokens_per_pass
+        heads, head = model.n_heads // cut, model.head_width
+        shared = model.kv_heads // cut
+        hidden = width * tokens * model.d_model
+        scores = tokens * heads * workload.sequence_length
+        return cls(
+            hidden=hidden,
+            normed=hidden + 4 * tokens * (2 if model.norm == "layernorm" else 1),
+            qkv=width * tokens * (heads + 2 * shared) * head,
+            rotated=width * tokens * (heads + shared) * head if model.positions == "rotary" else 0,
+            mixed=width * tokens * heads * head + 4 * tokens * heads,
+            inner=width * tokens * (model.ff_width // cut),
+            mask=tokens * model.d_model if model.dropout else 0,
+            gated=model.mlp == "swiglu",
+            plain=scores * 4 if train.attention == "plain" else 0,
+        )
+
+
+def kept(mode: str, *, gated: bool) -> frozenset[str]:
+    """Names of what forward keeps for backward, as `parallel/recompute.py` has it; the input always is."""
+    if mode == "full":
+        return frozenset()
+    if mode == "selective":
+        # Attention, and every second product: the first, the third, and of a gated MLP the fifth as well.
+        return frozenset({"qkv", "mixed", "gate", "fifth"} if gated else {"qkv", "mixed", "up"})
+    return EVERYTHING
+
+
+EVERYTHING = frozenset(
+    {"normed", "qkv", "rotated", "mixed", "scores", "middle", "normed_2", "gate", "silu", "up", "inner", "masks"}
+)
+
+
+def forward(live: Live, sizes: Sizes, keep: frozenset[str], weights: Weights) -> None:
+    """Of a block whose input is there; its output is not part of it."""
+
+    def done_with(*names: str) -> None:
+        live.drop(*(name for name in names if name not in keep))
+
+    live.take("normed", sizes.normed)
+    weights.forward("qkv")
+    live.take("qkv", sizes.qkv)
+    done_with("normed")
+    if sizes.rotated:
+        live.take("turning", 4 * sizes.rotated)  # fp32: both halves, and put together
+        live.take("rotated", sizes.rotated)
+        live.drop("turning")
+    live.take("scores", sizes.plain)
+    live.take("mixed", sizes.mixed)
+    done_with("qkv", "rotated", "scores")
+    weights.forward("out")
+    live.take("attended", sizes.hidden)
+    done_with("mixed")
+    live.take("masks", 2 * sizes.mask)
+    live.take("middle", sizes.hidden)
+    live.drop("attended")
+    live.take("normed_2", sizes.normed)
+    if sizes.gated:
+        weights.forward("gate")
+        live.take("gate", sizes.inner)
+        live.take("silu", sizes.inner)
+        done_with("gate")
+    weights.forward("up")
+    live.take("up", sizes.inner)
+    if not sizes.gated:
+        done_with("normed_2")
+    live.take("inner", sizes.inner)
+    done_with("normed_2", "up", "silu")
+    weights.forward("down")
+
+
+def backward(live: Live, sizes: Sizes, weights: Weights) -> None:
+    """Of a block of which everything is there, and the gradient of its output; that of its input takes its place."""
+    live.take("g_inner", sizes.inner)
+    weights.gradient("down")
+    live.drop("inner", "fifth")
+    weights.done("down")
+    live.take("g_up", sizes.inner)
+    if sizes.gated:
+        live.take("g_silu", sizes.inner)
+        live.drop("g_inner", "silu", "up")
+        live.take("g_gate", sizes.inner)
+        live.drop("g_silu", "gate")
+    live.drop("g_inner", "up")
+    live.take("g_normed", sizes.hidden)
+    weights.gradient("up")
+    live.drop("g_up")
+    weights.done("up")
+    if sizes.gated:
+        live.take("g_normed_gate", sizes.hidden)
+        weights.gradient("gate")
+        live.drop("g_gate", "g_normed_gate")
+        weights.done("gate")
+    live.drop("normed_2")
+    live.take("g_middle", sizes.hidden)
+    live.drop("g_normed", "middle", "g_middle", "masks")
+    _attention_backward(live, sizes, weights)
+
+
+def _attention_backward(live: Live, sizes: Sizes, weights: Weights) -> None:
+    live.take("g_mixed", sizes.mixed)
+    weights.gradient("out")
+    weights.done("out")
+    live.take("g_scores", 2 * sizes.plain)
+    live.take("g_heads", sizes.qkv)
+    live.drop("mixed", "rotated", "g_mixed", "scores", "g_scores")
+    if not sizes.rotated:
+        live.drop("qkv")
+    live.take("g_rotated", 5 * sizes.rotated)
+    live.drop("g_rotated", "qkv")
+    live.take("g_qkv", sizes.qkv)
+    live.drop("g_heads")
+    live.take("g_normed", sizes.hidden)
+    weights.gradient("qkv")
+    live.drop("g_qkv", "normed")
+    weights.done("qkv")
+    live.take("g_input", sizes.hidden)
+    live.drop("g_normed", "g_input")

@@ -1,0 +1,148 @@
+"""What FSDP2 gathers, frees and reduces around the units of a rank, and the memory that it takes.
+
+Read off torch 2.13, `torch/distributed/fsdp/_fully_shard`: `_fsdp_param_group.py` and `_fsdp_collectives.py`. In
+forward what was gathered stays until the next unit is there; in backward the unit before is gathered ahead; what a
+reduction was given stays until the next one begins.
+"""
+
+from dataclasses import dataclass
+
+from convoy.planner.memory.tally import Tally
+from convoy.planner.step.fsdp_units import Unit
+
+Place = tuple[str, int]
+"""A unit by its name and the number of its block."""
+
+GRADIENT = 4
+"""Bytes of an element of a gradient that the optimizer is given."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What is true of one forward and backward of a step."""
+
+    reduces: bool
+    """Gradients, among ranks that share weights."""
+    last: bool
+    """Replicas exchange what they have."""
+    whole_before: bool
+    """Passes before it have left gradients of whole units."""
+    shards_before: bool
+    """Passes before it have left shards of gradients."""
+    keeps: bool = False
+    """What backward has gathered stays, as in a pipeline."""
+
+
+class Gathering:
+    """The units of one rank, in a tally."""
+
+    def __init__(
+        self, tally: Tally, *, width: int, reduced: int, replicated: bool, offloaded: bool, exchanged: bool
+    ) -> None:
+        """width, reduced: bytes of a weight that computes, and of a gradient that is reduced. replicated: a mesh of two
+        dimensions, sharded and replicated. exchanged: ranks on CPUs reduce by `parallel/gloo.py`."""
+        self._tally = tally
+        self._width, self._reduced = width, reduced
+        self._replicated, self._offloaded, self._exchanged = replicated, offloaded, exchanged
+        self._on_the_way = 0  # of the unit before, in forward
+        self._reducing = 0  # of the unit before, in backward
+        self._ahead: set[Place] = set()
+        self._there: set[Place] = set()
+
+    def forward(self, unit: Unit, at: int) -> None:
+        """Gather it before its forward, or before that is computed again. at: number of its block."""
+        if (unit.name, at) in self._there:
+            return
+        self._gather(unit, at)
+        self._tally.give("gathered", self._on_the_way)
+        self._tally.take("gathered", self._width * unit.whole)
+        self._on_the_way = self._width * unit.whole if unit.shards > 1 else 0
+        self._there.add((unit.name, at))
+
+    def forward_over(self) -> None:
+        """Of the whole model."""
+        self._tally.give("gathered", self._on_the_way)
+        self._on_the_way = 0
+
+    def backward(self, unit: Unit, at: int) -> None:
+        """Gather it before its backward, unless it is there."""
+        if (unit.name, at) in self._there:
+            return
+        self._gather(unit, at)
+        self._tally.take("gathered", self._width * unit.whole)
+        if unit.shards > 1:
+            self._tally.give("gathered", self._width * unit.whole)
+        self._there.add((unit.name, at))
+
+    def ahead(self, unit: Unit, at: int) -> None:
+        """Begin to gather what backward needs next, unless it is there."""
+        if (unit.name, at) not in self._there:
+            self._gather(unit, at)
+            self._ahead.add((unit.name, at))
+
+    def free(self, unit: Unit, at: int) -> None:
+        self._there.discard((unit.name, at))
+        self._tally.give("gathered", self._width * unit.whole)
+
+    def _gather(self, unit: Unit, at: int) -> None:
+        if (unit.name, at) in self._ahead:
+            self._ahead.discard((unit.name, at))
+            return
+        if unit.shards == 1:
+            return
+        own = self._width * unit.shard if self._width < 4 else 0
+        copied = own + (4 * unit.shard if self._offloaded else 0)
+        self._tally.take("gathered", copied)
+        self._tally.take("gathered", self._width * unit.whole)
+        self._tally.give("gathered", copied)
+
+    def reduce(self, unit: Unit, at: int, one: Pass, given: int) -> None:
+        """After its backward: free it, and reduce its gradients. given: bytes of them, of this pass."""
+        added_up = self._reduced * unit.elements
+        if not one.reduces:
+            if one.whole_before:
+                self._tally.give("gradients", given)
+            elif self._reduced != self._width:
+                self._tally.take("gradients", added_up)
+                self._tally.give("gradients", given)
+            if not one.keeps:
+                self.free(unit, at)
+            return
+        if one.whole_before:
+            self._tally.give("gradients", given)
+            given = added_up
+        self.free(unit, at)
+        self._tally.give("reduced", self._reducing)
+        self._reducing = self._reduced * unit.whole
+        self._tally.take("reduced", self._reducing)
+        self._tally.give("gradients", given)
+        self._tally.take("reduced", self._reduced * unit.shard)
+        if self._exchanged and unit.shards > 1:  # what the others send
+            self._tally.take("reduced", self._reducing)
+            self._tally.give("reduced", self._reducing)
+        self._own_shard(unit, one)
+
+    def _own_shard(self, unit: Unit, one: Pass) -> None:
+        """What a reduction gives becomes the gradient of the rank's weights, or is added to it."""
+        result, tally = self._reduced * unit.shard, self._tally
+        if self._replicated and not one.last:
+            tally.give("reduced", result)
+            if not one.shards_before:
+                tally.take("gradients", result)
+            return
+        if self._replicated and one.shards_before:
+            tally.give("gradients", result)
+        if self._reduced < GRADIENT:
+            tally.take("gradients", GRADIENT * unit.shard)
+            if not self._replicated:  # what replicas exchange stays until backward is over
+                tally.give("reduced", result)
+        else:
+            tally.give("reduced", result)
+            tally.take("gradients", result)
+        if (one.shards_before and not self._replicated) or self._offloaded:
+            tally.give("gradients", GRADIENT * unit.shard)
+
+    def backward_over(self) -> None:
+        """Of the whole model, in the last pass; before it, the last buffer stays until the next reduction."""
+        self._tally.give("reduced", self._tally.now["reduced"])
+        self._reducing = 0

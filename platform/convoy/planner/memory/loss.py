@@ -1,0 +1,85 @@
+"""What the head and its loss take: `model/loss.py`, tensor by tensor."""
+
+from dataclasses import dataclass
+
+from convoy.planner.memory.tally import Tally
+from convoy.planner.step.fsdp_units import WIDTH
+from convoy.planner.workload import Workload
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Bytes of the tensors of a head, which computes both gradients with the loss."""
+
+    hidden: int
+    """Of the residual stream, of the tokens whose loss the rank computes."""
+    scaled: int
+    """Of its gradient in fp32, where that is another type."""
+    logits: int
+    """Of a chunk, in the type that computes and in fp32."""
+    weight_gradient: int
+    """In the type that computes."""
+    added_up: int
+    """In fp32."""
+
+    @classmethod
+    def of(cls, workload: Workload) -> "Loss":
+        model, train = workload.model, workload.train
+        width, tokens = WIDTH[train.param_dtype], workload.tokens_per_pass // workload.parallel.tensor
+        chunk = min(train.loss_chunk_tokens or tokens, tokens)
+        weight = model.vocab_size * model.d_model
+        return cls(
+            hidden=width * tokens * model.d_model,
+            scaled=4 * tokens * model.d_model,
+            logits=(width + 4) * chunk * model.vocab_size,
+            weight_gradient=width * weight,
+            added_up=4 * weight,
+        )
+
+    def forward(self, tally: Tally) -> None:
+        """What is there at the end is for backward."""
+        normed = self.hidden
+        tally.take("activations", normed)
+        tally.take("logits", self.logits)
+        tally.take("logits", self.hidden + self.added_up)
+        tally.take("logits", self.weight_gradient)  # a chunk's
+        tally.give("logits", self.weight_gradient)
+        tally.give("logits", self.logits)
+        tally.give("activations", normed)
+
+    def backward(self, tally: Tally) -> None:
+        """Leaves the gradient of the weight."""
+        cast = self.added_up != self.weight_gradient
+        both = self.scaled + (self.hidden if cast else 0)
+        tally.take("logits", both)
+        tally.take("logits", self.added_up)
+        if not cast:
+            tally.give("logits", self.added_up)
+        tally.take("gradients", self.weight_gradient)
+        tally.give("logits", both + self.hidden + self.added_up * (2 if cast else 1))
+
+
+class FusedLoss(Loss):
+    """flash-attn's cross entropy, as llm-foundry has it: a kernel that keeps the logits in the type that computes, and
+    one that gives their gradient, not in their place (`losses/cross_entropy.py`: `inplace_backward=False`). The logits
+    stay: Composer keeps what the model returned until the next one is there."""
+
+    @classmethod
+    def of(cls, workload: Workload) -> "FusedLoss":
+        whole = Loss.of(workload)
+        logits = WIDTH[workload.train.param_dtype] * workload.tokens_per_pass * workload.model.vocab_size
+        return cls(whole.hidden, 0, logits, whole.weight_gradient, 0)
+
+    def forward(self, tally: Tally) -> None:
+        """The head's input and the logits are there at the end."""
+        before = tally.now["logits"]  # of the pass before
+        tally.take("activations", self.hidden)
+        tally.take("logits", self.logits)
+        tally.give("logits", before)
+
+    def backward(self, tally: Tally) -> None:
+        """Leaves the gradient of the weight, and the logits."""
+        tally.take("logits", self.logits)
+        tally.take("gradients", self.weight_gradient)
+        tally.give("logits", self.logits)
+        tally.give("activations", self.hidden)

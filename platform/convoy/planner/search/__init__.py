@@ -1,0 +1,1 @@
+"""The best ways and machines to train a model."""

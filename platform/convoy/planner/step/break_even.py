@@ -1,0 +1,67 @@
+"""How many tokens a pass needs so that its computation takes as long as what is sent between machines for it.
+
+Both grow with the parameters, so that their ratio does not depend on the model: each pass over a micro batch sends some
+bytes per parameter into each machine, and computes 6 operations per parameter and token on each GPU, and those that
+are done again. With fewer tokens the network is what a step takes; with more it can be hidden.
+"""
+
+from dataclasses import dataclass
+
+from convoy.planner.step.fsdp_units import WIDTH
+from convoy.planner.workload import Workload
+
+FLOPS_PER_PARAMETER = 6
+"""Of a token: 2 forward, 4 backward."""
+
+FORWARD_FLOPS_PER_PARAMETER = 2
+"""Of which a share is done again for backward."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What enters a machine in a pass, of what its ranks gather and add up: shares of the whole model."""
+
+    gathers: float
+    """Of parameters."""
+    scatters: float
+    """Of gradients; the scatter and the gather of an all-reduce are two."""
+
+    def bytes_per_parameter(self, param_dtype: str = "bf16", reduce_dtype: str = "fp32") -> float:
+        return self.gathers * WIDTH[param_dtype] + self.scatters * WIDTH[reduce_dtype]
+
+    def __add__(self, other: "Sending") -> "Sending":
+        return Sending(self.gathers + other.gathers, self.scatters + other.scatters)
+
+
+def sharded(machines: int, passes: int = 1, reshard: bool = True, reduce_every_pass: bool = True) -> Sending:
+    """FSDP over the ranks of so many machines: gathered for forward and, where it was freed since, for backward. Of
+    each message a machine has its own part already."""
+    lacking = (machines - 1) / machines
+    return Sending(lacking * (2 if reshard else 1), lacking * (1 if reduce_every_pass else 1 / passes))
+
+
+def replicated(copies: int, passes: int = 1, machines: int = 1) -> Sending:
+    """HSDP or DDP: gradients alone, all-reduced once a step over copies that so many machines hold together."""
+    return Sending(0, 2 / passes * (copies - 1) / copies / machines)
+
+
+def sending(job: Workload) -> Sending:
+    """Of any strategy but a pipeline, whose stages send activations."""
+    machines = max(1, job.sharing // job.machine.ranks)
+    parallel, passes = job.parallel, job.passes
+    within = sharded(machines, passes, parallel.reshard_after_forward, parallel.reduce_every_pass)
+    return within + replicated(job.nodes // machines, passes, machines)
+
+
+def break_even_tokens(
+    bytes_per_parameter: float,
+    bytes_per_second: float,
+    flops_per_second: float,
+    flops_per_parameter: float = FLOPS_PER_PARAMETER,
+) -> float:
+    """Tokens of a GPU and pass, t = (bytes / BW) / (FLOPs / rate).
+
+    bytes_per_second: into a machine, of all its GPUs together. flops_per_second: of one GPU, as matrix products reach
+    it: its peak times their efficiency.
+    """
+    return bytes_per_parameter / bytes_per_second / (flops_per_parameter / flops_per_second)

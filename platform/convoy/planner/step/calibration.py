@@ -1,0 +1,157 @@
+"""Constants of the step-time model: what hardware and software reach of what a data sheet promises.
+
+Each has a physical meaning and a prior (docs/planner.md#constants). A calibration is a dated file that names the
+measurements it was fitted to.
+"""
+
+import datetime
+import functools
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from convoy.catalog.measured import MeasuredMachine
+from convoy.config.base import Frozen
+from convoy.config.errors import ConfigError
+from convoy.report.numbers import plural
+
+NEGLIGIBLE = 1e-3
+"""A factor for what is measured with something else: logarithms are fitted, so that none is 0."""
+
+
+class Constants(Frozen):
+    """Shares are of the data sheet's figure; factors multiply a count of `work` or `traffic`."""
+
+    matmul_efficiency: dict[str, float]
+    """Share of the peak that a large matrix product reaches under sustained load, by chip."""
+    attention_efficiency: dict[str, float]
+    """The same of PyTorch's fused attention, forward and backward together, by chip."""
+    triton_attention_efficiency: dict[str, float]
+    """The same of MPT's Triton kernel."""
+    narrow_head: float = Field(gt=0)
+    """Attention takes 1 + narrow_head / (width of a head) times as long: work for each score, whatever the width."""
+    fp8_speedup: float = Field(gt=0)
+    """Of linear layers whose operands are fp8, over bf16, scaling and casting included."""
+    memory_efficiency: float = Field(gt=0)
+    """Share of the GPU's memory bandwidth that a streaming kernel reaches."""
+    matmul_traffic: float = Field(gt=0)
+    """Times the operands and results of a product are moved without its arithmetic hiding it."""
+    elementwise_traffic: float = Field(gt=0)
+    """Times the counted bytes that kernels between products really move."""
+    logit_bytes: float = Field(gt=0)
+    """Moved by the loss for each logit, forward and backward."""
+    kernel_seconds: float = Field(gt=0)
+    """For which the GPU stands still between two kernels."""
+    host_seconds: float = Field(gt=0)
+    """Of the CPU to start a kernel, autograd and the wrapper's hooks included; a floor under the time of a pass."""
+    inside_efficiency: float = Field(gt=0)
+    """Share of NVLink's bandwidth, or of PCIe's where there is none, that a collective reaches."""
+    between_efficiency: float = Field(gt=0)
+    """Share of the network's bandwidth that a collective reaches."""
+    hop_factor: float = Field(gt=0)
+    """Times the catalog's latency that each hop of a ring takes."""
+    contention: float = Field(gt=0)
+    """Share of a hidden collective by which the kernels above it become slower: it holds some of their processors."""
+    sharding_traffic: float = Field(gt=0)
+    """Times a collective's message is moved through the GPU's own memory: packed, cast, added up."""
+    optimizer_bytes: float = Field(gt=0)
+    """Moved for each parameter of the rank's share by clipping and AdamW."""
+    operations: float = Field(1.0, gt=0)
+    """Small operations, as they were measured, that each counted kernel costs where a CPU computes."""
+    step_seconds: float = Field(gt=0)
+    """Of a step, whatever it computes: batch, learning rate, log, synchronisation."""
+    straggling: float = Field(ge=0)
+    """Share by which a step is longer for each factor e of machines that wait for the slowest of them."""
+
+
+class Fitted(Frozen):
+    """How well it tells the measurements it was fitted to: no claim about others."""
+
+    rows: int
+    median_abs_pct_error: float
+    p90_abs_pct_error: float
+
+
+class Calibration(Frozen):
+    """A dated set of constants."""
+
+    date: datetime.date
+    data: str
+    """The measurements, and where they are from."""
+    constants: Constants
+    fitted: Fitted | None = None
+    seen: tuple[str, ...] = ()
+    """Short names of the measurements (`digest.py`)."""
+    stands_for: dict[str, str] = {}
+    """Chip without measurements: the one whose efficiencies it is given."""
+    machines: tuple[MeasuredMachine, ...] = ()
+    """That the measurements are of, where the catalog does not have them: a plan for such a one is made from these."""
+
+    def machine_for(self, dtype: str, ranks: int, threads: int | None = None) -> MeasuredMachine | None:
+        """The one that was measured in this type, by as many ranks; or what is nearest to it. dtype: `auto` stands for
+        the type in which matrices were multiplied faster. ranks: of the job.
+        threads: of each; None: not configured. Raises ValueError where several devices were measured, or numbers of
+        ranks that are as near with other threads: which of them is meant nobody said."""
+
+        def far(each: MeasuredMachine) -> tuple[bool, int, bool]:
+            return each.dtype != dtype, abs(each.ranks - ranks), threads not in (None, each.threads)
+
+        devices = sorted({each.device for each in self.machines})
+        if len(devices) > 1:
+            raise ValueError(f"it has machines of several devices: {', '.join(devices)}")
+        nearest = min(map(far, self.machines), default=None)
+        found = [each for each in self.machines if far(each) == nearest]
+        if len({each.threads for each in found}) > 1:
+            by = " and ".join(
+                f"by {plural(each.ranks, 'rank')} with {plural(each.threads, 'thread')}" for each in found
+            )
+            raise ValueError(f"nearest to {plural(ranks, 'rank')} was measured {by}: set train.threads_per_rank")
+        if dtype == "auto":
+            return max(found, key=lambda each: each.matmul_flops, default=None)
+        return found[0] if found else None
+
+
+@functools.cache
+def shipped() -> Calibration:
+    """Fitted to the published measurements of `planner/validation/published.csv`."""
+    return _shipped("published.json")
+
+
+@functools.cache
+def shipped_for(kind: Literal["cpu", "cuda"]) -> Calibration:
+    """Of machines that were measured, whose shares are of that: of CPUs, fitted to steps on one; of GPUs the published
+    one, where what was measured is what is reached: at the job's own sizes, so with what products move and with the
+    width of its heads."""
+    if kind == "cpu":
+        return _shipped("cpu.json")
+    calibration = shipped()
+    rates = dict.fromkeys(("memory_efficiency", "inside_efficiency", "between_efficiency"), 1.0)
+    efficiencies = ("matmul_efficiency", "attention_efficiency", "triton_attention_efficiency")
+    within = dict.fromkeys(("matmul_traffic", "narrow_head"), NEGLIGIBLE)
+    reached = {**rates, **within, **{name: {kind: 1.0} for name in efficiencies}}
+    constants = calibration.constants.model_copy(update=reached)
+    return calibration.model_copy(update={"constants": constants, "stands_for": {}, "fitted": None})
+
+
+def _shipped(name: str) -> Calibration:
+    return Calibration.model_validate_json((resources.files(__package__) / name).read_text())
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Raises ConfigError if it is none."""
+    try:
+        return Calibration.model_validate_json(path.read_text())
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        raise ConfigError(f"{path}: no calibration: {str(error).splitlines()[0]}") from None
+
+
+def chip_of(calibration: Calibration, chip: str) -> str:
+    """Under which the constants have the efficiencies of this chip. Raises ValueError where they have none."""
+    known = calibration.stands_for.get(chip, chip)
+    if known not in calibration.constants.matmul_efficiency:
+        own = " and ".join(sorted({each.device for each in calibration.machines}))
+        hint = f"; it is of {own}, measured where the benchmark named no instance type with that GPU" if own else ""
+        raise ValueError(f"{chip}: the calibration of {calibration.date} has no efficiencies of it{hint}")
+    return known

@@ -1,0 +1,132 @@
+"""What ranks send each other in a step: every collective of FSDP2, of tensor and of pipeline parallelism.
+
+Derivation and checks: docs/planner.md#communication-1. What ranks decide together is left out: a few numbers a step, on
+the host, while they compute.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, stages
+from convoy.planner.workload import Workload
+
+Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "send"]
+What = Literal["weights", "gradients", "activations", "loss and norm"]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One that a rank takes part in, as often as it does in a step."""
+
+    kind: Kind
+    what: What
+    unit: str
+    """Of what: a name of `units.py`, or `hidden`, or `step`."""
+    number: int
+    """In a step."""
+    bytes: int
+    """Of the whole tensor, each time: what a gather gives, what a reduction takes, what is sent."""
+    ranks: int
+    """That take part."""
+    stride: int
+    """Between the numbers of neighbours among them: 1, of which a machine's GPUs are next to each other."""
+
+    @property
+    def moved(self) -> float:
+        """Bytes that a rank sends in a step, by the ring algorithm: each part of a tensor passes every rank but one;
+        of an all-reduce twice."""
+        times = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "send": 1}[self.kind]
+        share = 1.0 if self.kind == "send" else (self.ranks - 1) / self.ranks
+        return times * share * self.bytes * self.number
+
+    def crosses(self, ranks_per_machine: int) -> bool:
+        """Whether some of it goes between machines."""
+        return (self.ranks - 1) * self.stride >= ranks_per_machine
+
+
+def communication(workload: Workload) -> tuple[Collective, ...]:
+    """Of a rank of the stage whose ranks send most. Collectives of one rank are none."""
+    return busiest(workload)[1]
+
+
+def busiest(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
+    """The stage whose ranks send most, and what one of them does."""
+    each = [(stage, tuple(_of_stage(workload, stage))) for stage in stages(workload)]
+    return each[0] if len(each) == 1 else max(each, key=lambda told: sum(one.moved for one in told[1]))
+
+
+def _of_stage(workload: Workload, stage: Stage) -> Iterator[Collective]:
+    parallel, everyone = workload.parallel, workload.ranks
+    for unit, count in stage.all():
+        yield from _of_unit(workload, unit, count)
+    if parallel.tensor > 1:
+        yield from _among_tensor_ranks(workload, stage)
+    if parallel.pipeline > 1:
+        handed_on, apart = workload.passes * ((not stage.first) + (not stage.last)), everyone // parallel.pipeline
+        yield Collective("send", "activations", "hidden", handed_on, _hidden(workload), 2, apart)
+    if everyone > 1:
+        yield Collective("all_reduce", "loss and norm", "step", 1, 4, everyone, 1)
+        yield Collective("all_reduce", "loss and norm", "step", 1, 8, everyone, 1)
+
+
+def _of_unit(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]:
+    """Gathers of its weights, reductions of its gradients."""
+    parallel, train = workload.parallel, workload.train
+    shards, replicas, apart = workload.shards, workload.replicas, parallel.tensor
+    gathers = _gathers(workload, unit)
+    reductions = 1 if _late(workload) else workload.passes
+    reduced = WIDTH[train.reduce_dtype]
+    if shards > 1:
+        gathered = WIDTH[train.param_dtype] * unit.whole
+        yield Collective("all_gather", "weights", unit.name, gathers * count, gathered, shards, apart)
+        given = reduced * unit.whole
+        yield Collective("reduce_scatter", "gradients", unit.name, reductions * count, given, shards, apart)
+    if replicas > 1:
+        yield Collective("all_reduce", "gradients", unit.name, count, reduced * unit.shard, replicas, shards)
+
+
+def _gathers(workload: Workload, unit: Unit) -> int:
+    """In a step, of one such unit. The root and the head stay from forward to backward."""
+    staged, stays = workload.parallel.pipeline > 1, not workload.parallel.reshard_after_forward
+    stays = stays or unit.name in ("root", "head")
+    if staged:
+        # What a backward has gathered stays until the next forward is over. So the forwards before the first backward
+        # gather, and each backward that follows a forward.
+        return 1 if stays else workload.passes + 1
+    if unit.name == "head" and workload.passes > 1:
+        # torch 2.13 keeps the order of units over passes: what it gathers ahead of the embedding of a later pass is
+        # the head of the pass before; the last of these gathers is never used.
+        return workload.passes + 1
+    return workload.passes * (1 if stays else 2)
+
+
+def _late(workload: Workload) -> bool:
+    """Gradients are reduced after the last pass alone."""
+    return workload.parallel.pipeline > 1 or not workload.parallel.reduce_every_pass
+
+
+def _among_tensor_ranks(workload: Workload, stage: Stage) -> Iterator[Collective]:
+    """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do.
+    The head's tokens are shared, so that its weights get a part of their gradient on each rank."""
+    model, train, ranks = workload.model, workload.train, workload.parallel.tensor
+    forward, backward = 2, 3 if model.mlp == "swiglu" else 2
+    # What follows the block's last product is not needed again, but for the mask of a dropout.
+    again = 0 if train.activation_checkpointing == "none" else 2 if model.dropout else 1
+    number = workload.passes * stage.blocks * (forward + again + backward)
+    hidden = _hidden(workload)
+    yield Collective("all_reduce", "activations", "hidden", number, hidden, ranks, 1)
+    if not stage.last:
+        return
+    yield Collective("all_gather", "activations", "hidden", workload.passes, hidden, ranks, 1)
+    added_up = _late(workload) and workload.passes > 1
+    times, width = (1, WIDTH[train.reduce_dtype]) if added_up else (workload.passes, WIDTH[train.param_dtype])
+    vectors = 2 if model.norm == "layernorm" and model.bias else 1
+    whole = width * model.vocab_size * model.d_model
+    yield Collective("all_reduce", "gradients", "head", times, whole, ranks, 1)
+    yield Collective("all_reduce", "gradients", "head", times * vectors, width * model.d_model, ranks, 1)
+
+
+def _hidden(workload: Workload) -> int:
+    """Bytes of the residual stream of a pass."""
+    return WIDTH[workload.train.param_dtype] * workload.tokens_per_pass * workload.model.d_model

@@ -1,0 +1,142 @@
+"""What one rank computes in a pass, counted: operations, bytes and kernels of one block and of the head.
+
+Counts are of the forward pass; the backward pass is twice that, or 2.5 times for fused attention, which makes its
+scores again, and what `recomputation.py` counts. They are plain numbers, so that the same formulas serve one plan and
+a whole table of measurements at once. docs/planner.md#compute derives each.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from convoy.config.model import TransformerConfig
+from convoy.config.train import TrainConfig
+from convoy.planner.step.recomputation import Again, again
+from convoy.planner.workload import Workload
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What speed depends on and a configuration does not tell. The defaults are Convoy's own."""
+
+    matmul: Literal["bf16", "fp8"] = "bf16"
+    """Operands of the linear layers of blocks."""
+    attention: Literal["sdpa", "triton"] = "sdpa"
+    """Of fused attention: PyTorch's own (FlashAttention-2), or the Triton kernel of MPT (FlashAttention-1)."""
+    fused_norm: bool = True
+    """RMSNorm is one kernel, as in torch from 2.9 on; not where each operation of its formula is one."""
+    fused_loss: bool = False
+    """Cross entropy keeps nothing but the logits, in the type that computes: of memory alone."""
+    separate_projections: bool = False
+    """Queries, keys and values are three products, which selective recomputation counts one by one."""
+    stops_early: bool = True
+    """A block is computed again up to what backward needs last, as in torch from 2.1 on, not to its end."""
+    whole_blocks: float | None = None
+    """Selective recomputation is of whole blocks, of this share of them; None: of operators, in each block."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one rank and one pass."""
+
+    blocks: float
+    """That the rank has: of its pipeline stage."""
+    matmul_flops: float
+    """Of a block's linear layers."""
+    matmul_bytes: float
+    """Their operands and results, each moved once."""
+    attention_flops: float
+    """Of the scores that a causal mask leaves; of all, where attention is plain."""
+    attention_backward: float
+    """Times the forward pass."""
+    head_width: float
+    memory_bytes: float
+    """Moved by norms, residuals, rotation, the MLP's nonlinearity and attention's inputs and output."""
+    kernels: float
+    """Started in a block."""
+    head_flops: float
+    """Of the head, on the ranks that have it."""
+    head_bytes: float
+    logits: float
+    """Elements."""
+    again: Again
+    """That the backward pass makes again."""
+
+
+def work(job: Workload, kernels: Kernels) -> Work:
+    """Counted for the rank that has most of it. A block that is gathered matrix by matrix breaks at each gather, and is
+    taken to gain nothing from being compiled."""
+    model, whole = job.model, job.parallel.wrap == "block"
+    train = job.train if whole else job.train.model_copy(update={"compile": False})
+    tokens, size, tensor, width = job.tokens_per_pass, element_bytes(train), job.parallel.tensor, model.d_model
+    layers = linear_layers(model)
+    matrices = sum(rows * columns for rows, columns in layers)
+    operands = sum(tokens * (rows + columns) + rows * columns for rows, columns in layers)
+    plain = train.attention == "plain"
+    # A formula written out makes all scores, masks some, and moves them four times in fp32.
+    scores = tokens * job.sequence_length * model.n_heads / tensor if plain else 0.0
+    moved = _moved(model, train, kernels, tensor)
+    moved["attention"] += 16.0 * scores / tokens
+    return Work(
+        blocks=-(-model.n_layers // job.parallel.pipeline),
+        matmul_flops=2.0 * tokens * matrices / tensor,
+        matmul_bytes=size * operands / tensor,
+        attention_flops=(4.0 if plain else 2.0) * tokens * job.sequence_length * width / tensor,
+        attention_backward=2.0 if plain else 2.5,
+        head_width=model.head_width,
+        memory_bytes=tokens * sum(moved.values()),
+        kernels=_kernels(model, train),
+        head_flops=2.0 * tokens * model.vocab_size * width / tensor,
+        head_bytes=size * (tokens * (model.vocab_size + width) + model.vocab_size * width) / tensor,
+        logits=tokens * model.vocab_size / tensor,
+        again=_again(model, train, kernels, moved),
+    )
+
+
+def element_bytes(train: TrainConfig) -> int:
+    """Of parameters and activations."""
+    return 2 if train.param_dtype == "bf16" else 4
+
+
+def linear_layers(model: TransformerConfig, *, separate: bool = False) -> list[tuple[int, int]]:
+    """(inputs, outputs) of each in a block, in forward's order; of grouped queries, keys and values are narrower.
+    separate: queries, keys and values have one each."""
+    width, inner, keys = model.d_model, model.ff_width, model.kv_heads * model.head_width
+    inputs = [(width, width), (width, keys), (width, keys)] if separate else [(width, width + 2 * keys)]
+    ups = 2 if model.mlp == "swiglu" else 1
+    return [*inputs, (width, width), *[(width, inner)] * ups, (inner, width)]
+
+
+def _moved(model: TransformerConfig, train: TrainConfig, kernels: Kernels, tensor: int) -> dict[str, float]:
+    """Bytes for each token: a kernel reads and writes each of its elements once. A compiled block makes a norm with the
+    residual before it, a rotation, and a gated nonlinearity in one kernel each. Ranks that share products each have all
+    of the residual stream."""
+    width, inner, compiled, size = model.d_model, model.ff_width, train.compile, element_bytes(train)
+    rotated = width + model.kv_heads * model.head_width  # queries and keys
+    norm = 2 * 2 * size * width
+    if model.norm == "rmsnorm" and not (compiled or kernels.fused_norm):
+        norm = 2 * 30 * width  # to fp32, square, mean, scale, back, times the weight
+    rotation = 0 if model.positions != "rotary" else 2 * size * rotated if compiled else 24 * rotated
+    nonlinear = {("gelu", True): 2, ("gelu", False): 2, ("swiglu", True): 3, ("swiglu", False): 5}
+    return {
+        "norms": norm,
+        "residuals": (4 if compiled else 12) * width * size / 2,
+        "attention": 2 * size * rotated / tensor,
+        "rotation": rotation / tensor,  # not compiled, in fp32: there, turned, back
+        "nonlinear": nonlinear[model.mlp, compiled] * size * inner / tensor,
+    }
+
+
+def _again(model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved: dict[str, float]) -> Again:
+    products = [rows * columns for rows, columns in linear_layers(model, separate=kernels.separate_projections)]
+    # The mask of a dropout behind the last product is one thing more that backward needs.
+    to_the_end = model.dropout > 0 or not kernels.stops_early
+    mode, share = train.activation_checkpointing, kernels.whole_blocks
+    if mode == "selective" and share is not None:
+        return again("full", products, moved, plain=False, to_the_end=to_the_end).times(share)
+    return again(mode, products, moved, plain=train.attention == "plain", to_the_end=to_the_end)
+
+
+def _kernels(model: TransformerConfig, train: TrainConfig) -> float:
+    if train.compile:
+        return 10.0
+    return 30.0 if model.positions == "rotary" else 14.0

@@ -1,0 +1,1 @@
+"""How near predictions come to measurements, and what they are fitted to."""

@@ -1,0 +1,156 @@
+"""Time and cost until so many tokens are trained, in each market."""
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from convoy.catalog.own_prices import own_prices
+from convoy.config.cluster import PriceConfig
+from convoy.planner.cost.budget import Budget, Rented, budget, usd_per_million_tokens
+from convoy.planner.cost.drain import drain
+from convoy.planner.cost.failures import Failures, Restart, Saving, never_taken, on_spot
+from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, best_save_interval
+from convoy.planner.cost.spot import expected_campaign
+from convoy.planner.cost.storage import Kept
+from tests.campaign import examples
+
+P4D, EAST, DAY = "p4d.24xlarge", "us-east-1", 86400.0
+RENTED = Rented(P4D, 4, EAST)
+SAVING, RESTART = Saving(0.7, 25.0), Restart(25.0, 600.0)
+
+
+def a_budget(rented: Rented = RENTED, **changed: Any) -> Budget:
+    """30 days of work at 100,000 tokens a second."""
+    facts: dict[str, Any] = {
+        "tokens": 30 * DAY * 1e5, "tokens_per_second": 1e5, "rented": rented, "interval": 3000.0,
+        "steady": never_taken(rented.instance, rented.nodes), "spot": on_spot(rented.instance, rented.nodes),
+        "saving": SAVING, "restart": RESTART,
+    }  # fmt: skip
+    return budget(**(facts | changed))
+
+
+def test_time_and_cost_on_demand() -> None:
+    """Something of 32 GPUs breaks each 66 days, which loses half an interval and 24.3 s, waits and restarts."""
+    on_demand, _ = a_budget().steady
+    campaign = on_demand.campaign
+    each = 54 * DAY * 16384 / 419 / 32
+    expected = 0.7 / 3000 + (1500 + 24.3 + 625) / each
+    assert campaign.overhead == pytest.approx(expected, rel=0.01)
+    assert on_demand.money is not None
+    hours = (campaign.seconds * 4 - campaign.waiting) / 3600
+    assert float(on_demand.money.total) == pytest.approx(hours * 21.9576, rel=1e-6)
+    usd = usd_per_million_tokens(on_demand.money, 30 * DAY * 1e5)
+    assert usd == pytest.approx(4 * 21.9576 / 3600 / 1e5 * 1e6 * (1 + campaign.overhead), rel=0.001)
+
+
+def test_savings_reach_over_zones_and_the_band() -> None:
+    """Zones from 6.53 to 13.99 USD an hour beside 21.9576 on demand; a bad day costs hours, and saves less."""
+    spot = a_budget().spot
+    assert spot is not None
+    assert spot.savings is not None
+    assert spot.bad_day_savings is not None
+    assert spot.savings == pytest.approx((1 - 13.99 / 21.9576, 1 - 9.9 / 21.9576, 1 - 6.53 / 21.9576), abs=0.002)
+    assert spot.savings[0] - 0.15 < spot.bad_day_savings < spot.savings[0] - 0.05
+    assert spot.campaigns.rare.seconds < spot.campaigns.often.seconds
+    assert spot.campaigns.bad_day is not None
+    assert spot.campaigns.bad_day.interruptions == pytest.approx(spot.campaigns.bad_day.seconds / 10800, rel=0.02)
+
+
+def test_a_price_of_one_s_own_is_that_of_its_market() -> None:
+    told = PriceConfig(usd_per_hour=5.0, date=date(2026, 1, 1), source="our contract")
+    rented = replace(RENTED, own=own_prices(told, P4D, "spot", EAST))
+    spot = a_budget(rented).spot
+    assert spot is not None
+    assert spot.expected.money is not None
+    assert (spot.expected.money.usd_per_hour, spot.expected.money.price.source) == (5.0, "our contract")
+    assert spot.dearest is not None
+    assert spot.dearest.usd_per_hour == 5.0
+    on_demand = a_budget(replace(RENTED, own=own_prices(told, P4D, "on_demand", EAST))).steady[0]
+    assert on_demand.money is not None
+    assert on_demand.money.usd_per_hour == 5.0
+
+
+def test_an_unknown_price_has_no_cost_and_says_why() -> None:
+    found = a_budget()
+    block = found.steady[1]
+    assert (block.market, block.money) == ("capacity_block", None)
+    assert block.why == "no capacity block price of p4d.24xlarge in us-east-1 is known"
+    far = a_budget(replace(RENTED, region="af-south-1"))
+    assert [offer.money for offer in far.steady] == [None, None]
+    assert far.spot is not None
+    assert (far.spot.expected.money, far.spot.savings, far.spot.bad_day_savings) == (None, None, None)
+    assert far.spot.expected.why == "no spot price of p4d.24xlarge in af-south-1 is known"
+    assert far.spot.campaigns.often.seconds > 30 * DAY  # time is known all the same
+
+
+def test_without_a_price_on_demand_spot_saves_nothing_that_is_known() -> None:
+    told = PriceConfig(usd_per_hour=5.0, date=date(2026, 1, 1))
+    far = replace(RENTED, region="af-south-1", own=own_prices(told, P4D, "spot", "af-south-1"))
+    spot = a_budget(far).spot
+    assert spot is not None
+    assert spot.expected.money is not None
+    assert spot.savings is None
+
+
+def test_where_nobody_knows_how_often_machines_are_taken_there_is_no_forecast() -> None:
+    found = a_budget(Rented("g5.48xlarge", 2, EAST))
+    assert (found.spot, found.why_no_spot) == (None, "how often g5.48xlarge is taken away is not known")
+    assert found.steady[0].money is not None
+
+
+def test_where_training_on_spot_would_hardly_ever_end_it_costs_what_it_does_elsewhere() -> None:
+    endless = Failures(4, 0.9, 0.99, faults_seconds=1e7)
+    found = a_budget(spot=endless, restart=Restart(25.0, 1e7))
+    assert found.spot is None
+    assert "it would hardly ever end" in found.why_no_spot
+    assert [offer.market for offer in found.steady] == ["on_demand", "capacity_block"]
+    assert found.steady[0].money is not None
+
+
+def test_a_capacity_block_is_bought_where_there_is_one() -> None:
+    """31 days of which the last is not used whole, at 39.33 USD."""
+    block = a_budget(Rented("p5.48xlarge", 4, EAST)).steady[1]
+    assert block.money is not None
+    assert float(block.money.total) == pytest.approx(31 * 24 * 4 * 39.33, abs=0.01)
+    assert block.money.machines.unused > 0
+
+
+@given(st.floats(1e9, 1e12), st.integers(1, 32), st.floats(1e7, 1e11), st.floats(1.0, 20.0), st.floats(0.1, 60.0))
+@examples(100)
+def test_more_bandwidth_is_never_slower(state: float, nodes: int, rate: float, more: float, step: float) -> None:
+    def planned(bandwidth: float) -> tuple[Failures, Saving, Restart]:
+        saving = assumed_saving(state, 8 * nodes, 100e6, nodes * bandwidth)
+        restart = assumed_restart(state, 8 * nodes, nodes * bandwidth)
+        told = on_spot(P4D, nodes, drain(state, nodes, bandwidth, step))
+        assert told is not None
+        return told, saving, restart
+
+    def seconds(bandwidth: float) -> float:
+        told, saving, restart = planned(bandwidth)
+        return expected_campaign(1e7, told.often, best_save_interval(told, saving), told, saving, restart).seconds
+
+    told, saving, _ = planned(rate)
+    assume(saving.durable_seconds + 3 * saving.stall_seconds <= best_save_interval(told, saving))  # see test_spot.py
+    assert seconds(more * rate) <= seconds(rate) * (1 + 1e-4)
+
+
+@given(st.floats(0.0, 0.4), st.floats(0.0, 0.2), st.floats(0.1, 0.4))
+@examples(50)
+def test_who_is_taken_away_more_often_never_pays_less(low: float, wider: float, more: float) -> None:
+    kept = Kept("s3://bucket", EAST, 80e9, 32, checkpoints=3)
+
+    def usd(shift: float) -> list[float]:
+        told = Failures(4, low + shift, low + wider + shift, faults_seconds=1e7)
+        spot = a_budget(spot=told, kept=kept).spot
+        assert spot is not None
+        found = (spot.cheapest, spot.expected.money, spot.dearest)
+        return [float(each.total) for each in found if each is not None]
+
+    fewer, often = usd(0.0), usd(more)
+    assert len(fewer) == len(often) == 3
+    assert all(a <= b for a, b in zip(fewer, often, strict=True))
+    assert fewer == sorted(fewer)

@@ -1,0 +1,255 @@
+"""What a job takes of a GPU's memory, against torch's own tracker over the real code."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from convoy.catalog.instances import instance
+from convoy.config.load import read_run, resolve
+from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.run import RunConfig
+from convoy.config.train import TrainConfig
+from convoy.model.counts import parameter_count
+from convoy.planner.memory.gpu import Memory, memory
+from convoy.planner.memory.replay import replay
+from convoy.planner.memory.tally import PARTS, Tally
+from convoy.planner.step.fsdp_units import stages
+from convoy.planner.workload import Machine, Workload
+from tests.campaign import examples, in_full
+from tests.planner.grid import GIB, GPT, LLAMA, P4D, cases, workload
+from tests.planner.tracked import tracked
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "train"
+PRESETS = sorted(path.stem for path in CONFIGS.glob("*-p*.yaml"))
+
+
+def preset(name: str, *, nodes: int | None = None, **keys: Any) -> Workload:
+    """A training preset, with other keys, and two passes a step at most: more take no more."""
+    config = resolve(read_run((CONFIGS / f"{name}.yaml").read_text()), {})
+    assert isinstance(config.model, TransformerConfig)
+    parallel = config.parallel.model_copy(update={k: v for k, v in keys.items() if k in ParallelConfig.model_fields})
+    train = config.train.model_copy(update={k: v for k, v in keys.items() if k in TrainConfig.model_fields})
+    model = config.model.model_copy(update={k: v for k, v in keys.items() if k in TransformerConfig.model_fields})
+    job = Workload(model, config.data.sequence_length, train, parallel, machine(config), nodes or config.cluster.nodes)
+    batch = job.data_ranks * train.micro_batch * min(2, job.passes)
+    return Workload(
+        model,
+        job.sequence_length,
+        train.model_copy(update={"global_batch": batch}),
+        parallel,
+        job.machine,
+        job.nodes,
+    )
+
+
+def machine(config: RunConfig) -> Machine:
+    assert config.cluster.instance_type is not None
+    facts = instance(config.cluster.instance_type)
+    assert facts.gpu is not None
+    return Machine(
+        facts.gpu.name,
+        facts.gpus,
+        facts.gpu.memory_mib * 2**20,
+        facts.memory_gib * GIB,
+        facts.nvlink_gb_per_second * 1e9,
+        facts.network_gbps / 8 * 1e9,
+    )
+
+
+def chosen(whole: list[str], few: tuple[str, ...]) -> list[str]:
+    """All in a campaign, where each takes up to some minutes; else a few."""
+    assert set(few) <= set(whole)
+    return whole if in_full() else list(few)
+
+
+GRID = {case.name: case for case in cases()}
+
+
+@pytest.mark.parametrize("name", chosen(PRESETS, ("gpt-7b-p4d", "llama-13b-p4d")))
+def test_a_preset_takes_what_the_tracker_weighs(name: str) -> None:
+    job = preset(name) if in_full() else preset(name, n_layers=4)
+
+    assert memory(job).peak == pytest.approx(tracked(job)["Total"], rel=0.05)
+
+
+@pytest.mark.parametrize("name", chosen(list(GRID), ("gpt, hsdp, 13", "gpt, linear, 14", "grouped, selective, 8")))
+def test_what_fits_is_told_from_what_does_not(name: str) -> None:
+    job = GRID[name].workload
+    told, weighed = memory(job), tracked(job)["Total"]
+
+    assert told.peak == pytest.approx(weighed, rel=0.05)
+    assert told.fits == (weighed <= told.capacity) or abs(weighed / told.capacity - 1) <= 0.05
+
+
+def test_an_update_that_is_not_one_kernel_takes_more() -> None:
+    job = workload(GPT, P4D, 1, 1, layers=1, strategy="ddp")
+
+    assert memory(job, fused=False).peak > memory(job).peak
+
+
+def test_the_grid_has_as_many_cases_that_fit_as_not() -> None:
+    fit = [memory(case.workload).fits for case in GRID.values()]
+
+    assert len(fit) >= 40
+    assert fit.count(True) >= 20 <= fit.count(False)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "fits", "reliable"),
+    [
+        ("gpt-175b-p4d", {"nodes": 16, "micro_batch": 1, "wrap": "block"}, False, False),
+        ("gpt-175b-p4d", {"nodes": 16, "micro_batch": 1, "wrap": "linear"}, True, False),
+        ("custom-30b-p4d", {"nodes": 2, "micro_batch": 1}, True, False),
+        ("gpt-7b-p4d", {"nodes": 1, "activation_checkpointing": "full"}, True, True),
+    ],
+)
+def test_known_jobs(name: str, keys: dict[str, Any], fits: bool, reliable: bool) -> None:
+    told = memory(preset(name, **keys))
+
+    assert (told.fits, told.reliable) == (fits, reliable)
+
+
+JOBS = st.builds(
+    workload,
+    st.sampled_from([GPT, LLAMA]),
+    st.just(P4D),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    layers=st.integers(1, 12),
+    passes=st.integers(1, 3),
+    strategy=st.sampled_from(["fsdp", "hsdp", "ddp"]),
+    wrap=st.sampled_from(["block", "linear"]),
+    reshard_after_forward=st.booleans(),
+    reduce_every_pass=st.booleans(),
+    activation_checkpointing=st.sampled_from(["none", "full"]),
+    reduce_dtype=st.sampled_from(["bf16", "fp32"]),
+    loss_chunk_tokens=st.sampled_from([0, 512]),
+)
+
+
+@given(JOBS)
+@examples(50)
+def test_parts_add_up(job: Workload) -> None:
+    told = memory(job)
+
+    assert sum(told.parts.values()) == told.peak == told.total - told.fixed
+    assert all(size >= 0 for size in told.parts.values())
+    assert told.peak >= told.parts["parameters"] + told.parts["optimizer"] == 12 * stages(job)[0].shard
+    assert told.capacity - told.margin == told.peak
+
+
+@given(JOBS, st.integers(1, 200), st.integers(1, 200))
+@examples(50)
+def test_more_memory_never_fits_less(job: Workload, one: int, other: int) -> None:
+    less, more = (with_memory(job, gib * GIB) for gib in sorted((one, other)))
+
+    assert less.share >= more.share
+    assert more.fits or not less.fits
+    assert more.reliable or not less.reliable
+
+
+@given(JOBS)
+@examples(50)
+def test_more_layers_take_more(job: Workload) -> None:
+    longer = replace(job, model=job.model.model_copy(update={"n_layers": job.model.n_layers + 1}))
+
+    assert memory(longer).peak > memory(job).peak
+
+
+@given(JOBS, st.booleans())
+@example(workload(GPT, P4D, 1, 1, layers=4, strategy="hsdp", reduce_dtype="bf16"), True)
+@examples(50)
+def test_a_step_leaves_weights_moments_and_their_gradients_behind(job: Workload, fused: bool) -> None:
+    (stage,) = stages(job)
+
+    left = replay(job, stage, fused=fused).now
+
+    assert left == {
+        **dict.fromkeys(left, 0),
+        "parameters": 4 * stage.shard,
+        "optimizer": 8 * stage.shard,
+        "gradients": 4 * stage.shard,
+    }
+
+
+MOVES = st.lists(st.tuples(st.sampled_from(PARTS), st.integers(0, 9), st.integers(0, 9)), max_size=5)
+
+
+@given(st.integers(0, 9), MOVES, MOVES, MOVES)
+@examples(100)
+def test_what_is_repeated_peaks_as_if_it_were_made_each_time(times: int, each: Any, first: Any, last: Any) -> None:
+    def body(tally: Tally, place: int, count: int) -> None:
+        more = (first if place == 0 else []) + (last if place == count - 1 else [])
+        for part, taken, given_back in each + more:
+            tally.take(part, taken)
+            tally.give(part, given_back)
+
+    one, other, places = Tally(), Tally(), iter(range(times))
+    one.repeat(times, lambda: body(one, next(places), min(times, 4)))
+    for place in range(times):
+        body(other, place, times)
+
+    assert (one.now, one.most) == (other.now, other.most)
+
+
+def test_a_pipelines_fullest_stage_counts() -> None:
+    """The first one holds the most micro batches, the last one has the head."""
+    job = workload(LLAMA, P4D, 1, 1, layers=8, passes=8, pipeline=4)
+    each = [replay(job, stage, in_flight=held).most for stage, held in zip(stages(job), (4, 3, 2, 1), strict=True)]
+
+    assert memory(job).peak == max(each)
+    assert each[1] > each[2]
+
+
+@given(st.integers(1, 8), st.sampled_from(["block", "linear"]), st.sampled_from(["bf16", "fp32"]), st.booleans())
+@examples(20)
+def test_a_stage_leaves_its_buffers_behind_as_well(passes: int, wrap: str, reduce_dtype: str, reshard: bool) -> None:
+    keys = {"wrap": wrap, "reduce_dtype": reduce_dtype, "reshard_after_forward": reshard}
+    job = workload(LLAMA, P4D, 1, 1, layers=8, passes=passes, pipeline=4, **keys)
+    hidden = 2 * job.tokens_per_pass * job.model.d_model
+
+    for stage, held in zip(stages(job), (4, 3, 2, 1), strict=True):
+        in_flight = min(held, passes)
+        left = replay(job, stage, in_flight=in_flight).now
+        inputs, gradients = (0 if stage.first else passes - in_flight), (0 if stage.last else passes)
+        assert left == {
+            **dict.fromkeys(left, 0),
+            "parameters": 4 * stage.shard,
+            "optimizer": 8 * stage.shard,
+            "gradients": 4 * stage.shard,
+            "activations": (inputs + gradients) * hidden,
+        }
+
+
+def test_offloaded_states_are_not_on_the_gpu() -> None:
+    here, there = (workload(GPT, P4D, 2, 1, cpu_offload=offload) for offload in (False, True))
+
+    assert memory(there).parts["parameters"] == memory(there).parts["optimizer"] == 0
+    assert memory(there).peak < memory(here).peak
+
+
+def test_ranks_on_a_host_take_its_memory_and_hold_what_others_send() -> None:
+    host = Machine("cpu", 2, 40 * GIB, 80 * GIB, 0, 1e9)
+    job = workload({**GPT, "d_model": 4096, "vocab_size": 64, "n_heads": 8}, host, 1, 1)
+    told = memory(job)
+
+    assert told.peak == pytest.approx(tracked(job)["Total"], rel=0.05)
+    assert told.peak > memory(replace(job, machine=replace(host, gpu="A100"))).peak
+    assert told.capacity == pytest.approx((0.85 * 80 * GIB - GIB - 2.2 * 12 * parameter_count(job.model)) / 2, rel=1e-6)
+
+
+def test_a_host_that_staged_copies_fill_has_no_room_and_a_share_that_can_be_told() -> None:
+    told = memory(workload(GPT, Machine("cpu", 2, GIB, 2 * GIB, 0, 1e9), 1, 1))
+
+    assert (told.capacity, told.fits) == (0, False)
+    assert 1 < told.share < 100
+    assert told.margin == told.nominal - told.fixed - told.peak
+
+
+def with_memory(job: Workload, size: int) -> Memory:
+    return memory(replace(job, machine=replace(job.machine, memory_bytes=size)))

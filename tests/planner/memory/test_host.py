@@ -1,0 +1,57 @@
+"""What a job takes of each machine's own memory."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.model.counts import parameter_count
+from convoy.planner.memory.gpu import memory
+from convoy.planner.memory.host import host_memory
+from tests.planner.grid import GIB, GPT, P4D, workload
+
+HOST = replace(P4D, gpu="cpu", ranks=2, memory_bytes=32 * GIB, host_bytes=64 * GIB)
+
+
+def test_machines_together_stage_two_copies_of_the_state() -> None:
+    for nodes in (1, 3, 16):
+        job = workload(GPT, P4D, nodes, 1)
+
+        assert host_memory(job, 0).staged * nodes >= 2 * 12 * parameter_count(job.model)
+
+
+def test_states_are_in_host_memory_where_they_are_offloaded() -> None:
+    whole = 16 * parameter_count(workload(GPT, P4D, 1, 1).model)
+
+    assert host_memory(workload(GPT, P4D, 2, 1), GIB).states == 0
+    assert host_memory(workload(GPT, P4D, 2, 1, cpu_offload=True), GIB).states == whole // 2
+
+
+def test_all_tensors_are_in_host_memory_where_there_is_no_gpu() -> None:
+    job = workload(GPT, HOST, 1, 1)
+    peak = memory(job).peak
+
+    assert peak > 16 * parameter_count(job.model) / 2
+    assert host_memory(job, peak).states == 2 * peak
+
+
+@given(gib=st.integers(1, 400), ranks=st.integers(1, 4), micro_batch=st.sampled_from([1, 4, 16]))
+def test_without_a_gpu_a_rank_and_its_host_have_room_or_lack_it_alike(gib: int, ranks: int, micro_batch: int) -> None:
+    machine = replace(HOST, ranks=ranks, memory_bytes=gib * GIB / ranks, host_bytes=gib * GIB)
+    job = workload(GPT, machine, 2, micro_batch)
+    rank = memory(job)
+    host = host_memory(job, rank.peak)
+
+    assert rank.fits == host.fits
+    assert ranks * rank.margin == pytest.approx(host.capacity - host.total, abs=ranks + 1)
+
+
+def test_what_fits_one_machine_need_not_fit_a_smaller_one() -> None:
+    job = workload(GPT, P4D, 1, 1)
+    told = host_memory(job, 0)
+    smaller = replace(job, machine=replace(P4D, host_bytes=told.total))
+
+    assert told.fits
+    assert not host_memory(smaller, 0).fits
+    assert told.total == told.states + told.staged + told.processes

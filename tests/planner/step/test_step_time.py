@@ -1,0 +1,195 @@
+"""What a step takes: that the parts are the whole, and that they depend on things as physics has it."""
+
+import dataclasses
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.planner.step.hardware import hardware
+from convoy.planner.step.step_time import StepTime, step_time, tokens_per_second
+from convoy.planner.step.work import Kernels
+from convoy.planner.workload import Workload
+from tests.campaign import examples
+from tests.planner.workloads import GPT_7B, LLAMA_8B, P4D, P5, workload
+
+PARALLEL = st.sampled_from(
+    [
+        {},
+        {"reshard_after_forward": False},
+        {"strategy": "hsdp"},
+        {"strategy": "hsdp", "shard_size": 4},
+        {"strategy": "ddp"},
+        {"wrap": "linear"},
+        {"reduce_every_pass": False},
+        {"tensor": 2},
+        {"tensor": 4, "pipeline": 2},
+        {"pipeline": 2},
+    ]
+)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Workload:
+    micro = draw(st.integers(1, 4))
+    nodes = draw(st.sampled_from([1, 2, 4, 16]))
+    machine = draw(st.sampled_from([P4D, P5]))
+    parallel = draw(PARALLEL)
+    selective = parallel.get("wrap") != "linear"
+    return workload(
+        nodes,
+        machine,
+        draw(st.sampled_from([GPT_7B, LLAMA_8B])),
+        parallel,
+        draw(st.sampled_from([512, 2048, 8192])),
+        micro_batch=micro,
+        global_batch=micro * nodes * machine.ranks * draw(st.integers(1, 3)),
+        activation_checkpointing=draw(st.sampled_from(["none", "full", *(["selective"] if selective else [])])),
+        compile=draw(st.booleans()),
+        reduce_dtype=draw(st.sampled_from(["bf16", "fp32"])),
+    )
+
+
+@given(jobs())
+@examples(60)
+def test_parts_are_positive_and_add_up_to_the_step(job: Workload) -> None:
+    time = step_time(job)
+    parts = dataclasses.asdict(time)
+
+    assert all(seconds >= 0 for seconds in parts.values())
+    assert time.total == pytest.approx(sum(parts.values()))
+    assert tokens_per_second(job, time) * job.ranks * time.total == pytest.approx(job.tokens_per_step)
+
+
+@given(jobs(), st.sampled_from(["nvlink_bytes_per_second", "network_bytes_per_second"]), st.floats(1.01, 20))
+@examples(60)
+def test_more_bandwidth_is_never_slower(job: Workload, link: str, factor: float) -> None:
+    faster = replace(job, machine=replace(job.machine, **{link: factor * getattr(job.machine, link)}))
+
+    assert step_time(faster).total <= step_time(job).total * (1 + 1e-12)
+
+
+@given(jobs())
+@examples(60)
+def test_compiling_is_never_slower_and_recomputing_never_faster(job: Workload) -> None:
+    def total(**train: Any) -> float:
+        return step_time(replace(job, train=job.train.model_copy(update=train))).total
+
+    assert total(compile=True) <= total(compile=False)
+    assert total(activation_checkpointing="none") <= total(activation_checkpointing="selective")
+    assert total(activation_checkpointing="selective") <= total(activation_checkpointing="full")
+
+
+def compute(time: StepTime) -> float:
+    return time.matmul + time.attention + time.memory + time.kernels
+
+
+def test_recomputing_all_blocks_is_two_ninths_more_products_and_a_third_of_the_rest() -> None:
+    none, full = (step_time(workload(activation_checkpointing=how)) for how in ("none", "full"))
+
+    # The last product is not made again, nor is the head, and attention's backward is 2.5 forwards.
+    assert 1.19 < full.matmul / none.matmul < 1 + 2 / 9
+    assert full.attention == pytest.approx(none.attention * 4.5 / 3.5)
+    assert 1.2 < compute(full) / compute(none) < 1.26
+
+
+def test_a_slow_network_is_hidden_until_it_is_slower_than_the_computation() -> None:
+    def exposed(gbps: float, micro: int) -> float:
+        job = workload(8, replace(P4D, network_bytes_per_second=gbps * 1e9 / 8), micro_batch=micro)
+        time = step_time(replace(job, train=job.train.model_copy(update={"global_batch": 64 * micro})))
+        return (time.gather + time.reduce) / time.total
+
+    assert exposed(1600, 8) < 0.05
+    assert exposed(100, 1) > 0.8
+    assert exposed(100, 1) > exposed(400, 1) > exposed(400, 8)
+
+
+def test_sharding_within_machines_spares_the_network() -> None:
+    slow = replace(P4D, network_bytes_per_second=10e9)
+    flat = workload(8, slow, global_batch=512)
+    hybrid = workload(8, slow, parallel={"strategy": "hsdp"}, global_batch=512)
+
+    assert flat.passes == 4
+    assert step_time(hybrid).total < 0.6 * step_time(flat).total
+
+
+def test_reducing_once_a_step_spares_the_network() -> None:
+    every, once = (workload(8, parallel={"reduce_every_pass": told}, global_batch=512) for told in (True, False))
+
+    assert step_time(once).reduce < step_time(every).reduce
+
+
+def test_keeping_parameters_for_backward_spares_a_gather() -> None:
+    again, kept = (workload(8, parallel={"reshard_after_forward": told}) for told in (True, False))
+
+    assert step_time(kept).packing < step_time(again).packing
+    assert step_time(kept).gather < step_time(again).gather
+
+
+def test_one_rank_sends_nothing() -> None:
+    time = step_time(workload(1, replace(P5, ranks=1)))
+
+    assert time.gather == time.reduce == time.packing == time.tensor == time.straggling == 0
+
+
+def test_a_pipeline_waits_for_its_first_and_last_passes() -> None:
+    def bubble(passes: int) -> float:
+        time = step_time(workload(1, P5, parallel={"pipeline": 4}, micro_batch=1, global_batch=2 * passes))
+        return time.bubble / (compute(time) + time.bubble + time.host)
+
+    # (stages - 1) / (passes + stages - 1), as all passes are alike; and a little for what stages hand on.
+    assert bubble(4) == pytest.approx(3 / 7, rel=0.01)
+    assert bubble(32) == pytest.approx(3 / 35, rel=0.03)
+
+
+def test_sharing_products_shares_their_work_and_adds_up_activations() -> None:
+    whole, shared = (workload(1, P5, parallel=told, global_batch=16) for told in ({}, {"tensor": 8}))
+
+    assert step_time(shared).matmul == pytest.approx(step_time(whole).matmul, rel=0.1)
+    assert step_time(shared).tensor > 0 == step_time(whole).tensor
+
+
+def test_fp8_quickens_the_linear_layers_alone() -> None:
+    job = workload(1, P5)
+    bf16, fp8 = step_time(job), step_time(job, kernels=Kernels(matmul="fp8"))
+
+    assert fp8.matmul < 0.8 * bf16.matmul
+    assert (fp8.attention, fp8.memory) == (bf16.attention, bf16.memory)
+
+
+def test_attention_as_written_moves_its_scores() -> None:
+    fused, plain = (step_time(workload(attention=how)) for how in ("fused", "plain"))
+
+    assert plain.memory > 2 * fused.memory
+
+
+def test_what_is_sent_while_the_gpu_waits_for_its_cpu_takes_no_time() -> None:
+    """A narrow model and few tokens: the CPU sets the pace, until the network is slower than it."""
+
+    def step(gbps: float) -> StepTime:
+        narrow = {**GPT_7B, "d_model": 512, "n_heads": 8}
+        return step_time(workload(2, replace(P5, network_bytes_per_second=gbps * 1e9 / 8), narrow, sequence_length=128))
+
+    fast, middling, slow = step(3200), step(400), step(10)
+    assert fast.host > middling.host > 0 == slow.host
+    assert middling.gather + middling.reduce > fast.gather + fast.reduce
+    assert middling.total == pytest.approx(fast.total)
+    assert slow.total > 2 * fast.total
+
+
+def test_measured_peaks_stand_in_for_the_catalog_s() -> None:
+    job = workload(1)
+    known = hardware(job.machine)
+    slow = step_time(job, machine=replace(known, flops=known.flops / 2))
+
+    assert step_time(job, machine=known) == step_time(job)
+    assert slow.attention == pytest.approx(2 * step_time(job).attention)
+
+
+def test_what_cannot_be_told_is_refused() -> None:
+    with pytest.raises(ValueError, match="cpu: its bf16 peak is not in the catalog"):
+        step_time(workload(machine=replace(P4D, gpu="cpu")))
+    with pytest.raises(ValueError, match="cpu_offload"):
+        step_time(workload(parallel={"cpu_offload": True}))
