@@ -29,11 +29,11 @@ import torch.distributed as dist
 from measured import provenance
 
 import gang  # first of all: it sets how many threads a rank has
-from convoy.bench.ours import Ours
-from convoy.bench.pinning import keep_to, share
-from convoy.bench.probed import slowest
+from convoy.bench.measure.machine import slowest
+from convoy.bench.measure.pinning import keep_to, share
 from convoy.bench.rounds import Plan, measure
-from convoy.bench.worlds import world_of
+from convoy.bench.variants.convoy import Ours
+from convoy.bench.variants.worlds import world_of
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare

@@ -3,7 +3,7 @@
 from typing import Any
 
 from convoy.bench.groups import Group, Ranks, VariantSpec
-from convoy.bench.states import memories
+from convoy.bench.memory_estimate import memories
 from convoy.config.bench import MeasureConfig
 from convoy.config.run import RunConfig
 from tests.training.job import tiny

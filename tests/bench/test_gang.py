@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from convoy.bench.groups import Group, Ranks, VariantSpec
-from convoy.bench.largest import with_largest_models
-from convoy.bench.model_parallel import group as model_parallel
-from convoy.bench.scaling import variants_of
-from convoy.bench.strategies import variants_of as strategies
-from convoy.bench.throughput import PLAIN
+from convoy.bench.largest_model import with_largest_models
+from convoy.bench.suites.model_parallel import group as model_parallel
+from convoy.bench.suites.scaling import variants_of
+from convoy.bench.suites.strategies import variants_of as strategies
+from convoy.bench.suites.throughput import PLAIN
 from convoy.launch.benchmark.groups import Ran, gang_here, run_groups, unmeasured_case
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, speedup, tokens_per_second

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from convoy.bench.groups import Ranks, VariantSpec
-from convoy.bench.memory import variants_of as savers
-from convoy.bench.model_parallel import shape_of
-from convoy.bench.model_parallel import variants_of as model_parallel_variants
 from convoy.bench.needs import Need, lacking
 from convoy.bench.plan import ENDLESS, plan, run_of
-from convoy.bench.scaling import further_values, sizes, variants_of
-from convoy.bench.throughput import techniques
+from convoy.bench.suites.memory import variants_of as savers
+from convoy.bench.suites.model_parallel import shape_of
+from convoy.bench.suites.model_parallel import variants_of as model_parallel_variants
+from convoy.bench.suites.scaling import further_values, sizes, variants_of
+from convoy.bench.suites.throughput import techniques
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError
 from convoy.config.load import configs_folder

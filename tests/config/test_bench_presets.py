@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from convoy.bench.groups import Group, Ranks
+from convoy.bench.memory_estimate import memories
 from convoy.bench.plan import run_of
-from convoy.bench.states import memories
 from convoy.catalog.instances import instance
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.load import configs_folder, read_overrides

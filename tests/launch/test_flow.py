@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from convoy.bench.recovery import SUITE as RECOVERY
+from convoy.bench.suites.recovery import SUITE as RECOVERY
 from convoy.catalog.observed import Observed, merged
 from convoy.config.bench import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError, PrerequisiteMissing

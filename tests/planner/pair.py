@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from convoy.bench.ours import Ours
-from convoy.bench.pinning import keep_to, share
+from convoy.bench.measure.pinning import keep_to, share
 from convoy.bench.rounds import Measured, Plan, Variant, measure
-from convoy.bench.worlds import world_of
+from convoy.bench.variants.convoy import Ours
+from convoy.bench.variants.worlds import world_of
 from convoy.catalog.measured import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig

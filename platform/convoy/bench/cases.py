@@ -7,13 +7,14 @@ from importlib.metadata import version
 
 import torch
 
-from convoy.bench import peers, saving, scaling
-from convoy.bench.footprint import Footprint
 from convoy.bench.groups import Group, VariantSpec
-from convoy.bench.observe import Seen
-from convoy.bench.provenance import host_memory_bytes, provenance
+from convoy.bench.measure.memory_footprint import Footprint
+from convoy.bench.measure.observer import Seen
+from convoy.bench.measure.provenance import host_memory_bytes, provenance
 from convoy.bench.rounds import Measured
-from convoy.bench.variants import AnyVariant
+from convoy.bench.suites import peers, scaling
+from convoy.bench.variants import convoy_saving
+from convoy.bench.variants.build import AnyVariant
 from convoy.results.case import Case, Hardware, Predicted
 from convoy.results.values import STATE_BYTES
 from convoy.training.build import model_built
@@ -31,7 +32,7 @@ class Found:
     """Of a host, that its processes may use."""
     measured: Mapping[str, Measured]
     seen: Mapping[str, Seen]
-    saves: Mapping[str, saving.Measured]
+    saves: Mapping[str, convoy_saving.Measured]
     footprints: Mapping[str, Footprint | None]
     collectives: Mapping[str, Mapping[str, float]]
     matmul_tflops: Mapping[str, float]

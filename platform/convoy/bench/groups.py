@@ -15,7 +15,7 @@ from convoy.config.sync import EnvironmentConfig, SyncConfig
 from convoy.results.values import RDMA_CLAIMED
 
 PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
-"""Ways of other libraries to spread our model; `bench/peers.py` tells what each needs."""
+"""Ways of other libraries to spread our model; `bench/suites/peers.py` tells what each needs."""
 
 Kind = Literal["ours", "baseline", "saving"] | PeerKind
 
@@ -106,8 +106,8 @@ class Group(Frozen):
     environment: EnvironmentConfig | None = None
     """That every rank is given; None: as the machine has it."""
     compared: SyncConfig | None = None
-    """The one variant in each of these environments, in gangs that take turns (`bench/environments.py`); None: one
-    gang, as the machine is."""
+    """The one variant in each of these environments, in gangs that take turns (`bench/suites/environments.py`); None:
+    one gang, as the machine is."""
 
     @property
     def cases(self) -> tuple[VariantSpec, ...]:

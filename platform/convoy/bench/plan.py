@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from convoy.bench import checkpoints, memory, recovery, scaling, strategies, sync, throughput, utilisation
-from convoy.bench.fit import fitted
 from convoy.bench.groups import Group, Ranks
+from convoy.bench.placement import fitted
+from convoy.bench.suites import checkpoint, memory, recovery, scaling, strategies, sync, throughput, utilisation
 from convoy.config.bench import BenchConfig, SuiteName
 from convoy.config.errors import ConfigError, shown
 from convoy.config.load import resolve, with_preset
@@ -21,7 +21,7 @@ _SUITES: dict[SuiteName, Callable[[BenchConfig, dict[str, RunConfig], Ranks], It
     "memory": memory.groups,
     "utilisation": utilisation.groups,
     "sync": sync.groups,
-    "checkpoint": checkpoints.groups,
+    "checkpoint": checkpoint.groups,
     "recovery": recovery.groups,
 }
 

@@ -14,19 +14,20 @@ import torch
 import torch.distributed as dist
 
 from convoy import script
-from convoy.bench import collectives, environments
 from convoy.bench.cases import Found, cases_of
-from convoy.bench.footprint import footprint
 from convoy.bench.groups import Group
+from convoy.bench.measure import collectives
+from convoy.bench.measure.machine import measured_machines
+from convoy.bench.measure.memory_footprint import footprint
+from convoy.bench.measure.observer import observed, observer_of
+from convoy.bench.measure.pinning import keep_to, share
+from convoy.bench.measure.predictions import predictions
 from convoy.bench.needs import lacking
-from convoy.bench.observe import observed, observer_of
-from convoy.bench.pinning import keep_to, share
-from convoy.bench.predicted import predictions
-from convoy.bench.probed import measured_machines
-from convoy.bench.rendezvous import place_of_environment, ranks_of_environment
 from convoy.bench.rounds import Plan, host_sent_bytes, measure
-from convoy.bench.saving import before_block, measured_at_rest
-from convoy.bench.variants import AnyVariant, build, prepared_data
+from convoy.bench.suites import environments
+from convoy.bench.variants.build import AnyVariant, build, prepared_data
+from convoy.bench.variants.convoy_saving import before_block, measured_at_rest
+from convoy.bench.variants.rendezvous import place_of_environment, ranks_of_environment
 from convoy.config.errors import ConfigError
 from convoy.results.files import write_case
 from convoy.training.measure.machine import measure_matmul

@@ -26,7 +26,7 @@ STATE_BYTES = "state_bytes"
 
 LARGEST_MODEL_PARAMETERS = "largest_model_parameters"
 """Suite strategies. Computed, not measured: of the same model with as many layers as have room, by the arithmetic by
-which cases are refused (`bench/states.py`), for the two memories below."""
+which cases are refused (`bench/memory_estimate.py`), for the two memories below."""
 
 LARGEST_MODEL_LAYERS = "largest_model_layers"
 """Suite strategies. Of that model."""

@@ -10,7 +10,7 @@ from convoy.gang.assignment import Script
 from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.step import GangFailedError
 
-DRILLS = "convoy.bench.drilled"
+DRILLS = "convoy.bench.drill_worker"
 
 
 def run_drills(group: Group, script: Script, say: Callable[[str], None]) -> None:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from convoy.bench.environments import merged, turns
 from convoy.bench.groups import Group, VariantSpec
-from convoy.bench.peers import parted
-from convoy.bench.recovery import SUITE as RECOVERY
+from convoy.bench.suites.environments import merged, turns
+from convoy.bench.suites.peers import parted
+from convoy.bench.suites.recovery import SUITE as RECOVERY
 from convoy.config.run import RunConfig
 from convoy.gang import local_node
 from convoy.gang.assignment import Script

@@ -1,0 +1,1 @@
+"""What a benchmark compares, one suite a file."""

@@ -1,0 +1,1 @@
+"""The trainings that take turns in a gang."""
