@@ -62,8 +62,8 @@ campaign: $(VENV)/.dev
 		tests/checkpoint/test_corruption.py tests/checkpoint/test_reshard.py tests/checkpoint/state/test_layout.py \
 		tests/checkpoint/state/test_values.py tests/checkpoint/save/test_queue.py tests/checkpoint/writer/test_retention.py \
 		tests/checkpoint/test_protocol.py tests/checkpoint/test_chunks.py tests/checkpoint/test_format.py \
-		tests/checkpoint/test_crash.py tests/checkpoint/test_outside.py tests/report/test_checkpoints.py tests/report/test_incidents.py \
-		tests/report/test_goodput.py tests/report/test_ledger.py tests/gang/diagnosis/test_verdict.py tests/gang/network/test_failure_detector.py tests/gang/diagnosis/test_stragglers.py \
+		tests/checkpoint/test_crash.py tests/checkpoint/test_outside.py tests/report/analysis/test_checkpoints.py tests/report/analysis/test_incidents.py \
+		tests/report/analysis/test_goodput.py tests/report/analysis/test_ledger.py tests/gang/diagnosis/test_verdict.py tests/gang/network/test_failure_detector.py tests/gang/diagnosis/test_stragglers.py \
 		tests/gang/diagnosis/test_node_health.py tests/training/measure/test_health_check.py tests/planner $(ARGS)
 	$(RUN):/usr/sbin:/sbin CONVOY_CAMPAIGN=full python -m pytest -s -m "slow or system" tests/drills/test_drills.py $(ARGS)
 	$(RUN):/usr/sbin:/sbin CONVOY_CAMPAIGN=full python -m pytest -m sampled --ignore=tests/drills $(ARGS)

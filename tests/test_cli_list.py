@@ -15,8 +15,8 @@ from convoy.job.lineage import CommitRef, Generation, generation_name
 from convoy.job.live import LiveMarker
 from convoy.job.record import SCRIPT_DATA, JobRecord
 from convoy.storage import Store, open_store
+from tests.report.analysis.test_ledger import SPOT, preempted_job
 from tests.report.synthetic import Log, failed_job, finished_job, restarted_job, running_job, write_log
-from tests.report.test_ledger import SPOT, preempted_job
 
 
 def convoy(*words: str | Path) -> click.testing.Result:

@@ -111,14 +111,14 @@ def show(job: str | None, root: str | None, endpoint_url: str | None, as_json: b
 
     from rich.console import Console
 
+    from convoy.display.terminal import show as show_page
     from convoy.job.live import heartbeat
     from convoy.job.record import SCRIPT_DATA, read_record, target_steps
     from convoy.launch.plans import read_plan
     from convoy.report.fold import fold
-    from convoy.report.machine import to_json
-    from convoy.report.script_page import script_page
-    from convoy.report.terminal import show as show_page
-    from convoy.report.train_page import final_page
+    from convoy.report.pages.script import script_page
+    from convoy.report.pages.train import final_page
+    from convoy.report.to_json import to_json
 
     named = named_or_newest(root, job, endpoint_url)
     beat = heartbeat(known_job(root, named, endpoint_url), time.time())  # first: a run that ends now is in the log then
@@ -234,7 +234,7 @@ def replay(
 ) -> None:
     """Give JOB's event log to other tools."""
     from convoy.config.errors import ConfigError
-    from convoy.report.readers import to_mlflow, to_tensorboard
+    from convoy.report.trackers import to_mlflow, to_tensorboard
 
     if not (tensorboard or mlflow):
         raise ConfigError("replay: needs --tensorboard FOLDER or --mlflow URI")

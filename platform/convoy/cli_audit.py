@@ -24,8 +24,8 @@ def audit(file: Path, as_json: bool) -> None:
     from convoy.audit.audit import audit as audit_claims
     from convoy.audit.reader import read_claims
     from convoy.config.errors import ConfigError
-    from convoy.report.audit_page import audit_page
-    from convoy.report.terminal import show
+    from convoy.display.terminal import show
+    from convoy.report.pages.audit import audit_page
 
     try:
         text = file.read_text(encoding="utf-8")

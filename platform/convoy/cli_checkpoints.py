@@ -284,13 +284,13 @@ def _time(created: float | None) -> str:
 
 
 def _size(count: int) -> str:
-    from convoy.report.numbers import size
+    from convoy.display.formatting import size
 
     return size(count)
 
 
 def _plural(count: int, noun: str) -> str:
-    from convoy.report.numbers import plural
+    from convoy.display.formatting import plural
 
     return plural(count, noun)
 

@@ -26,8 +26,8 @@ def compare(first: str, second: str, as_json: bool) -> None:
     from rich.console import Console
 
     from convoy.config.errors import ConfigError
-    from convoy.report.compare_page import compare_page
-    from convoy.report.terminal import show
+    from convoy.display.terminal import show
+    from convoy.report.benchmark_pages.compare import compare_page
     from convoy.results.compare import OtherFingerprintError
     from convoy.results.files import ResultUnreadableError
 

@@ -60,7 +60,7 @@ def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _row(line: "JobLine", now: float) -> tuple[str, ...]:
-    from convoy.report.numbers import duration
+    from convoy.display.formatting import duration
 
     if line.problem:
         return (line.job, line.state, line.problem)

@@ -58,7 +58,7 @@ def logs(
 
 
 def _print_list(logs: Sequence["RankLog"]) -> None:
-    from convoy.report.numbers import size
+    from convoy.display.formatting import size
 
     if not logs:
         click.echo("no logs yet")

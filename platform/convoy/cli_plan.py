@@ -47,10 +47,10 @@ def show(
 
     from convoy.cli_plan_config import checked, host, known_prices, read_config
     from convoy.config.errors import ConfigError
+    from convoy.display.terminal import show
     from convoy.planner.machine import as_rented
     from convoy.planner.plan import plan
-    from convoy.report.plan_page import plan_page
-    from convoy.report.terminal import show
+    from convoy.report.pages.plan import plan_page
 
     asked = read_config(config, words)
     told = as_rented(asked)
@@ -82,11 +82,11 @@ def validate(file: str, calibration: str | None, as_json: bool) -> None:
     from rich.console import Console
 
     from convoy.config.errors import ConfigError
+    from convoy.display.terminal import show
     from convoy.planner.validation.published import published, read_measured
     from convoy.planner.validation.published_memory import memory_of
     from convoy.planner.validation.validate import validate
     from convoy.planner.validation.validate_page import validation_page
-    from convoy.report.terminal import show
 
     constants, measured, known = calibration_of(calibration), read_measured(Path(file)), published()
     try:

@@ -82,7 +82,7 @@ def _of_cases(path: "Path") -> "Callable[[], Fitted]":
 
 
 def _told(found: "OwnFit") -> "Iterator[str]":
-    from convoy.report.numbers import plural
+    from convoy.display.formatting import plural
 
     yield f"{plural(len(found.rows), 'case')} of {plural(found.trainings, 'training')} not configured alike, off by"
     yield f"  {_errors(found.before)} as it was shipped"

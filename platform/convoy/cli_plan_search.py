@@ -77,10 +77,10 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
     from rich.console import Console
 
     from convoy.cli_plan_config import known_prices
+    from convoy.display.terminal import show
     from convoy.planner.measurements import Given
     from convoy.planner.search.market import INSTANCES, NODES, search
-    from convoy.report.plan_search_page import search_page
-    from convoy.report.terminal import show
+    from convoy.report.pages.plan_search import search_page
 
     config, base = _asked(model, told)
     given = Given(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from convoy.report.bench_report import BenchReport
-from convoy.report.bench_several import BenchReports
+from convoy.report.benchmark.model import BenchReport
+from convoy.report.benchmark_pages.several import BenchReports
 from convoy.results.case import Case
 from convoy.results.files import write_case
 from tests.benchmarks import FOLDER

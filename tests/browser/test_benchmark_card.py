@@ -13,7 +13,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from convoy.report.numbers import rate
+from convoy.display.formatting import rate
 from convoy.results import values
 from convoy.results.case import Case
 from convoy.results.figures import losses_agree, tokens_per_second

@@ -16,9 +16,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from convoy.display.formatting import duration, rate, significant
 from convoy.events.types import AnyEvent
 from convoy.report.fold import fold
-from convoy.report.numbers import duration, rate, significant
 from convoy.storage import open_store
 from tests.flows.places import REPOSITORY, Place
 from tests.flows.runs import newest

@@ -5,6 +5,7 @@ import re
 import shlex
 
 from convoy.config.run import RunConfig
+from convoy.display.formatting import duration
 from convoy.events.types import (
     CheckpointSaved,
     Environment,
@@ -17,12 +18,11 @@ from convoy.events.types import (
 from convoy.job.lineage import CommitRef, lineage, read_history
 from convoy.job.record import read_config, read_record
 from convoy.launch.plans import planned, read_plan
+from convoy.report.analysis.prediction_error import compared
 from convoy.report.fold import fold
-from convoy.report.numbers import duration
-from convoy.report.predicted import compared
 from tests.flows.places import FLOW, flow_command, own_lines
 from tests.flows.runs import Run
-from tests.report.test_goodput import assert_as_naive
+from tests.report.analysis.test_goodput import assert_as_naive
 
 
 def test_a_run_ends_with_exit_code_0_and_says_where_its_results_are(smoke: Run) -> None:

@@ -26,9 +26,9 @@ from convoy.events.types import (
 )
 from convoy.gang.agent import Gang
 from convoy.gang.task import Task
+from convoy.report.analysis.timeline import timeline
 from convoy.report.fold import fold
-from convoy.report.script_page import script_page
-from convoy.report.timeline import timeline
+from convoy.report.pages.script import script_page
 from tests.gang.gangs import agents, incidents
 from tests.gang.scripts import DDP, a_script, printed, running
 from tests.gang.tasks import a_node, events_of, outcome_of, pid_of, run_gang, wait_for

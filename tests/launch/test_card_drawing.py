@@ -10,11 +10,11 @@ import pytest
 from metaflow.plugins.cards.card_creator import CardProcessManager
 
 from convoy.config.run import RunConfig
+from convoy.display.page import Page, Text
 from convoy.gang.outcome import Outcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.launch.gang import step
 from convoy.launch.gang.live_card import How
-from convoy.report.page import Page, Text
 from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
 
 TASK = Task(RunConfig(), "a", "/root", "data", "fingerprint", None)

@@ -8,9 +8,9 @@ from convoy.events.types import GenerationEnded
 from convoy.launch.last_words import Launched, next_commands, say_last_words, state_line
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport
+from tests.report.analysis.test_incidents import started, step
+from tests.report.analysis.test_outcome import SILENT, noticed
 from tests.report.synthetic import Log
-from tests.report.test_incidents import started, step
-from tests.report.test_outcome import SILENT, noticed
 
 RUN = Launched("TrainFlow", "7", has_job_option=True, cards=("train",))
 AGAIN = "python train_flow.py run"

@@ -9,6 +9,7 @@ from metaflow.exception import MetaflowException
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
+from convoy.display.page import Callout, Heading, Text
 from convoy.gang.outcome import Outcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.record import job_store
@@ -16,7 +17,6 @@ from convoy.launch.gang.step import GangFailedError, pointer_page
 from convoy.launch.plans import NAME, read_plan
 from convoy.launch.steps import plain_errors, report, summary
 from convoy.planner.plan import plan
-from convoy.report.page import Callout, Heading, Text
 from convoy.storage import StoreUnavailable
 from metaflow_extensions.convoy.plugins.cards.convoy import components
 from tests.report.plans import planned, rented

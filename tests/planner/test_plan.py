@@ -8,11 +8,11 @@ import pytest
 from convoy.catalog.instances import instance
 from convoy.config.load import configs_folder, read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
+from convoy.display.formatting import gib
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.machine import rented_machine
 from convoy.planner.measurements import Given
 from convoy.planner.plan import plan
-from convoy.report.numbers import gib
 from convoy.results.plan import Plan, key_words
 
 TYPES = ("fp32", "bf16")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from convoy.display.markdown import to_markdown
 from convoy.drills.testbed.mounts import run
-from convoy.report.bench_page import benchmark_page
-from convoy.report.markdown import to_markdown
+from convoy.report.benchmark_pages.page import benchmark_page
 from convoy.results.case import Case
 from convoy.results.figures import speedup
 from convoy.results.files import read_cases

@@ -20,7 +20,7 @@ from convoy.events.types import (
 )
 from convoy.gang.workers.board import Board
 from convoy.job.lineage import CommitRef, lineage, parse_commits, places, read_history
-from convoy.report.checkpoints import alert
+from convoy.report.analysis.checkpoints import alert
 from convoy.storage import Store, open_store
 from tests.training.faults import copy_late, know_nothing_of_saves, no_memory_for_copies, settle_before_each_save
 from tests.training.job import GPT, Job, differing, tiny

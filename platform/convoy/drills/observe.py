@@ -22,8 +22,8 @@ from convoy.events.types import (
 )
 from convoy.gang.local_node import Told
 from convoy.job.lineage import History
+from convoy.report.analysis.lineage import lineage, surviving
 from convoy.report.fold import fold
-from convoy.report.lineage import lineage, surviving
 from convoy.report.train_report import TrainReport
 
 SLACK = 3

@@ -10,13 +10,13 @@ from random import Random
 
 from convoy.config.canonical import canonical_json
 from convoy.config.run import RunConfig
+from convoy.display.formatting import course
 from convoy.drills.compare_state import State
 from convoy.drills.fault import Fault, Plan, Size
 from convoy.drills.faults.worker import Undisturbed
 from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.drills.trial import run_trial, run_undisturbed
 from convoy.gang.workers.placement import usable_cores
-from convoy.report.numbers import course
 
 COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")
 """Sections of the configuration that the state after a step depends on."""

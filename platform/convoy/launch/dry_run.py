@@ -9,11 +9,11 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.ranks import TIMES
 from convoy.config.run import RunConfig
+from convoy.display.formatting import size as sized
 from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import Decorator, step_decorators
 from convoy.launch.rent import instance_price, machines
 from convoy.model.counts import saved_bytes
-from convoy.report.numbers import size as sized
 
 
 def describe(config: RunConfig, local_gpus: int = 0) -> str:

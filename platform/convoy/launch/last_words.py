@@ -14,9 +14,9 @@ from convoy.job.live import heartbeat
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
 from convoy.launch.restarts.command_line import RUN, command_line
+from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
-from convoy.report.outcome import state_word
-from convoy.report.sections import kept
+from convoy.report.pages.sections import kept
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store
 

@@ -105,7 +105,7 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     from convoy.launch import artifacts
     from convoy.launch.plans import JobPlan, read_plan
     from convoy.report.fold import fold
-    from convoy.report.train_page import final_page
+    from convoy.report.pages.train import final_page
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show
 
     config = RunConfig.model_validate(config_json)

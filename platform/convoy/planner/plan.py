@@ -7,6 +7,7 @@ from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig, with_param_dtype
 from convoy.config.timed import training_hash
 from convoy.config.train import ParamDtype
+from convoy.display.formatting import gib
 from convoy.model.counts import parameter_count
 from convoy.planner.cost.assumptions import of_course, of_label, of_step
 from convoy.planner.cost.campaign import Course, planned_budget, planned_saves
@@ -28,7 +29,6 @@ from convoy.planner.step.calibration import Calibration, shipped, shipped_for
 from convoy.planner.step.step_time import StepTime, step_time
 from convoy.planner.step.unmodelled import unmodelled
 from convoy.planner.workload import Machine, Workload
-from convoy.report.numbers import gib
 from convoy.results.plan import Plan
 from convoy.results.plan_parts import Missing, Part, PlannedBreakEven, PlannedMachines
 

@@ -16,13 +16,13 @@ from convoy.events.types import (
     WorkerReady,
 )
 from convoy.job.live import HERE, Heartbeat
-from convoy.report import checkpoints, throughput, troubles
-from convoy.report.goodput import goodput
-from convoy.report.incidents import incidents
-from convoy.report.ledger import cost
-from convoy.report.lineage import lineage, surviving
-from convoy.report.outcome import generations, outcome_of
-from convoy.report.timeline import timeline
+from convoy.report.analysis import checkpoints, throughput, troubles
+from convoy.report.analysis.goodput import goodput
+from convoy.report.analysis.incidents import incidents
+from convoy.report.analysis.ledger import cost
+from convoy.report.analysis.lineage import lineage, surviving
+from convoy.report.analysis.outcome import generations, outcome_of
+from convoy.report.analysis.timeline import timeline
 from convoy.report.train_report import (
     Model,
     Outcome,

@@ -12,8 +12,8 @@ from convoy.events.types import AnyEvent, GenerationStarted, MemoryPeak, RankThr
 from convoy.job.lineage import generation_name, generation_numbers, read_generation
 from convoy.job.live import heartbeat
 from convoy.job.record import JobRecord, read_config, read_record, target_steps
+from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
-from convoy.report.outcome import state_word
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 DAMAGED = "damaged"

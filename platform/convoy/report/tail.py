@@ -4,11 +4,11 @@ import time
 from collections.abc import Iterator
 
 from convoy.config.errors import printable
+from convoy.display import formatting
 from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.live import is_live, read_mark
-from convoy.report import numbers
-from convoy.report.timeline import timeline
+from convoy.report.analysis.timeline import timeline
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store
 
@@ -55,9 +55,9 @@ def lines(events: list[AnyEvent]) -> list[str]:
 
 
 def _step(e: StepDone) -> str:
-    rate = numbers.significant(e.tokens / e.seconds) if e.seconds else "?"
+    rate = formatting.significant(e.tokens / e.seconds) if e.seconds else "?"
     note = "  skipped: not finite" if e.skipped else ""
-    return f"step {e.step:,}  loss {numbers.significant(e.loss)}  {rate} tok/s  lr {e.lr:.3g}{note}"
+    return f"step {e.step:,}  loss {formatting.significant(e.loss)}  {rate} tok/s  lr {e.lr:.3g}{note}"
 
 
 def progress_line(report: TrainReport) -> str:
@@ -65,9 +65,9 @@ def progress_line(report: TrainReport) -> str:
     of = "" if report.target_steps is None else f" of {report.target_steps:,}"
     parts = [f"step {report.step:,}{of}"]
     if report.steps:
-        parts.append(f"loss {numbers.significant(report.steps[-1].loss)}")
+        parts.append(f"loss {formatting.significant(report.steps[-1].loss)}")
     if report.tokens_per_second is not None:
-        parts.append(numbers.rate(report.tokens_per_second.median))
+        parts.append(formatting.rate(report.tokens_per_second.median))
     if report.eta_seconds and report.pace_steps >= report.warmup_steps:
-        parts.append(f"{numbers.duration(report.eta_seconds)} left")
+        parts.append(f"{formatting.duration(report.eta_seconds)} left")
     return ", ".join(parts) if report.step else "starting"

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.measured import MeasuredMachine
 from convoy.events.types import FailureKind, ParamDtypeChoice
-from convoy.report.cost import Cost
-from convoy.report.stats import Spread
+from convoy.report.analysis.cost import Cost
+from convoy.stats.spread import Spread
 
 
 class Fact(BaseModel):

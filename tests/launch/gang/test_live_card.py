@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
+from convoy.display.page import Page
 from convoy.events.log import EventWriter
 from convoy.events.types import StepDone
 from convoy.launch.gang import live_card
 from convoy.launch.gang.live_card import How, LiveCard, Watch
-from convoy.report.page import Page
 from convoy.storage.posix import PosixStore
 
 

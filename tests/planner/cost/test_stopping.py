@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.report.plan_lines import plan_line, plan_lines, warning
+from convoy.report.pages.plan_summary import plan_line, plan_lines, warning
 from convoy.results.plan import Plan
 from tests.planner.test_plan import PRESETS, planned
 

@@ -15,6 +15,7 @@ from convoy.config.load import read_overrides, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.ranks import check_ranks
 from convoy.config.run import RunConfig
+from convoy.display.page import Page, Text
 from convoy.launch.checks.compatibility import world
 from convoy.planner.machine import as_rented, machine_of
 from convoy.planner.measurements import Given
@@ -26,9 +27,8 @@ from convoy.planner.search.search import ALIKE, Search, Task
 from convoy.planner.step.calibration import shipped
 from convoy.planner.step.step_time import step_time
 from convoy.planner.workload import Workload
-from convoy.report.page import Page, Text
-from convoy.report.plan_page import plan_page
-from convoy.report.plan_search_page import search_page
+from convoy.report.pages.plan import plan_page
+from convoy.report.pages.plan_search import search_page
 from convoy.results.plan import key_words
 from convoy.results.plan_search import Found, PlanSearch
 from tests.campaign import examples

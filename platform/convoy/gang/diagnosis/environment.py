@@ -8,6 +8,7 @@ from dataclasses import replace
 from queue import Empty
 from typing import TypeVar
 
+from convoy.display.formatting import duration
 from convoy.events.log import EventWriter
 from convoy.events.types import UNFIT, NoticeSeen, NoticeSources, StorageBad, StorageGood
 from convoy.gang.async_call import Background
@@ -21,7 +22,6 @@ from convoy.gang.notices.poller import Poller, Standing
 from convoy.gang.say import say
 from convoy.gang.workers.board import Mark, OrderKind
 from convoy.gang.workers.worker_group import Site, Team
-from convoy.report.numbers import duration
 from convoy.storage import StoreUnavailable
 
 FIRST_ROUND_SECONDS = 30.0

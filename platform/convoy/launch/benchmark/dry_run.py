@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from convoy.bench.groups import Group
 from convoy.config.run import RunConfig
+from convoy.display.formatting import duration, plural
 from convoy.launch.benchmark.split import Share, described
 from convoy.launch.dry_run import aligned, machine_in_words, price_in_words
 from convoy.launch.rent import instance_price
-from convoy.report.numbers import duration, plural
 
 WORKERS = 16
 """Tasks that Metaflow's `run` has at work at the same time, where `--max-workers` says nothing else."""

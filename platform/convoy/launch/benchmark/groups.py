@@ -14,11 +14,11 @@ from convoy.bench.suites.environments import merged, turns
 from convoy.bench.suites.peers import parted
 from convoy.bench.suites.recovery import SUITE as RECOVERY
 from convoy.config.run import RunConfig
+from convoy.display.formatting import course
 from convoy.gang import local_node
 from convoy.gang.assignment import Script
 from convoy.launch.benchmark.drills import run_drills
 from convoy.launch.gang.step import GangFailedError
-from convoy.report.numbers import course
 from convoy.results.case import Case, Hardware, Provenance, Status
 from convoy.results.files import read_cases
 from convoy.results.values import OF_LARGEST

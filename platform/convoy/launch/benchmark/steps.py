@@ -80,8 +80,8 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
 def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     """Draw the card; every case as plain data."""
     from convoy.launch.prices import read_prices
-    from convoy.report.bench_history import earlier_runs
-    from convoy.report.bench_page import benchmark_page
+    from convoy.report.benchmark.history import earlier_runs
+    from convoy.report.benchmark_pages.page import benchmark_page
     from convoy.results.history import earlier, kept
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from convoy.config.run import RunConfig
+from convoy.display.page import Page
 from convoy.events.log import EventReader
 from convoy.events.types import AnyEvent
 from convoy.gang.assignment import Script
 from convoy.gang.say import say
 from convoy.launch.plans import JobPlan
 from convoy.report.fold import fold
-from convoy.report.page import Page
-from convoy.report.script_page import script_page
+from convoy.report.pages.script import script_page
+from convoy.report.pages.train import live_page
 from convoy.report.tail import progress_line
-from convoy.report.train_page import live_page
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
+from convoy.display.page import Page
 from convoy.gang.assignment import Script
 from convoy.gang.leader import marked
 from convoy.gang.task import Node, Task
@@ -17,7 +18,6 @@ from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.live_card import Draw, How
 from convoy.launch.gang.node import formation, live_task, this_node
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
-from convoy.report.page import Page
 from convoy.storage import Store, StoreUnavailable, open_store
 
 Json = dict[str, Any]

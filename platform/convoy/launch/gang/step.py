@@ -4,6 +4,7 @@ Node 0's card is the live one, drawn from the event log; the other nodes' cards 
 """
 
 from convoy.config.run import RunConfig
+from convoy.display.page import Callout, Heading, Page, Text
 from convoy.gang.agent import Gang
 from convoy.gang.outcome import INTERRUPTED, Outcome, PreemptedError
 from convoy.gang.task import Node, Task
@@ -11,7 +12,6 @@ from convoy.job.record import job_store
 from convoy.launch.gang.join_failures import Hindrance
 from convoy.launch.gang.live_card import Draw, LiveCard, Watch
 from convoy.launch.plans import JobPlan, Json
-from convoy.report.page import Callout, Heading, Page, Text
 
 FOREVER = 3600.0
 

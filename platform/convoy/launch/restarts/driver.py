@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from convoy.config.load import default_root
+from convoy.display.formatting import duration
 from convoy.gang.async_call import Background
 from convoy.gang.notices.drain import Drain, request_drain
 from convoy.gang.stop_signals import EndingSignals
@@ -22,7 +23,6 @@ from convoy.launch.last_words import job_report, state_line
 from convoy.launch.restarts.flow_process import FlowProcess
 from convoy.launch.restarts.policy import Again, Ended, Limits, Over, decide
 from convoy.launch.restarts.run_result import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
-from convoy.report.numbers import duration
 from convoy.storage import Store, StoreUnavailable
 
 TURN_SECONDS = 0.5

@@ -12,7 +12,7 @@ from convoy.gang.notices.drain import Drain, DrainUnreadableError, read_drain
 from convoy.gang.outcome import INTERRUPTED, PREEMPTED
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
 from convoy.launch.restarts.policy import Ended, How
-from convoy.report.outcome import outcome_of
+from convoy.report.analysis.outcome import outcome_of
 from convoy.report.train_report import Outcome
 from convoy.storage import Store
 

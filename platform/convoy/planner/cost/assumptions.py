@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from convoy.catalog.interruptions import interruptions
 from convoy.config.run import RunConfig
+from convoy.display import formatting
 from convoy.planner.cost import defaults
 from convoy.planner.cost.campaign import Course
 from convoy.planner.cost.defaults import Assumed
@@ -14,7 +15,6 @@ from convoy.planner.machine import rented_type
 from convoy.planner.measurements import Given
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.workload import Workload
-from convoy.report import numbers
 
 UNUSED_PRICE = "cluster.price is not used: only runs with cluster.backend = batch or kubernetes have a cost"
 
@@ -49,15 +49,15 @@ def of_course(course: Course) -> Iterator[str]:
     yield from told.sources
     if told.saving is None:
         stall = defaults.SAVED_BYTES_PER_STALL_SECOND
-        yield f"a save stops a rank for its bytes at {numbers.size(stall.value)}/s{_from(stall)}"
+        yield f"a save stops a rank for its bytes at {formatting.size(stall.value)}/s{_from(stall)}"
     if course.config.cluster.instance_type is None:
         yield "nothing interrupts a gang on machines of one's own"
         return
     if told.restart is None:
         whole, read = defaults.RESTART_SECONDS, defaults.RESTORED_BYTES_PER_SECOND
         yield (
-            f"a restart takes {numbers.duration(whole.value)}{_from(whole)}, and a rank reads its bytes at"
-            f" {numbers.size(read.value)}/s{_from(read)}"
+            f"a restart takes {formatting.duration(whole.value)}{_from(whole)}, and a rank reads its bytes at"
+            f" {formatting.size(read.value)}/s{_from(read)}"
         )
     if told.node_bytes_per_second is None and (told.saving is None or told.restart is None):
         yield "the storage holds nothing back: what a machine writes to the root was not told (--write-gb-per-second)"
@@ -66,14 +66,14 @@ def of_course(course: Course) -> Iterator[str]:
         return
     wait = defaults.REPLACEMENT_SECONDS
     if told.replacement_seconds is None and course.restart.wait_seconds == wait.value:
-        yield f"another machine is there {numbers.duration(wait.value)} after one is gone{_from(wait)}"
+        yield f"another machine is there {formatting.duration(wait.value)} after one is gone{_from(wait)}"
     yield from _of_failures(course.rented.instance, course.steady.faults_seconds != float("inf"), told)
 
 
 def _of_failures(instance: str, breaks: bool, told: Given) -> Iterator[str]:
     if breaks:
         faults = defaults.GPU_FAULT_SECONDS
-        yield f"a GPU, or what it needs, breaks once in {numbers.long_duration(faults.value)}{_from(faults)}"
+        yield f"a GPU, or what it needs, breaks once in {formatting.long_duration(faults.value)}{_from(faults)}"
     band = interruptions(instance)
     if band is None:
         return
@@ -86,8 +86,9 @@ def _of_failures(instance: str, breaks: bool, told: Given) -> Iterator[str]:
         return
     ahead, seen = defaults.NOTICE_SECONDS, defaults.NOTICED_SECONDS
     yield (
-        f"{defaults.ANNOUNCED.value:.0%} of machines that are taken away have notice, {numbers.duration(ahead.value)}"
-        f" ahead{_from(ahead)}; it is seen after {numbers.duration(seen.value)}{_from(seen)}"
+        f"{defaults.ANNOUNCED.value:.0%} of machines that are taken away have notice, "
+        f"{formatting.duration(ahead.value)} ahead{_from(ahead)}; "
+        f"it is seen after {formatting.duration(seen.value)}{_from(seen)}"
     )
 
 

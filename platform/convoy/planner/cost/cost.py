@@ -9,7 +9,7 @@ from convoy.catalog.money import cents
 from convoy.catalog.prices import Price
 from convoy.planner.cost.spot import Campaign
 from convoy.planner.cost.storage import Kept, services
-from convoy.report.cost import ServiceCost
+from convoy.report.analysis.cost import ServiceCost
 
 DAY = 86400.0
 

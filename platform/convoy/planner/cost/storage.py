@@ -9,7 +9,7 @@ from convoy.catalog.money import GB, HOURS_PER_MONTH, REQUESTS, cents
 from convoy.catalog.services import Service, ServicePrice, service_price
 from convoy.checkpoint.format import CHUNK_BYTES, FILE_BYTES
 from convoy.planner.cost.spot import Campaign
-from convoy.report.cost import ServiceCost
+from convoy.report.analysis.cost import ServiceCost
 
 
 @dataclass(frozen=True)

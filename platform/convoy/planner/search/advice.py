@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from convoy.config.run import RunConfig
+from convoy.display import formatting
 from convoy.planner.cost.campaign import Course
 from convoy.planner.cost.total import whole_run
 from convoy.planner.measurements import Given
@@ -15,7 +16,6 @@ from convoy.planner.memory.gpu import Memory
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.step_time import StepTime, step_time
 from convoy.planner.workload import Workload
-from convoy.report import numbers
 from convoy.results.plan import Change, Limit
 from convoy.results.plan_parts import PlannedBreakEven
 
@@ -222,9 +222,9 @@ def _shares(time: StepTime) -> dict[str, float]:
 
 def _short(space: Room) -> Limit:
     needed, host = space.memory, space.host
-    lacking = [f"{numbers.gib(-needed.margin)} more than a rank has"] if not needed.fits else []
+    lacking = [f"{formatting.gib(-needed.margin)} more than a rank has"] if not needed.fits else []
     if host is not None and not host.fits:
-        lacking.append(f"{numbers.gib(host.total - host.capacity)} more of its own memory than a machine has")
+        lacking.append(f"{formatting.gib(host.total - host.capacity)} more of its own memory than a machine has")
     if lacking:
         return Limit(what="memory", text=f"does not fit: {', and '.join(lacking)}")
     text = f"takes {needed.share:.0%} of what a rank has: above 90 % nobody can tell whether it fits"

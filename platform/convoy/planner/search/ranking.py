@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from convoy.report import numbers
+from convoy.display import formatting
 from convoy.results.plan_search import Found
 
 
@@ -52,7 +52,7 @@ def _ends(rows: Sequence[Found]) -> Iterator[str]:
 def _told(row: Found) -> str:
     cost = "" if row.usd is None else f" and {row.usd:,.0f} USD"
     market = row.market.replace("_", " ")
-    return f"{row.nodes} × {row.instance_type}, {market}: {numbers.long_duration(3600 * row.hours)}{cost}"
+    return f"{row.nodes} × {row.instance_type}, {market}: {formatting.long_duration(3600 * row.hours)}{cost}"
 
 
 def _within(row: Found, max_usd: float | None, max_hours: float | None) -> bool:

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from convoy.catalog.measured import MeasuredMachine
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
-from convoy.report.numbers import plural
+from convoy.display.formatting import plural
 
 NEGLIGIBLE = 1e-3
 """A factor for what is measured with something else: logarithms are fitted, so that none is 0."""

@@ -13,6 +13,7 @@ from typing import Any
 from convoy.checkpoint.writer.write_rate import bytes_per_second as pace
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
+from convoy.display import formatting
 from convoy.model.counts import saved_bytes
 from convoy.planner.cost import defaults
 from convoy.planner.cost.failures import Restart, Saving
@@ -20,9 +21,8 @@ from convoy.planner.cost.save_interval import assumed_restart
 from convoy.planner.machine import rented_type
 from convoy.planner.measurements import Given
 from convoy.planner.workload import Machine
-from convoy.report import numbers
-from convoy.report.bench_checkpoints import CheckpointFigures, checkpoints, predict
-from convoy.report.bench_recovery import drills
+from convoy.report.benchmark.checkpoints import CheckpointFigures, checkpoints, predict
+from convoy.report.benchmark.recovery import drills
 from convoy.results.case import Case, Hardware
 from convoy.results.samples import Sample
 
@@ -129,7 +129,7 @@ def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[S
     paced = planned.config.checkpoint.write_mb_per_second
     rate = pace(paced and paced * 1e6, round(planned.part_bytes))
     durable = max(planned.seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
-    told = f"a save, scaled from what was measured: {where}, {numbers.size(own)} of each rank"
+    told = f"a save, scaled from what was measured: {where}, {formatting.size(own)} of each rank"
     return Saving(stall, stall + durable), told
 
 
@@ -150,7 +150,7 @@ def _restart(
     )
     if figures is not None and rate is not None:
         reading = planned.seconds(figures, rate, load=True)
-        second = f"reading the state scaled from what was measured: {name}, {numbers.size(rate.median)}/s of a rank"
+        second = f"reading the state scaled from what was measured: {name}, {formatting.size(rate.median)}/s of a rank"
     else:
         reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - defaults.RESTART_SECONDS.value
         second = f"reading the state assumed: {defaults.RESTORED_BYTES_PER_SECOND.source}"
@@ -167,7 +167,7 @@ def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tupl
         *([bought / nodes] if bought else []),
         *([planned.machine.network_bytes_per_second] if planned.machine.network_bytes_per_second else []),
     ]
-    told = f"{numbers.size(figures.save_rate.median)}/s of each rank, as far as storage and network take it"
+    told = f"{formatting.size(figures.save_rate.median)}/s of each rank, as far as storage and network take it"
     return min(limits), f"what a machine writes to the root, from what was measured: {where}, {told}"
 
 

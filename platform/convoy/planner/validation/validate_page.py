@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from convoy.display.page import Block, Heading, Page, Table, Text
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.validation.published import Measured
 from convoy.planner.validation.validate import Validation
-from convoy.report.page import Block, Heading, Page, Table, Text
 
 _TITLE = "Predicted and measured"
 _HEADERS = ("#", "model", "machines", "sharding", "recomputed", "predicted", "measured", "error")

@@ -10,7 +10,7 @@ from typing import Any
 from metaflow.cards import Markdown, MetaflowCardComponent, ProgressBar, Table, ValueBox, VegaChart
 from metaflow.plugins.cards.card_creator import CardProcessManager
 
-from convoy.report import page as p
+from convoy.display import page as p
 
 Part = p.Heading | p.Text | p.Callout | p.Value | p.Progress | p.Table | p.Chart | p.Timeline | p.Code
 """What one component shows: a block, or one value of a `Values` block."""

@@ -1,0 +1,1 @@
+"""Pages as plain data, and how terminals, cards, HTML and Markdown draw them."""

@@ -1,0 +1,176 @@
+"""Vega-Lite charts that read on white and on dark.
+
+Colours are of the palette of Okabe and Ito (2008), which people with any colour vision can tell apart.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from convoy.display.downsample import Point, downsample, finite
+from convoy.display.page import Chart
+
+BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY = (
+    "#2E8BC9", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8F98",
+)  # fmt: skip
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
+
+INK = "#8A8F98"
+_GRID = "#8A8F9833"
+_HEIGHT = 220
+
+# Vega's own SI format writes 0 as "0k" and 0.001 as "1m".
+LABEL = (
+    "datum.value >= 1e6 ? format(datum.value / 1e6, '~g') + 'M' : "
+    "datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + 'k' : format(datum.value, '~g')"
+)
+_STEP_AXIS = {"labelExpr": LABEL, "tickMinStep": 1, "tickCount": 8}
+
+_CONFIG: dict[str, Any] = {
+    "font": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif",
+    "view": {"stroke": None},
+    "title": {"color": INK, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 12},
+    "axis": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": 400,
+        "domain": False,
+        "ticks": False,
+        "gridColor": _GRID,
+        "labelPadding": 6,
+        "titlePadding": 8,
+    },
+    "axisX": {"grid": False, "domain": True, "domainColor": _GRID},
+    "legend": {
+        "labelColor": INK,
+        "labelFontSize": 11,
+        "orient": "top-right",
+        "direction": "horizontal",
+        "title": None,
+        "symbolType": "circle",
+        "symbolStrokeWidth": 0,
+        "symbolSize": 70,
+        "offset": 0,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points (step, value) of one name; `dots` marks each point, for few of them."""
+
+    name: str
+    points: Sequence[Point]
+    dots: bool = False
+
+
+def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool = False) -> Chart:
+    """Curves over the steps. Points that are not finite are left out and marked by crosses at the top edge."""
+    names = [s.name for s in series]
+    colour = {
+        "field": "series",
+        "type": "nominal",
+        "sort": names,
+        "scale": {"domain": names, "range": list(PALETTE[: len(names)])},
+        **({"legend": None} if len(names) == 1 else {}),
+    }
+    y = {
+        "field": "value",
+        "type": "quantitative",
+        "title": y_title,
+        "axis": {"labelExpr": LABEL, "tickCount": 6},
+        "scale": {"zero": from_zero, "nice": True},
+    }
+    steps = [x for s in series for x, _ in s.points]
+    x = {
+        "field": "step",
+        "type": "quantitative",
+        "title": "step",
+        "axis": _STEP_AXIS,
+        "scale": {"domain": [min(steps), max(max(steps), min(steps) + 1)]} if steps else {},
+    }
+    layers = [_layer(s, x, y, colour) for s in series]
+    lost = [p[0] for s in series for p in s.points if not math.isfinite(p[1])]
+    if lost:
+        layers.append(_crosses(lost))
+    spec = framed(title, {"layer": layers})
+    return Chart(title, spec, {s.name: tuple(v for _, v in downsample(finite(s.points))) for s in series})
+
+
+def stacked_bar(title: str, parts: Mapping[str, float], unit: str = "ms") -> Chart:
+    """One bar of parts given in seconds, drawn in milliseconds or in seconds."""
+    factor = 1000 if unit == "ms" else 1
+    names = list(parts)
+    values = [{"part": name, "order": i, "value": factor * parts[name]} for i, name in enumerate(names)]
+    encoding = {
+        "x": {
+            "field": "value",
+            "type": "quantitative",
+            "title": unit,
+            "stack": "zero",
+            "axis": {"tickCount": 8},
+            "scale": {"nice": False},
+        },
+        "color": {
+            "field": "part",
+            "type": "nominal",
+            "sort": names,
+            "legend": {"orient": "top", "offset": 4},
+            "scale": {"domain": names, "range": [PALETTE[i % len(PALETTE)] for i in range(len(names))]},
+        },
+        "order": {"field": "order", "type": "quantitative"},
+        "tooltip": [{"field": "part"}, {"field": "value", "type": "quantitative", "format": ".3~s", "title": unit}],
+    }
+    body = {"data": {"values": values}, "mark": {"type": "bar", "height": 34}, "encoding": encoding}
+    return Chart(title, framed(title, {**body, "height": 48}), {name: (parts[name],) for name in names})
+
+
+def framed(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec with what all charts share; `body` has the rest, and may overrule it."""
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "title": title,
+        "width": "container",
+        "height": _HEIGHT,
+        "background": "transparent",
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "config": _CONFIG,
+        **body,
+    }
+
+
+def _layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> dict[str, Any]:
+    shown = downsample(finite(series.points))
+    mark: dict[str, Any] = {"type": "line", "strokeWidth": 1.5}
+    if series.dots or len(shown) == 1:
+        mark |= {"strokeWidth": 1, "strokeDash": [2, 3], "point": {"size": 50, "filled": True}}
+    return {
+        "data": {"values": [{"step": step, "value": value, "series": series.name} for step, value in shown]},
+        "mark": mark,
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": colour,
+            "tooltip": [
+                {"field": "series", "type": "nominal", "title": " "},
+                {"field": "step", "type": "quantitative"},
+                {"field": "value", "type": "quantitative", "format": ".4~g"},
+            ],
+        },
+    }
+
+
+def _crosses(steps: Sequence[float]) -> dict[str, Any]:
+    shown = [x for x, _ in downsample([(x, 0.0) for x in steps])]
+    return {
+        "data": {"values": [{"step": x, "what": "not finite"} for x in shown]},
+        "mark": {"type": "point", "shape": "cross", "angle": 45, "filled": True, "size": 60, "color": VERMILION},
+        "encoding": {
+            "x": {"field": "step", "type": "quantitative"},
+            "y": {"value": 4},
+            "tooltip": [{"field": "what", "title": " "}, {"field": "step", "type": "quantitative"}],
+        },
+    }

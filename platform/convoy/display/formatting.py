@@ -1,0 +1,139 @@
+"""Numbers as people read them: three significant digits and a unit."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from convoy.stats.spread import Spread
+
+if TYPE_CHECKING:  # brings numpy, which an agent's process, and `convoy run`, have no other need of
+    from convoy.stats.interval import Interval
+
+Form = Callable[[float], str]
+
+DAY = 86400.0
+YEAR = 365.25 * DAY
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`digits` significant digits without an exponent between 1e-3 and 1e6."""
+    if not math.isfinite(value):
+        return "not finite"
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits - 1}e}"
+    rounded = float(f"{value:.{digits - 1}e}")  # 999.9 has four digits before the point once it is rounded
+    decimals = digits - 1 - (math.floor(math.log10(abs(rounded))) if rounded else 0)
+    return f"{value:.{max(decimals, 0)}f}"
+
+
+def count(value: float) -> str:
+    """1234567 as `1.23 M`; below ten thousand every digit is shown."""
+    if abs(value) < 10_000:
+        return f"{value:,.0f}"
+    for factor, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * factor:
+            return f"{significant(value / factor)} {unit}"
+    return f"{value:,.0f}"
+
+
+def rate(tokens_per_second: float) -> str:
+    """Tokens per second, e.g. `12.3k tok/s`."""
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if tokens_per_second >= 0.9995 * factor:
+            return f"{significant(tokens_per_second / factor)}{unit} tok/s"
+    return f"{significant(tokens_per_second)} tok/s"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `85 ms`, `3.2 s`, `4 m 12 s`, `2 h 05 m` or `3 d 04 h`."""
+    if seconds < 0.9995:
+        return f"{significant(seconds * 1000)} ms" if seconds else "0 s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} m"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def long_duration(seconds: float) -> str:
+    """The same, but `12.3 days` from two days on, and `4.56 years` from two years on."""
+    if seconds < 2 * DAY:
+        return duration(seconds)
+    if seconds < 2 * YEAR:
+        return f"{significant(seconds / DAY)} days"
+    return f"{significant(seconds / YEAR) if seconds < 1e4 * YEAR else count(seconds / YEAR)} years"
+
+
+def course(done: int, of: int, seconds: float) -> str:
+    """How far a row of equal pieces of work has come, for example `3 of 9 done in 2 m 05 s, about 4 m 10 s left`."""
+    if done == 0:
+        return f"0 of {of} done"
+    left = f", about {duration(seconds / done * (of - done))} left" if done < of else ""
+    return f"{done} of {of} done in {duration(seconds)}{left}"
+
+
+def clock(unix: float) -> str:
+    """A time of day, for example 14:03:21 UTC."""
+    return time.strftime("%H:%M:%S UTC", time.gmtime(unix))
+
+
+def size(n_bytes: float) -> str:
+    """Bytes in decimal units, e.g. `43.2 MB`."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if n_bytes >= 0.9995 * factor:
+            return f"{significant(n_bytes / factor)} {unit}"
+    return f"{n_bytes:.0f} B"
+
+
+def gib(n_bytes: float) -> str:
+    """Memory, in the units of data sheets: `38.6 GiB`, `73.6 MiB`."""
+    if abs(n_bytes) >= 0.1 * 2**30 or not n_bytes:
+        return f"{n_bytes / 2**30:,.1f} GiB"
+    return f"{n_bytes / 2**20:,.1f} MiB"
+
+
+def percent(share: float) -> str:
+    """0.4567 as `45.7 %`, and what is left of nearly nothing as `< 0.001 %`."""
+    return "< 0.001 %" if 0 < abs(share) < 1e-5 else f"{significant(100 * share)} %"
+
+
+def plural(n: int, noun: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def ratio(figure: "Interval") -> str:
+    """`1.52× (1.49 to 1.55)`, with a third decimal where the interval is narrow."""
+    narrow = figure.high - figure.low < 0.04
+    middle, low, high = (
+        f"{value:.{3 if narrow else 2}f}" if 0.1 <= value < 10 else significant(value)
+        for value in (figure.estimate, figure.low, figure.high)
+    )
+    return f"{middle}× ({low} to {high})"
+
+
+def estimate(figure: "Interval", form: Callable[[float], str] = significant) -> str:
+    """`12.3k tok/s (12.1k to 12.5k)`, each written by `form`."""
+    return f"{form(figure.estimate)} ({bounds(figure, form)})"
+
+
+def bounds(figure: "Interval", form: Callable[[float], str] = significant) -> str:
+    """`12.1k to 12.5k`, without the unit that `form` writes after each."""
+    low, high = form(figure.low), form(figure.high)
+    number, _, unit = low.partition(" ")
+    return f"{number} to {high.removesuffix(f' {unit}')}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
+
+
+def quartiles(figure: "Spread", form: Callable[[float], str] = significant) -> str:
+    """`IQR 1.2 to 1.4, n = 30`, each bound written by `form`; the unit is written once."""
+    low, high = form(figure.q1), form(figure.q3)
+    number, _, unit = low.partition(" ")
+    if unit and high.endswith(f" {unit}"):
+        low = number
+    return f"IQR {low} to {high}, n = {figure.n:,}"

@@ -1,0 +1,280 @@
+"""Where a job's time went: how much of it the job got on, and what the rest was. Pure.
+
+The time of each generation is cut into what the log reports about the whole gang, all of it and nothing twice. Until
+the first step is done the gang starts. Between two steps it does what their events report: evaluations, saves and the
+steps themselves, which take no longer than they say. What is left there is neither: after the first step of a
+generation the machine is measured. What follows the last step is its end, or what a failure took. The time that each
+node waited for other ranks is taken out of its steps.
+
+A pause between two generations of one attempt belongs to the gang, which is there and forms anew; between attempts and
+runs the machines may be gone.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from convoy.events.types import (
+    AnyEvent,
+    CheckpointSaved,
+    Environment,
+    Evaluated,
+    RankThroughput,
+    ScriptStep,
+    StepDone,
+    WorkerReady,
+)
+from convoy.report.analysis.lineage import by_generation, lineage
+from convoy.report.analysis.outcome import failure_of
+from convoy.report.train_report import Generation, Goodput, NodeTime
+
+
+def goodput(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> Goodput | None:
+    """Of the whole log; None for an empty one. formed: its generations, as `outcome.generations` gives them."""
+    if not formed:
+        return None
+    nodes: dict[int, list[NodeTime]] = {}
+    seconds: dict[int, float] = {}
+    for each in times(events, formed):
+        nodes.setdefault(each.node, []).append(each.time)
+        seconds[each.generation] = each.time.seconds  # the same on all its nodes
+    rows = tuple(_together(node, of) for node, of in sorted(nodes.items()))
+    whole = sum(row.seconds for row in rows)
+    share = sum(row.productive_seconds for row in rows) / whole if whole else 0.0
+    return Goodput(share=share, seconds=sum(seconds.values()), nodes=rows)
+
+
+@dataclass(frozen=True)
+class GenerationTime:
+    """A node's time in one generation."""
+
+    generation: int
+    node: int
+    time: NodeTime
+    interrupted_seconds: float
+    """The part that an interruption caused, apart from `recomputed_seconds`: the start of every generation but the
+    first one with the measurement that follows, waits and saves in steps that were lost, and how one was ended."""
+
+
+def times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> list[GenerationTime]:
+    """Of each node in each generation. formed: as for `goodput`."""
+    logged, kept = by_generation(events), lineage(events)
+    found = []
+    for i, generation in enumerate(formed):
+        following = formed[i + 1] if i + 1 < len(formed) else None
+        own = logged[generation.number]
+        shares = _shares(own, generation, _end(generation, following), kept.get(generation.number, -1.0))
+        waited = _waited(own)
+        again = shares.starting + shares.measuring if i else 0.0
+        for node in range(generation.nodes):
+            part = shares.waited_part(waited.get(node, 0.0))
+            interrupted = shares.ended + again + shares.undone + part * shares.lost
+            found.append(GenerationTime(generation.number, node, shares.of(node, part), interrupted))
+    return found
+
+
+@dataclass
+class _Shares:
+    """Seconds of one generation, the same on all its nodes but for what each waits for others in steps."""
+
+    kept: float = 0.0
+    """In steps that the job goes on from."""
+    lost: float = 0.0
+    """In other steps."""
+    evaluated: float = 0.0
+    """In evaluations that the job goes on from."""
+    evaluated_lost: float = 0.0
+    checkpoint: float = 0.0
+    undone: float = 0.0
+    """Part of `checkpoint`: for saves of steps that were lost."""
+    measuring: float = 0.0
+    other: float = 0.0
+    starting: float = 0.0
+    """Until the first step was done."""
+    stopping: float = 0.0
+    """From what ended the generation until its end."""
+    waiting: float = 0.0
+    ended: float = 0.0
+    """Part of the others: from what ended the generation against its will."""
+
+    def waited_part(self, waited: float) -> float:
+        """Share of its steps in which a node waited for others, given the seconds."""
+        training = self.kept + self.lost
+        return min(waited / training, 1.0) if training else 0.0
+
+    def of(self, node: int, waited_part: float) -> NodeTime:
+        return NodeTime(
+            node=node,
+            productive_seconds=self.kept * (1 - waited_part) + self.evaluated,
+            recomputed_seconds=self.lost * (1 - waited_part) + self.evaluated_lost,
+            checkpoint_seconds=self.checkpoint,
+            measuring_seconds=self.measuring,
+            restarting_seconds=self.starting + self.stopping,
+            waiting_seconds=self.waiting + (self.kept + self.lost) * waited_part,
+            other_seconds=self.other,
+        )
+
+
+_SECONDS = tuple(name for name in NodeTime.model_fields if name != "node")
+
+
+def _together(node: int, parts: Sequence[NodeTime]) -> NodeTime:
+    return NodeTime(node=node, **{name: sum(getattr(part, name) for part in parts) for name in _SECONDS})
+
+
+def _end(generation: Generation, following: Generation | None) -> float:
+    """Of the generation's time; what a superseded one did after that is nobody's time."""
+    end = generation.started + generation.seconds
+    if following is None:
+        return end
+    in_place = (following.run, following.attempt) == (generation.run, generation.attempt)
+    return max(following.started if in_place else min(end, following.started), generation.started)
+
+
+class _Done(NamedTuple):
+    """A step that was done, as far as the log tells."""
+
+    t: float
+    step: float
+    seconds: float = math.inf
+    """That it took, at most."""
+
+
+@dataclass
+class _Stretch:
+    """From one step that was logged to the next, or before the first one, or after the last one."""
+
+    begin: float
+    end: float
+    left: float = field(init=False)
+    """Seconds of it that are not accounted for yet."""
+    evaluations: list[Evaluated] = field(default_factory=list)
+    saves: list[CheckpointSaved] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.left = max(self.end - self.begin, 0.0)
+
+    def take(self, seconds: float) -> float:
+        """Account for so many of the seconds, or for as many as are left."""
+        taken = min(max(seconds, 0.0), self.left)
+        self.left -= taken
+        return taken
+
+
+def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, kept: float) -> _Shares:
+    """kept: the last step that the job goes on from."""
+    own = [e for e in own if e.t <= end]
+    done = _steps(own, generation.parent_step or 0) or [_Done(end, math.inf)]
+    stretches = _stretches(own, generation.started, done, end)
+    measured = _measured(own, done)
+    shares = _Shares()
+    for i, stretch in enumerate(stretches):
+        _apart_from_steps(shares, stretch, kept)
+        if i == measured.after:
+            shares.measuring += stretch.take(measured.until - stretch.begin)
+        if 0 < i < len(done):
+            _between(shares, stretch, done[i - 1], done[i], kept)
+            if i == measured.after:
+                shares.measuring += stretch.take(math.inf)
+            shares.other += stretch.take(math.inf)
+    shares.starting = stretches[0].take(math.inf)
+    _tail(shares, stretches[-1], generation, own, kept)
+    return shares
+
+
+def _stretches(own: Sequence[AnyEvent], start: float, done: Sequence[_Done], end: float) -> list[_Stretch]:
+    """Before each step that was done, and after the last one, with the evaluations and saves that followed a step."""
+    times = [start, *(each.t for each in done), end]
+    found = [_Stretch(begin, end) for begin, end in pairwise(times)]
+    steps = [each.step for each in done]
+    for e in own:
+        if isinstance(e, Evaluated):
+            found[bisect_right(steps, e.step)].evaluations.append(e)
+        elif isinstance(e, CheckpointSaved):
+            found[bisect_right(steps, e.step)].saves.append(e)
+    return found
+
+
+def _apart_from_steps(shares: _Shares, stretch: _Stretch, kept: float) -> None:
+    for save in stretch.saves:
+        seconds = stretch.take(save.seconds)
+        shares.checkpoint += seconds
+        shares.undone += seconds if save.step > kept else 0.0
+    for evaluation in stretch.evaluations:
+        seconds = stretch.take(evaluation.seconds)
+        if evaluation.step <= kept:
+            shares.evaluated += seconds
+        else:
+            shares.evaluated_lost += seconds
+
+
+def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, kept: float) -> None:
+    """What two steps that were logged have between them; the last one that counts is found by even pace."""
+    steps = after.step - before.step
+    seconds = stretch.take(after.seconds if steps == 1 else math.inf)
+    part = min(max((kept - before.step) / steps, 0.0), 1.0) if steps > 0 else float(after.step <= kept)
+    shares.kept += seconds * part
+    shares.lost += seconds * (1 - part)
+
+
+def _tail(shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[AnyEvent], kept: float) -> None:
+    """What follows the last step that was logged."""
+    if generation.outcome == "running":
+        shares.kept += stretch.take(math.inf)  # the next step
+    elif generation.outcome in ("failed", "ended without a word"):
+        settled = failure_of(own)
+        silent = 0.0 if settled is None else stretch.end - (settled.t - settled.silent_seconds)
+        shares.lost += stretch.take(stretch.left - silent)
+        shares.stopping = shares.ended = stretch.take(math.inf)
+    elif generation.outcome == "preempted":
+        shares.stopping = stretch.take(math.inf)
+        saved = sum(save.seconds for save in stretch.saves if save.step <= kept)
+        shares.ended = shares.stopping + min(saved, stretch.end - stretch.begin)
+    else:
+        shares.waiting = stretch.take(math.inf)
+
+
+def _steps(own: Sequence[AnyEvent], parent_step: int) -> list[_Done]:
+    """Of the steps that were logged, and of the first one, by time and by step."""
+    found = [_Done(e.t, e.step, e.seconds) for e in own if isinstance(e, StepDone)]
+    found += [_Done(e.t, e.step) for e in own if isinstance(e, ScriptStep)]
+    ready = _first_step(own)
+    if ready is not None and (not found or min(found).step > parent_step + 1):
+        found.append(_Done(ready, parent_step + 1))
+    return sorted(found)
+
+
+class _Measured(NamedTuple):
+    after: int
+    """Stretch in which the machine was measured."""
+    until: float
+    """When that was over, as far as the log tells."""
+
+
+def _measured(own: Sequence[AnyEvent], done: Sequence[_Done]) -> _Measured:
+    """Each generation measures its machine after its first step that was not skipped, and then reports it."""
+    ready = _first_step(own)
+    after = 1 if ready is None else max(bisect_right([each.t for each in done], ready), 1)
+    reported = [e.t for e in own if isinstance(e, Environment) and e.rank == 0]
+    return _Measured(after, max(reported, default=-math.inf))
+
+
+def _first_step(own: Sequence[AnyEvent]) -> float | None:
+    """When the gang was ready, as rank 0 reports it: after the first step that was not skipped."""
+    return next((e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0), None)
+
+
+def _waited(own: Sequence[AnyEvent]) -> dict[int, float]:
+    """By node, how long its ranks waited for others in their steps: the mean over those that told."""
+    ranks: dict[tuple[int, int | None], float] = {}
+    for e in own:
+        if isinstance(e, RankThroughput):
+            key = (e.node, e.rank)
+            ranks[key] = ranks.get(key, 0.0) + e.waited_seconds
+    nodes: dict[int, list[float]] = {}
+    for (node, _), seconds in ranks.items():
+        nodes.setdefault(node, []).append(seconds)
+    return {node: sum(of) / len(of) for node, of in nodes.items()}

@@ -1,0 +1,119 @@
+"""What went wrong in a job: for each generation that did not end as it should, the cause and the way back. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from convoy.events.types import AnyEvent, FailureKind, GangStopped, ScriptStep, StepDone, WorkerReady
+from convoy.report.analysis.causes import in_words
+from convoy.report.analysis.lineage import by_generation
+from convoy.report.analysis.outcome import ending_notice, failure_of, outcome_of
+from convoy.report.train_report import Generation, Incident
+
+
+def incidents(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> tuple[Incident, ...]:
+    """Of the whole log, oldest first. formed: its generations, as `outcome.generations` gives them.
+
+    A preemption is one, though nothing may be lost by it; that all ranks agreed to stop is none.
+    """
+    logged = by_generation(events)
+    ways = {g: _way(own) for g, own in logged.items()}
+    found: list[Incident] = []
+    for i, generation in enumerate(formed):
+        if generation.outcome in ("preempted", "failed", "ended without a word"):
+            later = formed[i + 1 :]
+            own = logged[generation.number]
+            # What a superseded generation still wrote was never read: the job had gone on without it.
+            own = [e for e in own if not later or e.t <= later[0].started]
+            found.append(_incident(generation, own or logged[generation.number], later, ways))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """What a generation did: when its first step was done, and when each logged one."""
+
+    first_step: float | None
+    steps: tuple[tuple[float, int], ...]
+
+
+def _way(own: Sequence[AnyEvent]) -> _Way:
+    steps = tuple((e.t, e.step) for e in own if isinstance(e, StepDone | ScriptStep))
+    ready = [e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0]
+    return _Way(min([*ready, *(t for t, _ in steps[:1])], default=None), steps)
+
+
+@dataclass(frozen=True)
+class _Cause:
+    t: float
+    happened: float
+    """When, as far as is known."""
+    kind: FailureKind | str
+    node: int | None
+    rank: int | None
+    what: str
+    detected_s: float | None
+    step: int = 0
+
+
+def _incident(
+    generation: Generation, own: Sequence[AnyEvent], later: Sequence[Generation], ways: dict[int, _Way]
+) -> Incident:
+    cause = _cause(generation, own)
+    done = [e.step for e in own if isinstance(e, StepDone | ScriptStep)]
+    last = max([*done, cause.step, generation.parent_step or 0])
+    again = [first for g in later if (first := ways[g.number].first_step) is not None]
+    beyond = [t for g in later for t, step in ways[g.number].steps if step > last]
+    stopped = [e.t for e in own if isinstance(e, GangStopped)]
+
+    def since(t: float | None) -> float | None:
+        return None if t is None else max(t - cause.happened, 0.0)
+
+    return Incident.model_validate(
+        {
+            "t": cause.t,
+            "generation": generation.number,
+            "kind": cause.kind,
+            "node": cause.node,
+            "rank": cause.rank,
+            "what": cause.what,
+            "step": last,
+            "detected_s": cause.detected_s,
+            "stopped_s": since(max(stopped, default=None)),
+            "recovered_s": since(min(again, default=None)),
+            "beyond_s": since(min(beyond, default=None)),
+            "steps_recomputed": max(last - (later[0].parent_step or 0), 0) if later else None,
+            "then": _then(generation, later),
+        }
+    )
+
+
+def _cause(generation: Generation, own: Sequence[AnyEvent]) -> _Cause:
+    settled, notice = failure_of(own), ending_notice(own)
+    if generation.outcome == "preempted":
+        what = outcome_of(own).reason
+        if notice is None:
+            return _Cause(own[-1].t, own[-1].t, "preempted", None, None, what, None)
+        return _Cause(notice.t, notice.t, "preempted", notice.node, None, what, None)
+    cause = outcome_of(own).cause
+    if cause is None:
+        what = f"generation {generation.number} {generation.outcome}"
+        return _Cause(own[-1].t, own[-1].t, "unknown", None, None, what, None)
+    silent = settled.silent_seconds if settled else None
+    return _Cause(
+        t=cause.t,
+        happened=cause.t - (silent or 0.0),
+        kind=cause.kind,
+        node=cause.node,
+        rank=cause.rank,
+        what=in_words(cause),
+        detected_s=silent,
+        step=settled.step if settled else 0,
+    )
+
+
+def _then(generation: Generation, later: Sequence[Generation]) -> str:
+    if not later:
+        return "not gone on"
+    if later[0].run != generation.run:
+        return "next run"
+    return "restarted in place" if later[0].attempt == generation.attempt else "next attempt"

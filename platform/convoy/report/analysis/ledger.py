@@ -1,0 +1,283 @@
+"""What a job has cost, from its event log. Pure.
+
+Node time is cut as `goodput` cuts it, and each part is paid at the price that the node's machine had in that
+generation. Cents are shared out so that the parts are the total, whichever way they are added.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import NamedTuple
+
+from convoy.catalog.money import GB, HOURS_PER_MONTH, REQUESTS, cents
+from convoy.catalog.services import Service, ServicePrice, service_price, transfer_price
+from convoy.events.types import (
+    AnyEvent,
+    CheckpointCopied,
+    CheckpointSaved,
+    CheckpointsPruned,
+    GenerationStarted,
+    Rent,
+    Restored,
+    StepDone,
+    StoreRequests,
+)
+from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, ServiceCost, Split
+from convoy.report.analysis.goodput import GenerationTime, times
+from convoy.report.train_report import Generation
+
+NOT_TOLD = "not told"
+
+_S3 = "s3://"
+
+_KINDS = ("productive", "recomputed", "measuring", "stalled", "idle")
+
+
+def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -> Cost | None:
+    """Of the whole log; None where no machine of it has a price or a name, as in a local run.
+
+    formed: its generations, as `outcome.generations` gives them. steps: done on the living branch.
+    """
+    rents = _rents(events)
+    if not rents:
+        return None
+    spent = times(events, formed)
+    machines = _machines(spent, rents)
+    services, not_counted = _services(events, rents)
+    lacking = tuple(_unknown(machine) for machine in machines if machine.usd is None)
+    splits = [machine.usd for machine in machines if machine.usd is not None]
+    split = None if lacking else sum(splits, start=Split())
+    beside = sum((service.usd for service in services), start=Decimal(0))
+    total = None if split is None else split.total + beside
+    tokens = _tokens(events, steps)
+    on_demand = _on_demand(spent, rents)
+    instead = None if on_demand is None else on_demand + beside
+    return Cost(
+        machines=machines,
+        services=services,
+        lacking=lacking,
+        not_counted=(
+            "machines before their agent began and after it ended, as while an image is pulled",
+            *not_counted,
+        ),
+        split=split,
+        total=total,
+        tokens=tokens,
+        usd_per_million_tokens=None if total is None or not tokens else float(total) / tokens * 1e6,
+        on_demand=instead,
+        on_demand_prices=() if instead is None else _on_demand_prices(rents.values()),
+        saved=None if total is None or not instead else 1 - float(total / instead),
+    )
+
+
+def _rents(events: Iterable[AnyEvent]) -> dict[tuple[int, int], Rent]:
+    """By generation and node; of a node that did not tell, node 0's, or any other's."""
+    return {(e.generation, e.node): e.rent for e in events if isinstance(e, GenerationStarted) and e.rent is not None}
+
+
+def _rent(rents: Mapping[tuple[int, int], Rent], generation: int, node: int) -> Rent | None:
+    own = rents.get((generation, node)) or rents.get((generation, 0))
+    return own or next((rent for (number, _), rent in sorted(rents.items()) if number == generation), None)
+
+
+def _machines(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], Rent]) -> tuple[MachineCost, ...]:
+    found: dict[Rent | None, list[GenerationTime]] = {}
+    for each in spent:
+        found.setdefault(_rent(rents, each.generation, each.node), []).append(each)
+    return tuple(_machine(rent, of) for rent, of in found.items())
+
+
+def _machine(rent: Rent | None, of: Sequence[GenerationTime]) -> MachineCost:
+    hours = [sum((Fraction(_seconds(each, kind)) for each in of), start=Fraction(0)) / 3600 for kind in _KINDS]
+    usd = None
+    if rent is not None and rent.usd_per_hour is not None:
+        per_hour = Fraction(str(rent.usd_per_hour))
+        usd = Split(**dict(zip(_KINDS, cents([part * per_hour for part in hours]), strict=True)))
+    return MachineCost(
+        instance=rent.instance if rent else NOT_TOLD,
+        market=rent.market if rent else NOT_TOLD,
+        region=rent.region if rent else NOT_TOLD,
+        node_hours=float(sum(hours, start=Fraction(0))),
+        usd_per_hour=rent.usd_per_hour if rent else None,
+        price_date=rent.price_date if rent else None,
+        source=rent.source if rent else "",
+        usd=usd,
+    )
+
+
+def _seconds(each: GenerationTime, kind: str) -> float:
+    time = each.time
+    return {
+        "productive": time.productive_seconds,
+        "recomputed": time.recomputed_seconds,
+        "measuring": time.measuring_seconds,
+        "stalled": time.checkpoint_seconds + time.waiting_seconds + time.other_seconds,
+        "idle": time.restarting_seconds,
+    }[kind]
+
+
+def _unknown(machine: MachineCost) -> str:
+    if machine.instance == NOT_TOLD:
+        return f"of {machine.node_hours:.3g} node-hours the log does not tell which machines they were"
+    return f"the catalog has no {machine.market} price of {machine.instance} in {machine.region}"
+
+
+def _on_demand(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], Rent]) -> Decimal | None:
+    usd = Fraction(0)
+    if all(rent.market == "on_demand" for rent in rents.values()):
+        return None
+    for each in spent:
+        rent = _rent(rents, each.generation, each.node)
+        if rent is None or rent.usd_per_hour_on_demand is None or rent.on_demand_date is None:
+            return None
+        seconds = each.time.seconds - each.time.recomputed_seconds - each.interrupted_seconds
+        usd += Fraction(seconds) / 3600 * Fraction(str(rent.usd_per_hour_on_demand))
+    return cents([usd])[0]
+
+
+def _on_demand_prices(rents: Iterable[Rent]) -> tuple[OnDemandPrice, ...]:
+    """Each once."""
+    found = [
+        OnDemandPrice(
+            instance=rent.instance,
+            region=rent.region,
+            usd_per_hour=rent.usd_per_hour_on_demand,
+            price_date=rent.on_demand_date,
+            source=rent.on_demand_source,
+        )
+        for rent in rents
+        if rent.usd_per_hour_on_demand is not None and rent.on_demand_date is not None
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _tokens(events: Sequence[AnyEvent], steps: int) -> int:
+    """Steps take equally many tokens, but for what padding leaves out: those that were logged tell how many."""
+    logged = [e.tokens for e in events if isinstance(e, StepDone)]
+    return round(sum(logged) / len(logged) * steps) if logged else 0
+
+
+class _Used(NamedTuple):
+    """So much of a service, not yet in cents."""
+
+    what: str
+    quantity: Fraction
+    price: ServicePrice
+
+
+def _services(
+    events: Sequence[AnyEvent], rents: Mapping[tuple[int, int], Rent]
+) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
+    """Storage of checkpoints in buckets until the last event, requests and transfer; and what of the rest is not
+    known. A bucket whose region nobody told has the prices of the machines' region."""
+    left_out: list[str] = []
+    asked = [e for e in events if isinstance(e, StoreRequests)]
+    home = next(iter(rents.values())).region
+    regions = {e.bucket: e.region for e in asked if e.region is not None}
+    used = [
+        *_stored(events, regions, home, left_out),
+        *_requested(asked, regions, home, left_out),
+        *_transferred(asked, regions, rents, left_out),
+    ]
+    usd = cents([each.quantity * Fraction(str(each.price.usd)) for each in used])
+    return tuple(_service(each, cost) for each, cost in zip(used, usd, strict=True)), tuple(left_out)
+
+
+def _stored(events: Sequence[AnyEvent], regions: Mapping[str, str], home: str, left_out: list[str]) -> Iterator[_Used]:
+    kept = {tier: n for tier, n in _byte_seconds(events).items() if n}
+    buckets = {tier: n for tier, n in kept.items() if tier.startswith(_S3)}
+    for tier, n in sorted(buckets.items()):
+        region = regions.get(tier.removeprefix(_S3).partition("/")[0], home)
+        price = service_price("s3_storage", region)
+        if price is None:
+            left_out.append(f"storage in S3: the catalog has no price of it in {region}")
+        else:
+            yield _Used(f"checkpoints in {tier}", n / GB / (HOURS_PER_MONTH * 3600), price)
+    if len(kept) > len(buckets):
+        left_out.append("file systems, which are paid for by what is provisioned")
+    if buckets:
+        left_out.append("what else is in the bucket, and storage after the last event")
+
+
+def _requested(
+    asked: Sequence[StoreRequests], regions: Mapping[str, str], home: str, left_out: list[str]
+) -> Iterator[_Used]:
+    if not asked:
+        left_out.append("requests to S3, if there were any")
+        return
+    left_out.append("requests of processes that were killed, in their last minute, and of steps beside the gang")
+    for bucket in sorted({e.bucket for e in asked}):
+        region = regions.get(bucket, home)
+        counts: dict[Service, int] = {
+            "s3_puts": sum(e.puts for e in asked if e.bucket == bucket),
+            "s3_gets": sum(e.gets for e in asked if e.bucket == bucket),
+        }
+        for name, n in counts.items():
+            price = service_price(name, region)
+            if n and price is None:
+                left_out.append(f"{n:,} requests to {bucket}: the catalog has no price of them in {region}")
+            elif n and price is not None:
+                kind = "PUT, COPY, POST, LIST" if name == "s3_puts" else "GET and others"
+                yield _Used(f"requests to {bucket}: {kind}", Fraction(n, REQUESTS), price)
+
+
+def _transferred(
+    asked: Sequence[StoreRequests],
+    regions: Mapping[str, str],
+    rents: Mapping[tuple[int, int], Rent],
+    left_out: list[str],
+) -> Iterator[_Used]:
+    """Between the machines' region and the bucket's: what is sent is paid where it is sent from."""
+    moved: dict[tuple[str, str], int] = {}
+    for e in asked:
+        bucket, rent = regions.get(e.bucket), _rent(rents, e.generation, e.node)
+        if bucket is not None and rent is not None and bucket != rent.region:
+            moved[rent.region, bucket] = moved.get((rent.region, bucket), 0) + e.sent_bytes
+            moved[bucket, rent.region] = moved.get((bucket, rent.region), 0) + e.received_bytes
+    for (sender, receiver), n in sorted(moved.items()):
+        price = transfer_price(sender, receiver)
+        if n and price is None:
+            left_out.append(f"transfer from {sender} to {receiver}: the catalog has no price of it")
+        elif n and price is not None:
+            yield _Used(f"transfer from {sender} to {receiver}", Fraction(n, GB), price)
+    unknown = sorted({e.bucket for e in asked} - regions.keys())
+    if unknown:
+        left_out.append(f"transfer to and from {', '.join(unknown)}, whose region is not known")
+
+
+def _service(used: _Used, usd: Decimal) -> ServiceCost:
+    return ServiceCost(
+        what=used.what,
+        quantity=float(used.quantity),
+        unit=used.price.unit,
+        usd_per_unit=used.price.usd,
+        price_date=used.price.date,
+        source=used.price.source,
+        usd=usd,
+    )
+
+
+def _byte_seconds(events: Sequence[AnyEvent]) -> dict[str, Fraction]:
+    """By tier: the bytes of the checkpoints there, times how long they were."""
+    end = max((e.t for e in events), default=0.0)
+    there: dict[tuple[str, int, int], tuple[float, int]] = {}
+    found: dict[str, Fraction] = {}
+
+    def gone(key: tuple[str, int, int], at: float) -> None:
+        since, size = there.pop(key, (at, 0))
+        found[key[0]] = found.get(key[0], Fraction(0)) + size * Fraction(max(at - since, 0.0))
+
+    for e in events:
+        match e:
+            case CheckpointSaved():
+                there[e.tier, e.generation, e.step] = (e.t, e.bytes)
+            case CheckpointCopied() if e.error is None:
+                there[e.tier, e.from_generation, e.step] = (e.t, e.bytes)
+            case Restored():  # of whose save the log may have lost the word
+                there.setdefault((e.tier, e.from_generation, e.step), (e.t, e.bytes))
+            case CheckpointsPruned():
+                for generation, step in e.commits:
+                    gone((e.tier, generation, step), e.t)
+    for key in list(there):
+        gone(key, end)
+    return found

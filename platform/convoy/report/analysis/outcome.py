@@ -1,0 +1,190 @@
+"""How each generation ended, and why the next one began."""
+
+from collections.abc import Mapping, Sequence
+
+from convoy.display.formatting import duration
+from convoy.events.types import (
+    INTERRUPT,
+    PEER_LOST,
+    AnyEvent,
+    FailureDetected,
+    GenerationEnded,
+    GenerationStarted,
+    NoticeSeen,
+    StepDone,
+    Stopping,
+    WorkerExited,
+)
+from convoy.job.live import HERE, Heartbeat
+from convoy.report.analysis.causes import first_cause, in_words
+from convoy.report.analysis.lineage import by_generation, starts
+from convoy.report.train_report import FirstCause, Generation, Outcome, TrainReport
+
+_ENDINGS: dict[str, str] = {
+    "max_hours": "the limit budget.max_hours was reached",
+    "max_cost_usd": "the limit budget.max_cost_usd was reached",
+    "nonfinite": "too many steps in a row were not finite",
+    "requested": "it was asked to stop",
+    "preempted": "it had a notice",
+    "preempted_unsaved": "it had a notice that left no time to save first",
+}
+
+_WORDS = {INTERRUPT: "interrupted", "drain": "drained"}
+"""Of a preemption that somebody wanted, by its notice's source."""
+
+
+def outcome_of(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -> Outcome:
+    """How the newest generation of these events stands; between two that are formed in place, the gang is running.
+
+    heartbeat: of the job; None: no run marks it as running. Without a live one a gang that its log does not end is
+    lost: nothing was left to write more.
+    """
+    newest = max((e.generation for e in events), default=0)
+    own = [e for e in events if e.generation == newest]
+    outcome = _outcome(own)
+    told = _failures(own)
+    if outcome.state == "failed" and told and told[-1].action == "restart":
+        outcome = Outcome(state="running", cause=outcome.cause)
+    if outcome.state == "running" and not (heartbeat is not None and heartbeat.live):
+        return Outcome(state="lost", reason=_silence(heartbeat, bool(events)), cause=outcome.cause)
+    return outcome
+
+
+def state_word(report: TrainReport) -> str:
+    """The job's state in a word, which is the same wherever it is shown."""
+    outcome = report.outcome
+    if outcome.state == "running":
+        if outcome.notice:
+            return "ending"
+        return "restarting" if outcome.cause else "running" if report.step or report.steps else "starting"
+    if outcome.state == "lost" and not report.generations:
+        return "not started"
+    return _WORDS.get(outcome.notice, outcome.state)
+
+
+def _silence(heartbeat: Heartbeat | None, began: bool) -> str:
+    if heartbeat is not None:
+        return f"{heartbeat.by} ended without a word: its last heartbeat was {duration(heartbeat.seconds)} ago"
+    how = "its log does not say how the last run ended" if began else "it has not begun"
+    return f"no run is working on this job, and {how}"
+
+
+def ending(stop: Stopping) -> str:
+    """Why a job stopped, in words."""
+    return f"{_ENDINGS[stop.reason]}: {stop.detail}" if stop.detail else _ENDINGS[stop.reason]
+
+
+def generations(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -> tuple[Generation, ...]:
+    """Every generation of the log, abandoned ones too. heartbeat: as `outcome_of` takes it."""
+    found: list[Generation] = []
+    logged = by_generation(events)
+    outcomes = {number: _outcome(own) for number, own in logged.items()}
+    known = starts(events)
+    for number, own in logged.items():
+        start = known.get(number, GenerationStarted(generation=number))
+        previous = found[-1] if found else None
+        why = _why(start, previous, outcomes)
+        live = number == max(logged) and heartbeat is not None and heartbeat.live
+        found.append(_generation(own, start, why, outcomes[number], live=live))
+    return tuple(found)
+
+
+def failure_of(own: Sequence[AnyEvent]) -> FailureDetected | None:
+    """The first cause that the agents settled on for a generation, given its events."""
+    told = _failures(own)
+    return told[0] if told else None
+
+
+def ending_notice(own: Sequence[AnyEvent]) -> NoticeSeen | None:
+    """The first notice for which a generation ended, given its events."""
+    return next((e for e in own if isinstance(e, NoticeSeen) and e.action in ("save_and_end", "end")), None)
+
+
+def _failures(own: Sequence[AnyEvent]) -> list[FailureDetected]:
+    """What node 0's agent told or, where it was lost, the others: in order of time."""
+    told = [e for e in own if isinstance(e, FailureDetected)]
+    return [e for e in told if e.node == 0] or told
+
+
+def _outcome(own: Sequence[AnyEvent]) -> Outcome:
+    ended = {e.outcome for e in own if isinstance(e, GenerationEnded)}
+    leader = next((e.outcome for e in own if isinstance(e, GenerationEnded) and e.node == 0), None)
+    exits = [e for e in own if isinstance(e, WorkerExited)]
+    settled = failure_of(own)
+    cause = first_cause(settled) if settled else _first_exit(exits)
+    if leader == "preempted" or (leader is None and "preempted" in ended):
+        seen = ending_notice(own)
+        return Outcome(state="preempted", reason=_notice(own), notice=seen.source if seen else "", cause=cause)
+    if "failed" in ended or (leader is None and cause is not None):
+        return Outcome(state="failed", cause=cause)
+    if leader == "stopped":
+        stops = [e for e in own if isinstance(e, Stopping)]
+        return Outcome(state="stopped", reason=ending(stops[-1]) if stops else "no reason was logged")
+    if leader == "finished":
+        return Outcome(state="finished")
+    seen = ending_notice(own)
+    return Outcome(state="running", reason=_notice(own), notice=seen.source) if seen else Outcome(state="running")
+
+
+def _notice(own: Sequence[AnyEvent]) -> str:
+    """Why the attempt was preempted, in words."""
+    seen = ending_notice(own)
+    if seen is not None and seen.source == INTERRUPT:
+        return seen.text  # which all nodes get
+    if seen is not None:
+        return f"node {seen.node} had a notice ({seen.source})" + (f": {seen.text}" if seen.text else "")
+    stops = [e for e in own if isinstance(e, Stopping)]
+    return ending(stops[-1]) if stops else "no notice was logged"
+
+
+def _first_exit(exits: Sequence[WorkerExited]) -> FirstCause | None:
+    """The first cause in a log of before agents told it."""
+    if not exits:
+        return None
+    # A worker that lost a peer is a consequence, even where its host's clock is ahead of the cause's.
+    first = min(exits, key=lambda e: (e.exit_code == PEER_LOST, e.t))
+    return FirstCause(
+        t=first.t, generation=first.generation, node=first.node, rank=first.worker, exit_code=first.exit_code,
+        signal=first.signal, reason=first.reason, log_tail=first.log_tail,
+    )  # fmt: skip
+
+
+def _generation(
+    own: Sequence[AnyEvent], start: GenerationStarted, why: str, outcome: Outcome, *, live: bool
+) -> Generation:
+    silent = outcome.state == "running" and not live
+    return Generation(
+        number=start.generation,
+        run=start.run,
+        attempt=start.attempt,
+        nodes=start.nodes,
+        world_size=start.world_size,
+        training=start.training,
+        parent_generation=start.parent_generation,
+        parent_step=start.parent_step,
+        why=why,
+        started=min(e.t for e in own),
+        seconds=max(e.t for e in own) - min(e.t for e in own),
+        last_step=max((e.step for e in own if isinstance(e, StepDone)), default=start.parent_step or 0),
+        outcome="ended without a word" if silent or outcome.state == "lost" else outcome.state,
+    )
+
+
+def _why(start: GenerationStarted, previous: Generation | None, outcomes: Mapping[int, Outcome]) -> str:
+    if previous is None:
+        return "first start"
+    if start.generation > previous.number + 1 and start.parent_step is not None:
+        # Every gang logs its generation; the one between, which logged nothing, was made by a rewind.
+        return f"rewound to step {start.parent_step:,}"
+    before = outcomes[previous.number]
+    if before.state == "failed" and before.cause:
+        return in_words(before.cause.model_copy(update={"reason": ""}))
+    if before.state == "failed":
+        return f"generation {previous.number} failed"
+    if before.state == "stopped":
+        return f"continues after a stop: {before.reason}"
+    if before.state == "preempted":
+        return f"continues after a preemption: {before.reason}"
+    if before.state == "finished":
+        return "continues a finished job"
+    return f"generation {previous.number} ended without a word"

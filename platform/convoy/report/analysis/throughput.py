@@ -1,0 +1,163 @@
+"""Speed and memory: what the steps took, what each rank did, and what share of the machine that was."""
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+from convoy.catalog.measured import MeasuredMachine
+from convoy.events.types import (
+    AnyEvent,
+    Environment,
+    Evaluated,
+    GenerationStarted,
+    MemoryPeak,
+    RankThroughput,
+    StepDone,
+)
+from convoy.report.analysis.lineage import starts
+from convoy.report.train_report import Hardware, RankRow, StepTime, Stretch
+from convoy.stats.spread import Spread, spread
+
+WARMUP_STEPS = 5
+"""Steps left out at the start of each generation: allocators, caches and compilers settle in them."""
+
+MOST_PIECES = 500
+"""So many pieces of equal length stand for the steps of a long generation."""
+
+_PARTS = ("data", "forward", "backward", "optimizer", "exchange")
+
+
+def alike(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple[frozenset[int], GenerationStarted | None]:
+    """Generations that trained as the newest one of the branch with a step does: with its ranks and configuration, for
+    steps and saves of others say nothing of its own. What a log does not tell is taken to be alike. And how that one
+    began; None: there is none."""
+    trained = {e.generation for e in events if isinstance(e, StepDone)}
+    newest = max((e.generation for e in branch if isinstance(e, StepDone)), default=None)
+    if newest is None:
+        return frozenset(), None
+    known = starts(events)
+    found = {g: known.get(g, GenerationStarted(generation=g)) for g in trained}
+    its = found[newest]
+    return frozenset(g for g, e in found.items() if e.world_size == its.world_size and _alike(e, its)), its
+
+
+def _alike(one: GenerationStarted, other: GenerationStarted) -> bool:
+    return one.training == other.training or "" in (one.training, other.training)
+
+
+def measured_steps(branch: Sequence[AnyEvent], generations: Collection[int]) -> list[StepDone]:
+    """Steps of these generations, each after its warm-up."""
+    by_generation: dict[int, list[StepDone]] = {}
+    for event in branch:
+        if isinstance(event, StepDone) and event.generation in generations:
+            by_generation.setdefault(event.generation, []).append(event)
+    return [step for steps in by_generation.values() for step in _after_warmup(steps)]
+
+
+def step_time(steps: Sequence[StepDone]) -> StepTime | None:
+    """Medians of the steps' seconds and of each part."""
+    total = spread(s.seconds for s in steps)
+    if total is None:
+        return None
+    parts = {part: spread(getattr(s, f"{part}_seconds") for s in steps) for part in _PARTS}
+    parts["other"] = spread(max(s.seconds - sum(getattr(s, f"{p}_seconds") for p in _PARTS), 0.0) for s in steps)
+    return StepTime(total=total, parts={name: figure for name, figure in parts.items() if figure is not None})
+
+
+def stretch(events: Sequence[AnyEvent], generations: Collection[int]) -> Stretch | None:
+    """Of these generations, from the end of the first logged step of each: after it the machine is measured."""
+    steps: dict[int, list[StepDone]] = {}
+    evaluations: dict[int, list[Evaluated]] = {}
+    for event in (e for e in events if e.generation in generations):
+        if isinstance(event, StepDone):
+            steps.setdefault(event.generation, []).append(event)
+        elif isinstance(event, Evaluated):
+            evaluations.setdefault(event.generation, []).append(event)
+    if not steps:
+        return None
+    done, seconds = 0, 0.0
+    for generation, own in steps.items():
+        first, last = (own[1:] or own)[0], own[-1]
+        began = first.t - first.seconds
+        beside = sum(e.seconds for e in evaluations.get(generation, ()) if began < e.t <= last.t)
+        done += last.step - first.step + 1
+        seconds += last.t - began - beside
+    return Stretch(steps=done, seconds=seconds)
+
+
+def gang_rate(steps: Sequence[StepDone]) -> Spread | None:
+    """Tokens per second of the whole gang while stepping."""
+    return spread(s.tokens / s.seconds for s in steps if s.seconds > 0)
+
+
+def share_of(
+    tflops: float | None, flops_per_token: float | None, rate: Spread | None, ranks: int | None
+) -> float | None:
+    """Model FLOP/s per rank over `tflops`, by the median rate; None where any of them is not known.
+
+    The numerator counts forward and backward without recomputation (Chowdhery et al. 2022, PaLM, appendix B).
+    """
+    if not tflops or not flops_per_token or rate is None or not ranks:
+        return None
+    return flops_per_token * rate.median / ranks / (tflops * 1e12)
+
+
+def rank_rows(newest: Sequence[AnyEvent]) -> tuple[RankRow, ...]:
+    """One row for each rank that the newest generation heard of."""
+    ranks = {e.rank: e.node for e in newest if e.rank is not None}
+    return tuple(_rank_row(rank, node, newest) for rank, node in sorted(ranks.items()))
+
+
+def measured_machine(events: Sequence[AnyEvent]) -> MeasuredMachine | None:
+    """What the slowest rank of the newest generation that measured it found: a step is as long as its slowest rank."""
+    found = [e for e in events if isinstance(e, Environment) and e.machine is not None]
+    newest = max((e.generation for e in found), default=0)
+    machines = [e.machine for e in found if e.generation == newest and e.machine is not None]
+    return min(machines, key=lambda machine: machine.matmul_flops, default=None)
+
+
+def hardware(newest: Sequence[AnyEvent], machine: MeasuredMachine | None = None) -> Hardware | None:
+    """Of the lowest rank that reported it; the measured matmul rate over all ranks. machine: what the slowest found."""
+    found = sorted((e for e in newest if isinstance(e, Environment)), key=lambda e: e.rank or 0)
+    if not found:
+        return None
+    first = found[0]
+    return Hardware(
+        device=first.device,
+        threads=first.threads,
+        matmul_tflops=spread(e.matmul_tflops for e in found if e.matmul_tflops is not None),
+        peak_tflops=first.peak_tflops,
+        versions=first.versions,
+        machine=machine,
+    )
+
+
+def _after_warmup(steps: Sequence[StepDone]) -> list[StepDone]:
+    first = min(s.step for s in steps)
+    return [s for s in steps if s.step >= first + WARMUP_STEPS and not s.skipped]
+
+
+def _by_steps(intervals: Sequence[RankThroughput]) -> list[float]:
+    """Tokens per second of all but the first one; later ones are of more steps, and count as often."""
+    if len(intervals) < 2:
+        return []
+    shortest = intervals[1].step - intervals[0].step
+    unit = max(1, shortest, (intervals[-1].step - intervals[0].step) / MOST_PIECES)
+    rates = ((e.tokens / e.seconds, round((e.step - before.step) / unit)) for before, e in pairwise(intervals))
+    return [rate for rate, count in rates for _ in range(max(1, count))]
+
+
+def _rank_row(rank: int, node: int, newest: Sequence[AnyEvent]) -> RankRow:
+    own = [e for e in newest if e.rank == rank]
+    intervals = [e for e in own if isinstance(e, RankThroughput) and e.seconds > 0]
+    peaks = [e for e in own if isinstance(e, MemoryPeak)]
+    highest = max(peaks, key=lambda e: e.bytes, default=None)
+    return RankRow(
+        rank=rank,
+        node=node,
+        tokens_per_second=spread(_by_steps(intervals) or [e.tokens / e.seconds for e in intervals]),
+        memory_peak_bytes=highest.bytes if highest else None,
+        memory_device=highest.device if highest else None,
+        matmul_tflops=next(
+            (e.matmul_tflops for e in reversed(own) if isinstance(e, Environment) and e.matmul_tflops), None
+        ),
+    )

@@ -1,0 +1,1 @@
+"""From the cases of a benchmark to what is known of it. Pure."""

@@ -1,0 +1,102 @@
+"""Parts of the training pages on money: each takes the report and gives blocks or a value."""
+
+from datetime import date
+from decimal import Decimal
+
+from convoy.catalog.money import GB
+from convoy.display import formatting
+from convoy.display.page import Block, Heading, Table, Text, Tone, Value
+from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, ServiceCost, Split
+from convoy.report.train_report import TrainReport
+
+
+def cost_value(report: TrainReport) -> Value:
+    """What the job has cost, or why that is not known."""
+    spent = report.cost
+    if spent is None:
+        return Value("Cost", "—", "not known: these machines have no price")
+    if spent.total is None:
+        return Value("Cost", "—", f"not known: {spent.lacking[0]}")
+    per_token = spent.usd_per_million_tokens
+    each = f"{formatting.significant(per_token)} USD per million tokens" if per_token is not None else "no tokens yet"
+    return Value("Cost", usd(spent.total), f"{each}{_instead(spent)}", _tone(spent))
+
+
+def cost(report: TrainReport) -> tuple[Block, ...]:
+    """Where the money went, line by line; why there is no total, where there is none."""
+    spent = report.cost
+    if spent is None:
+        return ()
+    rows = [*(_machine(machine) for machine in spent.machines), *(_service(service) for service in spent.services)]
+    splits = [(_name(machine), machine.usd) for machine in spent.machines if machine.usd is not None]
+    if spent.total is not None and spent.split is not None:
+        rows.append(("Total", "", "", usd(spent.total), ""))
+        splits.append(("Total", spent.split))
+    bill = Table(("What", "Quantity", "Price", "USD", "Price of"), tuple(rows))
+    uses = Table(
+        ("What", "Productive", "Recomputed", "Measuring", "Stalled", "Idle"),
+        tuple((name, *_parts(split)) for name, split in splits),
+    )
+    why = tuple(Text(f"No total: {reason}.") for reason in spent.lacking)
+    left_out = Text(f"Not in it, as the log does not tell of it: {'; '.join(spent.not_counted)}.", quiet=True)
+    meaning = (
+        "Measuring: of the machine, after the first step of a generation. Stalled: for saves, for other ranks and "
+        "between steps. Idle: until the first step of a generation was done. What it would have cost on demand leaves "
+        "out what interruptions took, so it is a lower bound."
+    )
+    on_demand = [Text(f"On demand: {told}.", quiet=True) for told in map(_on_demand, spent.on_demand_prices)]
+    return (Heading("Cost"), *why, Text(meaning, quiet=True), bill, *([uses] if splits else []), *on_demand, left_out)
+
+
+def usd(amount: Decimal) -> str:
+    """`1,234.56 USD`."""
+    return f"{amount:,.2f} USD"
+
+
+def _instead(spent: Cost) -> str:
+    if spent.saved is None or spent.on_demand is None:
+        return ""
+    word = "less" if spent.saved >= 0 else "more"
+    return f", {formatting.percent(abs(spent.saved))} {word} than on demand ({usd(spent.on_demand)})"
+
+
+def _tone(spent: Cost) -> Tone:
+    if spent.saved is None:
+        return "plain"
+    return "good" if spent.saved >= 0 else "warning"
+
+
+def _machine(machine: MachineCost) -> tuple[str, ...]:
+    quantity = f"{formatting.significant(machine.node_hours)} node-hours"
+    if machine.usd is None or machine.usd_per_hour is None:
+        return (_name(machine), quantity, "not known", "", "")
+    price = f"{machine.usd_per_hour:,g} an hour"
+    return (_name(machine), quantity, price, usd(machine.usd.total), _dated(machine.price_date, machine.source))
+
+
+def _name(machine: MachineCost) -> str:
+    return f"{machine.instance}, {machine.market.replace('_', ' ')}, {machine.region}"
+
+
+def _parts(split: Split) -> tuple[str, ...]:
+    return tuple(map(usd, (split.productive, split.recomputed, split.measuring, split.stalled, split.idle)))
+
+
+def _on_demand(price: OnDemandPrice) -> str:
+    each = f"{price.instance} in {price.region}, {price.usd_per_hour:,g} USD an hour"
+    return f"{each} ({_dated(price.price_date, price.source)})"
+
+
+def _service(service: ServiceCost) -> tuple[str, ...]:
+    each = "thousand" if service.unit == "1,000 requests" else service.unit
+    quantity = (
+        f"{formatting.significant(service.quantity)} {each}s"
+        if each != "GB"
+        else formatting.size(service.quantity * GB)
+    )
+    price = f"{service.usd_per_unit:g} a {each}"
+    return (service.what, quantity, price, usd(service.usd), _dated(service.price_date, service.source))
+
+
+def _dated(day: date | None, source: str) -> str:
+    return f"{day}, {source}" if day else source

@@ -1,0 +1,88 @@
+"""The part of the training pages that has the plan beside what was measured."""
+
+from collections.abc import Sequence
+
+from convoy.display import formatting
+from convoy.display.page import Block, Heading, Table, Text
+from convoy.report.analysis.prediction_error import Compared, compared, computing_parts, unlike
+from convoy.report.pages import plan_sections
+from convoy.report.pages.plan_summary import warning
+from convoy.report.train_report import TrainReport
+from convoy.results.plan import Plan
+from convoy.results.plan_parts import PlannedStep
+
+_HEADERS = ("", "Predicted", "Measured", "Error", "n")
+
+_WHOLE = "The whole job has its start, evaluations and export, which are not planned."
+
+
+def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
+    """Predictions beside measurements, each with its error."""
+    figures, yet = compared(plan, report), "not yet" if report.outcome.state == "running" else "not measured"
+    blocks: list[Block] = [Heading("Predicted and measured"), Text(_from(plan, figures), quiet=True)]
+    if (why := warning(plan)) is not None:
+        blocks.append(Text(f"By its plan the run {why}."))
+    other = unlike(plan, report)
+    if other:
+        blocks.append(Text(f"{other}: only what does not depend on that is compared."))
+    if figures:
+        blocks.append(Table(_HEADERS, tuple(_row(each, yet) for each in figures)))
+    if plan.step is not None and not other:
+        blocks.append(Text(_computing(plan.step), quiet=True))
+    notes = _notes(figures, report, plan)
+    return (*blocks, *((Text(" ".join(notes), quiet=True),) if notes else ()))
+
+
+def _from(plan: Plan, figures: Sequence[Compared]) -> str:
+    if plan.measured is not None:
+        measured = "Planned from this machine's matmul, memory and collectives, measured as the job began"
+        told = f"{measured}; no step's time is in it."
+    else:
+        told = "Planned from the configuration and the catalog, before the run began."
+    return f"{told} Error: (predicted - measured) / measured." if figures else told
+
+
+def _row(each: Compared, yet: str) -> tuple[str, ...]:
+    error = each.pct_error
+    measured = yet if each.measured is None else _form(each.unit, each.measured)
+    return (
+        each.what,
+        _form(each.unit, each.predicted),
+        measured,
+        "" if error is None else f"{error:+z.1f} %",
+        "" if each.measured is None or each.n is None else f"{each.n:,}",
+    )
+
+
+def _form(unit: str, value: float) -> str:
+    match unit:
+        case "seconds":
+            return formatting.long_duration(value)
+        case "tokens/s":
+            return formatting.rate(value)
+        case "share":
+            return formatting.percent(value)
+        case "bytes":
+            return formatting.size(value)
+    return f"{value:,.2f} USD"
+
+
+def _notes(figures: Sequence[Compared], report: TrainReport, plan: Plan) -> list[str]:
+    whats = {each.what for each in figures}
+    notes = []
+    if "step" in whats:
+        notes.append(f"Medians, of steps without the first {report.warmup_steps} of a generation.")
+    for why in dict.fromkeys(each.why_not for each in figures if each.why_not):
+        whats_not = ", ".join(each.what for each in figures if each.why_not == why)
+        notes.append(f"{whats_not[0].upper()}{whats_not[1:]}: {why}.")
+    if "whole job" in whats:
+        notes.append(_WHOLE)
+    return [*notes, *(f"Not predicted: {lacking}." for lacking in plan.lacking())]
+
+
+def _computing(step: PlannedStep) -> str:
+    """What forward and backward are planned to be made of, the longest first."""
+    parts = sorted(computing_parts(step).items(), key=lambda part: -part[1])
+    shown = [(name, each) for name, each in parts if each / step.seconds >= 0.0005]
+    told = (f"{plan_sections.STEP_PARTS.get(name, name)} {formatting.duration(each)}" for name, each in shown)
+    return f"Predicted of forward and backward: {', '.join(told)}."

@@ -1,0 +1,227 @@
+"""Parts of the training pages: each takes the report and gives blocks, or none where nothing is known."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from convoy.display import charts, formatting
+from convoy.display.page import Block, Callout, Code, Entry, Heading, Progress, Table, Text, Timeline
+from convoy.report.analysis.causes import happened, in_words, more, subject
+from convoy.report.analysis.outcome import state_word
+from convoy.report.pages import checkpoint_sections
+from convoy.report.train_report import FirstCause, TrainReport
+
+_TIMELINE_ENTRIES = 40
+_GO_ON = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
+
+_ENDING = "If this page stays as it is, `convoy show` reports how the run ended."
+
+
+def verdict(report: TrainReport) -> tuple[Block, ...]:
+    """What went wrong, or why it stopped early; nothing for a job that runs or has finished."""
+    outcome, at = report.outcome, f"at step {report.step:,}"
+    match outcome.state:
+        case "stopped":
+            return (Callout(f"Stopped {at}", f"{_sentence(outcome.reason)} {_GO_ON}", "warning"),)
+        case "preempted" | "lost":
+            title = f"{state_word(report).capitalize()} {at}"
+            return (Callout(title, f"{_sentence(outcome.reason)} {kept(report)}", "warning"),)
+        case "failed":
+            return _failed(outcome.cause, report)
+        case "running" if outcome.notice:
+            return (Callout(f"Ending {at}", ending(report, kept(report)), "warning"),)
+        case "running" if outcome.cause is not None:
+            return (Callout("Restarting in place", f"{_sentence(in_words(outcome.cause))} {kept(report)}", "warning"),)
+    return ()
+
+
+def ending(report: TrainReport, *facts: str) -> str:
+    """Why a run is about to end, and where to look if the page that says so is never drawn again."""
+    return " ".join([_sentence(report.outcome.reason), *facts, _ENDING])
+
+
+def _failed(cause: FirstCause | None, report: TrainReport) -> tuple[Block, ...]:
+    at = f"at step {report.step:,}"
+    if cause is None:
+        return (Callout(f"Failed {at}", "No worker's end was seen, so the first cause is not known."),)
+    title = f"{subject(cause).capitalize()} {happened(cause)} {at}"
+    why = " ".join(filter(None, (_sentence(more(cause)), _sentence(cause.reason), kept(report))))
+    tail: tuple[Block, ...] = (Text("Its last lines", quiet=True), Code(cause.log_tail)) if cause.log_tail else ()
+    return (Callout(title, why), *tail)
+
+
+def kept(report: TrainReport) -> str:
+    """What a job that ended now would go on from."""
+    newest = report.checkpoints[-1].step if report.checkpoints else None
+    return "No checkpoint exists yet." if newest is None else f"The newest checkpoint holds step {newest:,}."
+
+
+def progress(report: TrainReport) -> tuple[Block, ...]:
+    """How far the job is, and when it will be done."""
+    if report.target_steps is None:
+        return ()
+    eta = report.eta_seconds
+    detail = "" if eta is None or report.outcome.notice else f"{formatting.duration(eta)} left"
+    return (Progress("Step", min(report.step, report.target_steps), report.target_steps, detail),)
+
+
+def curves(report: TrainReport) -> tuple[Block, ...]:
+    """Loss with validation, and tokens per second over the steps."""
+    training = charts.Series("training", [(s.step, s.loss) for s in report.steps])
+    validation = charts.Series("validation", [(v.step, v.loss) for v in report.validations], dots=True)
+    shown = [s for s in (training, validation) if s.points]
+    if not shown:
+        return ()
+    rates = charts.Series("tokens per second", [(s.step, s.tokens_per_second) for s in report.steps])
+    loss = charts.curves("Loss", shown, "nats per token")
+    return (
+        (loss, charts.curves("Throughput", [rates], "tokens per second", from_zero=True)) if rates.points else (loss,)
+    )
+
+
+def optimizer_curves(report: TrainReport) -> tuple[Block, ...]:
+    """Gradient norm and learning rate over the steps."""
+    if not report.steps:
+        return ()
+    norms = charts.Series("gradient norm", [(s.step, s.grad_norm) for s in report.steps])
+    rates = charts.Series("learning rate", [(s.step, s.lr) for s in report.steps])
+    return (
+        charts.curves("Gradient norm, before clipping", [norms], "norm", from_zero=True),
+        charts.curves("Learning rate", [rates], "rate", from_zero=True),
+    )
+
+
+def step_breakdown(report: TrainReport, detailed: bool = False) -> tuple[Block, ...]:
+    """Where a step's time goes: a stacked bar, and the figures as a table if `detailed`."""
+    times = report.step_time
+    if times is None:
+        return (
+            (Heading("Step time"), Text(f"Not measured yet: the first {report.warmup_steps} steps are warm-up."))
+            if report.steps
+            else ()
+        )
+    bar = charts.stacked_bar("Median of each part", {name: part.median for name, part in times.parts.items()})
+    around = (
+        f"Rank 0's wall time. A step takes {formatting.duration(times.total.median)} "
+        f"({formatting.quartiles(times.total, formatting.duration)}, warm-up of {report.warmup_steps} steps left out). "
+        f"Apart from steps: checkpoints {formatting.duration(report.checkpoint_seconds)}, "
+        f"evaluation {formatting.duration(report.evaluation_seconds)} in all."
+    )
+    blocks: tuple[Block, ...] = (Heading("Step time"), Text(around, quiet=True), bar)
+    if not detailed:
+        return blocks
+    rows = tuple(
+        (
+            name,
+            formatting.duration(part.median),
+            f"{formatting.duration(part.q1)} to {formatting.duration(part.q3)}",
+            formatting.percent(part.median / times.total.median) if times.total.median else "",
+        )
+        for name, part in times.parts.items()
+    )
+    return (*blocks, Table(("Part", "Median", "Middle half", "Of the median step"), rows))
+
+
+def ranks(report: TrainReport) -> tuple[Block, ...]:
+    """Throughput and memory of each rank."""
+    if not report.ranks:
+        return ()
+    rows = tuple(
+        (
+            str(r.rank),
+            str(r.node),
+            "not measured" if r.tokens_per_second is None else formatting.rate(r.tokens_per_second.median),
+            "" if r.tokens_per_second is None else formatting.quartiles(r.tokens_per_second, formatting.rate),
+            "not measured" if r.memory_peak_bytes is None else formatting.size(r.memory_peak_bytes),
+            "not measured" if r.matmul_tflops is None else f"{formatting.significant(r.matmul_tflops)} TFLOP/s",
+        )
+        for r in report.ranks
+    )
+    return (Heading("Ranks"), Table(("Rank", "Node", "Throughput", "Spread", "Memory peak", "Matmul rate"), rows))
+
+
+def samples(report: TrainReport) -> tuple[Block, ...]:
+    """What the model wrote."""
+    if not report.samples:
+        return ()
+    step = report.samples[0].step
+    texts = tuple(Code(f"{sample.prompt}{sample.text}") for sample in report.samples)
+    prompts = ", ".join(repr(s.prompt) for s in report.samples)
+    return (Heading("Generated text"), Text(f"At step {step:,}, continuing {prompts}.", quiet=True), *texts)
+
+
+def startup(report: TrainReport) -> tuple[Block, ...]:
+    """From the workers' start to their first step."""
+    if not report.startup:
+        return ()
+    total = report.startup[-1].at_seconds
+    note = f"{formatting.duration(total)} from the workers' start to “{_phase(report.startup[-1].name)}”, slowest rank."
+    bar = charts.stacked_bar(
+        "Time to reach each point", {_phase(p.name): p.took_seconds for p in report.startup}, unit="s"
+    )
+    return (Heading("Start-up"), Text(note, quiet=True), bar)
+
+
+def history(report: TrainReport) -> tuple[Block, ...]:
+    """The generations, where there was more than one, and the newest checkpoints."""
+    blocks: list[Block] = []
+    if len(report.generations) > 1:
+        rows = tuple(
+            (
+                str(g.number),
+                f"{g.world_size} on {formatting.plural(g.nodes, 'node')}",
+                "the start" if g.parent_step is None else f"step {g.parent_step:,} of generation {g.parent_generation}",
+                g.why,
+                f"{g.outcome}, step {g.last_step:,}",
+                formatting.duration(g.seconds),
+            )
+            for g in report.generations
+        )
+        blocks += [Heading("Generations"), Table(("", "Ranks", "From", "Why", "Outcome", "Time"), rows)]
+    return (*blocks, *checkpoint_sections.table(report))
+
+
+def places(uris: Mapping[str, str]) -> tuple[Block, ...]:
+    """Where the model, the checkpoints and the rest are."""
+    if not uris:
+        return ()
+    return (Heading("Where things are"), Table(("What", "Where"), tuple(uris.items())))
+
+
+def facts(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
+    """Hardware, versions and the resolved configuration."""
+    blocks: list[Block] = []
+    if report.hardware:
+        rows = (
+            ("Device", report.hardware.device),
+            ("Threads per rank", str(report.hardware.threads)),
+            *((("Number format", report.param_dtype.in_words()),) if report.param_dtype else ()),
+            *report.hardware.versions.items(),
+        )
+        blocks += [Heading("Hardware and versions"), Table(("What", "Which"), rows)]
+    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+    return (*blocks, Heading("Resolved configuration"), Code(text.rstrip()))
+
+
+def events(report: TrainReport) -> tuple[Block, ...]:
+    """What happened, newest first, in time since the first event."""
+    if not report.timeline or report.started is None:
+        return ()
+    start = report.started
+    newest = report.timeline[-_TIMELINE_ENTRIES:][::-1]
+    entries = tuple(Entry(f"+ {formatting.duration(m.t - start)}", m.text, m.tone) for m in newest)
+    left = len(report.timeline) - len(entries)
+    more: tuple[Block, ...] = (Text(f"{left:,} earlier ones are in the event log.", quiet=True),) if left else ()
+    return (Heading("Events"), Timeline(entries), *more)
+
+
+def _phase(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")

@@ -1,0 +1,210 @@
+"""The pages of a training job: while it runs, and when it has ended, well or not."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from convoy.display import formatting
+from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values
+from convoy.report.analysis.outcome import state_word
+from convoy.report.pages import checkpoint_sections, cost_sections, incident_sections, sections, trouble_sections
+from convoy.report.train_report import TrainReport, Validation
+from convoy.stats.spread import Spread
+
+if TYPE_CHECKING:
+    from convoy.results.plan import Plan
+
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
+
+
+def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None" = None) -> Page:
+    """What a person watching the job wants to see; the failure stands at the top where there is one.
+
+    config: the resolved configuration as plain data. plan: of the job, where there is one.
+    """
+    return Page(
+        _name(report, config),
+        (
+            *_top(report, config),
+            *sections.progress(report),
+            Values((_loss(report), _bits(report), _speed(report), _durable(report))),
+            *incident_sections.incidents(report),
+            *checkpoint_sections.tiers(report),
+            *sections.curves(report),
+            *sections.step_breakdown(report),
+            *_predicted(report, plan),
+            *sections.samples(report),
+            *sections.events(report),
+        ),
+    )
+
+
+def final_page(
+    report: TrainReport, config: Mapping[str, Any], places: Mapping[str, str] = _NOWHERE, plan: "Plan | None" = None
+) -> Page:
+    """Everything worth keeping of a job that has ended.
+
+    places: what is kept where, e.g. {"Model": "/jobs/a/model"}. plan: of the job, where there is one.
+    """
+    return Page(
+        _name(report, config),
+        (
+            *_top(report, config),
+            Values(
+                (
+                    _loss(report),
+                    _bits(report),
+                    _speed(report),
+                    _share(report),
+                    _memory(report),
+                    incident_sections.goodput_value(report),
+                    cost_sections.cost_value(report),
+                    _steps(report),
+                    _durable(report),
+                )
+            ),
+            *incident_sections.incidents(report),
+            *checkpoint_sections.tiers(report),
+            *sections.curves(report),
+            *sections.optimizer_curves(report),
+            *sections.samples(report),
+            *sections.step_breakdown(report, detailed=True),
+            *_predicted(report, plan),
+            *incident_sections.goodput(report),
+            *cost_sections.cost(report),
+            *sections.ranks(report),
+            *sections.startup(report),
+            *sections.history(report),
+            *sections.events(report),
+            *sections.places(places),
+            *sections.facts(report, config),
+        ),
+    )
+
+
+def _predicted(report: TrainReport, plan: "Plan | None") -> tuple[Block, ...]:
+    if plan is None:
+        return ()
+    from convoy.report.pages.predicted_sections import predicted  # an agent imports this module before its gang forms
+
+    return predicted(report, plan)
+
+
+def _name(report: TrainReport, config: Mapping[str, Any]) -> str:
+    return report.model.name if report.model else str(config.get("model", {}).get("name", "Training"))
+
+
+def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
+    facts = [state_word(report).capitalize()]
+    if report.model:
+        facts.append(f"{formatting.count(report.model.parameters)} parameters")
+    if report.generations:
+        newest = report.generations[-1]
+        facts.append(f"{formatting.plural(newest.world_size, 'rank')} on {formatting.plural(newest.nodes, 'node')}")
+        if newest.number:
+            facts.append(f"generation {newest.number}")
+        if newest.run:
+            facts.append(newest.run)
+    if report.hardware:
+        facts.append(report.hardware.device)
+    if report.outcome.state == "running" and report.memory_peak_bytes is not None:
+        facts.append(f"memory peak {formatting.size(report.memory_peak_bytes)}")
+    if report.outcome.state == "running" and report.last_event is not None:
+        facts.append(f"as of {formatting.clock(report.last_event)}")  # a card outlives whoever draws it
+    if deaf := incident_sections.deaf_nodes(report):
+        facts.append(deaf)
+    return (
+        Heading(_name(report, config), level=1),
+        Text(" · ".join(facts), quiet=True),
+        *sections.verdict(report),
+        *checkpoint_sections.alert(report),
+        *trouble_sections.troubles(report),
+    )
+
+
+def _loss(report: TrainReport) -> Value:
+    last = report.validations[-1] if report.validations else None
+    if last is not None and last.step >= report.step:
+        first = report.validations[0]
+        return Value("Validation loss", formatting.significant(last.loss), _from_first(first, last, first.loss))
+    if report.steps:
+        newest = report.steps[-1]
+        return Value("Training loss", formatting.significant(newest.loss), f"nats per token, step {newest.step:,}")
+    return Value("Training loss", "—", "no step yet")
+
+
+def _bits(report: TrainReport) -> Value:
+    measured = [v for v in report.validations if v.bits_per_byte is not None]
+    if not measured:
+        why = "these tokens have no bytes" if report.validations else "not evaluated yet"
+        return Value("Bits per byte", "—", why)
+    first, last = measured[0], measured[-1]
+    before, after = first.bits_per_byte or 0.0, last.bits_per_byte or 0.0
+    if first is last:
+        return Value("Bits per byte", formatting.significant(after), f"validation, step {last.step:,}")
+    ratio = f", ratio {formatting.significant(after / before, 2)}" if before else ""
+    tone: Tone = "good" if after < before else "warning"
+    return Value("Bits per byte", formatting.significant(after), f"from {formatting.significant(before)}{ratio}", tone)
+
+
+def _speed(report: TrainReport) -> Value:
+    rate = report.tokens_per_second
+    if rate is None:
+        return Value("Throughput", "—", f"measured after {report.warmup_steps} steps of warm-up")
+    return Value("Throughput", formatting.rate(rate.median), formatting.quartiles(rate, formatting.rate))
+
+
+def _share(report: TrainReport) -> Value:
+    if report.mfu is not None:
+        return Value("MFU", formatting.percent(report.mfu), "model FLOP/s over the dense peak")
+    if report.matmul_share is not None and report.hardware:
+        peak = _tflops(report.hardware.matmul_tflops)
+        return Value("Of matmul rate", formatting.percent(report.matmul_share), f"measured {peak} per rank")
+    return Value("MFU", "—", "not shown: this device's peak is not known")
+
+
+def _tflops(figure: Spread | None) -> str:
+    return "" if figure is None else f"{formatting.significant(figure.median)} TFLOP/s"
+
+
+def _memory(report: TrainReport) -> Value:
+    if report.memory_peak_bytes is None:
+        return Value("Memory peak", "—", "not reported yet")
+    measured = [r for r in report.ranks if r.memory_peak_bytes is not None]
+    where = "GPU" if measured[0].memory_device == "cuda" else "resident"
+    return Value(
+        "Memory peak",
+        formatting.size(report.memory_peak_bytes),
+        f"{where}, highest of {formatting.plural(len(measured), 'rank')}",
+    )
+
+
+def _steps(report: TrainReport) -> Value:
+    of = "" if report.target_steps is None else f"of {report.target_steps:,}"
+    if report.skipped_steps:
+        return Value("Steps", f"{report.step:,}", f"{of}, {report.skipped_steps:,} skipped: not finite", "warning")
+    return Value("Steps", f"{report.step:,}", f"{of}, none skipped" if of else "none skipped")
+
+
+def _durable(report: TrainReport) -> Value:
+    """The newest checkpoint, and how sure it is; then what did not go as it should."""
+    troubles = checkpoint_sections.save_troubles(report)
+    tone: Tone = "warning" if troubles else "plain"
+    if not report.checkpoints:
+        if report.outcome.state == "running" and not troubles:
+            return Value("Durable step", "none", "no checkpoint yet")
+        return Value("Durable step", "none", ", ".join(["nothing is durable", *troubles]), "warning")
+    newest = report.checkpoints[-1]
+    where = [f"on {newest.tier}"] if len(report.tiers) > 1 and newest.tier != report.tiers[0].uri else []
+    facts = [formatting.size(newest.bytes), *where, "read back whole" if newest.verified else "not read back yet"]
+    others = len(report.checkpoints) - 1
+    older = [f"{formatting.plural(others, 'older one')} kept"] if others else []
+    return Value("Durable step", f"{newest.step:,}", ", ".join(facts + older + troubles), tone)
+
+
+def _from_first(first: Validation, last: Validation, loss: float) -> str:
+    return (
+        f"nats per token, step {last.step:,}"
+        if first is last
+        else f"nats per token, from {formatting.significant(loss)}"
+    )

@@ -1,0 +1,86 @@
+"""Charts are valid data for any background, and hold few points."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from convoy.display.charts import PALETTE, Series, curves, stacked_bar
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(a: str, b: str) -> float:
+    """Source: WCAG 2.2, contrast ratio."""
+    light, dark = sorted((_luminance(a), _luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _values(layer: dict[str, Any]) -> list[dict[str, Any]]:
+    values: list[dict[str, Any]] = layer["data"]["values"]
+    return values
+
+
+def test_a_chart_fills_its_place_and_shows_what_is_behind_it() -> None:
+    spec = curves("Loss", [Series("training", [(1, 2.0), (2, 1.0)])], "nats").spec
+    assert (spec["width"], spec["background"]) == ("container", "transparent")
+    json.dumps(spec, allow_nan=False)
+
+
+@pytest.mark.parametrize("background", ["#ffffff", "#0f1318"])
+def test_text_and_curves_read_on_light_and_on_dark(background: str) -> None:
+    config = curves("Loss", [Series("training", [(1, 2.0)])], "nats").spec["config"]
+    for ink in (config["axis"]["labelColor"], config["title"]["color"], config["legend"]["labelColor"]):
+        assert _contrast(ink[:7], background) >= 3
+    assert all(_contrast(colour, background) >= 1.9 for colour in PALETTE)
+
+
+def test_a_long_series_keeps_at_most_three_hundred_points() -> None:
+    points = [(i, math.sin(i / 50)) for i in range(20_000)]
+    chart = curves("Loss", [Series("training", points)], "nats")
+    assert len(_values(chart.spec["layer"][0])) <= 300
+    assert len(chart.series["training"]) <= 300
+
+
+def test_points_that_are_not_finite_are_crosses_at_the_top() -> None:
+    points = [(1, 2.0), (2, math.nan), (3, math.inf), (4, 1.0)]
+    chart = curves("Loss", [Series("training", points)], "nats")
+    line, crosses = chart.spec["layer"]
+    assert [v["step"] for v in _values(line)] == [1, 4]
+    assert [v["step"] for v in _values(crosses)] == [2, 3]
+    json.dumps(chart.spec, allow_nan=False)
+
+
+def test_each_of_two_series_has_its_colour_and_the_legend_names_both() -> None:
+    spec = curves("Loss", [Series("training", [(1, 2.0)]), Series("validation", [(1, 2.1)], dots=True)], "nats").spec
+    colour = spec["layer"][0]["encoding"]["color"]
+    assert colour["scale"] == {"domain": ["training", "validation"], "range": list(PALETTE[:2])}
+    assert "legend" not in colour
+    assert spec["layer"][1]["mark"]["point"]
+
+
+def test_one_series_needs_no_legend_and_one_point_is_seen() -> None:
+    layer = curves("Rate", [Series("rate", [(1, 2.0)])], "tokens per second", from_zero=True).spec["layer"][0]
+    assert layer["encoding"]["color"]["legend"] is None
+    assert layer["encoding"]["y"]["scale"]["zero"] is True
+    assert layer["mark"]["point"]
+
+
+def test_a_stacked_bar_keeps_the_order_of_its_parts() -> None:
+    chart = stacked_bar("Step", {"forward": 0.1, "backward": 0.25, "other": 0.0})
+    values = chart.spec["data"]["values"]
+    assert [(v["part"], v["order"]) for v in values] == [("forward", 0), ("backward", 1), ("other", 2)]
+    assert values[1]["value"] == pytest.approx(250)
+    assert chart.series["backward"] == (0.25,)
+    assert stacked_bar("Start", {"a": 1.5}, unit="s").spec["data"]["values"][0]["value"] == 1.5
+
+
+def test_the_step_axis_ends_at_the_last_step_of_any_series() -> None:
+    spec = curves("Loss", [Series("training", [(1, 2.0), (170, 1.0)]), Series("validation", [(0, 2.5)])], "nats").spec
+    assert spec["layer"][0]["encoding"]["x"]["scale"] == {"domain": [0, 170]}
+    assert curves("Loss", [], "nats").spec["layer"] == []
