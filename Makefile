@@ -58,7 +58,7 @@ test-long: $(VENV)/.dev
 
 campaign: $(VENV)/.dev
 	$(RUN) CONVOY_CAMPAIGN=full python -m pytest --timeout=3600 tests/data/test_sampler.py tests/data/test_permutation.py \
-		tests/data/test_sequences.py tests/data/test_sources.py tests/data/test_tokenizer.py tests/model/test_hf.py tests/job/test_lineage.py tests/storage/test_s3_faults.py tests/events/test_types.py \
+		tests/data/test_sequences.py tests/data/test_sources.py tests/data/test_tokenizer.py tests/model/test_hf.py tests/job/test_lineage.py tests/storage/test_s3_faults.py tests/job/events/test_types.py \
 		tests/checkpoint/test_corruption.py tests/checkpoint/test_reshard.py tests/checkpoint/state/test_layout.py \
 		tests/checkpoint/state/test_values.py tests/checkpoint/save/test_queue.py tests/checkpoint/writer/test_retention.py \
 		tests/checkpoint/test_protocol.py tests/checkpoint/test_chunks.py tests/checkpoint/test_format.py \

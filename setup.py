@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: a wheel has the presets and the flows, whose only copy lies next to the package.
 
-An editable install has none: it reads the repository's (`convoy.config.load.shipped`).
+An editable install has none: it reads the repository's (`convoy.config.loader.shipped`).
 """
 
 import shutil

@@ -29,11 +29,11 @@ import torch.distributed as dist
 from measured import provenance
 
 import gang  # first of all: it sets how many threads a rank has
-from convoy.bench.measure.machine import slowest
-from convoy.bench.measure.pinning import keep_to, share
-from convoy.bench.rounds import Plan, measure
-from convoy.bench.variants.convoy import Ours
-from convoy.bench.variants.worlds import world_of
+from convoy.benchmark.measure.machine import slowest
+from convoy.benchmark.measure.pinning import keep_to, share
+from convoy.benchmark.rounds import Plan, measure
+from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.worlds import world_of
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare

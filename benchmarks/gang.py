@@ -17,9 +17,9 @@ from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig, config_hash
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
-from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment, Place
 from convoy.gang.workers.board import Marker
+from convoy.job.events.log import EventWriter
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
 from convoy.training.batches import Data

@@ -4,7 +4,7 @@
 
 FOLDER holds a JSON file for each case (docs/benchmarks.md). Of several each is a benchmark by itself, such as one for
 each kind of machine; time and cost on all of them are in one table. HTML is one file that opens offline, in light and
-dark, and prints; JSON has the figures under the names of `convoy.report.benchmark.model`, those of several folders by
+dark, and prints; JSON has the figures under the names of `convoy.benchmark.analysis.model`, those of several folders by
 folder. The same results give the same bytes. Without --output HTML is written to report.html in the first FOLDER, and
 Markdown and JSON to standard output. --earlier,
 which may be given several times, names folders of earlier results: those of the same fingerprint are the history in
@@ -24,18 +24,18 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from convoy.catalog.observed import PriceList, price_list
+from convoy.benchmark.analysis.fold import fold_cases
+from convoy.benchmark.analysis.history import earlier_runs
+from convoy.benchmark.analysis.model import BenchReport
+from convoy.benchmark.pages.page import page_of
+from convoy.benchmark.pages.several import BenchReports, page_of_several
+from convoy.benchmark.results.files import ResultUnreadableError, read_cases
+from convoy.catalog.price_list import PriceList, price_list
 from convoy.config.errors import ConfigError
 from convoy.display.html import to_html
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Page
 from convoy.display.svg import draw
-from convoy.report.benchmark.fold import fold_cases
-from convoy.report.benchmark.history import earlier_runs
-from convoy.report.benchmark.model import BenchReport
-from convoy.report.benchmark_pages.page import page_of
-from convoy.report.benchmark_pages.several import BenchReports, page_of_several
-from convoy.results.files import ResultUnreadableError, read_cases
 
 
 def main(arguments: argparse.Namespace) -> None:

@@ -28,7 +28,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 import gang  # first of all: it sets how many threads a rank has
-from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Assignment
 from convoy.training.batches import Data

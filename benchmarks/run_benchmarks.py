@@ -24,9 +24,9 @@ from typing import Any, get_args
 
 import click
 
-from convoy.config.bench import SuiteName, read_bench, resolve_bench
+from convoy.config.benchmark import SuiteName, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
-from convoy.config.load import configs_folder, merged, read_overrides
+from convoy.config.loader import configs_folder, merged, read_overrides
 
 ENOUGH_ROUNDS = 20
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from measured import provenance, spread
 
-from convoy.events.log import read_events
-from convoy.events.types import GenerationStarted, WorkerReady
+from convoy.job.events.log import read_events
+from convoy.job.events.types import GenerationStarted, WorkerReady
 from convoy.job.record import job_store
 
 FLOW = Path(__file__).resolve().parents[1] / "flows" / "train_flow.py"

@@ -37,14 +37,14 @@ from measured import cpu_seconds, provenance, ratio
 from supervisor import TOKEN
 
 import gang  # first of all: it sets how many threads a rank has
-from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.gang.assignment import Assignment
 from convoy.gang.workers.board import Marker, Phase
+from convoy.gang.workers.liveness import beating
 from convoy.training.batches import Data
 from convoy.training.loop import Training
 from convoy.training.measure.clock import UnknownTime
 from convoy.training.process_groups import Ranks
-from convoy.training.workers.heartbeat import beating
 from gang import RANKS, Block
 
 WARMUP_BLOCKS = 2

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from convoy.config.notices import NoticesConfig
+from convoy.config.train import NoticesConfig
 from convoy.gang.diagnosis.hang_detector import Patience, hanging
 from convoy.gang.network.listener import listen
 from convoy.gang.network.peer_events import Failed, Formed

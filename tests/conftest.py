@@ -41,11 +41,11 @@ class _ByFile(LoadScopeScheduling):
         file = nodeid.partition("::")[0]
         if file == "tests/flows/test_complete.py":
             return file  # which has runs of its own, and takes as long as all others
-        return "flows" if file.startswith("tests/flows/") or file == "tests/test_cli.py" else file
+        return "flows" if file.startswith("tests/flows/") or file == "tests/cli/test_main.py" else file
 
 
 LONG = (
-    "tests/browser/test_benchmark_card.py", "tests/flows/", "tests/bench/", "tests/checkpoint/test_crash.py",
+    "tests/browser/test_benchmark_card.py", "tests/flows/", "tests/benchmark/", "tests/checkpoint/test_crash.py",
     "tests/training/", "tests/gang/",
 )  # fmt: skip
 """Where files take minutes: they come first, so that no process is left with one when the others have done all else."""

@@ -5,11 +5,11 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from convoy.cli import main
+from convoy.cli.main import main
 from convoy.config.run import RunConfig
 from convoy.gang.notices.drain import read_drain
 from convoy.gang.notices.sources import DrainRequest
-from convoy.job.live import LiveMarker
+from convoy.job.heartbeat import LiveMarker
 from convoy.job.record import ensure_record, job_store
 from convoy.storage import Store
 

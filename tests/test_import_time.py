@@ -74,8 +74,8 @@ def test_importing_convoy_imports_nothing_heavy() -> None:
 
 def test_the_command_s_help_imports_neither_torch_nor_metaflow() -> None:
     (command,) = (script for script in entry_points(group="console_scripts") if script.name == "convoy")
-    assert command.value == "convoy.cli:main"
-    program = f"from convoy.cli import main; main(['--help'], standalone_mode=False); {NAME_THE_HEAVY}"
+    assert command.value == "convoy.cli.main:main"
+    program = f"from convoy.cli.main import main; main(['--help'], standalone_mode=False); {NAME_THE_HEAVY}"
     assert python("-c", program).splitlines()[-1] == "heavy:"
 
 
@@ -88,15 +88,14 @@ def test_no_module_of_a_light_room_imports_torch_or_metaflow(room: str) -> None:
 def test_a_task_of_the_train_flow_imports_neither_numpy_nor_what_only_benchmarks_need() -> None:
     """Nor does each refresh of its card, which is a process that imports the flow anew."""
     flow = Path(__file__).parents[1] / "flows" / "train_flow.py"
-    unwanted = (
-        "[n for n in ('numpy', 'convoy.bench', 'convoy.config.bench', 'convoy.events.types') if n in sys.modules]"
-    )
+    modules = ("numpy", "convoy.benchmark", "convoy.config.benchmark", "convoy.job.events.types")
+    unwanted = f"[n for n in {modules} if n in sys.modules]"
     assert python("-c", f"import runpy, sys; runpy.run_path({str(flow)!r}); print({unwanted})") == "[]"
 
 
 def test_neither_an_agent_s_process_nor_convoy_run_imports_numpy_or_makes_plans() -> None:
     modules = "convoy.gang.agent, convoy.launch.gang.run, convoy.launch.gang.step, convoy.launch.restarts.driver"
-    plans = "'convoy.planner.plan', 'convoy.results.plan', 'convoy.results.plan_parts'"
+    plans = "'convoy.planner.plan', 'convoy.planner.plan_schema', 'convoy.planner.plan_parts'"
     unwanted = f"[n for n in ('numpy', {plans}) if n in sys.modules]"
     assert python("-c", f"import sys, {modules}, convoy.data.manifest; print({unwanted})") == "[]"
 

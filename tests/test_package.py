@@ -14,7 +14,7 @@ import setuptools
 from click.testing import CliRunner
 from setuptools.dist import Distribution
 
-from convoy.cli import main
+from convoy.cli.main import main
 from convoy.launch.parse import accept_presets
 from tests.flows.places import REPOSITORY, Place
 

@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from convoy.config.bench import BenchConfig
+from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.config.schema import Classes, Keys, classes_at
 

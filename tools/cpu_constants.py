@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convoy.catalog.measured import MeasuredMachine
+from convoy.benchmark.planner_fit import left_out
+from convoy.benchmark.planner_runs import workload_of
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
 from convoy.planner.step.calibration import NEGLIGIBLE, Calibration, shipped_for
 from convoy.planner.step.prior import Prior, prior
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.fit import fit
-from convoy.planner.validation.own_fit import left_out
-from convoy.planner.validation.own_runs import workload_of
 from convoy.planner.validation.published import Measured
 from convoy.planner.validation.validate import median_abs, p90_abs
 from convoy.planner.validation.vectorised import percent_errors

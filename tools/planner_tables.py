@@ -16,12 +16,13 @@ from pathlib import Path
 from rich.console import Console
 
 from convoy.catalog.instances import instance
-from convoy.config.load import read_run, resolve
+from convoy.config.loader import read_run, resolve
 from convoy.display.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, framed
 from convoy.display.page import Chart
 from convoy.display.svg import draw
 from convoy.display.terminal import show
 from convoy.planner.machine import rented_machine
+from convoy.planner.pages.plan import plan_page
 from convoy.planner.plan import plan
 from convoy.planner.step.break_even import Sending, break_even_tokens, replicated, sharded
 from convoy.planner.step.calibration import Constants, chip_of, shipped
@@ -32,7 +33,6 @@ from convoy.planner.validation.fit import fit
 from convoy.planner.validation.published import Measured, published, read_measured
 from convoy.planner.validation.validate import median_abs, p90_abs
 from convoy.planner.validation.vectorised import percent_errors
-from convoy.report.pages.plan import plan_page
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENT = REPOSITORY / "docs" / "planner.md"

@@ -1,6 +1,6 @@
 """`python -m convoy`: the `convoy` command."""
 
-from convoy.cli import main
+from convoy.cli.main import main
 
 if __name__ == "__main__":
     main()

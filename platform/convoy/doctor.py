@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from convoy.config.load import default_root
+from convoy.config.loader import default_root
 from convoy.storage import StoreUnavailable, open_store
 
 Level = Literal["ok", "note", "warning", "problem"]

@@ -48,7 +48,7 @@ def progress(step: int) -> None:
     if _link is None:
         return
     if not _link.steps:
-        from convoy.training.workers.heartbeat import beating
+        from convoy.gang.workers.liveness import beating
 
         _beat.enter_context(beating(_link.marker))
     _link.progress(step)

@@ -10,7 +10,7 @@ import cpu_steps
 import pytest
 from cpu_steps import CONFIGURATIONS, Configuration, busy_seconds, own_seconds, rows_of_rank, text_of
 
-from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Assignment
 from tests.planner.pair import Meeting, meet

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from convoy.report.benchmark.model import BenchReport
-from convoy.report.benchmark_pages.several import BenchReports
-from convoy.results.case import Case
-from convoy.results.files import write_case
+from convoy.benchmark.analysis.model import BenchReport
+from convoy.benchmark.pages.several import BenchReports
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.files import write_case
 from tests.benchmarks import FOLDER
 from tests.report.bench_cases import runs_of, throughput, whole
 

@@ -10,7 +10,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from convoy.results.files import write_case
+from convoy.benchmark.results.files import write_case
 from tests.report.bench_cases import SECTIONS, runs_of, throughput, whole
 
 pytestmark = pytest.mark.system

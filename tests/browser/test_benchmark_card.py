@@ -13,11 +13,11 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from convoy.benchmark.results import values
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.figures import losses_agree, tokens_per_second
+from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED
 from convoy.display.formatting import rate
-from convoy.results import values
-from convoy.results.case import Case
-from convoy.results.figures import losses_agree, tokens_per_second
-from convoy.results.samples import BEYOND, DETECTED, RECOVERED
 from tests.browser.test_cards import _open, _screenshot, _text
 from tests.flows.places import REPOSITORY, Place
 

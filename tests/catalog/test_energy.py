@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from convoy.catalog.energy import GridIntensity, Pue, grid_intensity, pue
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 
 
 def is_sourced(found: Pue | GridIntensity, publisher: str) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from convoy.catalog.gpus import GpuPeak, gpu_peak, peak_tflops, rented_gpu
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 
 
 @pytest.mark.parametrize(

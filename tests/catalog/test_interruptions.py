@@ -6,7 +6,7 @@ import pytest
 
 from convoy.catalog.instances import instance
 from convoy.catalog.interruptions import MONTH_SECONDS, interruptions, mtbf_seconds
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 
 
 def test_a_band_has_its_day_and_source() -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.catalog.money import cents
+from convoy.catalog.services import cents
 from tests.campaign import examples
 
 

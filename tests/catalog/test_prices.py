@@ -6,7 +6,7 @@ import pytest
 
 from convoy.catalog.instances import instance
 from convoy.catalog.prices import Market, Price, no_such_region, price, regions
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 
 MARKETS: tuple[Market, ...] = ("on_demand", "spot", "reserved", "capacity_block")
 

@@ -22,8 +22,8 @@ from convoy.checkpoint.format import (
     sealed,
     shards_prefix,
 )
-from convoy.config.canonical import canonical_json
 from convoy.config.errors import ConfigError
+from convoy.config.json_text import canonical_json
 from convoy.job.lineage import CommitRef
 from tests.campaign import examples
 

@@ -20,17 +20,17 @@ from convoy.checkpoint.verify.commit import verify_commit
 from convoy.checkpoint.verify.marks import damaged, mark_damaged, mark_verified, suspect
 from convoy.checkpoint.writer.copy import NotCopiedError, copy_commit
 from convoy.checkpoint.writer.prune import prune
-from convoy.cli_places import configuration
-from convoy.config.canonical import canonical_json
+from convoy.cli.options import configuration
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.data import DataConfig
-from convoy.data.local import open_data
+from convoy.config.json_text import canonical_json
+from convoy.data.local_cache import open_data
 from convoy.data.manifest import DataDamaged, read_manifest
 from convoy.data.prepare import _from_index, prepare
 from convoy.job.generations import rewind
+from convoy.job.heartbeat import LiveMark, read_mark
 from convoy.job.leases import Lease
 from convoy.job.lineage import CommitRef, damaged_name, read_history
-from convoy.job.live import LiveMark, read_mark
 from convoy.job.record import RECORD, JobRecord, read_record
 from convoy.launch.restarts.run_result import read_facts
 from convoy.storage import StoreUnavailable

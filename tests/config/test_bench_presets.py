@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convoy.bench.groups import Group, Ranks
-from convoy.bench.memory_estimate import memories
-from convoy.bench.plan import run_of
+from convoy.benchmark.groups import Group, Ranks
+from convoy.benchmark.memory_estimate import memories
+from convoy.benchmark.plan import run_of
 from convoy.catalog.instances import instance
-from convoy.config.bench import BenchConfig, read_bench, resolve_bench, with_presets
-from convoy.config.load import configs_folder, read_overrides
+from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench, with_presets
+from convoy.config.loader import configs_folder, read_overrides
 from convoy.config.run import RunConfig
 from convoy.config.schema import leaves
 from convoy.launch.benchmark.split import shares_of

@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.config.errors import ConfigError, nearest, shown
-from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.job.record import check_name
 
 KINDS = "stdlib, files, hf, shards, synthetic"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from convoy.catalog.instances import instance
-from convoy.config.load import configs_folder, read_overrides, read_run, resolve
+from convoy.config.loader import configs_folder, read_overrides, read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.compatibility import refuse, world

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from convoy.config.bench import BenchConfig
+from convoy.config.benchmark import BenchConfig, EnvironmentConfig
 from convoy.config.errors import ConfigError
-from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.config.schema import leaves
-from convoy.config.sync import EnvironmentConfig
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "configuration.md").read_text()

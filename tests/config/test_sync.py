@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.config.bench import resolve_bench
+from convoy.config.benchmark import resolve_bench
 from convoy.config.errors import ConfigError
 
 TCP = {"name": "TCP", "set": {"NCCL_IB_DISABLE": 1}}

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data import prepare as prepare_module
-from convoy.data.local import open_data, open_token_bytes, open_tokenizer
+from convoy.data.local_cache import open_data, open_token_bytes, open_tokenizer
 from convoy.data.manifest import TOKENIZER_FILE, PreparedData, check_vocabulary, fingerprint
 from convoy.data.prepare import prepare, shard_bytes_estimate
 from convoy.data.sequences import TokenSequences

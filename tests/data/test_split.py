@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
-from convoy.data.split import held_out
+from convoy.data.sources import held_out
 
 NAMES = st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=60, unique=True)
 FRACTIONS = st.floats(0.001, 0.999)

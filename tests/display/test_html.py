@@ -3,6 +3,7 @@
 import re
 from html.parser import HTMLParser
 
+from convoy.benchmark.pages.page import benchmark_page
 from convoy.display.html import HALF, WIDE, to_html
 from convoy.display.page import (
     Callout,
@@ -19,12 +20,11 @@ from convoy.display.page import (
     Values,
 )
 from convoy.display.svg import draw
-from convoy.report.benchmark_pages.page import benchmark_page
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page
+from tests.benchmark.results.cases import a_case
 from tests.report.bench_cases import whole
 from tests.report.synthetic import CONFIG, finished_job
-from tests.results.cases import a_case
 
 EVIL = "<script>alert('x')</script>\"&'><img src=x onerror=alert(1)>"
 VOID = {"meta", "img", "br", "hr", "link", "input"}

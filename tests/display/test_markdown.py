@@ -2,6 +2,7 @@
 
 from markdown_it import MarkdownIt
 
+from convoy.benchmark.pages.page import benchmark_page
 from convoy.display.markdown import escaped, to_markdown
 from convoy.display.page import (
     Callout,
@@ -17,7 +18,6 @@ from convoy.display.page import (
     Value,
     Values,
 )
-from convoy.report.benchmark_pages.page import benchmark_page
 from tests.report.bench_cases import whole
 
 EVIL = "<b>a</b> *b* _c_ `d` | e [f](g) #h ~i~ $j$ \\k & &amp; !l"

@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from convoy.benchmark.pages.page import benchmark_page
 from convoy.display.page import Chart
 from convoy.display.svg import draw
-from convoy.report.benchmark_pages.page import benchmark_page
 from tests.report.bench_cases import whole
 
 CHARTS = [block for block in benchmark_page(whole()).blocks if isinstance(block, Chart)]

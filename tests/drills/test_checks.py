@@ -24,7 +24,7 @@ from convoy.drills.checks import (
 from convoy.drills.fault import Size
 from convoy.drills.faults.node import NodeKill
 from convoy.drills.observe import Observed
-from convoy.events.types import (
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointAlert,
     CheckpointSaved,

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from convoy.checkpoint.format import part_name, shards_prefix
-from convoy.config.load import read_overrides, resolve
+from convoy.config.loader import read_overrides, resolve
 from convoy.drills.fault import STEPS, Fault, Plan, Progress, Size
 from convoy.drills.faults import network, node, notice, save, storage
 from convoy.drills.faults.network import Partition
@@ -21,9 +21,9 @@ from convoy.drills.faults.save import KillDuringRestore, board_of, is_writing
 from convoy.drills.faults.storage import StorageFull
 from convoy.drills.gang import DrillError
 from convoy.drills.trial import config_of
-from convoy.events.types import GenerationStarted, StepDone
 from convoy.gang.notices.imds import Imds
 from convoy.gang.workers.board import Board, Marker
+from convoy.job.events.types import GenerationStarted, StepDone
 from convoy.storage import open_store
 
 MODULES = (node, network, notice, save, storage)

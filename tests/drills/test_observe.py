@@ -7,9 +7,9 @@ import pytest
 from convoy.drills.faults.random_times import RandomFaults
 from convoy.drills.faults.worker import Undisturbed, WorkerHang
 from convoy.drills.observe import Observed, problems
-from convoy.events.types import NoticeSeen, PeerSuspected, StepDone
 from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome
+from convoy.job.events.types import NoticeSeen, PeerSuspected, StepDone
 from tests.drills.trials import (
     BATCH,
     STEPS,

@@ -9,9 +9,9 @@ from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault, Size
 from convoy.drills.faults.worker import WorkerKill
 from convoy.drills.observe import Observed
-from convoy.events.types import AnyEvent, Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome
+from convoy.job.events.types import AnyEvent, Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.lineage import CommitRef, Generation, History
 
 BATCH = 8

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.drills.testbed.imds import ImdsStandIn
-from convoy.events.log import EventReader, read_events
-from convoy.events.types import AnyEvent, GenerationEnded, StepDone
+from convoy.job.events.log import EventReader, read_events
+from convoy.job.events.types import AnyEvent, GenerationEnded, StepDone
 from convoy.job.record import job_store
 from convoy.storage import Store
 from tests.flows.places import CONVOY, FLOW, SMOKE, Place, wait_for

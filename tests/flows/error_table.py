@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.job.live import LiveMarker
+from convoy.job.heartbeat import LiveMarker
 from convoy.job.record import job_store
 from tests.flows.error_cases import SMOKE, Case
 from tests.flows.places import FLOW, REPOSITORY, Place, own_lines

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convoy.events.log import read_events
-from convoy.events.types import AnyEvent
+from convoy.job.events.log import read_events
+from convoy.job.events.types import AnyEvent
 from convoy.job.record import job_store
 from convoy.storage import Store
 from tests.flows.places import FLOW, SMOKE, Place, agent_pid, flow_command, wait_for, with_all_below, worker_pid

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.job.live import heartbeat
+from convoy.job.heartbeat import heartbeat
 from convoy.job.record import job_store
 from tests.flows.places import Place, flow_command, wait_for
 from tests.flows.runs import card_text

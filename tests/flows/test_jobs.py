@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.events.types import GenerationStarted, Restored, StepDone
+from convoy.job.events.types import GenerationStarted, Restored, StepDone
 from convoy.job.lineage import CommitRef, read_history
 from tests.flows.places import CONVOY, Place, flow_command, own_lines
 from tests.flows.runs import CARD_AT_THE_END, NO_EXPORT, Run

@@ -11,11 +11,11 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
-from convoy.events.log import read_events
-from convoy.events.types import AnyEvent
 from convoy.gang.agent import Gang
 from convoy.gang.outcome import Outcome
 from convoy.gang.task import Node, Task
+from convoy.job.events.log import read_events
+from convoy.job.events.types import AnyEvent
 from convoy.job.record import job_store
 from convoy.storage import open_store
 from tests.training.job import tiny

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.events.types import FailureDetected, GenerationStarted, Stopping, WorkerExited
 from convoy.gang import agent
 from convoy.gang.agent import Gang
 from convoy.gang.assignment import EXPECTED
 from convoy.gang.workers.placement import place_of, threads_per_rank
 from convoy.gang.workers.process_state import Stat, read_stat
+from convoy.job.events.types import FailureDetected, GenerationStarted, Stopping, WorkerExited
+from convoy.job.heartbeat import LIVE
 from convoy.job.lineage import lineage, read_history
-from convoy.job.live import LIVE
 from convoy.job.record import job_store
 from convoy.storage import StoreUnavailable
 from convoy.storage.posix_log import FileSink

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
+from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
 from convoy.gang import agent, param_dtype
 from convoy.gang.agent import Gang

@@ -9,7 +9,7 @@ import pytest
 from convoy.gang.network.handshake import Skew
 from convoy.gang.network.peer_events import Failed, Formed, Joined, PeerEvent
 from convoy.gang.network.peers import Peers
-from convoy.gang.roster import await_all
+from convoy.gang.rendezvous import await_all
 from convoy.job.generations import FormationRefusedError
 from tests.gang.tasks import a_node
 

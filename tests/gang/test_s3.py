@@ -4,7 +4,7 @@ import pytest
 
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.verify.marks import verified
-from convoy.events.types import Restored, StepDone
+from convoy.job.events.types import Restored, StepDone
 from convoy.job.lineage import CommitRef
 from convoy.job.record import job_store
 from tests.gang.tasks import a_node, a_task, events_of, run_gang

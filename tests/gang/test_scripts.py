@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from convoy.drills.testbed.imds import ImdsStandIn
-from convoy.events.types import (
+from convoy.gang.agent import Gang
+from convoy.gang.task import Task
+from convoy.job.events.types import (
     FailureDetected,
     GenerationEnded,
     NoticeSeen,
@@ -24,8 +26,6 @@ from convoy.events.types import (
     ScriptStep,
     WorkerExited,
 )
-from convoy.gang.agent import Gang
-from convoy.gang.task import Task
 from convoy.report.analysis.timeline import timeline
 from convoy.report.fold import fold
 from convoy.report.pages.script import script_page

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from convoy.drills.testbed.imds import ImdsStandIn, Reply
-from convoy.events.types import (
+from convoy.gang.task import Task
+from convoy.job.events.types import (
     NodeChecked,
     NoticeSources,
     Stopping,
     WorkerReady,
 )
-from convoy.gang.task import Task
 from convoy.job.lineage import lineage, read_history
 from convoy.job.record import job_store
 from convoy.report.train_report import Incident

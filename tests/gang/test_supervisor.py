@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from convoy.events.types import FailureDetected
-from convoy.gang import leader, supervisor
+from convoy.gang import rendezvous, supervisor
 from convoy.gang.diagnosis.verdict import Restart
 from convoy.gang.evidence import Sign, SignKind
-from convoy.gang.leader import Formed
 from convoy.gang.network.messages import Decided, Go, Seen
 from convoy.gang.network.peer_events import Said
+from convoy.gang.rendezvous import FormedGeneration
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.workers.board import Mark
+from convoy.job.events.types import FailureDetected
 from convoy.job.lineage import Generation
 
 
@@ -35,7 +35,7 @@ def agent(node: int = 0, stages: int = 1) -> Any:
     )
     peers: Any = SimpleNamespace(events=SimpleQueue[Any](), send=lambda *_: None)
     surroundings: Any = SimpleNamespace(begin=lambda: None)
-    return Supervisor(site, peers, surroundings, Formed(generation(4)))
+    return Supervisor(site, peers, surroundings, FormedGeneration(generation(4)))
 
 
 def told(number: int, kind: SignKind) -> Said:
@@ -49,11 +49,11 @@ def forming(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """The next generation is formed no sooner than this is set."""
     may = threading.Event()
 
-    def form(*_: Any) -> Formed:
+    def form(*_: Any) -> FormedGeneration:
         may.wait(10)
-        return Formed(generation(5))
+        return FormedGeneration(generation(5))
 
-    monkeypatch.setattr(leader, "form", form)
+    monkeypatch.setattr(rendezvous, "form", form)
     return may
 
 

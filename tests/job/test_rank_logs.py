@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
-from convoy.job.live import LiveMarker
+from convoy.job.heartbeat import LiveMarker
 from convoy.job.rank_logs import TAIL_BYTES, RankLog, chosen, follow, known_logs, log_name, start_of_last_lines
 from convoy.job.record import job_store
 from convoy.storage import Store, open_store

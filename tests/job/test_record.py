@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
+from convoy.config.loader import resolve
 from convoy.job.record import (
     RECORD,
     check_name,

@@ -17,7 +17,7 @@ from metaflow.plugins.timeout_decorator import TimeoutDecorator
 from moto import mock_aws
 
 from convoy.catalog.instances import instance, instance_names
-from convoy.config.load import resolve
+from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.decorators import Decorator, step_decorators
 

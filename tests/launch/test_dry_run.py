@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.config.load import read_overrides, read_run, resolve
+from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.launch.dry_run import describe
 

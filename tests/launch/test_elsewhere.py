@@ -13,7 +13,7 @@ for module in pkgutil.walk_packages(convoy.__path__, "convoy."):
     room = module.name.split(".")[1]
     if room.startswith("cli") or room in ("catalog", "config", "job", "launch", "planner", "report", "storage"):
         importlib.import_module(module.name)
-from convoy.cli import main
+from convoy.cli.main import main
 main(["plan", "gpt-7b-p4d"], standalone_mode=False)
 import runpy, sys
 sys.argv = ["flows/train_flow.py", "--config", "run", "gpt-7b-p4d", "run", "--dry-run"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from convoy.bench.suites.recovery import SUITE as RECOVERY
-from convoy.catalog.observed import Observed, merged
-from convoy.config.bench import BenchConfig, read_bench, resolve_bench
+from convoy.benchmark.suites.recovery import SUITE as RECOVERY
+from convoy.catalog.price_list import Observed, merged
+from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError, PrerequisiteMissing
-from convoy.config.load import configs_folder, read_run, resolve
+from convoy.config.loader import configs_folder, read_run, resolve
 from convoy.launch.benchmark.flow import _check_bench
 from convoy.launch.benchmark.split import shares_of
 from convoy.launch.benchmark.steps import COMMAND, settle

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from convoy.catalog.measured import MeasuredMachine
-from convoy.catalog.observed import Observed, PriceList, merged
-from convoy.config.load import read_overrides, resolve
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.catalog.price_list import Observed, PriceList, merged
+from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.launch import plans
 from convoy.launch.flow import _plan, _say_plan
 from convoy.launch.plans import NAME, JobPlan, planned, read_plan, unsure
 from convoy.launch.prices import as_asked, with_price
 from convoy.planner.plan import plan
+from convoy.planner.plan_schema import Plan
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport
-from convoy.results.plan import Plan
 from convoy.storage import StoreUnavailable
 from convoy.storage.posix import PosixStore
 from tests.planner.test_plan import preset

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from convoy.catalog.observed import Observed, merged
+from convoy.catalog.price_list import Observed, merged
 from convoy.catalog.prices import price
 from convoy.config.cluster import PriceConfig
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
+from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.prices import NAME, read_prices, with_price
 from convoy.launch.rent import gang_price, instance_price, rent

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from convoy.config.load import read_overrides
+from convoy.config.loader import read_overrides
 from convoy.config.model import TransformerConfig
 from convoy.model.build import build_model
 from convoy.model.counts import (

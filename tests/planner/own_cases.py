@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from convoy.catalog.measured import MeasuredMachine
+from convoy.benchmark.planner_runs import workload_of
+from convoy.benchmark.results.case import Case, Predicted
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.step_time import step_time
-from convoy.planner.validation.own_runs import workload_of
-from convoy.results.case import Case, Predicted
-from tests.results.cases import HARDWARE, MEASURED, a_case
+from tests.benchmark.results.cases import HARDWARE, MEASURED, a_case
 
 A100 = "NVIDIA A100-SXM4-40GB"
 """As CUDA reports it, of a p4d."""

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from convoy.bench.measure.pinning import keep_to, share
-from convoy.bench.rounds import Measured, Plan, Variant, measure
-from convoy.bench.variants.convoy import Ours
-from convoy.bench.variants.worlds import world_of
-from convoy.catalog.measured import Line, MeasuredMachine
+from convoy.benchmark.measure.pinning import keep_to, share
+from convoy.benchmark.rounds import Measured, Plan, Variant, measure
+from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.worlds import world_of
+from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig

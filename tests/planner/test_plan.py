@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from convoy.catalog.instances import instance
-from convoy.config.load import configs_folder, read_overrides, read_run, resolve
+from convoy.config.loader import configs_folder, read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.display.formatting import gib
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.machine import rented_machine
 from convoy.planner.measurements import Given
 from convoy.planner.plan import plan
-from convoy.results.plan import Plan, key_words
+from convoy.planner.plan_schema import Plan, key_words
 
 TYPES = ("fp32", "bf16")
 PRESETS = sorted((configs_folder() / "train").glob("*-p*.yaml"))

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.cli import main
+from convoy.cli.main import main
 from convoy.config.errors import ConfigError
 from convoy.planner.memory.gpu import memory
 from convoy.planner.step.calibration import shipped

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from convoy.checkpoint.save.queue import Standing
-from convoy.config.optimizer import OptimizerConfig
+from convoy.config.train import OptimizerConfig
 from convoy.model.build import build_model
 from convoy.model.init import initialise
 from convoy.parallel.fsdp import DTYPES, parallelize

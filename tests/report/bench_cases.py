@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from convoy.results import values
-from convoy.results.case import Case
-from tests.results.cases import HARDWARE, PROVENANCE, a_case
+from convoy.benchmark.results import values
+from convoy.benchmark.results.case import Case
+from tests.benchmark.results.cases import HARDWARE, PROVENANCE, a_case
 
 GPUS = HARDWARE.model_copy(
     update={

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from convoy.config.bench_recovery import CampaignConfig
-from convoy.results import values
-from convoy.results.case import Case
-from convoy.results.samples import BEYOND, DETECTED, DURABLE, RECOVERED, RESTORE, SAVE, STALL
-from tests.results.cases import HARDWARE, a_case
+from convoy.benchmark.results import values
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.samples import BEYOND, DETECTED, DURABLE, RECOVERED, RESTORE, SAVE, STALL
+from convoy.config.benchmark import CampaignConfig
+from tests.benchmark.results.cases import HARDWARE, a_case
 
 
 def saves(**changed: Any) -> list[Case]:

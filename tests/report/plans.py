@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from convoy.catalog.measured import Line, MeasuredMachine
+from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.run import RunConfig
 from convoy.planner.measurements import Given
 from convoy.planner.plan import plan
-from convoy.results.plan import Plan
+from convoy.planner.plan_schema import Plan
 from tests.report.synthetic import DEVICE, MATMUL_TFLOPS, TOKENS
 
 _LINE = Line(latency_seconds=1e-4, bytes_per_second=1e9, ranks=2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy.config.run import RunConfig
-from convoy.events.types import (
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointSaved,
     Environment,

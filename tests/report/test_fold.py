@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.catalog.measured import MeasuredMachine
-from convoy.events.log import EventWriter, read_events
-from convoy.events.types import (
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.job.events.log import EventWriter, read_events
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointFailed,
     CheckpointSaved,

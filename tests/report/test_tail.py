@@ -3,9 +3,9 @@
 import threading
 from pathlib import Path
 
-from convoy.events.log import EventWriter
-from convoy.events.types import FailureDetected, GenerationEnded, GenerationStarted, StepDone
-from convoy.job.live import LiveMarker
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import FailureDetected, GenerationEnded, GenerationStarted, StepDone
+from convoy.job.heartbeat import LiveMarker
 from convoy.report.tail import follow, lines
 from convoy.storage import Store, open_store
 from tests.report.synthetic import failed_job, finished_job, running_job, write_log

@@ -3,7 +3,7 @@
 import json
 
 from convoy.display.downsample import MAX_POINTS
-from convoy.events.types import StepDone
+from convoy.job.events.types import StepDone
 from convoy.report.fold import fold
 from convoy.report.to_json import FORMAT, to_json
 from convoy.report.train_report import TrainReport

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.stats.line import RESOLVED, time_line
+from convoy.training.measure.collectives import RESOLVED, time_line
 
 SECONDS = st.floats(1e-6, 10.0)
 LARGER = st.floats(1.5, 1e6)

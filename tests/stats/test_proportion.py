@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.stats.proportion import proportion
+from convoy.stats.interval import proportion
 
 
 @pytest.mark.parametrize(

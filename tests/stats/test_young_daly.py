@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from convoy.stats.young_daly import best_interval, expected_overhead
+from convoy.stats.interruptions import best_interval, expected_overhead
 
 
 def test_the_interval_of_a_short_save_is_young_s() -> None:

@@ -25,7 +25,7 @@ exec "$@"
 PROGRAM = """
 import json, time
 from metaflow.plugins.kubernetes.spot_monitor_sidecar import SpotTerminationMonitorSidecar
-from convoy.config.notices import NoticesConfig
+from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.notices.poller import Poller
 from convoy.gang.notices.sources import NOTICE_FILE, Signalled, machine_sources

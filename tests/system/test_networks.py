@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.figures import speedup
+from convoy.benchmark.results.files import read_cases
 from convoy.display.markdown import to_markdown
 from convoy.drills.testbed.mounts import run
-from convoy.report.benchmark_pages.page import benchmark_page
-from convoy.results.case import Case
-from convoy.results.figures import speedup
-from convoy.results.files import read_cases
 
 pytestmark = [pytest.mark.system, pytest.mark.sampled(2), pytest.mark.timeout(900)]
 

@@ -17,10 +17,10 @@ from convoy.checkpoint.state.values import dtype_of
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
-from convoy.events.log import read_events
-from convoy.events.types import AnyEvent, Event, StepDone
 from convoy.gang.assignment import Assignment, Place
 from convoy.gang.workers.board import Board
+from convoy.job.events.log import read_events
+from convoy.job.events.types import AnyEvent, Event, StepDone
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, Generation, lineage, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris

@@ -4,7 +4,7 @@ import torch
 
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.data.local import open_data
+from convoy.data.local_cache import open_data
 from convoy.data.manifest import read_manifest
 from convoy.data.sampler import samples_of
 from convoy.data.sequences import TokenSequences

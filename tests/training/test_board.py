@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from convoy.events.types import CheckpointSaved
 from convoy.gang.diagnosis.hang_detector import Patience, hanging, progress
 from convoy.gang.workers.board import PHASES, Board, Mark, Marker, Phase
+from convoy.job.events.types import CheckpointSaved
 from convoy.parallel.pipeline import Elsewhere
 from convoy.training.loop import Training
 from convoy.training.step import Batch, Stepper

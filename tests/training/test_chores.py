@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.verify.marks import verified
-from convoy.events.types import (
+from convoy.job.events.types import (
     CheckpointCopied,
     CheckpointSaved,
     CheckpointsPruned,

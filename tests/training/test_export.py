@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig, TransformerConfig
-from convoy.events.types import ExportFailed
-from convoy.job.exports import MODEL_MARKER, is_exported, model_prefix
+from convoy.job.events.types import ExportFailed
 from convoy.job.lineage import CommitRef
+from convoy.job.record import MODEL_MARKER, is_exported, model_prefix
 from convoy.model.transformer import Transformer
 from convoy.training.export import commit_weights, export_commit, export_job, exportable
 from tests.training.job import GPT, LLAMA, Job, tiny

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.verify.marks import damaged, verified
-from convoy.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Restored
+from convoy.job.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Restored
 from tests.ranks import RankFailedError
 from tests.training.faults import host
 from tests.training.job import Job, tiny

@@ -8,7 +8,7 @@ import pytest
 
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
-from convoy.events.types import (
+from convoy.job.events.types import (
     CheckpointFailed,
     CheckpointSaved,
     Environment,

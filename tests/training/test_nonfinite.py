@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
-from convoy.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
+from convoy.job.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
 from convoy.training.step import Batch, Stepper
 from tests.training.faults import Spoil, before_step, spoil_loss, spoil_losses
 from tests.training.job import Job, differing, tiny

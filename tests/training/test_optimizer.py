@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
+from convoy.config.train import OptimizerConfig, ScheduleConfig
 from convoy.training.optimizer import build_optimizer, learning_rate
 from tests.training.job import GPT, LLAMA, tiny
 from tests.training.sharded import alone, sharded_model

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.fsdp import FSDPModule
 
-from convoy.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
 from convoy.gang.workers.board import Board, Marker, Order, OrderKind
+from convoy.job.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
 from convoy.training import rank as rank_of_gang
 from convoy.training.step import Batch, Stepper
 from tests.training.faults import before_step

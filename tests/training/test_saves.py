@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.verify.marks import verified
-from convoy.events.types import (
+from convoy.gang.workers.board import Board
+from convoy.job.events.types import (
     CheckpointAlert,
     CheckpointCopied,
     CheckpointFailed,
@@ -18,7 +19,6 @@ from convoy.events.types import (
     Restored,
     StepDone,
 )
-from convoy.gang.workers.board import Board
 from convoy.job.lineage import CommitRef, lineage, parse_commits, places, read_history
 from convoy.report.analysis.checkpoints import alert
 from convoy.storage import Store, open_store

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from convoy.events.types import StepDone
+from convoy.job.events.types import StepDone
 from convoy.training import step
 from convoy.training.exchange import Exchange
 from convoy.training.measure.clock import HostClock

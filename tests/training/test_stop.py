@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy.events.types import SampleText, StepDone, Stopping
+from convoy.job.events.types import SampleText, StepDone, Stopping
 from convoy.training.step import Batch, Stepper
 from tests.training.faults import before_step
 from tests.training.job import Job, differing, tiny

@@ -8,7 +8,7 @@ from convoy.audit.quantities.span import Span, exactly, within
 from convoy.catalog.gpus import GpuPeak
 from convoy.catalog.instances import Instance, instance, instance_names
 from convoy.catalog.prices import Market, Price, price, regions
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 
 MIB = 2**20
 

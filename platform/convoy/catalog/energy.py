@@ -4,7 +4,7 @@ from datetime import date
 
 from pydantic import Field
 
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 from convoy.config.base import Frozen
 
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError, nearest
 

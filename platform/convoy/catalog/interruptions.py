@@ -5,7 +5,7 @@ from datetime import date
 
 from pydantic import Field
 
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 from convoy.config.base import Frozen
 
 MONTH_SECONDS = 365.25 / 12 * 86400

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from convoy.catalog.instances import Instance
 from convoy.catalog.services import service_price
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 from convoy.config.base import Frozen
 
 Level = Literal["node", "placement_group", "zone", "zones", "regions"]

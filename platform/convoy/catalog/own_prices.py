@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from convoy.catalog.observed import PriceList, newest_price
+from convoy.catalog.price_list import PriceList, newest_price
 from convoy.catalog.prices import Market, Price, of_zones
 from convoy.config.cluster import PriceConfig
 

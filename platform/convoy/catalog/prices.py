@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 from convoy.config.base import Frozen
 from convoy.config.errors import nearest
 

@@ -1,12 +1,14 @@
-"""Prices of storage, requests and transfer, each with its date and source."""
+"""Prices of storage, requests and transfer, each with its date and source; and sums in whole cents."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from convoy.catalog.table import table
+from convoy.catalog.tables import table
 from convoy.config.base import Frozen
 
 Service = Literal[
@@ -29,6 +31,20 @@ class ServicePrice(Frozen):
     date: date
     """Day of the observation."""
     source: str
+
+
+class ServiceCost(BaseModel):
+    """What was used beside machines."""
+
+    model_config = ConfigDict(frozen=True)
+
+    what: str
+    quantity: float
+    unit: str
+    usd_per_unit: float
+    price_date: date
+    source: str
+    usd: Decimal
 
 
 def service_price(name: Service, region: str) -> ServicePrice | None:
@@ -58,3 +74,26 @@ def _newest(rows: Sequence[Mapping[str, Any]], region: str) -> ServicePrice | No
         date=date.fromisoformat(newest["date"]),
         source=table("services")["sources"][newest["source"]],
     )
+
+
+HOURS_PER_MONTH = 730
+"""In a GB-month, on the average of a year."""
+
+GB = 2**30
+"""Bytes of what S3 calls one (its FAQ, "How will I be charged")."""
+
+REQUESTS = 1000
+"""Of which S3's prices are."""
+
+_CENT = Decimal("0.01")
+
+
+def cents(parts: Sequence[Fraction]) -> list[Decimal]:
+    """Each part in whole cents, so that together they are the rounded sum: what is left over goes to the parts that
+    lost most by rounding down."""
+    total = round(sum(parts, start=Fraction(0)) * 100)
+    whole = [int(part * 100) for part in parts]
+    by_rest = sorted(range(len(parts)), key=lambda i: (whole[i] - parts[i] * 100, i))
+    for i in by_rest[: total - sum(whole)]:
+        whole[i] += 1
+    return [n * _CENT for n in whole]

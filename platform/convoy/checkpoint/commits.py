@@ -16,7 +16,7 @@ from convoy.config.errors import first_mistake
 from convoy.job.lineage import CommitRef, generation_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.checksum import crc32c
-from convoy.storage.parallel import in_parallel
+from convoy.storage.thread_map import in_parallel
 
 _READERS = 8
 

@@ -9,9 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from convoy.config.base import UnixTime
-from convoy.config.canonical import canonical_json
 from convoy.config.errors import ConfigError, first_mistake
-from convoy.config.json_text import parse_json
+from convoy.config.json_text import canonical_json, parse_json
 from convoy.job.lineage import CommitRef
 from convoy.storage.names import Component, OptionalComponent
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from convoy.checkpoint.format import Commit, PlainValue, TensorShard
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
-from convoy.storage.requests import Requests
+from convoy.storage.usage import Requests
 
 
 class _Message(BaseModel):

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from convoy.config.base import Frozen
+from convoy.config.errors import ConfigError
 
 Market = Literal["on_demand", "spot", "capacity_block"]
 """How machines of a run are bought."""
@@ -83,3 +84,27 @@ class ClusterConfig(Frozen):
     """Pause before a retry (Metaflow ignores it locally)."""
     time_limit_hours: float = Field(120, gt=0)
     """Longest life of one attempt on Batch or Kubernetes."""
+
+
+def check_backend(cluster: ClusterConfig) -> None:
+    """Raises ConfigError where its backend takes no such gang, or none in that market."""
+    _batch_is_not_spot(cluster)
+    _jobset_has_workers(cluster)
+
+
+def _batch_is_not_spot(cluster: ClusterConfig) -> None:
+    # AWS Batch user guide, "Compute environments for multi-node parallel jobs". @parallel submits a
+    # multi-node job even for one node, and on a spot queue AWS leaves it RUNNABLE for ever.
+    if cluster.backend == "batch" and cluster.market == "spot":
+        raise ConfigError(
+            "cluster.market = spot: AWS Batch runs no multi-node jobs on spot instances; "
+            "use on_demand or capacity_block, or cluster.backend = kubernetes"
+        )
+
+
+def _jobset_has_workers(cluster: ClusterConfig) -> None:
+    if cluster.backend == "kubernetes" and cluster.nodes < 2:
+        raise ConfigError(
+            f"cluster.nodes = {cluster.nodes}: must be at least 2 with cluster.backend = kubernetes "
+            "(Metaflow's JobSet has a control pod and one or more workers)"
+        )

@@ -3,18 +3,22 @@
 from pydantic import model_validator
 
 from convoy.config.base import Frozen
-from convoy.config.budget import BudgetConfig
-from convoy.config.canonical import short_hash
 from convoy.config.checkpoint import CheckpointConfig
 from convoy.config.cluster import ClusterConfig
 from convoy.config.data import BpeTokenizer, BytesTokenizer, DataConfig, ShardsCorpus, SyntheticCorpus
-from convoy.config.evaluation import EvaluationConfig
+from convoy.config.json_text import short_hash
 from convoy.config.model import ModelConfig, TransformerConfig
-from convoy.config.notices import NoticesConfig
-from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
 from convoy.config.parallel import ParallelConfig
-from convoy.config.report import ReportConfig
-from convoy.config.train import ParamDtype, TrainConfig
+from convoy.config.train import (
+    BudgetConfig,
+    EvaluationConfig,
+    NoticesConfig,
+    OptimizerConfig,
+    ParamDtype,
+    ReportConfig,
+    ScheduleConfig,
+    TrainConfig,
+)
 
 BYTES_VOCABULARY = 257
 """256 bytes and the end of a document."""

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from convoy.config.base import Frozen
 
@@ -53,3 +53,82 @@ class TrainConfig(Frozen):
     """Time spent after the first step to measure the rate of a plain matmul on all ranks at once; 0 skips it. A job's
     first start spends as much again, and with several ranks a second or two more, on what the planner needs
     of machines that the catalog does not know: rates at the job's own sizes, and collectives."""
+
+
+class OptimizerConfig(Frozen):
+    """AdamW (Loshchilov and Hutter, 2019) over fp32 master weights."""
+
+    lr: float = Field(3e-3, gt=0)
+    """Peak learning rate."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Decay of the first and second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(0.1, ge=0)
+    """Decoupled decay of matrices; vectors (norms and biases) are not decayed."""
+    decay_embeddings: bool = True
+    """Decay token and position embeddings too."""
+    fused: bool = True
+    """One fused kernel per group of parameters."""
+
+    @model_validator(mode="after")
+    def _betas_below_one(self) -> "OptimizerConfig":
+        if not all(0 <= b < 1 for b in self.betas):
+            raise ValueError(f"betas = {list(self.betas)}: each must be at least 0 and below 1")
+        return self
+
+
+class ScheduleConfig(Frozen):
+    """Linear warm-up, then a decay to a share of the peak."""
+
+    kind: Literal["cosine", "linear", "constant"] = "cosine"
+    """Shape of the decay after warm-up."""
+    warmup_steps: int = Field(30, ge=0)
+    """Steps from zero to the peak."""
+    decay_steps: int | None = Field(None, ge=1)
+    """Step at which the decay ends, warm-up included. Default: `train.steps`; raising that raises the rate again."""
+    final_fraction: float = Field(0.1, ge=0, le=1)
+    """Learning rate after the decay, as a share of the peak."""
+
+
+class EvaluationConfig(Frozen):
+    """When and on how much."""
+
+    every_steps: int = Field(125, ge=1)
+    """Evaluate at each multiple of this many steps, at step 0 and at the last. A notice of the end cuts it short."""
+    sequences: int = Field(64, ge=1)
+    """Held-out sequences per evaluation, the same ones each time."""
+    prompts: tuple[str, ...] = ("def main(", "import ", "class Test")
+    """Text the trained model continues on the final card."""
+    sample_tokens: int = Field(64, ge=0)
+    """New tokens per prompt; 0 generates none."""
+    temperature: float = Field(0.8, ge=0)
+    """Of sampling; 0 is greedy."""
+
+
+class BudgetConfig(Frozen):
+    """Counted over all generations of the job."""
+
+    max_hours: float | None = Field(None, gt=0)
+    """Hours of gang time."""
+    max_cost_usd: float | None = Field(None, gt=0)
+    """US dollars of instance time, at the price that `cluster.price` tells of."""
+
+
+class ReportConfig(Frozen):
+    """How often the card is drawn again."""
+
+    card_refresh_seconds: float = Field(15, ge=1)
+    """Shortest time between two live cards; each costs about a second of one CPU core."""
+
+
+class NoticesConfig(Frozen):
+    """What a notice does. One that says when the machine goes always ends the attempt, with a save if there is time."""
+
+    rebalance: Literal["ignore", "save", "drain"] = "save"
+    """On EC2's rebalance recommendation, which may come before a spot notice: nothing, save and go on, or save and
+    end the attempt."""
+    deadline_seconds: float = Field(30.0, gt=0, le=3600)
+    """How long the machine is taken to last after a notice that does not say, such as SIGTERM."""
+    poll_seconds: float = Field(1.0, ge=0.1, le=60)
+    """Time between two questions to each source of notices."""

@@ -10,8 +10,7 @@ from typing import Any, BinaryIO, cast
 from convoy.config.data import DatasetCorpus, FilesCorpus, StdlibCorpus
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.json_text import parse_json
-from convoy.data.sources import SourceFile, is_remote, read_errors, remote_filesystem, unreadable
-from convoy.data.split import held_out
+from convoy.data.sources import SourceFile, held_out, is_remote, read_errors, remote_filesystem, unreadable
 
 TextCorpus = StdlibCorpus | FilesCorpus | DatasetCorpus
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from convoy.config.canonical import canonical_json
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
+from convoy.config.json_text import canonical_json
 from convoy.storage import ObjectMissing, Store
 from convoy.storage.names import Component, is_component
 

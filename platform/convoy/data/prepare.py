@@ -21,6 +21,7 @@ from convoy.config.data import (
 from convoy.config.errors import ConfigError, shown
 from convoy.data.dataset_writer import DatasetWriter, Vocabulary, id_dtype
 from convoy.data.documents import Document, Documents
+from convoy.data.imported_shards import ready_made_shards
 from convoy.data.manifest import (
     DATA_PREFIX,
     FORMAT,
@@ -31,9 +32,8 @@ from convoy.data.manifest import (
     digest_of,
     read_manifest,
 )
-from convoy.data.markov import markov_tokens
-from convoy.data.ready_made import ready_made_shards
 from convoy.data.sources import SourceFile, content_digests, is_remote, list_files
+from convoy.data.synthetic import markov_tokens
 from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
     BytesTokenizer,

@@ -11,7 +11,7 @@ from itertools import pairwise
 from convoy.checkpoint.writer.prune import inventory, prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.drills.observe import SLACK, Observed
-from convoy.events.types import (
+from convoy.job.events.types import (
     CheckpointAlert,
     CheckpointSaved,
     EventsDropped,

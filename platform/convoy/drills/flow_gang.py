@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from convoy.config.load import shipped
+from convoy.config.loader import shipped
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault
 from convoy.drills.gang import SOON_SECONDS, DrillError, DrillGang
-from convoy.events.types import AnyEvent, GenerationEnded, GenerationStarted
 from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome
 from convoy.gang.workers.process_state import read_stat
 from convoy.gang.workers.process_tree import descendants, living
+from convoy.job.events.types import AnyEvent, GenerationEnded, GenerationStarted
 
 FLOW = shipped("flows") / "train_flow.py"
 

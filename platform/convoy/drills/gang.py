@@ -14,13 +14,13 @@ from typing import TypeVar
 from convoy.config.run import RunConfig
 from convoy.drills import hooks
 from convoy.drills.fault import Fault, Progress, Size
-from convoy.events.log import EventReader
-from convoy.events.types import AnyEvent
 from convoy.gang.local_node import LocalNode, Spec, Told, start
 from convoy.gang.notices.drain import Drain, request_drain
 from convoy.gang.workers.process_tree import descendants, living
+from convoy.job.events.log import EventReader
+from convoy.job.events.types import AnyEvent
+from convoy.job.heartbeat import read_mark
 from convoy.job.lineage import generation_numbers, parse_commits
-from convoy.job.live import read_mark
 from convoy.job.record import job_store
 from convoy.storage import Store, StoreUnavailable
 

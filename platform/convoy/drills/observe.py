@@ -11,7 +11,8 @@ from functools import cached_property
 from convoy.checkpoint.format import Commit
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Expected, Fault
-from convoy.events.types import (
+from convoy.gang.local_node import Told
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointFailed,
     FailureDetected,
@@ -20,7 +21,6 @@ from convoy.events.types import (
     StepDone,
     WorkerExited,
 )
-from convoy.gang.local_node import Told
 from convoy.job.lineage import History
 from convoy.report.analysis.lineage import lineage, surviving
 from convoy.report.fold import fold

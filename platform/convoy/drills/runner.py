@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from convoy.config.canonical import canonical_json
+from convoy.config.json_text import canonical_json
 from convoy.config.run import RunConfig
 from convoy.display.formatting import course
 from convoy.drills.compare_state import State

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.checkpoint.format import DamagedCommitError
-from convoy.config.load import read_overrides, resolve
+from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.drills import flow_gang
 from convoy.drills.compare_state import State, differing, final_state

@@ -11,7 +11,7 @@ from queue import Empty
 from tempfile import TemporaryDirectory
 
 from convoy.config.run import RunConfig
-from convoy.gang import leader, member
+from convoy.gang import rendezvous
 from convoy.gang.diagnosis.environment import Surroundings
 from convoy.gang.diagnosis.storage_probe import Probe
 from convoy.gang.notices.notice import Source
@@ -52,7 +52,7 @@ class Gang:
         self._ended = threading.Event()
 
     def __enter__(self) -> "Gang":
-        """Form or join the first generation. Raises what hinders it, as `leader.gather` and `member.gather`, and
+        """Form or join the first generation. Raises what hinders it, as `rendezvous.lead` and `rendezvous.join`, and
         PreemptedError if this machine has notice before all have come."""
         with ExitStack() as stack:  # undone also if a later part of this fails
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="convoy-")))
@@ -69,9 +69,9 @@ class Gang:
             own = self._own_sources(stack)
             self._poller = stack.enter_context(Poller(self._sources(), poll_seconds, own=own))
             if self._node.leads:
-                stack.enter_context(leader.holding(self._task, self._node, self.store))
+                stack.enter_context(rendezvous.holding(self._task, self._node, self.store))
                 site = replace(site, task=settled(self._task, self._node, self.store))
-            gather = leader.gather if self._node.leads else member.gather
+            gather = rendezvous.lead if self._node.leads else rendezvous.join
             formed, peers = gather(site, self._pause)
             stack.enter_context(peers)
             config = with_recorded_dtype(site.task.config, self.store, formed.generation.config_hash)

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.config.run import RunConfig
-from convoy.events.types import OUTAGE, PEER_LOST, UNFIT
+from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.job.lineage import CommitRef
 
 STOPPED = 3

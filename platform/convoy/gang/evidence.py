@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from convoy.events.types import PEER_LOST
 from convoy.gang.assignment import STOPPED
+from convoy.job.events.types import PEER_LOST
 
 SignKind = Literal["exited", "stopped", "hung", "gone", "silent", "left", "agent", "store", "notice"]
 """exited, stopped (by a signal), hung: a worker. gone (its connection closed), silent, left (it said goodbye): the

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from convoy.events.types import INTERRUPT
 from convoy.gang.diagnosis.verdict import End, Finished, Preempted, Stopped, cause_message
+from convoy.job.events.types import INTERRUPT
 
 PREEMPTED = "preempted: "
 INTERRUPTED = "interrupted: "

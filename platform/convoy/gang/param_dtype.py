@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig, with_param_dtype
-from convoy.events.types import ParamDtypeChoice
 from convoy.gang.say import say
 from convoy.gang.task import Node, Task
 from convoy.gang.workers.placement import threads_per_rank
 from convoy.gang.workers.worker import environment_of_all
+from convoy.job.events.types import ParamDtypeChoice
 from convoy.job.param_dtype import with_recorded_dtype
 from convoy.storage import Store
 

@@ -12,9 +12,7 @@ from queue import Empty
 from typing import Literal, TypeVar
 
 from convoy.config.errors import ConfigError
-from convoy.events.log import EventWriter
-from convoy.events.types import Event, PeerSuspected, SlowNode
-from convoy.gang import leader
+from convoy.gang import rendezvous
 from convoy.gang.async_call import Background
 from convoy.gang.diagnosis.environment import Surroundings
 from convoy.gang.diagnosis.failure_history import Past
@@ -23,14 +21,16 @@ from convoy.gang.diagnosis.hang_detector import Patience
 from convoy.gang.diagnosis.monitor import Watch
 from convoy.gang.diagnosis.stragglers import SlowNodes
 from convoy.gang.diagnosis.verdict import End, Finished, Preempted, Restart, Stopped, Wait, judge
-from convoy.gang.leader import Formed
 from convoy.gang.network.messages import MESSAGES, Decided, Decision, Go, Seen, Where
 from convoy.gang.network.peer_events import Said, Silent
 from convoy.gang.network.peers import Peers
 from convoy.gang.outcome import Outcome, outcome_of
+from convoy.gang.rendezvous import FormedGeneration
 from convoy.gang.say import say
 from convoy.gang.task import Task
 from convoy.gang.workers.worker_group import CLOSE_SECONDS, Site, Team
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import Event, PeerSuspected, SlowNode
 from convoy.job.generations import CommitsLostError, GenerationLostError
 from convoy.storage import StoreUnavailable
 from convoy.storage.base import FLUSH_SECONDS
@@ -59,7 +59,7 @@ T = TypeVar("T")
 class Supervisor:
     """One agent's, from the first generation to the end of its part in the gang. `run` belongs to one thread."""
 
-    def __init__(self, site: Site, peers: Peers, surroundings: Surroundings, formed: Formed) -> None:
+    def __init__(self, site: Site, peers: Peers, surroundings: Surroundings, formed: FormedGeneration) -> None:
         """formed: the first generation, for which all nodes have come."""
         node = site.node
         self._site, self._peers, self._surroundings = site, peers, surroundings
@@ -72,7 +72,7 @@ class Supervisor:
         self._first = self.generation = formed.generation
         self._over = formed.generation.generation - 1
         """The newest generation whose workers were ended for the next one to start."""
-        self._starting: Background[tuple[Formed, EventWriter]] | None = None
+        self._starting: Background[tuple[FormedGeneration, EventWriter]] | None = None
         self._team: Team | None = None
         self._ended_team: Team | None = None
         """Of the newest generation, when its workers are no more: its log is the newest one, and still open."""
@@ -161,7 +161,7 @@ class Supervisor:
                 if isinstance(self._told, Restart):  # here, for the next generation may be told of in the same turn
                     self._over = message.generation
             case Go() if said.node == 0:
-                self._start(Formed(message.formed))
+                self._start(FormedGeneration(message.formed))
 
     # What is told.
 
@@ -216,7 +216,7 @@ class Supervisor:
 
     # What is done.
 
-    def _start(self, formed: Formed) -> None:
+    def _start(self, formed: FormedGeneration) -> None:
         """The workers of a generation that exists, as soon as there is a log."""
         number = formed.generation.generation
         self.generation = formed.generation
@@ -230,10 +230,10 @@ class Supervisor:
         self._slow.begin()
         self._surroundings.begin()
         if self._seat.leads:
-            self._starting = Background("forming the next generation", self._form, leader.FORM_SECONDS)
+            self._starting = Background("forming the next generation", self._form, rendezvous.FORM_SECONDS)
 
-    def _form(self) -> tuple[Formed, EventWriter]:
-        formed = leader.form(self._site, self._first.control)
+    def _form(self) -> tuple[FormedGeneration, EventWriter]:
+        formed = rendezvous.form(self._site, self._first.control)
         return formed, self._site.open_log(formed.generation.generation)
 
     def _go_on_starting(self, now: float) -> None:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.config.run import RunConfig
-from convoy.events.types import ParamDtypeChoice, Rent
 from convoy.gang.assignment import Script
 from convoy.gang.notices.sources import NOTICE_FILE
+from convoy.job.events.types import ParamDtypeChoice, Rent
 
 
 @dataclass(frozen=True)

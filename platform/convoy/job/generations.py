@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from convoy.config.errors import ConfigError
-from convoy.job.fit import check_fit
 from convoy.job.leases import lease
 from convoy.job.lineage import (
     CommitRef,
@@ -21,6 +20,7 @@ from convoy.job.lineage import (
     read_generation,
     read_history,
 )
+from convoy.job.record import check_fit
 from convoy.job.tokens import kept_token
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 

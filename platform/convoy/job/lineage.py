@@ -15,7 +15,7 @@ from convoy.config.base import UnixTime
 from convoy.config.errors import ConfigError, first_mistake
 from convoy.storage import Store, StoreUnavailable
 from convoy.storage.names import OptionalComponent
-from convoy.storage.parallel import in_parallel
+from convoy.storage.thread_map import in_parallel
 
 READERS = 16
 """Requests for small objects at a time."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convoy.config.errors import ConfigError
-from convoy.job.live import is_live, read_mark
+from convoy.job.heartbeat import is_live, read_mark
 from convoy.storage import ObjectMissing, Store
 
 LOGS = "logs/"

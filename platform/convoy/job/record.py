@@ -11,10 +11,9 @@ from convoy.config.base import UnixTime
 from convoy.config.errors import ConfigError, shown
 from convoy.config.json_text import parse_json
 from convoy.config.run import RunConfig, config_hash
-from convoy.job.fit import check_fit
-from convoy.job.lineage import config_name, generation_name, generation_numbers, read_generation, threads_for
-from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
-from convoy.storage.parallel import in_parallel
+from convoy.job.lineage import CommitRef, config_name, generation_name, generation_numbers, read_generation, threads_for
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, StoreUnfit, open_store
+from convoy.storage.thread_map import in_parallel
 
 RECORD = "JOB.json"
 SCRIPT_DATA = "script"
@@ -182,3 +181,28 @@ def read_config(store: Store, digest: str) -> dict[str, Any]:
     if not isinstance(config, dict) or not all(isinstance(each, dict) for key, each in config.items() if key != "root"):
         raise ConfigError(f"{store.uri}/{name}: is not a configuration")
     return config
+
+
+def check_fit(store: Store) -> None:
+    """Raises ConfigError unless of two that create the same object only if absent, one is refused. Some small requests.
+
+    Else two gangs would both form the next generation, and each take the other's checkpoints for its own.
+    """
+    try:
+        store.prove()
+    except StoreUnfit as error:
+        raise ConfigError(f"{error}; no job can be kept there") from error
+
+
+MODEL_MARKER = "config.json"
+"""Written last, and the first file that any reader of the folder asks for."""
+
+
+def model_prefix(ref: CommitRef) -> str:
+    """Prefix of the model's object names."""
+    return f"model/{ref.generation:06d}-{ref.step:09d}/"
+
+
+def is_exported(store: Store, ref: CommitRef) -> bool:
+    """Whether the commit's model is there, whole."""
+    return model_prefix(ref) + MODEL_MARKER in store.sizes(model_prefix(ref))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from convoy.job.exports import is_exported, model_prefix
 from convoy.job.lineage import CommitRef
+from convoy.job.record import is_exported, model_prefix
 from convoy.report.train_report import Checkpoint, TrainReport
 from convoy.storage import Store
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from convoy.catalog.observed import Observed, SpotHours, by_hour
+from convoy.catalog.price_list import Observed, SpotHours, by_hour
 from convoy.catalog.prices import Market
 
 PRICE_LIST_REGION = "us-east-1"

@@ -15,7 +15,7 @@ from metaflow.exception import MetaflowNotFound
 from metaflow.util import get_latest_run_id
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
+from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.checks.compatibility import check_cluster
 from convoy.launch.checks.host import local_gpus
@@ -121,7 +121,7 @@ def _dry_run(config: RunConfig, found: Survey) -> None:
 def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     """A title, and what is worth knowing of the plan."""
     from convoy.launch.plans import planned, unsure
-    from convoy.report.pages.plan_summary import plan_lines, warning
+    from convoy.planner.pages.summary import plan_lines, warning
 
     plan = planned(config, root_answers=root_answers)
     yield f"\nPlan{_plans_like(config, root_answers)}:\n{aligned(plan_lines(plan))}"
@@ -146,7 +146,7 @@ def _say_plan(config: RunConfig) -> None:
     it plans no time, as on CPUs that it does not know, the line would only say so."""
     from convoy.launch.plans import planned, unsure
     from convoy.planner.cost.assumptions import UNUSED_PRICE
-    from convoy.report.pages.plan_summary import plan_line, warning
+    from convoy.planner.pages.summary import plan_line, warning
 
     plan = planned(config)
     if plan.step is not None or config.cluster.backend != "local" or local_gpus():

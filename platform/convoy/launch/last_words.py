@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from convoy.config.load import default_root
+from convoy.config.loader import default_root
 from convoy.gang.async_call import Background
-from convoy.job.live import heartbeat
+from convoy.job.heartbeat import heartbeat
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
 from convoy.launch.restarts.command_line import RUN, command_line
@@ -114,7 +114,7 @@ def _card(launched: Launched) -> str | None:
 
 def job_report(store: Store) -> TrainReport:
     """As far as the job has come; of a job that its root does not have, nothing. Raises StoreUnavailable."""
-    from convoy.events.log import read_events
+    from convoy.job.events.log import read_events
 
     beat = heartbeat(store, time.time())
     return fold(read_events(store), None, beat)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.json_text import parse_json
-from convoy.config.load import config_file, merged, read_overrides, read_run
+from convoy.config.loader import config_file, merged, read_overrides, read_run
 from convoy.config.run import RunConfig
 from convoy.launch.restarts.command_line import with_files
 
@@ -44,7 +44,7 @@ def _words(text: str) -> str:
 
 def parse_bench(text: str) -> dict[str, Any]:
     """The configuration of a benchmark as plain JSON. Ends the process with exit code 2 if it is not YAML."""
-    from convoy.config.bench import read_bench
+    from convoy.config.benchmark import read_bench
 
     try:
         return read_bench(text)
@@ -54,7 +54,7 @@ def parse_bench(text: str) -> dict[str, Any]:
 
 def parse_bench_overrides(text: str) -> dict[str, Any]:
     """`key=value` words for a benchmark, as `parse_overrides` takes them."""
-    from convoy.config.bench import with_presets
+    from convoy.config.benchmark import with_presets
 
     try:
         return with_presets(read_overrides(_words(text) if text.lstrip().startswith("{") else text))

@@ -9,11 +9,11 @@ from convoy.config.run import RunConfig
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 if TYPE_CHECKING:
-    from convoy.catalog.measured import MeasuredMachine
-    from convoy.catalog.observed import PriceList
+    from convoy.catalog.measured_machine import MeasuredMachine
+    from convoy.catalog.price_list import PriceList
     from convoy.planner.measurements import Given
+    from convoy.planner.plan_schema import Plan
     from convoy.report.train_report import TrainReport
-    from convoy.results.plan import Plan
 
 Json = dict[str, Any]
 
@@ -56,7 +56,7 @@ def unsure(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
 
 def read_plan(job: Store) -> "Plan | None":
     """The newest one; None: there is none that this version can read. Raises StoreUnavailable."""
-    from convoy.results.plan import Plan
+    from convoy.planner.plan_schema import Plan
 
     try:
         return Plan.model_validate_json(job.read(NAME))
@@ -95,7 +95,7 @@ class JobPlan:
         return same and not known and machine not in (plan.measured, self._tried)
 
     def _first(self) -> "Plan":
-        from convoy.results.plan import Plan
+        from convoy.planner.plan_schema import Plan
 
         if self._told is not None:
             with contextlib.suppress(ValueError):  # of another version, in a run that was resumed

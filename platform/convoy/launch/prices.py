@@ -1,7 +1,7 @@
 """The prices that are known where a run starts: those of its root, which `convoy prices refresh` wrote, and the
 catalog's."""
 
-from convoy.catalog.observed import PriceList, newest_price, price_list
+from convoy.catalog.price_list import PriceList, newest_price, price_list
 from convoy.config.cluster import PriceConfig
 from convoy.config.run import RunConfig
 from convoy.storage import ObjectMissing, Store, open_store

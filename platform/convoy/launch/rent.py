@@ -6,7 +6,7 @@ from convoy.catalog.prices import Price, of_zones, price
 from convoy.config.run import RunConfig
 
 if TYPE_CHECKING:
-    from convoy.events.generations import Rent
+    from convoy.job.events.generations import Rent
 
 
 def instance_price(config: RunConfig) -> Price | None:
@@ -28,7 +28,7 @@ def rent(config: RunConfig) -> "Rent | None":
     cluster = config.cluster
     if cluster.backend == "local" or cluster.instance_type is None:
         return None
-    from convoy.events.generations import Rent  # which a plan that only asks for refusals need not wait for
+    from convoy.job.events.generations import Rent  # which a plan that only asks for refusals need not wait for
 
     found, on_demand = instance_price(config), _on_demand(config)
     return Rent(

@@ -100,7 +100,7 @@ def _told(manifest: "PreparedData") -> str:
 def report(config_json: Json, job: str, current: Any, plan: Json | None = None) -> Result:
     """Draw the final card, and gather what the Client API gives. plan: as the run's first step made it, for the
     one below the job may be another run's; None: there is no other."""
-    from convoy.events.log import read_events
+    from convoy.job.events.log import read_events
     from convoy.job.param_dtype import with_recorded_dtype
     from convoy.launch import artifacts
     from convoy.launch.plans import JobPlan, read_plan

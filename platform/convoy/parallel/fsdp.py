@@ -12,10 +12,10 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
+from convoy.parallel.activation_checkpoint import recomputed
 from convoy.parallel.gloo import exchange_on_cpus
 from convoy.parallel.mesh import sharding
 from convoy.parallel.pipeline import Elsewhere, keep_stage
-from convoy.parallel.recompute import recomputed
 from convoy.parallel.tensor import share_products
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -3,7 +3,7 @@
 from pydantic import BaseModel
 
 from convoy.config.run import RunConfig
-from convoy.results.plan import Keys
+from convoy.planner.plan_schema import Keys
 
 PLACE = "cluster.backend"
 """Of a search from a configuration of this host: whoever starts it there chooses his own, and a plan asks for none."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.instances import Instance, instance
-from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.planner.workload import Machine

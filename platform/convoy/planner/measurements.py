@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from convoy.catalog.measured import MeasuredMachine
-from convoy.catalog.observed import PriceList
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.catalog.price_list import PriceList
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.step.calibration import Calibration
 

@@ -6,6 +6,15 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import multiplied_parameters
 from convoy.planner.memory.gpu import Memory
 from convoy.planner.memory.host import host_memory
+from convoy.planner.plan_parts import (
+    PlannedBatch,
+    PlannedBreakEven,
+    PlannedHostMemory,
+    PlannedMachines,
+    PlannedMemory,
+    PlannedSaves,
+    PlannedStep,
+)
 from convoy.planner.step.break_even import (
     FLOPS_PER_PARAMETER,
     FORWARD_FLOPS_PER_PARAMETER,
@@ -18,15 +27,6 @@ from convoy.planner.step.mfu import hfu, mfu
 from convoy.planner.step.step_time import StepTime
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Machine, Workload
-from convoy.results.plan_parts import (
-    PlannedBatch,
-    PlannedBreakEven,
-    PlannedHostMemory,
-    PlannedMachines,
-    PlannedMemory,
-    PlannedSaves,
-    PlannedStep,
-)
 
 
 def planned_machines(config: RunConfig, machine: Machine) -> PlannedMachines:

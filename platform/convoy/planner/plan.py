@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig, with_param_dtype
-from convoy.config.timed import training_hash
+from convoy.config.timing_hash import training_hash
 from convoy.config.train import ParamDtype
 from convoy.display.formatting import gib
 from convoy.model.counts import parameter_count
@@ -24,13 +24,13 @@ from convoy.planner.parts import (
     planned_memory,
     planned_step,
 )
+from convoy.planner.plan_parts import Missing, Part, PlannedBreakEven, PlannedMachines
+from convoy.planner.plan_schema import Plan
 from convoy.planner.search.advice import Judged, changes, limits
 from convoy.planner.step.calibration import Calibration, shipped, shipped_for
 from convoy.planner.step.step_time import StepTime, step_time
 from convoy.planner.step.unmodelled import unmodelled
 from convoy.planner.workload import Machine, Workload
-from convoy.results.plan import Plan
-from convoy.results.plan_parts import Missing, Part, PlannedBreakEven, PlannedMachines
 
 _PARTS: tuple[Part, ...] = ("memory", "host_memory", "step", "break_even", "saves", "budget")
 

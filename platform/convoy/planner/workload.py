@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from convoy.events.types import (
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointSaved,
     Evaluated,
@@ -15,7 +15,7 @@ from convoy.events.types import (
     StepDone,
     WorkerReady,
 )
-from convoy.job.live import HERE, Heartbeat
+from convoy.job.heartbeat import HERE, Heartbeat
 from convoy.report.analysis import checkpoints, throughput, troubles
 from convoy.report.analysis.goodput import goodput
 from convoy.report.analysis.incidents import incidents

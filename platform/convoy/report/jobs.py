@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from convoy.config.errors import first_mistake
-from convoy.events.log import read_events
-from convoy.events.types import AnyEvent, GenerationStarted, MemoryPeak, RankThroughput, StepDone
+from convoy.job.events.log import read_events
+from convoy.job.events.types import AnyEvent, GenerationStarted, MemoryPeak, RankThroughput, StepDone
+from convoy.job.heartbeat import heartbeat
 from convoy.job.lineage import generation_name, generation_numbers, read_generation
-from convoy.job.live import heartbeat
 from convoy.job.record import JobRecord, read_config, read_record, target_steps
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from convoy.config.errors import printable
 from convoy.display import formatting
-from convoy.events.log import EventReader
-from convoy.events.types import AnyEvent, FailureDetected, GenerationEnded, GenerationStarted, StepDone
-from convoy.job.live import is_live, read_mark
+from convoy.job.events.log import EventReader
+from convoy.job.events.types import AnyEvent, FailureDetected, GenerationEnded, GenerationStarted, StepDone
+from convoy.job.heartbeat import is_live, read_mark
 from convoy.report.analysis.timeline import timeline
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.errors import ConfigError
-from convoy.events.types import AnyEvent, CheckpointSaved, Evaluated, MemoryPeak, SampleText, StepDone
+from convoy.job.events.types import AnyEvent, CheckpointSaved, Evaluated, MemoryPeak, SampleText, StepDone
 from convoy.report.analysis.lineage import lineage, surviving
 
 _MLFLOW_METRICS, _MLFLOW_PARAMETERS = 1000, 100

@@ -7,8 +7,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from convoy.catalog.measured import MeasuredMachine
-from convoy.events.types import FailureKind, ParamDtypeChoice
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.job.events.causes import FirstCause
+from convoy.job.events.types import FailureKind, ParamDtypeChoice
 from convoy.report.analysis.cost import Cost
 from convoy.stats.spread import Spread
 
@@ -17,21 +18,6 @@ class Fact(BaseModel):
     """What all parts of the report share."""
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
-
-
-class FirstCause(Fact):
-    """What failed first in a generation."""
-
-    t: float
-    generation: int
-    kind: FailureKind = "exited"
-    node: int
-    rank: int | None
-    """None: the node as a whole."""
-    exit_code: int | None
-    signal: str | None
-    reason: str
-    log_tail: str
 
 
 class Outcome(Fact):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo, ObjectMissing, StoreUnavailable, StoreUnfit
+from convoy.storage.conformance import prove
 from convoy.storage.names import check_name, check_prefix
 from convoy.storage.posix_bulk import forget, read_at, write_new
 from convoy.storage.posix_folder import (
@@ -22,7 +23,6 @@ from convoy.storage.posix_folder import (
     sync_folder,
 )
 from convoy.storage.posix_log import FileSink
-from convoy.storage.proof import prove
 
 _TEMPORARY = ".tmp-"
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from convoy.storage.checksum import crc32c
-from convoy.storage.parallel import in_parallel
 from convoy.storage.posix_folder import open_file
+from convoy.storage.thread_map import in_parallel
 
 _NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP)
 

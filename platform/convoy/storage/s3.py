@@ -10,13 +10,13 @@ from convoy.config.checkpoint import StoreConfig
 from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo
 from convoy.storage.checksum import as_s3_header, crc32c
+from convoy.storage.conformance import prove
 from convoy.storage.names import check_name, check_prefix, is_name
-from convoy.storage.proof import prove
-from convoy.storage.requests import watch
 from convoy.storage.s3_client import client, code, outages
 from convoy.storage.s3_log import SEGMENT_SECONDS, SegmentSink
 from convoy.storage.s3_read import read_range, read_rest
 from convoy.storage.s3_upload import Place, put_if_absent, put_new
+from convoy.storage.usage import watch
 
 
 class S3Store:

@@ -9,8 +9,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from convoy.storage.base import StoreUnavailable
 from convoy.storage.checksum import as_s3_header, crc32c
-from convoy.storage.parallel import in_parallel
 from convoy.storage.s3_client import code, pause, status
+from convoy.storage.thread_map import in_parallel
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

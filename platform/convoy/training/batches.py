@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from convoy.config.run import RunConfig
-from convoy.data.local import open_data, open_token_bytes, open_tokenizer
+from convoy.data.local_cache import open_data, open_token_bytes, open_tokenizer
 from convoy.data.manifest import DataDamaged, PreparedData, check_lengths, check_vocabulary, fingerprint, read_manifest
 from convoy.data.prefetch import Prefetcher
 from convoy.data.sampler import plan_step

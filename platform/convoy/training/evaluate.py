@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from convoy.events.types import Evaluated
+from convoy.job.events.types import Evaluated
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.exchange import Haste
 from convoy.training.step import Batch

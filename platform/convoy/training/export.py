@@ -11,7 +11,7 @@ from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.data.local import open_data
+from convoy.data.local_cache import open_data
 from convoy.data.manifest import read_manifest
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, lineage, places, read_history

@@ -6,11 +6,11 @@ from pathlib import Path
 import torch.distributed as dist
 
 from convoy.data.manifest import TOKENIZER_FILE
-from convoy.events.log import EventWriter
-from convoy.events.types import ExportFailed, SampleText
 from convoy.gang.assignment import Assignment
-from convoy.job.exports import MODEL_MARKER, is_exported, model_prefix
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import ExportFailed, SampleText
 from convoy.job.lineage import CommitRef
+from convoy.job.record import MODEL_MARKER, is_exported, model_prefix
 from convoy.model.generate import generate
 from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import DTYPES

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
-from convoy.events.log import EventWriter
-from convoy.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.gang.workers.board import Marker
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.exchange import IN_HASTE, StopReason, Vote
 from convoy.training.measure.clock import Clock, OwnTime, UnknownTime

@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from convoy.config.errors import ConfigError
-from convoy.config.optimizer import OptimizerConfig, ScheduleConfig
+from convoy.config.train import OptimizerConfig, ScheduleConfig
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:

@@ -9,10 +9,11 @@ from typing import Literal
 
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
-from convoy.events.log import EventWriter
-from convoy.events.types import Evaluated, WorkerReady
 from convoy.gang.assignment import Assignment
 from convoy.gang.workers.board import Marker, OrderKind
+from convoy.gang.workers.liveness import beating
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import Evaluated, WorkerReady
 from convoy.model.build import CustomModel
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data
@@ -31,7 +32,6 @@ from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import check_all_trained
 from convoy.training.process_groups import Ranks, connect
 from convoy.training.step import Batch, Stepper
-from convoy.training.workers.heartbeat import beating
 
 Phase = Literal["imported", "connected", "built", "restored", "first_step"]
 

@@ -21,7 +21,7 @@ from convoy.checkpoint.save.post_commit import Busy
 from convoy.checkpoint.save.writer_client import Link
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
-from convoy.storage.requests import Requests, tally
+from convoy.storage.usage import Requests, tally
 
 TIERS = ["root", "near", "far"]
 

@@ -9,9 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from convoy.config.notices import NoticesConfig
-from convoy.events.log import EventWriter
-from convoy.events.types import UNFIT, Event, NoticeSeen, NoticeSources, StorageBad, StorageGood
+from convoy.config.train import NoticesConfig
 from convoy.gang.diagnosis import environment
 from convoy.gang.diagnosis.environment import Surroundings
 from convoy.gang.diagnosis.storage_probe import Change, Probe
@@ -20,6 +18,8 @@ from convoy.gang.notices.notice import Notice
 from convoy.gang.notices.poller import Poller, Standing
 from convoy.gang.workers.board import Mark
 from convoy.gang.workers.worker_group import Site, Team
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import UNFIT, Event, NoticeSeen, NoticeSources, StorageBad, StorageGood
 from tests.gang.tasks import wait_for
 
 NODE = 2

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from convoy.events.log import EventWriter
-from convoy.events.types import FailureDetected, GenerationStarted
 from convoy.gang.diagnosis.failure_history import Past, earlier_failures
 from convoy.gang.diagnosis.verdict import FRUITLESS
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import FailureDetected, GenerationStarted
 from convoy.storage import open_store
 from tests.gang.tasks import wait_for
 

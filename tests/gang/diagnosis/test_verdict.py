@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.events.types import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind
 from convoy.gang.assignment import EXPECTED, STOPPED
 from convoy.gang.diagnosis.first_cause import PEERS_SECONDS, SETTLE_SECONDS, Seat
 from convoy.gang.diagnosis.verdict import (
@@ -27,6 +26,7 @@ from convoy.gang.diagnosis.verdict import (
     repeats,
 )
 from convoy.gang.evidence import Sign, SignKind
+from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind
 from tests.campaign import examples
 
 LEADER = Seat(0, 3, 3)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from convoy.events.types import FailureDetected
 from convoy.gang.diagnosis.verdict import End, Finished, Preempted, Restart, Stopped
 from convoy.gang.evidence import Sign
 from convoy.gang.network.messages import MESSAGES, Decided, Decision, Go, Seen, Where
 from convoy.gang.workers.board import Mark
+from convoy.job.events.types import FailureDetected
 from convoy.job.lineage import CommitRef, Generation
 
 OURS, THEIRS = 1000.0, 50.0

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.config.notices import NoticesConfig
+from convoy.config.train import NoticesConfig
 from convoy.gang.notices.notice import Notice
 from convoy.gang.notices.notice_policy import (
     END_SECONDS,

@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from convoy.config.notices import NoticesConfig
+from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import SPOT_ACTION, TOKEN, ImdsStandIn, Reply
 from convoy.gang.notices.imds import Imds
 from convoy.gang.notices.notice import NoAnswer, Notice

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.config.notices import NoticesConfig
+from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, ImdsStandIn, Reply, utc
 from convoy.gang.notices.drain import DRAIN, Drain, request_drain
 from convoy.gang.notices.imds import Imds

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from convoy.events.types import StepDone
 from convoy.gang.agent import Gang
 from convoy.gang.task import Task
 from convoy.gang.workers import compile_cache
+from convoy.job.events.types import StepDone
 from convoy.job.lineage import newest_commit, read_history
 from convoy.job.record import job_store
 from convoy.storage import Store

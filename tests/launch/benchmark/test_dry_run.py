@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 
-from convoy.bench.groups import Group, VariantSpec
-from convoy.config.bench import BenchConfig, MeasureConfig
-from convoy.config.bench_recovery import RecoveryConfig
+from convoy.benchmark.groups import Group, VariantSpec
+from convoy.config.benchmark import BenchConfig, EnvironmentConfig, MeasureConfig, RecoveryConfig, SyncConfig
 from convoy.config.run import RunConfig
-from convoy.config.sync import EnvironmentConfig, SyncConfig
 from convoy.launch.benchmark.dry_run import describe_bench, measured_seconds
 from convoy.launch.benchmark.split import Share, shares_of
-from tests.bench.benches import a_group
+from tests.benchmark.benches import a_group
 
 P4D: dict[str, Any] = {"backend": "batch", "nodes": 4, "instance_type": "p4d.24xlarge"}
 

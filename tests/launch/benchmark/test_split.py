@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from convoy.bench.groups import Group, Ranks
+from convoy.benchmark.groups import Group, Ranks
 from convoy.catalog.instances import instance
-from convoy.config.bench import BenchConfig
+from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.launch.benchmark import split
 from convoy.launch.checks.memory import MIB, memory_mib

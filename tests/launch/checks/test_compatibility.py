@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.config.budget import BudgetConfig
 from convoy.config.errors import ConfigError
-from convoy.config.load import merged, resolve
+from convoy.config.loader import merged, resolve
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
+from convoy.config.train import BudgetConfig
 from convoy.launch.checks.compatibility import check, refusals, refuse, world
 from convoy.launch.rent import instance_price
 

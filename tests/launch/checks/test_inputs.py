@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
+from convoy.config.loader import resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.inputs import check_inputs, existing_folder

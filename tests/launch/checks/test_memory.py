@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
-from convoy.config.load import read_run, resolve
+from convoy.config.loader import read_run, resolve
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
 from convoy.launch.checks import memory

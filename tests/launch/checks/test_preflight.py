@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.catalog.observed import Observed, merged
-from convoy.config.canonical import canonical_json
+from convoy.catalog.price_list import Observed, merged
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
+from convoy.config.json_text import canonical_json
+from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
-from convoy.events.types import GenerationStarted, StepDone
+from convoy.job.events.types import GenerationStarted, StepDone
 from convoy.job.generations import form_generation
-from convoy.job.live import LiveMarker
+from convoy.job.heartbeat import LiveMarker
 from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.launch.checks.host import use_this_interpreter
 from convoy.launch.checks.preflight import (

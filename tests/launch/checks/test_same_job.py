@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
+from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.checks.same_job import check_same_data, check_same_model
 

@@ -8,8 +8,8 @@ import pytest
 
 from convoy.config.run import RunConfig
 from convoy.display.page import Page
-from convoy.events.log import EventWriter
-from convoy.events.types import StepDone
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import StepDone
 from convoy.launch.gang import live_card
 from convoy.launch.gang.live_card import How, LiveCard, Watch
 from convoy.storage.posix import PosixStore

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
+from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
 from convoy.launch.gang.node import formation, live_task, on_one_host, this_node, workers_per_node
 

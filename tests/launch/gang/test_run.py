@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import resolve
-from convoy.job.live import LiveMarker, read_mark
+from convoy.config.loader import resolve
+from convoy.job.heartbeat import LiveMarker, read_mark
 from convoy.launch.gang.run import _preparing
 from convoy.storage.posix import PosixStore
 from tests.gang.tasks import a_node

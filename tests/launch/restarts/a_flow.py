@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from convoy.events.log import EventWriter
-from convoy.events.types import FailureDetected, GenerationEnded, GenerationStarted, NoticeSeen
 from convoy.gang.notices.drain import Drain, read_drain, request_drain
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import FailureDetected, GenerationEnded, GenerationStarted, NoticeSeen
 from convoy.job.generations import form_generation
+from convoy.job.heartbeat import LiveMarker
 from convoy.job.lineage import CommitRef
-from convoy.job.live import LiveMarker
 from convoy.job.record import job_store
 from convoy.storage import Store
 

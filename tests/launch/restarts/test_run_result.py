@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from convoy.events.log import EventWriter
-from convoy.events.types import (
+from convoy.gang.notices.drain import Drain, request_drain
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import (
     Event,
     FailureDetected,
     GenerationEnded,
@@ -15,7 +16,6 @@ from convoy.events.types import (
     StepDone,
     Stopping,
 )
-from convoy.gang.notices.drain import Drain, request_drain
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef
 from convoy.job.record import job_store

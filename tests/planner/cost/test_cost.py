@@ -15,7 +15,7 @@ from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.cost.spot import Campaign
 from convoy.planner.cost.storage import Kept, requests_of_a_save
 from convoy.storage import open_store
-from convoy.storage.requests import tally
+from convoy.storage.usage import tally
 from tests.campaign import examples
 from tests.planner.cost.test_spot import GANGS, NODES, Case, both
 

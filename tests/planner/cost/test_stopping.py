@@ -2,8 +2,8 @@
 
 import pytest
 
-from convoy.report.pages.plan_summary import plan_line, plan_lines, warning
-from convoy.results.plan import Plan
+from convoy.planner.pages.summary import plan_line, plan_lines, warning
+from convoy.planner.plan_schema import Plan
 from tests.planner.test_plan import PRESETS, planned
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convoy.catalog.instances import instance
-from convoy.config.load import read_run, resolve
+from convoy.config.loader import read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
-from convoy.config.load import read_overrides, resolve
+from convoy.config.loader import read_overrides, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.ranks import check_ranks
 from convoy.config.run import RunConfig
@@ -20,17 +20,17 @@ from convoy.launch.checks.compatibility import world
 from convoy.planner.machine import as_rented, machine_of
 from convoy.planner.measurements import Given
 from convoy.planner.memory.gpu import memory
+from convoy.planner.pages.plan import plan_page
+from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan
+from convoy.planner.plan_schema import key_words
 from convoy.planner.search.market import MARKETS, Base, search
 from convoy.planner.search.ranking import loosened, ranked
 from convoy.planner.search.search import ALIKE, Search, Task
+from convoy.planner.search.search_schema import Found, PlanSearch
 from convoy.planner.step.calibration import shipped
 from convoy.planner.step.step_time import step_time
 from convoy.planner.workload import Workload
-from convoy.report.pages.plan import plan_page
-from convoy.report.pages.plan_search import search_page
-from convoy.results.plan import key_words
-from convoy.results.plan_search import Found, PlanSearch
 from tests.campaign import examples
 from tests.planner.test_plan import PRESETS, planned, preset
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from convoy.catalog.measured import Line, MeasuredMachine
+from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from convoy.cli import main
+from convoy.cli.main import main
 from convoy.planner.step.calibration import shipped
 from convoy.planner.validation.published import published, read_measured
 from convoy.planner.validation.validate import p90_abs, validate

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.display.page import Callout, Heading, Page, Table, Text, Value, Values
-from convoy.events.types import (
+from convoy.job.events.types import (
     CheckpointAlert,
     CheckpointCopied,
     CheckpointDamaged,

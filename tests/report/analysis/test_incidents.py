@@ -10,7 +10,7 @@ from rich.console import Console
 
 from convoy.display.page import Callout, Heading, Page, Table, Text, Value, Values
 from convoy.display.terminal import show
-from convoy.events.types import (
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointSaved,
     Environment,

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from convoy.display.page import Heading, Page, Table, Text, Value, Values
 from convoy.display.terminal import show
-from convoy.events.types import (
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointCopied,
     CheckpointSaved,

@@ -3,8 +3,8 @@
 import pytest
 
 from convoy.display.page import Callout, Page, Progress, Text
-from convoy.events.types import FailureDetected, GenerationEnded, NoticeSeen, Stopping
-from convoy.job.live import Heartbeat
+from convoy.job.events.types import FailureDetected, GenerationEnded, NoticeSeen, Stopping
+from convoy.job.heartbeat import Heartbeat
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
 from convoy.report.pages.script import script_page

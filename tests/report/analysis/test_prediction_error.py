@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from convoy.config.load import read_overrides, resolve
+from convoy.config.loader import read_overrides, resolve
 from convoy.display.page import Heading, Table, Text
-from convoy.events.types import (
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointSaved,
     Environment,
@@ -18,11 +18,11 @@ from convoy.events.types import (
     StepDone,
 )
 from convoy.planner.plan import plan as plan_of
+from convoy.planner.plan_schema import Plan
 from convoy.report.analysis.prediction_error import Compared, compared, computing_parts
 from convoy.report.fold import fold
 from convoy.report.pages.predicted_sections import predicted
 from convoy.report.pages.train import final_page, live_page
-from convoy.results.plan import Plan
 from tests.report.plans import MACHINE, planned, rented, unknown
 from tests.report.synthetic import (
     CONFIG,

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from convoy.display.page import Callout, Page
 from convoy.display.terminal import show
-from convoy.events.types import (
+from convoy.job.events.types import (
     GangStopped,
     GenerationStarted,
     NodeChecked,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from convoy.display.page import Callout, Chart, Code, Heading, Page, Progress, Table, Text, Timeline, Value, Values
-from convoy.events.types import AnyEvent, Environment, GenerationEnded, Stopping
+from convoy.job.events.types import AnyEvent, Environment, GenerationEnded, Stopping
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page
 from tests.report.synthetic import CONFIG, LOG_TAIL, Log, failed_job, finished_job, resumed_job, running_job

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint.messages import PartVerified
-from convoy.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Event
+from convoy.job.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Event
 from convoy.job.lineage import CommitRef
 from convoy.training.checkpointing.save_events import SaveLog
 

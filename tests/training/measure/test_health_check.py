@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.events.log import EventWriter
-from convoy.events.types import UNFIT, NodeChecked
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import UNFIT, NodeChecked
 from convoy.training.measure import health_check
 from convoy.training.measure.health_check import NodeUnfitError, check_node
 from convoy.training.process_groups import Ranks, lost_peer

@@ -3,7 +3,7 @@
 import time
 from typing import Any, Literal
 
-from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Assignment

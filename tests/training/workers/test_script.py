@@ -9,10 +9,10 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.gang.assignment import EXPECTED, STOPPED, Assignment, Script
 from convoy.gang.workers.board import Board, Mark
 from convoy.gang.workers.placement import place_of
+from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.training.workers.script import work
 from tests.gang.tasks import a_node
 

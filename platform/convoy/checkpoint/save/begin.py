@@ -17,7 +17,7 @@ from convoy.checkpoint.save.pending import Pending, begun, skipped
 from convoy.checkpoint.save.staging import Staged
 from convoy.checkpoint.save.tracker import Saves
 from convoy.checkpoint.state.replicas import difference
-from convoy.config.canonical import canonical_json
+from convoy.config.json_text import canonical_json
 from convoy.storage import Store
 from convoy.storage.checksum import crc32c
 

@@ -24,7 +24,7 @@ from convoy.checkpoint.save.writer_client import Given, Link
 from convoy.checkpoint.state.layout import Layout, Plan, Signature, make_plan, signature
 from convoy.checkpoint.state.tree import Tree, flatten
 from convoy.checkpoint.state.values import encode
-from convoy.config.canonical import canonical_json
+from convoy.config.json_text import canonical_json
 from convoy.storage.checksum import crc32c
 
 CLOSE_SECONDS = 30.0

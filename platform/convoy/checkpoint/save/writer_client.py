@@ -27,7 +27,7 @@ from convoy.checkpoint.save.post_commit import Busy
 from convoy.checkpoint.save.queue import Standing
 from convoy.checkpoint.save.writer_process import WriterProcess
 from convoy.job.lineage import CommitRef
-from convoy.storage.requests import tally
+from convoy.storage.usage import tally
 
 GRACE_SECONDS = 10.0
 """A writer that has not told of its deadline so long after it hangs, and is given up."""

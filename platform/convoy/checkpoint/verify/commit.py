@@ -10,7 +10,7 @@ from convoy.checkpoint.verify.marks import dismiss, mark_damaged, mark_verified,
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
-from convoy.storage.parallel import in_parallel
+from convoy.storage.thread_map import in_parallel
 
 
 class StoppedError(RuntimeError):

@@ -39,7 +39,7 @@ from convoy.checkpoint.writer.parts import GivenUpError, GoOn, abort_attempt, wr
 from convoy.checkpoint.writer.tiers import Tiers
 from convoy.checkpoint.writer.write_rate import Pace, bytes_per_second
 from convoy.storage import Store
-from convoy.storage.requests import tally
+from convoy.storage.usage import tally
 
 READY_SECONDS = 20.0
 """A tier that has not proven itself by then does not hold up the others."""

@@ -14,7 +14,7 @@ from convoy.checkpoint.state.replicas import difference
 from convoy.checkpoint.writer.parts import GoOn
 from convoy.job.lineage import generation_name
 from convoy.storage import Store, StoreUnavailable
-from convoy.storage.parallel import in_parallel
+from convoy.storage.thread_map import in_parallel
 
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.5

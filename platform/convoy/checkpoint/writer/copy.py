@@ -31,7 +31,7 @@ from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, config_name, generation_name, generation_numbers, read_generation
 from convoy.job.record import RECORD
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
-from convoy.storage.parallel import in_parallel
+from convoy.storage.thread_map import in_parallel
 
 COPY_SECONDS = 900.0
 SLOWEST_BYTES_PER_SECOND = 10e6

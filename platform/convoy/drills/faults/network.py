@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from convoy.drills.checks import STOPPED_SECONDS, read_otherwise, stopped_late
 from convoy.drills.fault import Expected, Fault
 from convoy.drills.testbed.namespaces import Network, why_no_network
-from convoy.events.types import AnyEvent, PeerSuspected
+from convoy.job.events.types import AnyEvent, PeerSuspected
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang

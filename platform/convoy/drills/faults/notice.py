@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from convoy.drills.checks import lost_steps, saved_late, seen
 from convoy.drills.fault import INJECT_AFTER, Expected, Fault, Progress
 from convoy.drills.testbed.imds import SPOT_ACTION, ImdsStandIn
-from convoy.events.types import AnyEvent, NoticeSeen
+from convoy.job.events.types import AnyEvent, NoticeSeen
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang

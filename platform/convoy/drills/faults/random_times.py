@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from convoy.drills.fault import Expected, Fault, Progress
 from convoy.drills.faults.worker import WorkerError, WorkerExit0, WorkerFault, WorkerHang, WorkerKill, WorkerStop
-from convoy.events.types import GenerationStarted, StepDone
+from convoy.job.events.types import GenerationStarted, StepDone
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from convoy.drills.checks import all_logged, saved_elsewhere, stood_still
 from convoy.drills.fault import SAVE_EVERY, Expected, Fault, Progress
 from convoy.drills.testbed.mounts import Disk, Hoarder, small_memory, why_no_disk, why_no_memory
-from convoy.events.types import AnyEvent, StorageBad
+from convoy.job.events.types import AnyEvent, StorageBad
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
 

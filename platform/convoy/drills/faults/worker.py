@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from convoy.drills.fault import Expected, Fault, Progress
 from convoy.drills.hooks import Order
-from convoy.events.types import AnyEvent, FailureKind, GenerationStarted, StepDone
+from convoy.job.events.types import AnyEvent, FailureKind, GenerationStarted, StepDone
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang

@@ -8,9 +8,6 @@ from dataclasses import replace
 from queue import Empty
 from typing import TypeVar
 
-from convoy.display.formatting import duration
-from convoy.events.log import EventWriter
-from convoy.events.types import UNFIT, NoticeSeen, NoticeSources, StorageBad, StorageGood
 from convoy.gang.async_call import Background
 from convoy.gang.diagnosis.gpu_health import ASK_SECONDS, gpu_problem
 from convoy.gang.diagnosis.storage_probe import Change, Probe
@@ -22,6 +19,8 @@ from convoy.gang.notices.poller import Poller, Standing
 from convoy.gang.say import say
 from convoy.gang.workers.board import Mark, OrderKind
 from convoy.gang.workers.worker_group import Site, Team
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import UNFIT, NoticeSeen, NoticeSources, StorageBad, StorageGood
 from convoy.storage import StoreUnavailable
 
 FIRST_ROUND_SECONDS = 30.0
@@ -107,7 +106,7 @@ class Surroundings:
         """Only of the root the others need to know: the rest is for people."""
         if change.well:
             log.append(StorageGood(tier=change.uri, seconds=change.seconds))
-            self._say(f"{change.uri}: takes and gives bytes again, after {duration(change.seconds)}")
+            self._say(f"{change.uri}: takes and gives bytes again, after {change.seconds:.1f} s")
         else:
             log.append(StorageBad(tier=change.uri, problem=change.problem, seconds=change.seconds))
             self._say(f"{change.uri}: {change.problem}; training goes on")

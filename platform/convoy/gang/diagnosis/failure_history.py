@@ -4,9 +4,9 @@ import contextlib
 
 from pydantic import ValidationError
 
-from convoy.events.types import FailureDetected, decode
 from convoy.gang.async_call import Background
 from convoy.gang.diagnosis.verdict import FRUITLESS
+from convoy.job.events.types import FailureDetected, decode
 from convoy.storage import Store, StoreUnavailable
 
 READ_SECONDS = 30.0

@@ -8,8 +8,8 @@ what was seen; what may be a consequence counts only where there is nothing else
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from convoy.events.types import UNFIT, FailureDetected, FailureKind
 from convoy.gang.evidence import Sign
+from convoy.job.events.types import UNFIT, FailureDetected, FailureKind
 
 SETTLE_SECONDS = 0.2
 """After the first possible cause an earlier one may still be on its way from another node."""

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.events.types import OUTAGE, FailureDetected
 from convoy.gang.assignment import EXPECTED
 from convoy.gang.diagnosis.first_cause import Seat, causes, due, failure, first
 from convoy.gang.evidence import Sign
-from convoy.report.analysis.causes import first_cause, in_words
+from convoy.job.events.causes import first_cause, in_words
+from convoy.job.events.types import OUTAGE, FailureDetected
 
 REPEATS = 3
 """The same failure at the same step, so many times, is a bug that another start does not mend."""

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from convoy.events.types import FailureDetected
 from convoy.gang.diagnosis.verdict import End, Finished, Preempted, Restart, Stopped
 from convoy.gang.evidence import Sign
 from convoy.gang.workers.board import Mark
+from convoy.job.events.types import FailureDetected
 from convoy.job.lineage import Generation
 
 Decision = Restart | End | Preempted | Finished | Stopped

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from convoy.config.notices import NoticesConfig
+from convoy.config.train import NoticesConfig
 from convoy.gang.notices.poller import DEADLINE_SECONDS, Standing, which_answer
 from convoy.gang.notices.sources import machine_sources
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from convoy.config.notices import NoticesConfig
+from convoy.config.train import NoticesConfig
 from convoy.gang.evidence import Sign
 from convoy.gang.notices.notice import Notice
 from convoy.gang.workers.board import OrderKind

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.json_text import parse_json
-from convoy.config.notices import NoticesConfig
-from convoy.events.types import INTERRUPT
+from convoy.config.train import NoticesConfig
 from convoy.gang.notices.drain import DrainUnreadableError, read_drain
 from convoy.gang.notices.imds import Answer, Imds
 from convoy.gang.notices.notice import NoAnswer, Notice, Source
 from convoy.gang.stop_signals import EndingSignals
+from convoy.job.events.types import INTERRUPT
 from convoy.storage import Store, StoreUnavailable
 
 NOTICE_FILE = Path("/tmp/spot_termination_notice")

@@ -5,10 +5,10 @@ import threading
 import time
 from collections.abc import Mapping
 
-from convoy.events.log import EventWriter
-from convoy.events.types import ScriptEvent, ScriptResumed, ScriptStep, WorkerReady
 from convoy.gang.assignment import Assignment
 from convoy.gang.workers.board import Marker, OrderKind
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import ScriptEvent, ScriptResumed, ScriptStep, WorkerReady
 from convoy.storage import StoreUnavailable, open_store
 
 Value = bool | int | float | str | None

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.events.types import WorkerExited
 from convoy.gang.assignment import Assignment
 from convoy.gang.workers.process_state import State, state_of
+from convoy.job.events.types import WorkerExited
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 16_384

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from convoy.config.timed import training_hash
-from convoy.events.log import EventWriter
-from convoy.events.types import GangStopped, GenerationEnded, GenerationStarted, ScriptEndedLate, WorkerExited
+from convoy.config.timing_hash import training_hash
 from convoy.gang.assignment import RESERVED, STOPPED, Assignment
 from convoy.gang.async_call import Background
 from convoy.gang.evidence import Sign
@@ -22,6 +20,8 @@ from convoy.gang.workers.exit_progress import ExitProgress
 from convoy.gang.workers.placement import place_of, threads_per_rank
 from convoy.gang.workers.prefork import Warm
 from convoy.gang.workers.worker import Worker, exit_event, how_it_ended
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import GangStopped, GenerationEnded, GenerationStarted, ScriptEndedLate, WorkerExited
 from convoy.job.lineage import Generation
 from convoy.job.rank_logs import log_name
 from convoy.storage import Store, StoreUnavailable

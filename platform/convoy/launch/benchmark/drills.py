@@ -5,12 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from convoy.bench.groups import Group
+from convoy.benchmark.groups import Group
 from convoy.gang.assignment import Script
 from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.step import GangFailedError
 
-DRILLS = "convoy.bench.drill_worker"
+DRILLS = "convoy.benchmark.drill_worker"
 
 
 def run_drills(group: Group, script: Script, say: Callable[[str], None]) -> None:

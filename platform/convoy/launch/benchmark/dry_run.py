@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from convoy.bench.groups import Group
+from convoy.benchmark.groups import Group
 from convoy.config.run import RunConfig
 from convoy.display.formatting import duration, plural
 from convoy.launch.benchmark.split import Share, described

@@ -8,8 +8,8 @@ from typing import Any
 from metaflow import FlowMutator
 from metaflow._vendor import click
 
-from convoy.bench.plan import keys_under_run, run_of, under_run
-from convoy.config.bench import BenchConfig, resolve_bench
+from convoy.benchmark.plan import keys_under_run, run_of, under_run
+from convoy.config.benchmark import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.launch.benchmark.dry_run import describe_bench
 from convoy.launch.benchmark.split import Share, shares_of

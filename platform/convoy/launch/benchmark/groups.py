@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from convoy.bench.groups import Group, VariantSpec
-from convoy.bench.suites.environments import merged, turns
-from convoy.bench.suites.peers import parted
-from convoy.bench.suites.recovery import SUITE as RECOVERY
+from convoy.benchmark.groups import Group, VariantSpec
+from convoy.benchmark.results.case import Case, Hardware, Provenance, Status
+from convoy.benchmark.results.files import read_cases
+from convoy.benchmark.results.values import OF_LARGEST
+from convoy.benchmark.suites.environments import merged, turns
+from convoy.benchmark.suites.peers import parted
+from convoy.benchmark.suites.recovery import SUITE as RECOVERY
 from convoy.config.run import RunConfig
 from convoy.display.formatting import course
 from convoy.gang import local_node
 from convoy.gang.assignment import Script
 from convoy.launch.benchmark.drills import run_drills
 from convoy.launch.gang.step import GangFailedError
-from convoy.results.case import Case, Hardware, Provenance, Status
-from convoy.results.files import read_cases
-from convoy.results.values import OF_LARGEST
 
-WORKER = "convoy.bench.worker"
+WORKER = "convoy.benchmark.worker"
 
 HANG_SECONDS = 600.0
 """A block, or a step of warm-up that compiles, may take so long."""

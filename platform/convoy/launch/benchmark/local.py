@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from convoy.config.bench import BenchConfig
+from convoy.benchmark.results.files import write_case
+from convoy.benchmark.results.history import keep
+from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.launch.benchmark.groups import Ran, gang_here, run_groups
 from convoy.launch.benchmark.split import Share, shares_of
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.host import local_gpus
-from convoy.results.files import write_case
-from convoy.results.history import keep
 from convoy.storage import open_store
 
 

@@ -6,15 +6,15 @@ at once; elsewhere each gang has machines of its own, and drills no more than th
 
 from collections.abc import Iterator
 
-from convoy.bench.groups import Group, Ranks, VariantSpec
-from convoy.bench.plan import keys_under_run, plan, run_of
+from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.plan import keys_under_run, plan, run_of
 from convoy.catalog.instances import instance
 from convoy.config.base import Frozen
-from convoy.config.bench import BenchConfig
-from convoy.config.budget import BudgetConfig
+from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
+from convoy.config.train import BudgetConfig
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.host import gpu_memory_bytes, local_gpus
 from convoy.launch.checks.memory import MIB, host_memory_mib, memory_mib

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from convoy.launch.steps import plain_errors
 
 if TYPE_CHECKING:
-    from convoy.bench.groups import Group
+    from convoy.benchmark.groups import Group
     from convoy.gang.assignment import Script
     from convoy.storage import Store
 
@@ -50,9 +50,9 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
     What an earlier attempt of this run has measured is not measured again. Fails for a preemption, and where no gang
     of the share gave any figure.
     """
+    from convoy.benchmark.results.history import keep, kept
     from convoy.launch.benchmark.groups import run_groups
     from convoy.launch.gang.step import GangFailedError
-    from convoy.results.history import keep, kept
 
     groups = _groups([share])
     store = _store(groups[0])
@@ -79,10 +79,10 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
 
 def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     """Draw the card; every case as plain data."""
+    from convoy.benchmark.analysis.history import earlier_runs
+    from convoy.benchmark.pages.page import benchmark_page
+    from convoy.benchmark.results.history import earlier, kept
     from convoy.launch.prices import read_prices
-    from convoy.report.benchmark.history import earlier_runs
-    from convoy.report.benchmark_pages.page import benchmark_page
-    from convoy.results.history import earlier, kept
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show
 
     with plain_errors():

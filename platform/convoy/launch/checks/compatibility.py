@@ -5,7 +5,7 @@ from functools import partial
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.config import errors
-from convoy.config.backend import check_backend
+from convoy.config.cluster import check_backend
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from convoy.config.cluster import ClusterConfig
 from convoy.config.errors import ConfigError, PrerequisiteMissing, prerequisites
-from convoy.config.load import default_root
+from convoy.config.loader import default_root
 from convoy.config.run import RunConfig
+from convoy.job.heartbeat import check_not_live
 from convoy.job.lineage import CommitRef, lost, newest_commit, newest_config, places, read_history
-from convoy.job.live import check_not_live
 from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch.checks import compatibility
 from convoy.launch.checks.account import NO_CREDENTIALS, of_account
@@ -54,7 +54,7 @@ def on_this_host(config: RunConfig, gpus: int) -> RunConfig:
 
 def spent_seconds(store: Store) -> float:
     """Gang seconds of all generations so far, from the event log: what the card shows as the job's time."""
-    from convoy.events.log import read_events  # every task imports this module, and few ask for this
+    from convoy.job.events.log import read_events  # every task imports this module, and few ask for this
     from convoy.report.fold import fold
 
     return fold(read_events(store)).wall_seconds

@@ -114,7 +114,7 @@ class CurrentConvoy:
 
 def settled(config: Any, nodes: int, environment: Mapping[str, str]) -> RunConfig:
     """The whole configuration of a gang of so many nodes. Raises ConfigError."""
-    from convoy.config.load import default_root
+    from convoy.config.loader import default_root
     from convoy.launch.gang.node import on_one_host
 
     found = _resolved(config)
@@ -126,7 +126,7 @@ def settled(config: Any, nodes: int, environment: Mapping[str, str]) -> RunConfi
 
 
 def _resolved(config: Any) -> RunConfig:
-    from convoy.config.load import read_run, resolve, with_preset
+    from convoy.config.loader import read_run, resolve, with_preset
 
     if isinstance(config, RunConfig):
         return config

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from convoy.config.run import RunConfig
 from convoy.display.page import Page
-from convoy.events.log import EventReader
-from convoy.events.types import AnyEvent
 from convoy.gang.assignment import Script
 from convoy.gang.say import say
+from convoy.job.events.log import EventReader
+from convoy.job.events.types import AnyEvent
 from convoy.launch.plans import JobPlan
 from convoy.report.fold import fold
 from convoy.report.pages.script import script_page

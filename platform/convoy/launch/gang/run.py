@@ -10,7 +10,7 @@ from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.display.page import Page
 from convoy.gang.assignment import Script
-from convoy.gang.leader import marked
+from convoy.gang.rendezvous import marked
 from convoy.gang.task import Node, Task
 from convoy.job.record import SCRIPT_DATA, job_store, known_record
 from convoy.launch.checks.compatibility import check, check_budget
@@ -148,7 +148,7 @@ def _nowhere(page: Page, how: How) -> None:
 
 def _fetch_data(config: RunConfig, data: Json) -> None:
     """Bring a remote root's shards to this node, once for all its ranks, and before any of them waits for others."""
-    from convoy.data.local import open_data
+    from convoy.data.local_cache import open_data
     from convoy.data.manifest import read_manifest
 
     store = open_store(str(config.root), config.checkpoint.store)

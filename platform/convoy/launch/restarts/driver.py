@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from convoy.config.load import default_root
+from convoy.config.loader import default_root
 from convoy.display.formatting import duration
 from convoy.gang.async_call import Background
 from convoy.gang.notices.drain import Drain, request_drain
 from convoy.gang.stop_signals import EndingSignals
-from convoy.job.live import LiveMark, is_live, read_mark
+from convoy.job.heartbeat import LiveMark, is_live, read_mark
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
 from convoy.launch.client import ClientRun

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from convoy.events.types import FailureDetected
 from convoy.gang.diagnosis.verdict import REPEATS, repeats
+from convoy.job.events.types import FailureDetected
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 3
 """Exit codes of `convoy run`; ended by a signal, it is 128 and the signal's number."""

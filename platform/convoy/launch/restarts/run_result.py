@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from convoy.events.types import AnyEvent, FailureDetected, GenerationEnded, decode
 from convoy.gang.diagnosis.verdict import cause_message
 from convoy.gang.notices.drain import Drain, DrainUnreadableError, read_drain
 from convoy.gang.outcome import INTERRUPTED, PREEMPTED
+from convoy.job.events.types import AnyEvent, FailureDetected, GenerationEnded, decode
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
 from convoy.launch.restarts.policy import Ended, How
 from convoy.report.analysis.outcome import outcome_of

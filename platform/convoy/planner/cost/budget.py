@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from convoy.catalog.observed import PriceList
 from convoy.catalog.own_prices import price_of
+from convoy.catalog.price_list import PriceList
 from convoy.catalog.prices import Market, Price
 from convoy.planner.cost.cost import Money, money
 from convoy.planner.cost.failures import Failures, Restart, Saving

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass, fields, replace
 
-from convoy.catalog.observed import stale
 from convoy.catalog.own_prices import own_prices
+from convoy.catalog.price_list import stale
 from convoy.config.run import RunConfig
 from convoy.model.counts import saved_bytes
 from convoy.planner.cost.budget import Rented, SpotOffer, budget
@@ -15,8 +15,8 @@ from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, b
 from convoy.planner.cost.spot import Campaign, expected_campaign
 from convoy.planner.cost.storage import Kept
 from convoy.planner.measurements import Given
+from convoy.planner.plan_parts import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
 from convoy.planner.workload import Workload
-from convoy.results.plan_parts import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,10 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
 
-from convoy.catalog.money import cents
 from convoy.catalog.prices import Price
+from convoy.catalog.services import ServiceCost, cents
 from convoy.planner.cost.spot import Campaign
 from convoy.planner.cost.storage import Kept, services
-from convoy.report.analysis.cost import ServiceCost
 
 DAY = 86400.0
 

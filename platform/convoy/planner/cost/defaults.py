@@ -6,7 +6,7 @@ Measured on two cores without a GPU. A benchmark's checkpoint and recovery suite
 from datetime import date
 from typing import NamedTuple
 
-from convoy.config.bench_recovery import CampaignConfig
+from convoy.config.benchmark import CampaignConfig
 
 
 class Assumed(NamedTuple):

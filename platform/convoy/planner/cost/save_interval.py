@@ -5,7 +5,7 @@ import math
 from convoy.checkpoint.writer.write_rate import bytes_per_second as pace
 from convoy.planner.cost import defaults
 from convoy.planner.cost.failures import Failures, Restart, Saving
-from convoy.stats.young_daly import best_interval
+from convoy.stats.interruptions import best_interval
 
 
 def best_save_interval(failures: Failures, saving: Saving) -> float:

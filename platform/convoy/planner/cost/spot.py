@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from convoy.planner.cost import defaults
 from convoy.planner.cost.failures import Failures, Rate, Restart, Saving
-from convoy.stats.long_run import Kind, long_run
+from convoy.stats.interruptions import Kind, long_run
 
 LEAST_PRODUCTIVE = 1e-4
 """Of all time: below it, nobody waits for the end."""

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from convoy.planner.cost.campaign import Course
-from convoy.results.plan_parts import PlannedStop
+from convoy.planner.plan_parts import PlannedStop
 
 
 def planned_stop(course: Course) -> PlannedStop | None:
     """By the limit that is reached first; None: the run gets to its last step. Raises as `Course.at`.
 
-    As a job counts them (`config/budget.py`): hours in which there is a gang, and what its machines cost in them.
+    As a job counts them (`config/train.py`): hours in which there is a gang, and what its machines cost in them.
     """
     campaign = course.at(course.interval)
     hours = (campaign.seconds - campaign.waiting) / 3600

@@ -5,11 +5,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from convoy.catalog.money import GB, HOURS_PER_MONTH, REQUESTS, cents
-from convoy.catalog.services import Service, ServicePrice, service_price
+from convoy.catalog.services import (
+    GB,
+    HOURS_PER_MONTH,
+    REQUESTS,
+    Service,
+    ServiceCost,
+    ServicePrice,
+    cents,
+    service_price,
+)
 from convoy.checkpoint.format import CHUNK_BYTES, FILE_BYTES
 from convoy.planner.cost.spot import Campaign
-from convoy.report.analysis.cost import ServiceCost
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from convoy.planner.cost.total import whole_run
 from convoy.planner.measurements import Given
 from convoy.planner.memory.capacity import Room, room
 from convoy.planner.memory.gpu import Memory
+from convoy.planner.plan_parts import PlannedBreakEven
+from convoy.planner.plan_schema import Change, Limit
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.step_time import StepTime, step_time
 from convoy.planner.workload import Workload
-from convoy.results.plan import Change, Limit
-from convoy.results.plan_parts import PlannedBreakEven
 
 LEAST_GAIN = 0.01
 """Share of a step that a change must spare: predictions are not nearer than that."""

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 from convoy.catalog.instances import instance
-from convoy.config.backend import check_backend
-from convoy.config.cluster import ClusterConfig, Market, PriceConfig
+from convoy.config.cluster import ClusterConfig, Market, PriceConfig, check_backend
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
@@ -22,9 +21,9 @@ from convoy.planner.measurements import Given
 from convoy.planner.search.ranking import loosened, ranked
 from convoy.planner.search.search import Search, Task, Way
 from convoy.planner.search.search_result import found_row
+from convoy.planner.search.search_schema import Found, PlanSearch, Unfit
 from convoy.planner.step.calibration import Calibration, shipped
 from convoy.planner.workload import Machine
-from convoy.results.plan_search import Found, PlanSearch, Unfit
 
 INSTANCES = ("p4d.24xlarge", "p5.48xlarge")
 """Looked at unless others are named."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from convoy.display import formatting
-from convoy.results.plan_search import Found
+from convoy.planner.search.search_schema import Found
 
 
 def ranked(rows: Sequence[Found], max_usd: float | None, max_hours: float | None) -> list[Found]:

@@ -5,12 +5,12 @@ from typing import Any
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.planner.cost.campaign import Course, planned_budget
+from convoy.planner.plan_parts import PlannedMarket, PlannedSpot
+from convoy.planner.plan_schema import Keys
 from convoy.planner.search.search import Way
+from convoy.planner.search.search_schema import Found
 from convoy.planner.step.hardware import hardware
 from convoy.planner.step.mfu import mfu
-from convoy.results.plan import Keys
-from convoy.results.plan_parts import PlannedMarket, PlannedSpot
-from convoy.results.plan_search import Found
 
 
 def found_row(way: Way, course: Course, keys: Keys) -> Found:

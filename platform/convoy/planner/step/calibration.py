@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError
 from convoy.display.formatting import plural

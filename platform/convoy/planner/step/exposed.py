@@ -6,7 +6,7 @@ and waits for each call. docs/planner.md#machines-that-the-catalog-does-not-know
 
 from dataclasses import dataclass
 
-from convoy.catalog.measured import Line, MeasuredMachine
+from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.model.counts import parameter_count
 from convoy.planner.step.communication import Collective, communication
 from convoy.planner.step.fsdp_units import WIDTH

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 from convoy.catalog.gpus import rented_gpu
-from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.planner.workload import Machine
 
 PCIE_BYTES_PER_SECOND = 16e9

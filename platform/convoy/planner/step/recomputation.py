@@ -37,7 +37,8 @@ def again(
     `attention` and more. plain: attention is products that selective mode does not keep. to_the_end: backward needs
     something behind the last product.
 
-    `selective` keeps the first, third, fifth and seventh product, and fused attention (`parallel/recompute.py`).
+    `selective` keeps the first, third, fifth and seventh product, and fused attention: see
+    `parallel/activation_checkpoint.py`.
     """
     if mode == "none":
         return Again(0.0, 0.0, 0.0)

@@ -5,7 +5,7 @@ A commit is named by (generation that made it, step).
 
 from collections.abc import Collection, Iterator, Sequence
 
-from convoy.events.types import (
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointAlert,
     CheckpointCopied,

@@ -5,6 +5,8 @@ from decimal import Decimal
 
 from pydantic import BaseModel, ConfigDict
 
+from convoy.catalog.services import ServiceCost
+
 
 class CostFact(BaseModel):
     """Nothing here changes once it is known."""
@@ -63,18 +65,6 @@ class OnDemandPrice(CostFact):
     usd_per_hour: float
     price_date: date
     source: str
-
-
-class ServiceCost(CostFact):
-    """What was used beside machines."""
-
-    what: str
-    quantity: float
-    unit: str
-    usd_per_unit: float
-    price_date: date
-    source: str
-    usd: Decimal
 
 
 class Cost(CostFact):

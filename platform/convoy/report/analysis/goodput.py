@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from convoy.events.types import (
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointSaved,
     Environment,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.events.types import AnyEvent, FailureKind, GangStopped, ScriptStep, StepDone, WorkerReady
-from convoy.report.analysis.causes import in_words
+from convoy.job.events.causes import in_words
+from convoy.job.events.types import AnyEvent, FailureKind, GangStopped, ScriptStep, StepDone, WorkerReady
 from convoy.report.analysis.lineage import by_generation
 from convoy.report.analysis.outcome import ending_notice, failure_of, outcome_of
 from convoy.report.train_report import Generation, Incident

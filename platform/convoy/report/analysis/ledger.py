@@ -9,9 +9,18 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from convoy.catalog.money import GB, HOURS_PER_MONTH, REQUESTS, cents
-from convoy.catalog.services import Service, ServicePrice, service_price, transfer_price
-from convoy.events.types import (
+from convoy.catalog.services import (
+    GB,
+    HOURS_PER_MONTH,
+    REQUESTS,
+    Service,
+    ServiceCost,
+    ServicePrice,
+    cents,
+    service_price,
+    transfer_price,
+)
+from convoy.job.events.types import (
     AnyEvent,
     CheckpointCopied,
     CheckpointSaved,
@@ -22,7 +31,7 @@ from convoy.events.types import (
     StepDone,
     StoreRequests,
 )
-from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, ServiceCost, Split
+from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, Split
 from convoy.report.analysis.goodput import GenerationTime, times
 from convoy.report.train_report import Generation
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from convoy.events.types import AnyEvent, GenerationStarted, Restored, ScriptResumed
+from convoy.job.events.types import AnyEvent, GenerationStarted, Restored, ScriptResumed
 
 Branch = Mapping[int, float]
 """Last step that counts, for each generation of the lineage."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from convoy.display import formatting
-from convoy.events.types import AnyEvent, GangStopped, NoticeSources, StorageBad, StorageGood
+from convoy.job.events.types import AnyEvent, GangStopped, NoticeSources, StorageBad, StorageGood
 from convoy.report.train_report import Moment
 
 TOGETHER_SECONDS = 30.0

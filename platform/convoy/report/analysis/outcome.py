@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from convoy.display.formatting import duration
-from convoy.events.types import (
+from convoy.job.events.causes import FirstCause, first_cause, in_words
+from convoy.job.events.types import (
     INTERRUPT,
     PEER_LOST,
     AnyEvent,
@@ -15,10 +16,9 @@ from convoy.events.types import (
     Stopping,
     WorkerExited,
 )
-from convoy.job.live import HERE, Heartbeat
-from convoy.report.analysis.causes import first_cause, in_words
+from convoy.job.heartbeat import HERE, Heartbeat
 from convoy.report.analysis.lineage import by_generation, starts
-from convoy.report.train_report import FirstCause, Generation, Outcome, TrainReport
+from convoy.report.train_report import Generation, Outcome, TrainReport
 
 _ENDINGS: dict[str, str] = {
     "max_hours": "the limit budget.max_hours was reached",

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.display import formatting
+from convoy.planner.plan_parts import PlannedStep
+from convoy.planner.plan_schema import Plan
 from convoy.report.train_report import StepTime, TrainReport
-from convoy.results.plan import Plan
-from convoy.results.plan_parts import PlannedStep
 from convoy.stats.spread import Spread
 
 Unit = Literal["seconds", "tokens/s", "share", "bytes", "usd"]

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from convoy.catalog.measured import MeasuredMachine
-from convoy.events.types import (
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.job.events.types import (
     AnyEvent,
     Environment,
     Evaluated,

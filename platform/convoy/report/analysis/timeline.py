@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from convoy.display import formatting
-from convoy.events.types import (
+from convoy.job.events.causes import exit_words, first_cause, in_words
+from convoy.job.events.types import (
     PEER_LOST,
     AnyEvent,
     CheckpointAlert,
@@ -36,7 +37,6 @@ from convoy.events.types import (
     WorkerExited,
     WorkerReady,
 )
-from convoy.report.analysis.causes import exit_words, first_cause, in_words
 from convoy.report.analysis.nodes_timeline import node_moments
 from convoy.report.analysis.outcome import ending
 from convoy.report.train_report import Moment

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from convoy.events.types import AnyEvent, SlowNode, StorageBad, StorageGood
+from convoy.job.events.types import AnyEvent, SlowNode, StorageBad, StorageGood
 from convoy.report.train_report import Generation, SlowNow, StorageTrouble
 
 

@@ -3,10 +3,10 @@
 from datetime import date
 from decimal import Decimal
 
-from convoy.catalog.money import GB
+from convoy.catalog.services import GB, ServiceCost
 from convoy.display import formatting
 from convoy.display.page import Block, Heading, Table, Text, Tone, Value
-from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, ServiceCost, Split
+from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, Split
 from convoy.report.train_report import TrainReport
 
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from convoy.display import formatting
 from convoy.display.page import Block, Heading, Table, Text
+from convoy.planner.pages import sections
+from convoy.planner.pages.summary import warning
+from convoy.planner.plan_parts import PlannedStep
+from convoy.planner.plan_schema import Plan
 from convoy.report.analysis.prediction_error import Compared, compared, computing_parts, unlike
-from convoy.report.pages import plan_sections
-from convoy.report.pages.plan_summary import warning
 from convoy.report.train_report import TrainReport
-from convoy.results.plan import Plan
-from convoy.results.plan_parts import PlannedStep
 
 _HEADERS = ("", "Predicted", "Measured", "Error", "n")
 
@@ -84,5 +84,5 @@ def _computing(step: PlannedStep) -> str:
     """What forward and backward are planned to be made of, the longest first."""
     parts = sorted(computing_parts(step).items(), key=lambda part: -part[1])
     shown = [(name, each) for name, each in parts if each / step.seconds >= 0.0005]
-    told = (f"{plan_sections.STEP_PARTS.get(name, name)} {formatting.duration(each)}" for name, each in shown)
+    told = (f"{sections.STEP_PARTS.get(name, name)} {formatting.duration(each)}" for name, each in shown)
     return f"Predicted of forward and backward: {', '.join(told)}."

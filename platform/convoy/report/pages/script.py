@@ -2,7 +2,7 @@
 
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Code, Heading, Page, Text, Value, Values
-from convoy.report.analysis.causes import in_words
+from convoy.job.events.causes import in_words
 from convoy.report.analysis.outcome import state_word
 from convoy.report.pages import incident_sections, sections
 from convoy.report.train_report import TrainReport

@@ -7,10 +7,10 @@ import yaml
 
 from convoy.display import charts, formatting
 from convoy.display.page import Block, Callout, Code, Entry, Heading, Progress, Table, Text, Timeline
-from convoy.report.analysis.causes import happened, in_words, more, subject
+from convoy.job.events.causes import FirstCause, happened, in_words, more, subject
 from convoy.report.analysis.outcome import state_word
 from convoy.report.pages import checkpoint_sections
-from convoy.report.train_report import FirstCause, TrainReport
+from convoy.report.train_report import TrainReport
 
 _TIMELINE_ENTRIES = 40
 _GO_ON = "Its state is saved: start the job again to go on, with a higher limit where one was reached."

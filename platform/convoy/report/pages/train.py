@@ -12,7 +12,7 @@ from convoy.report.train_report import TrainReport, Validation
 from convoy.stats.spread import Spread
 
 if TYPE_CHECKING:
-    from convoy.results.plan import Plan
+    from convoy.planner.plan_schema import Plan
 
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
 

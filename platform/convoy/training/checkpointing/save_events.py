@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Committed, Copied, PartVerified, Pruned, Report, SaveFailed
 from convoy.checkpoint.save.queue import Attempt
-from convoy.events.log import EventWriter
-from convoy.events.types import (
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import (
     CheckpointAlert,
     CheckpointCopied,
     CheckpointDamaged,

@@ -18,9 +18,9 @@ from torch.utils.hooks import RemovableHandle
 from convoy.checkpoint.format import DRAFT, Commit, Progress, SamplerPosition
 from convoy.checkpoint.save.queue import Attempt, SaveQueue, Standing
 from convoy.config.run import config_hash
-from convoy.events.log import EventWriter
 from convoy.gang.assignment import Assignment
 from convoy.gang.workers.board import Marker
+from convoy.job.events.log import EventWriter
 from convoy.job.lineage import CommitRef
 from convoy.storage import StoreUnavailable
 from convoy.training.build import Trained

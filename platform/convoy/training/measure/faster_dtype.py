@@ -16,7 +16,7 @@ import torch
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import ParamDtype
-from convoy.events.types import ParamDtypeChoice
+from convoy.job.events.types import ParamDtypeChoice
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.measure.machine import device_name
 from convoy.training.measure.machine_probe import mlp_flops, mlp_products, pass_size

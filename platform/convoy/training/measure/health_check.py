@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from convoy.events.log import EventWriter
-from convoy.events.types import NodeChecked
 from convoy.gang.diagnosis.node_health import ROUNDS, Measured, partner, unfit
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import NodeChecked
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.measure.machine import device_name
 from convoy.training.process_groups import Ranks

@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from convoy import __version__
 from convoy.catalog.gpus import peak_tflops
-from convoy.catalog.measured import MeasuredMachine
-from convoy.events.types import Environment, MemoryPeak
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.job.events.types import Environment, MemoryPeak
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.process_groups import Ranks
 

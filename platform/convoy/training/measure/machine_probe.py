@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.measured import MeasuredMachine
+from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count

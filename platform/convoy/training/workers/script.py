@@ -18,11 +18,11 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from convoy import script as told
-from convoy.events.types import PEER_LOST
 from convoy.gang.assignment import RESERVED, STOPPED, Assignment, Script
 from convoy.gang.workers.prctl import set_name, signal_at_end_of_parent
 from convoy.gang.workers.script_channel import ScriptLink
 from convoy.gang.workers.script_environment import script_environment, visible_devices
+from convoy.job.events.types import PEER_LOST
 from convoy.training.workers.reason import first_line, leave_reason, named
 
 _kept: list[BaseException] = []

@@ -1,0 +1,164 @@
+"""What saves and restores showed, and what it would be for larger states: predictions from measured rates. Pure."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from convoy.benchmark.results import values
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL, Sample, sample, sample_of
+from convoy.catalog.instances import instance
+from convoy.config.errors import ConfigError
+from convoy.report.train_report import Fact
+from convoy.stats.interval import FEWEST, Interval, interval
+
+SUITE = "checkpoint"
+
+PREDICTED_BYTES = (28e9, 52e9, 120e9)
+"""Of state, for which saves and loads are predicted."""
+
+Limit = Literal["the writers", "the storage that was bought", "the network of the machines"]
+
+
+class Prediction(Fact):
+    """How long a save or a load takes for all ranks together. Never measured."""
+
+    what: Literal["save", "load"]
+    state_bytes: float
+    writers: int
+    """Ranks that write or read at once."""
+    seconds: float
+    low: float
+    """By the interval of the measured rate; the same as `seconds` where something else is the limit."""
+    high: float
+    limit: Limit
+    """What would be the slowest."""
+    bytes_per_second: float
+    """That it gives all of them together."""
+
+
+class CheckpointFigures(Fact):
+    """Of one training that saves, beside the same one that does not."""
+
+    group: str
+    case: str
+    model: str
+    state_bytes: float
+    rest_bytes: float
+    """That were saved and restored with nothing else going on: the state, filled up where it is small."""
+    writers: int
+    stall: Sample | None
+    first_stall_seconds: float | None
+    extra: Interval | None
+    """Seconds that a save costs the training in all, over pairs of blocks."""
+    durable: Sample | None
+    save: Sample | None
+    first_save_seconds: float | None
+    restore: Sample | None
+    save_rate: Sample | None
+    """Bytes per second and writer."""
+    restore_rate: Sample | None
+    storage_bytes_per_second: float | None
+    """That was bought, of the predicted job; None: not told."""
+    network_bytes_per_second: float | None
+    """Of all machines of the predicted job; None: not known."""
+    predictions: tuple[Prediction, ...]
+
+
+def checkpoints(cases: Sequence[Case]) -> tuple[CheckpointFigures, ...]:
+    """One for each case of the suite that saved."""
+    own = {(case.group, case.name): case for case in cases if case.suite == SUITE}
+    return tuple(_figures(case, own) for case in own.values() if values.SAVED_BYTES in case.values)
+
+
+def predict(
+    what: Literal["save", "load"],
+    state_bytes: float,
+    writers: int,
+    rate: Sample,
+    storage_bytes_per_second: float | None,
+    network_bytes_per_second: float | None,
+) -> Prediction:
+    """The longest of what the writers, the storage and the network need: bytes over what each gives in all.
+
+    rate: bytes per second of one writer, as measured.
+    """
+    limits: dict[Limit, float] = {"the writers": writers * rate.median}
+    if storage_bytes_per_second is not None:
+        limits["the storage that was bought"] = storage_bytes_per_second
+    if network_bytes_per_second is not None:
+        limits["the network of the machines"] = network_bytes_per_second
+    limit = min(limits, key=lambda name: limits[name])
+    most = min((given for name, given in limits.items() if name != "the writers"), default=math.inf)
+    return Prediction(
+        what=what,
+        state_bytes=state_bytes,
+        writers=writers,
+        seconds=state_bytes / limits[limit],
+        low=state_bytes / min(most, writers * rate.high),
+        high=state_bytes / min(most, writers * rate.low),
+        limit=limit,
+        bytes_per_second=limits[limit],
+    )
+
+
+def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFigures:
+    told, state = case.values, case.values[values.SAVED_BYTES]
+    size = told.get(values.REST_BYTES, state)
+    ranks = case.hardware.ranks
+    rates = {name: sample([size / ranks / s for s in case.samples.get(name, ()) if s > 0]) for name in (SAVE, RESTORE)}
+    writers = int(told.get(values.PREDICTED_WRITERS, ranks))
+    bought, network = told.get(values.STORAGE_BYTES_PER_SECOND), _network(case, writers)
+    return CheckpointFigures(
+        group=case.group,
+        case=case.name,
+        model=case.model,
+        state_bytes=state,
+        rest_bytes=size,
+        writers=ranks,
+        stall=sample_of(case, STALL),
+        first_stall_seconds=told.get(values.FIRST_STALL_SECONDS),
+        extra=_extra(case, group.get((case.group, case.baseline or ""))),
+        durable=sample_of(case, DURABLE),
+        save=sample_of(case, SAVE),
+        first_save_seconds=told.get(values.FIRST_SAVE_SECONDS),
+        restore=sample_of(case, RESTORE),
+        save_rate=rates[SAVE],
+        restore_rate=rates[RESTORE],
+        storage_bytes_per_second=bought,
+        network_bytes_per_second=network,
+        predictions=tuple(_predictions(rates[SAVE], rates[RESTORE], writers, bought, network)),
+    )
+
+
+def _predictions(
+    save: Sample | None, load: Sample | None, writers: int, bought: float | None, network: float | None
+) -> Iterator[Prediction]:
+    for size in PREDICTED_BYTES:
+        if save is not None:
+            yield predict("save", size, writers, save, bought, network)
+        if load is not None:
+            yield predict("load", size, writers, load, bought, network)
+
+
+def _extra(case: Case, base: Case | None) -> Interval | None:
+    """A block has one save: what it takes longer than the block of its pair, as often as it has steps."""
+    if base is None or case.status != "measured" or base.status != "measured":
+        return None
+    others = {block.number: block for block in base.blocks}
+    both = [(block, others[block.number]) for block in case.blocks if block.number in others]
+    if len(both) < FEWEST:
+        return None
+    return interval([own.steps * (own.seconds - other.seconds) for own, other in both])
+
+
+def _network(case: Case, writers: int) -> float | None:
+    """Bytes per second of as many machines as so many ranks fill."""
+    if case.hardware.instance_type is None:
+        return None
+    try:
+        machine = instance(case.hardware.instance_type)
+    except ConfigError:  # a later catalog may have lost it
+        return None
+    per_machine = max(1, case.hardware.ranks // case.hardware.nodes)
+    return math.ceil(writers / per_machine) * machine.network_gbps * 1e9 / 8

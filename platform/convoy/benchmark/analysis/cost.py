@@ -1,0 +1,151 @@
+"""What tokens cost at the rates that were measured. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+from convoy.benchmark.analysis.campaign import CampaignFigures
+from convoy.benchmark.analysis.campaign_simulation import CampaignCourse
+from convoy.benchmark.analysis.levers import levers
+from convoy.benchmark.analysis.model import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
+from convoy.benchmark.analysis.topology import topology
+from convoy.benchmark.results.case import CHANGED, Case, key_of
+from convoy.catalog.own_prices import price_of
+from convoy.catalog.price_list import PriceList
+from convoy.catalog.prices import Market, Price
+from convoy.stats.interval import Interval
+
+MARKETS: tuple[Market, ...] = ("on_demand", "spot")
+
+TRAINED_TOKENS = (100e9, 500e9, 1e12)
+"""For which the page tells time and cost."""
+
+
+def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[CostFigures, ...]:
+    """One for each model on each kind and number of machines: its fastest case that computes what it should. None for
+    what a model was changed to so that it can be cut, which nobody trains."""
+    fastest: dict[tuple[object, ...], tuple[GroupFigures, CaseFigures]] = {}
+    for group in groups:
+        if group.model.endswith(CHANGED):
+            continue
+        key = (group.model, group.hardware.device, group.hardware.instance_type, group.hardware.nodes, group.region)
+        for case in group.cases:
+            if trains_one_model(case) and (key not in fastest or case.rate > fastest[key][1].rate):
+                fastest[key] = (group, case)
+    return tuple(_costs(group, case, prices) for group, case in fastest.values())
+
+
+def with_levers(
+    found: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceList | None
+) -> tuple[CostFigures, ...]:
+    """With how its machines were bought, what would make each cheaper, and what it would take in other places."""
+    of_group = {key_of(group.suite, group.name, case.name): group for group in groups for case in group.cases}
+    of_case = {case.key: case for case in cases}
+    told = []
+    for cost in found:
+        group, case = of_group[cost.case], of_case[cost.case]
+        configured = cost.model_copy(update={"market": group.market})
+        usd_per_hour = as_bought(configured).usd_per_hour if cost.offers else None
+        more = {
+            "levers": levers(configured, group, groups, prices),
+            "topology": topology(case, group.region, usd_per_hour),
+        }
+        told.append(configured.model_copy(update=more))
+    return tuple(told)
+
+
+def with_overhead(found: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:
+    """With what the simulated interruptions add on spot, where the campaign is of that model on the same machines."""
+    if campaign is None or campaign.example or not campaign.courses:
+        return tuple(found)
+    of = (campaign.saved_model, campaign.saved_on, campaign.setting.region)
+    told = []
+    for cost in found:
+        same = (cost.model, cost.machines, cost.region) == of
+        offers = tuple(_with(each, campaign) for each in cost.offers) if same else cost.offers
+        told.append(cost.model_copy(update={"offers": offers}))
+    return tuple(told)
+
+
+def as_bought(cost: CostFigures) -> Offer:
+    """In the market that was configured, else on demand, else what there is. Raises IndexError for no offer."""
+    by_market = {offer.market: offer for offer in cost.offers}
+    return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
+
+
+def seconds_to_train(tokens: float, rate: Interval) -> float:
+    """At that rate, without interruptions, saves or evaluations."""
+    return tokens / rate.estimate
+
+
+def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> CostFigures:
+    hardware, rate, offers = group.hardware, case.tokens_per_second, []
+    assert rate is not None
+    if hardware.instance_type is None:
+        why = f"{hardware.device} was not told to be a machine with a price (cluster.instance_type)"
+    elif group.region is None:
+        why = "the results do not tell the region of a price (cluster.region)"
+    else:
+        offers = [_offer(price, hardware.nodes, rate) for price in _prices(group, prices)]
+        why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"
+    return CostFigures(
+        case=key_of(group.suite, group.name, case.name),
+        model=group.model,
+        machines=hardware.machines,
+        on_gpus=hardware.peak_tflops is not None,
+        region=group.region,
+        tokens_per_second=rate,
+        offers=tuple(offers),
+        why=why,
+    )
+
+
+def configured_market(case: Case) -> str | None:
+    """In which its machines were bought, by its configuration; None: it does not tell."""
+    cluster = case.config.get("cluster")
+    market = cluster.get("market") if isinstance(cluster, Mapping) else None
+    return market if isinstance(market, str) else None
+
+
+def _prices(group: GroupFigures, prices: PriceList | None) -> list[Price]:
+    """Of each market, and of the one that the machines were bought in."""
+    name, region = str(group.hardware.instance_type), str(group.region)
+    known = (market for market in get_args(Market) if market == group.market)
+    markets: dict[Market, None] = dict.fromkeys([*MARKETS, *known])
+    told = [price_of(group.prices, prices, name, market, region) for market in markets]
+    return [price for price in told if price is not None]
+
+
+def _with(offer: Offer, campaign: CampaignFigures) -> Offer:
+    """Spot machines are paid for while nothing productive is done, too. As if no interruption were announced: a notice
+    is given as far as it can be."""
+    if offer.market != "spot":
+        return offer
+    told = {"simulated_usd_per_million_tokens": _dearer(offer.usd_per_million_tokens, campaign.courses[-1])}
+    if campaign.bad_day:
+        told["bad_day_usd_per_million_tokens"] = _dearer(offer.usd_per_million_tokens, campaign.bad_day[-1])
+    return offer.model_copy(update=told)
+
+
+def _dearer(usd: Interval, course: CampaignCourse) -> Interval:
+    """By the mean over campaigns, for in the median one nothing may have happened; bounds multiply bound by bound."""
+    mean = course.mean_overhead
+    low, high = min(mean, course.overhead.low), max(mean, course.overhead.high)
+    return Interval(estimate=usd.estimate * (1 + mean), low=usd.low * (1 + low), high=usd.high * (1 + high), n=usd.n)
+
+
+def _offer(price: Price, nodes: int, rate: Interval) -> Offer:
+    usd_per_hour = nodes * price.usd_per_hour
+    return Offer(
+        market=price.market,
+        usd_per_hour=usd_per_hour,
+        low_usd_per_hour=nodes * price.low_usd_per_hour,
+        high_usd_per_hour=nodes * price.high_usd_per_hour,
+        price_date=price.date,
+        source=price.source,
+        usd_per_million_tokens=Interval(
+            estimate=usd_per_hour / 3600 / rate.estimate * 1e6,
+            low=usd_per_hour / 3600 / rate.high * 1e6,
+            high=usd_per_hour / 3600 / rate.low * 1e6,
+            n=rate.n,
+        ),
+    )

@@ -1,0 +1,206 @@
+"""From the cases of a benchmark to what is known of it. Pure."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+
+from convoy.benchmark.analysis.campaign import campaign
+from convoy.benchmark.analysis.checkpoints import checkpoints
+from convoy.benchmark.analysis.cost import configured_market, costs, with_levers, with_overhead
+from convoy.benchmark.analysis.energy import energies
+from convoy.benchmark.analysis.history import history
+from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Losses
+from convoy.benchmark.analysis.predictions import predicted
+from convoy.benchmark.analysis.prices import configured_prices
+from convoy.benchmark.analysis.recovery import drills
+from convoy.benchmark.analysis.scaling import scaling
+from convoy.benchmark.analysis.sync import environments, sync
+from convoy.benchmark.results.case import Case, Provenance
+from convoy.benchmark.results.figures import (
+    NotComparableError,
+    cpu_ratio,
+    losses_agree,
+    mfu,
+    share_of_matmul,
+    speedup,
+    step_seconds,
+    tokens_per_second,
+)
+from convoy.catalog.price_list import PriceList
+from convoy.stats.interval import Interval
+
+SUITES = ("throughput", "strategies", "memory", "utilisation", "sync", "checkpoint", "recovery", "scaling")
+"""In the order of the page; others follow by name."""
+
+LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 1e-2}
+"""By which losses of the same steps may differ, relative to the loss: by the coarser type of the two cases. bf16 keeps
+8 bits, TF32 11, and ten steps of an optimizer add up what they round."""
+
+
+_SAMPLES = (("train", "global_batch"), ("data", "packing"), ("data", "respect_documents"))
+"""What decides which tokens a step is made of."""
+
+
+def fold_cases(
+    cases: Sequence[Case],
+    earlier: Mapping[str, Sequence[tuple[datetime, float]]] | None = None,
+    prices: PriceList | None = None,
+) -> BenchReport:
+    """All that is known of a benchmark, whatever the order of its cases.
+
+    earlier: when earlier runs were measured and their tokens per second, by fingerprint; None: no history is shown.
+    prices: those that were refreshed, beside the catalog's.
+    """
+    ordered = sorted(cases, key=lambda case: case.key)
+    groups = _groups(ordered)
+    saves, faults = checkpoints(ordered), drills(ordered)
+    simulated = campaign(ordered, saves, faults, prices)
+    return BenchReport(
+        groups=groups,
+        scaling=scaling(ordered),
+        sync=sync(ordered),
+        environments=environments(ordered),
+        costs=with_overhead(with_levers(costs(groups, prices), groups, ordered, prices), simulated),
+        energy=energies(groups),
+        checkpoints=saves,
+        recovery=faults,
+        campaign=simulated,
+        predicted=predicted(ordered),
+        history=None if earlier is None else history(ordered, earlier),
+        provenance=_provenance(case.provenance for case in ordered),
+        commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),
+    )
+
+
+def _groups(cases: Sequence[Case]) -> tuple[GroupFigures, ...]:
+    found: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        found.setdefault((case.suite, case.group), []).append(case)
+    order = {suite: i for i, suite in enumerate(SUITES)}
+    keys = sorted(found, key=lambda key: (order.get(key[0], len(SUITES)), key))
+    return tuple(_group(found[key]) for key in keys)
+
+
+def _group(cases: Sequence[Case]) -> GroupFigures:
+    first = next((case for case in cases if case.status == "measured"), cases[0])
+    named = {case.name: case for case in cases}
+    figures = [_figures(case, named) for case in cases]
+    region = _setting(first, "cluster", "region")
+    return GroupFigures(
+        suite=first.suite,
+        name=first.group,
+        model=first.model,
+        parameters=first.parameters,
+        tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
+        hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
+        matmul_tflops=_matmul_tflops(cases),
+        region=region if isinstance(region, str) else None,
+        market=configured_market(first),
+        prices=configured_prices(first),
+        cases=tuple(sorted(figures, key=_place)),
+    )
+
+
+def _matmul_tflops(cases: Sequence[Case]) -> dict[str, float]:
+    """Of all cases' measurements: the median of each type."""
+    found: dict[str, list[float]] = {}
+    for case in cases:
+        if case.hardware.matmul_tflops is not None:
+            found.setdefault(str(_setting(case, "train", "param_dtype")), []).append(case.hardware.matmul_tflops)
+    return {dtype: statistics.median(found[dtype]) for dtype in sorted(found, reverse=True)}
+
+
+def _place(figures: CaseFigures) -> tuple[bool, float, str]:
+    rate = figures.tokens_per_second
+    return figures.baseline is not None, -rate.estimate if rate else 0.0, figures.name
+
+
+def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
+    """Of a case, with its baseline where that is in its group."""
+    measured = case.status == "measured"
+    alone = CaseFigures(
+        name=case.name,
+        baseline=case.baseline,
+        status=case.status,
+        reason=case.reason,
+        tokens_per_second=tokens_per_second(case) if measured else None,
+        step_seconds=step_seconds(case) if measured else None,
+        blocks=len(case.blocks),
+        mfu=mfu(case) if measured else None,
+        matmul_share=share_of_matmul(case) if measured else None,
+        memory_peak_bytes=case.memory_peak_bytes,
+        warm_up_steps=case.warm_up_steps,
+        steady=case.steady,
+        parts=_parts(case),
+        values=case.values,
+        not_measured=case.not_measured,
+    )
+    if case.baseline is None or not measured:
+        return alone
+    base = group.get(case.baseline)
+    if base is None:
+        return alone.model_copy(update={"not_compared": f"{case.baseline} is not among the results"})
+    return alone.model_copy(update=_beside(case, base))
+
+
+def _beside(case: Case, base: Case) -> dict[str, object]:
+    faster, why = compared(speedup, case, base)
+    dearer, _ = compared(cpu_ratio, case, base)
+    losses, difference = _losses(case, base)
+    ratio = None
+    if case.memory_peak_bytes is not None and base.memory_peak_bytes:
+        ratio = case.memory_peak_bytes / base.memory_peak_bytes
+    return {
+        "speedup": faster,
+        "cpu_ratio": dearer,
+        "not_compared": why,
+        "memory_ratio": ratio,
+        "losses": losses,
+        "loss_difference": difference,
+    }
+
+
+def compared(of: Callable[[Case, Case], Interval], case: Case, base: Case) -> tuple[Interval | None, str]:
+    """The figure, or why there is none."""
+    try:
+        return of(case, base), ""
+    except (NotComparableError, ValueError, ZeroDivisionError) as error:  # a rate of zero has no ratio
+        return None, str(error)
+
+
+def _losses(case: Case, base: Case) -> tuple[Losses, float | None]:
+    if any(_setting(case, *keys) != _setting(base, *keys) for keys in _SAMPLES):
+        return "not told", None  # each saw other data
+    tolerance = max(_tolerance(case), _tolerance(base))
+    try:
+        agree = losses_agree(case, base, tolerance)
+    except NotComparableError:
+        return "not told", None
+    both = zip(case.losses, base.losses, strict=False)
+    apart = [abs(own - other) / abs(other) if other else abs(own) for own, other in both]
+    return ("agree" if agree else "differ"), max(apart) if all(map(math.isfinite, apart)) else None
+
+
+def _tolerance(case: Case) -> float:
+    return LOSS_TOLERANCE.get(str(_setting(case, "train", "param_dtype")), min(LOSS_TOLERANCE.values()))
+
+
+def _setting(case: Case, *keys: str) -> object:
+    """A value of its configuration, which another suite may have shaped otherwise; None: it has none."""
+    found: object = case.config
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _parts(case: Case) -> dict[str, float]:
+    names = dict.fromkeys(name for block in case.blocks for name in block.parts)
+    return {name: statistics.median(block.parts.get(name, 0.0) for block in case.blocks) for name in names}
+
+
+def _provenance(told: Iterable[Provenance]) -> tuple[Provenance, ...]:
+    found: dict[str, Provenance] = {}
+    for each in sorted(told, key=lambda each: each.measured):
+        found.setdefault(each.model_copy(update={"measured": datetime.min, "command": ""}).model_dump_json(), each)
+    return tuple(found.values())

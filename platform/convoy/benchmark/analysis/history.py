@@ -1,0 +1,42 @@
+"""Cases beside earlier runs of the same fingerprint: where they changed, and what would not have shown. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from convoy.benchmark.analysis.model import HistoryFigures, Run
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.figures import tokens_per_second
+from convoy.benchmark.results.fingerprint import fingerprint
+from convoy.stats.changepoint import changes, detectable
+
+Earlier = Mapping[str, Sequence[tuple[datetime, float]]]
+"""When runs were measured and their tokens per second, by fingerprint and group: a reference that several gangs
+of a run have is one run in the history of each."""
+
+
+def earlier_runs(cases: Iterable[Case]) -> Earlier:
+    """Of the cases of earlier benchmarks; those without a rate are left out."""
+    found: dict[str, list[tuple[datetime, float]]] = {}
+    for case in cases:
+        rate = tokens_per_second(case) if case.status == "measured" else None
+        if rate is not None and rate.estimate > 0:
+            found.setdefault(f"{fingerprint(case)} {case.group}", []).append((case.provenance.measured, rate.estimate))
+    return found
+
+
+def history(cases: Sequence[Case], earlier: Earlier) -> tuple[HistoryFigures, ...]:
+    """Of each case that was measured; its own run is the newest of its fingerprint, or lies where its date puts it."""
+    found = []
+    for case in cases:
+        for key, own in earlier_runs([case]).items():
+            runs = sorted({*earlier.get(key, ()), *own})
+            rates = [rate for _, rate in runs]
+            found.append(
+                HistoryFigures(
+                    case=case.key,
+                    runs=tuple(Run(measured=measured, tokens_per_second=rate) for measured, rate in runs),
+                    changes=tuple(changes(rates)),
+                    detectable=detectable(rates),
+                )
+            )
+    return tuple(found)

@@ -1,0 +1,305 @@
+"""What is known of a benchmark: the plain data that its page and its JSON show.
+
+Durations are in seconds, sizes in bytes, rates in tokens per second of the whole gang. Intervals hold the true value in
+95 of 100 such measurements.
+"""
+
+from datetime import date, datetime
+from typing import Literal
+
+from pydantic import Field
+
+from convoy.benchmark.analysis.campaign import CampaignFigures
+from convoy.benchmark.analysis.checkpoints import CheckpointFigures
+from convoy.benchmark.analysis.predictions import PredictedFigures
+from convoy.benchmark.analysis.recovery import DrillFigures
+from convoy.benchmark.results.case import Hardware, Provenance, Status
+from convoy.benchmark.results.collectives import Collective
+from convoy.benchmark.results.values import INDEPENDENT
+from convoy.catalog.energy import GridIntensity, Pue
+from convoy.catalog.prices import Price
+from convoy.report.train_report import Fact
+from convoy.stats.changepoint import Change
+from convoy.stats.interval import Interval
+
+FORMAT = 1
+"""Raised when a key changes its meaning or goes away; new keys may come without it."""
+
+Verdict = Literal["more", "less", "no difference"]
+Losses = Literal["agree", "differ", "not told"]
+ScalingKind = Literal["weak", "strong", "independent"]
+SyncLevel = Literal["low", "middle", "high"]
+
+
+def verdict(ratio: Interval) -> Verdict:
+    """What an interval of a ratio tells: nothing, where it holds 1."""
+    if ratio.low <= 1 <= ratio.high:
+        return "no difference"
+    return "more" if ratio.estimate > 1 else "less"
+
+
+class CaseFigures(Fact):
+    """A case by itself, and beside the one that it is compared with."""
+
+    name: str
+    baseline: str | None
+    """None: others are compared with it."""
+    status: Status
+    reason: str
+    tokens_per_second: Interval | None
+    step_seconds: Interval | None
+    blocks: int
+    speedup: Interval | None = None
+    cpu_ratio: Interval | None = None
+    """CPU time for a token over the baseline's."""
+    not_compared: str = ""
+    """Why there is no speedup, where there should be one."""
+    mfu: float | None
+    matmul_share: float | None
+    memory_peak_bytes: int | None
+    memory_ratio: float | None = None
+    """Over the baseline's."""
+    warm_up_steps: int
+    steady: bool
+    losses: Losses | None = None
+    """None: with nothing to compare them with."""
+    loss_difference: float | None = None
+    """Largest one, relative to the baseline's loss."""
+    parts: dict[str, float]
+    """Median over blocks of each part of a step."""
+    values: dict[str, float]
+    not_measured: dict[str, str]
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second; 0 where that was not measured."""
+        return self.tokens_per_second.estimate if self.tokens_per_second else 0.0
+
+
+class GroupFigures(Fact):
+    """Cases that took turns in one gang: the baseline first, then from the fastest to the slowest."""
+
+    suite: str
+    name: str
+    model: str
+    parameters: int
+    tokens_per_step: tuple[int, ...]
+    """Distinct ones of its cases."""
+    hardware: Hardware
+    """Of the case of the most ranks."""
+    matmul_tflops: dict[str, float] = {}
+    """That a plain matmul reached on a rank, by type of number."""
+    region: str | None
+    """Of its prices."""
+    market: str | None = None
+    """In which its machines were bought, by the configuration; None: it does not tell."""
+    prices: tuple[Price, ...] = Field((), exclude=True)
+    """Of one machine, as they were configured. Their figures are those of offers."""
+    cases: tuple[CaseFigures, ...]
+
+
+class ScalingPoint(Fact):
+    """A case of the scaling suite beside one rank, or as few as have room for the model."""
+
+    case: str
+    model: str
+    kind: ScalingKind
+    ranks: int
+    reference: bool
+    """What the others are compared with."""
+    tokens_per_second: Interval
+    efficiency: Interval | None
+    """Rate per rank over that of the reference; None for that itself, and where `why` tells."""
+    paired: bool
+    """The reference was measured in turns with it."""
+    of_independent: Interval | None
+    """Rate over that of as many independent jobs."""
+    communication_share: float | None
+    """Of the step."""
+    communication_ratio: float | None
+    """To the rest of the step."""
+    network_bytes: float | None
+    link_share: float | None
+    why: str = ""
+
+
+class SyncFigures(Fact):
+    """What synchronisation takes of a step, beside as many trainings of one rank at once."""
+
+    group: str
+    model: str
+    ranks: int
+    share: Interval | None
+    """Of the step; below zero where nothing was seen. None: `why` tells."""
+    levels: tuple[SyncLevel, ...] = ()
+    """That the interval reaches into, the lowest first."""
+    parts: dict[str, float] = {}
+    """Seconds of a step, which they make up; medians over blocks."""
+    collectives: tuple[Collective, ...] = ()
+    why: str = ""
+
+
+class EnvironmentFigures(Fact):
+    """An environment beside the first one of its group, over pairs of gangs."""
+
+    group: str
+    environment: str
+    base: str
+    speedup: Interval | None
+    """None: `why` tells."""
+    rdma_claimed: bool
+    significant: bool | None = None
+    """Whether the speedup's lower bound is what is claimed of RDMA; None: nothing was claimed, or measured."""
+    varied: tuple[str, ...] = ()
+    """Variables that were to differ."""
+    why: str = ""
+
+
+class Offer(Fact):
+    """What a million tokens cost on machines that are bought so; the interval is that of the rate."""
+
+    market: str
+    usd_per_hour: float
+    """Of all machines."""
+    low_usd_per_hour: float
+    high_usd_per_hour: float
+    """In the cheapest and the dearest zone."""
+    price_date: date
+    source: str
+    usd_per_million_tokens: Interval
+    simulated_usd_per_million_tokens: Interval | None = None
+    """With the mean overhead of the simulated campaigns, bound by bound; None: this is not spot, or no campaign is of
+    this model on the same machines."""
+    bad_day_usd_per_million_tokens: Interval | None = None
+    """The same were every day a bad one."""
+
+
+class Lever(Fact):
+    """Something that would change what tokens cost."""
+
+    name: str
+    ratio: Interval | None = None
+    """What tokens cost with it, over what they cost by the first lever, which is no change; None: `why` tells."""
+    usd_per_million_tokens: Interval | None = None
+    seconds_per_trillion_tokens: float | None = None
+    assumes: str
+    why: str = ""
+    """Why nothing is known of it, or why it changes nothing here."""
+
+
+class Placement(Fact):
+    """A step of the same training, were its machines joined by other links: a model, and no measurement. Low: all
+    communication that computation can hide is hidden; high: none is."""
+
+    level: str
+    bytes_per_second: float
+    latency_seconds: float
+    communication_seconds: float
+    low_seconds: float
+    high_seconds: float
+    usd_per_million_tokens: tuple[float, float] | None
+    """With the transfer; None: there is no price of the machines, or of the transfer."""
+    transfer_usd_per_million_tokens: float | None
+    assumes: str
+
+
+class Topology(Fact):
+    """Inputs of the model, and what comes of them."""
+
+    case: str
+    ranks: int
+    nodes: int
+    compute_seconds: float
+    compute_told: str
+    edge_bytes: float
+    """That cross each link of the ring in a step."""
+    edge_told: str
+    collectives: int
+    """In a step, one after the other."""
+    placements: tuple[Placement, ...]
+    why: str = ""
+    """Why there is no model of it."""
+
+
+class CostFigures(Fact):
+    """Of the fastest case of a model on some machines."""
+
+    case: str
+    model: str
+    machines: str
+    region: str | None
+    tokens_per_second: Interval
+    offers: tuple[Offer, ...]
+    on_gpus: bool = False
+    """Its devices are GPUs whose peak is known, such as models of a size are trained on."""
+    market: str | None = None
+    """In which the machines were bought, by the configuration; None: the results do not tell."""
+    why: str = ""
+    """Why there is no cost."""
+    levers: tuple[Lever, ...] = ()
+    """Each alone, then together; none without a price."""
+    topology: Topology | None = None
+    """None: of one machine alone, or of machines that are not in the catalog."""
+
+
+class EnergyFigures(Fact):
+    """Of a case whose power was measured; intervals are those of the rate."""
+
+    case: str
+    model: str
+    watts: float
+    """Of all GPUs of the gang together, without their hosts."""
+    tokens_per_joule: Interval
+    watt_hours_per_million_tokens: Interval
+    pue: Pue | None
+    grid: GridIntensity | None
+    grams_per_million_tokens: Interval | None
+    """Of CO2 equivalent; None: `why` tells."""
+    why: str = ""
+
+
+class Run(Fact):
+    """One of a history."""
+
+    measured: datetime
+    tokens_per_second: float
+
+
+class HistoryFigures(Fact):
+    """A case and the earlier runs of its fingerprint, oldest first."""
+
+    case: str
+    runs: tuple[Run, ...]
+    changes: tuple[Change, ...]
+    detectable: float | None
+    """The smallest relative change that the last runs would have shown; None: too few runs to tell of any."""
+
+
+class BenchReport(Fact):
+    """Of all cases of a folder."""
+
+    format: int = FORMAT
+    groups: tuple[GroupFigures, ...]
+    scaling: tuple[ScalingPoint, ...]
+    sync: tuple[SyncFigures, ...] = ()
+    environments: tuple[EnvironmentFigures, ...] = ()
+    costs: tuple[CostFigures, ...]
+    energy: tuple[EnergyFigures, ...] = ()
+    """Of cases whose power was measured."""
+    checkpoints: tuple[CheckpointFigures, ...] = ()
+    recovery: tuple[DrillFigures, ...] = ()
+    campaign: CampaignFigures | None = None
+    """None: no recovery suite was run."""
+    predicted: PredictedFigures | None = None
+    """None: nothing was predicted, as by earlier versions."""
+    history: tuple[HistoryFigures, ...] | None
+    """None: nobody asked for it."""
+    provenance: tuple[Provenance, ...]
+    """Distinct ones, but for their command and when each case began: the first of each."""
+    commands: tuple[str, ...]
+    """That measured the cases."""
+
+
+def trains_one_model(case: CaseFigures) -> bool:
+    """Whether it was measured, and trains one model, and the one that it should."""
+    return case.rate > 0 and case.losses != "differ" and not case.values.get(INDEPENDENT)

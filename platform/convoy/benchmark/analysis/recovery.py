@@ -1,0 +1,67 @@
+"""What drills showed. Pure."""
+
+from collections.abc import Sequence
+
+from convoy.benchmark.results import values
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED, Sample, sample_of
+from convoy.report.train_report import Fact
+from convoy.stats.interval import Interval, proportion
+
+SUITE = "recovery"
+
+
+class DrillFigures(Fact):
+    """All trials of one drill. Seconds count from the fault."""
+
+    drill: str
+    nodes: int
+    """Of its gang, processes of one host."""
+    trials: int
+    recovered_trials: int
+    """That went on as they should, with nothing lost, repeated or left behind."""
+    recovery_rate: Interval
+    """Of the trials, with Wilson's interval."""
+    detected: Sample | None
+    recovered: Sample | None
+    beyond: Sample | None
+    target_detected_seconds: float | None
+    """What the median is to keep to; None: no figure is asked for."""
+    target_recovered_seconds: float | None
+    steps_recomputed: int
+    samples_lost: int
+    samples_repeated: int
+    states_equal: int
+    states_compared: int
+    reason: str
+    """What went wrong in a trial."""
+
+
+def drills(cases: Sequence[Case]) -> tuple[DrillFigures, ...]:
+    """Those that were run."""
+    own = [case for case in cases if case.suite == SUITE and case.status == "measured"]
+    return tuple(_figures(case) for case in own if case.values.get(values.TRIALS))
+
+
+def _figures(case: Case) -> DrillFigures:
+    def count(name: str) -> int:
+        return int(case.values.get(name, 0))
+
+    return DrillFigures(
+        drill=case.name,
+        nodes=case.hardware.ranks,
+        trials=count(values.TRIALS),
+        recovered_trials=count(values.RECOVERED_TRIALS),
+        recovery_rate=proportion(count(values.RECOVERED_TRIALS), count(values.TRIALS)),
+        detected=sample_of(case, DETECTED),
+        recovered=sample_of(case, RECOVERED),
+        beyond=sample_of(case, BEYOND),
+        target_detected_seconds=case.values.get(values.TARGET_DETECTED_SECONDS),
+        target_recovered_seconds=case.values.get(values.TARGET_RECOVERED_SECONDS),
+        steps_recomputed=count(values.STEPS_RECOMPUTED),
+        samples_lost=count(values.SAMPLES_LOST),
+        samples_repeated=count(values.SAMPLES_REPEATED),
+        states_equal=count(values.STATES_EQUAL),
+        states_compared=count(values.STATES_COMPARED),
+        reason=case.reason,
+    )

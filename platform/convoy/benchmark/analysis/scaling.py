@@ -1,0 +1,107 @@
+"""How throughput grows with the ranks: efficiency, and what of the loss is communication. Pure."""
+
+from collections.abc import Sequence
+
+from convoy.benchmark.analysis.model import ScalingKind, ScalingPoint
+from convoy.benchmark.results import values
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.figures import NotComparableError, speedup, step_seconds, tokens_per_second
+from convoy.benchmark.results.fingerprint import differences
+from convoy.stats.interval import Interval, ratio_of_samples
+
+SUITE = "scaling"
+
+_MAY_DIFFER = ("case:", "hardware.ranks:", "hardware.jobs:", "hardware.nodes:", "config.")
+"""Between cases of one curve."""
+
+
+def scaling(cases: Sequence[Case]) -> tuple[ScalingPoint, ...]:
+    """Each measured case of the suite: weak before strong before independent jobs, from few ranks to many."""
+    measured = [c for c in cases if c.suite == SUITE and c.status == "measured" and c.tokens_per_step]
+    points = [point for case in measured for kind in kinds(case) if (point := _point(case, kind, measured))]
+    order = ("weak", "strong", "independent")
+    return tuple(sorted(points, key=lambda point: (point.model, order.index(point.kind), point.ranks, point.case)))
+
+
+def kinds(case: Case) -> tuple[ScalingKind, ...]:
+    """On which curves it lies; the reference lies on two."""
+    if case.values.get(values.INDEPENDENT):
+        return ("independent",)
+    weak = case.values.get(values.WEAK)
+    if weak is None:
+        return ("weak", "strong")
+    return ("weak",) if weak else ("strong",)
+
+
+def is_reference(case: Case) -> bool:
+    """What the others of the suite are compared with."""
+    return values.WEAK not in case.values and not case.values.get(values.INDEPENDENT)
+
+
+def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPoint | None:
+    rate, step, ranks = tokens_per_second(case), step_seconds(case), case.hardware.ranks
+    if rate is None or step is None:
+        return None
+    efficiency, paired, why = (None, False, "") if is_reference(case) else _efficiency(case, kind, measured)
+    waited = case.values.get(values.COMMUNICATION_SECONDS)
+    sent, link = case.values.get(values.NETWORK_BYTES), case.values.get(values.LINK_BYTES_PER_SECOND)
+    computed = None if waited is None else step.estimate - waited
+    return ScalingPoint(
+        case=case.key,
+        model=case.model,
+        kind=kind,
+        ranks=ranks,
+        reference=is_reference(case),
+        tokens_per_second=rate,
+        efficiency=efficiency,
+        paired=paired,
+        of_independent=None if kind == "independent" else _of_independent(case, measured),
+        communication_share=None if waited is None else waited / step.estimate,
+        communication_ratio=waited / computed if waited is not None and computed and computed > 0 else None,
+        network_bytes=sent,
+        link_share=sent / step.estimate / link if sent is not None and link else None,
+        why=why,
+    )
+
+
+def _efficiency(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> tuple[Interval | None, bool, str]:
+    """Beside the fewest ranks, whether the two took turns, and why there is none."""
+    fewest = [other for other in measured if is_reference(other)]
+    found, why = _beside(case, fewest, "the fewest ranks were not measured")
+    if found is None:
+        return None, False, why
+    ratio, paired = _ratio(case, found)
+    times = case.hardware.ranks / found.hardware.ranks
+    scaled = {name: getattr(ratio, name) / times for name in ("estimate", "low", "high")}
+    return ratio.model_copy(update=scaled), paired, ""
+
+
+def _of_independent(case: Case, measured: Sequence[Case]) -> Interval | None:
+    ranks = case.hardware.ranks
+    jobs = [c for c in measured if c.values.get(values.INDEPENDENT) and c.hardware.ranks == ranks]
+    found, _ = _beside(case, jobs, "")
+    return None if found is None else _ratio(case, found)[0]
+
+
+def _beside(case: Case, others: Sequence[Case], none: str) -> tuple[Case | None, str]:
+    """The case to compare with, one of the same gang before others; or why there is none."""
+    same_model = [other for other in others if other.model == case.model and tokens_per_second(other) is not None]
+    why = none
+    for other in sorted(same_model, key=lambda other: (other.group != case.group, other.key)):
+        told = [line for line in differences(case, other) if not line.startswith(_MAY_DIFFER)]
+        if not told:
+            return other, ""
+        why = told[0]
+    return None, why
+
+
+def _ratio(case: Case, other: Case) -> tuple[Interval, bool]:
+    """Of their rates, and whether it is one of pairs."""
+    try:
+        return speedup(case, other), True
+    except NotComparableError:  # another gang
+        return ratio_of_samples(_rates(case), _rates(other)), False
+
+
+def _rates(case: Case) -> list[float]:
+    return [case.tokens_per_step / block.seconds for block in case.blocks]

@@ -1,0 +1,107 @@
+"""What synchronisation takes of a step, what follows from it, and environments beside each other. Pure."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from convoy.benchmark.analysis.model import EnvironmentFigures, SyncFigures, SyncLevel
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.collectives import from_values
+from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP, NotComparableError, speedup, sync_share
+from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
+from convoy.stats.interval import Interval
+
+SUITE = "sync"
+
+LIMITS = (0.2, 0.4)
+"""Shares of the step at which the middle level and the high one begin."""
+
+LEVELS: tuple[SyncLevel, ...] = ("low", "middle", "high")
+
+
+def levels(share: Interval) -> tuple[SyncLevel, ...]:
+    """Into which the interval reaches; several where it straddles a limit."""
+    low, high = (sum(limit <= end for limit in LIMITS) for end in (share.low, share.high))
+    return LEVELS[low : high + 1]
+
+
+def sync(cases: Sequence[Case]) -> tuple[SyncFigures, ...]:
+    """Of each group but those of environments, the training of all ranks together; beside the independent trainings,
+    where these were measured."""
+    own = [case for case in cases if case.suite == SUITE and not case.varied]
+    references = {case.group: case for case in own if case.status != "measured" or case.values.get(INDEPENDENT)}
+    together = [case for case in own if case.status == "measured" and not case.values.get(INDEPENDENT)]
+    return tuple(_sync(case, references.get(case.group)) for case in together)
+
+
+def _sync(together: Case, alone: Case | None) -> SyncFigures:
+    share, why = None, "" if alone else "the ranks alone are not among the results"
+    if alone is not None:
+        try:
+            share = sync_share(together, alone)
+        except (NotComparableError, ValueError) as error:  # a time that is not finite is no figure
+            why = str(error)
+    ranks = together.hardware.ranks
+    return SyncFigures(
+        group=together.group,
+        model=together.model,
+        ranks=ranks,
+        share=share,
+        levels=() if share is None else levels(share),
+        parts=parts(medians(together), medians(alone) if alone else {}),
+        collectives=from_values(together.values, ranks),
+        why=why,
+    )
+
+
+def medians(case: Case) -> dict[str, float]:
+    """Seconds of each part of a step."""
+    names = dict.fromkeys(name for block in case.blocks for name in block.parts)
+    return {name: statistics.median(block.parts.get(name, 0.0) for block in case.blocks) for name in names}
+
+
+def parts(together: Mapping[str, float], alone: Mapping[str, float]) -> dict[str, float]:
+    """A step of training together: what each phase takes alone, and what it takes beyond that.
+
+    Forward waits for weights that are gathered, backward for these and for gradients that are reduced, and the exchange
+    for the few bytes of the norm, the loss and decisions. The update waits for nobody. Empty where one of the two does
+    not know its parts.
+    """
+    if not {"forward", "backward", "optimizer"} <= together.keys() & alone.keys():
+        return {}
+    found = {"data": together.get("data", 0.0)}
+    for name in ("forward", "backward", "exchange"):
+        found[name] = alone.get(name, 0.0)
+        found[f"sync in {name}"] = together.get(name, 0.0) - alone.get(name, 0.0)
+    return {**found, "update": together["optimizer"]}
+
+
+def environments(cases: Sequence[Case]) -> tuple[EnvironmentFigures, ...]:
+    """Of each case whose group has gangs in several environments, but for the one that they are compared with."""
+    named = {(case.group, case.name): case for case in cases if case.suite == SUITE}
+    compared = [c for c in named.values() if c.varied and c.baseline is not None and c.status == "measured"]
+    return tuple(_environment(case, named.get((case.group, case.baseline or ""))) for case in compared)
+
+
+def _environment(case: Case, base: Case | None) -> EnvironmentFigures:
+    claimed = bool(case.values.get(RDMA_CLAIMED))
+    found, why = None, "" if base else f"{case.baseline} is not among the results"
+    if base is not None:
+        try:
+            found = speedup(case, base)
+        except NotComparableError as error:
+            why = str(error)
+    return EnvironmentFigures(
+        group=case.group,
+        environment=case.name,
+        base=case.baseline or "",
+        speedup=found,
+        rdma_claimed=claimed,
+        significant=significant(found) if found and claimed else None,
+        varied=case.varied,
+        why=why,
+    )
+
+
+def significant(found: Interval) -> bool:
+    """Whether a speedup is what is claimed of RDMA, at the lower end of its interval."""
+    return found.low >= SIGNIFICANT_SPEEDUP

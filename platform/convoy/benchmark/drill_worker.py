@@ -1,0 +1,135 @@
+"""Drills as cases of a benchmark: `python -m convoy.benchmark.drill_worker GROUP.json FOLDER`.
+
+A process of its own: what it does to processes, and whether the gangs that it starts see a GPU, is nobody else's. It
+writes a file for each drill as soon as that has ended.
+"""
+
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from convoy import __version__
+from convoy.benchmark.groups import Group
+from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
+from convoy.benchmark.results import values
+from convoy.benchmark.results.case import Case, Hardware
+from convoy.benchmark.results.files import write_case
+from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED
+from convoy.config.benchmark import RecoveryConfig
+from convoy.config.loader import read_overrides, resolve
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.drills.fault import Plan, Size
+from convoy.drills.registry import DRILLS
+from convoy.drills.result import DrillResult, TrialResult
+from convoy.drills.runner import Campaign
+from convoy.drills.trial import WORDS
+from convoy.gang.workers.placement import usable_cores
+from convoy.gang.workers.prctl import signal_at_end_of_parent
+from convoy.model.counts import parameter_count
+from convoy.training.measure.machine import device_name
+
+NPROC = 1
+"""Workers of a node: faults come to a node or to one worker, and more of them show no more."""
+
+
+def main(group: Group, folder: Path, run: Callable[[str], DrillResult] | None = None) -> None:
+    """Every drill of the group, one after the other. run: gives a drill's trials; None: on real gangs."""
+    asked = group.recovery or RecoveryConfig()
+    with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
+        plan = Plan(size=Size(asked.nodes, NPROC), trials=asked.trials)
+        campaign = Campaign(plan, Path(temporary), lambda line: print(line, flush=True), drills=len(group.variants))
+        for spec in group.variants:
+            began = datetime.now(UTC)
+            result = run(spec.name) if run is not None else campaign.drill(DRILLS[spec.name])
+            write_case(folder, case_of(group, asked, result, began))
+
+
+def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: datetime) -> Case:
+    """What a drill showed; one that this machine cannot run is refused."""
+    ran = [trial for trial in result.trials if trial.not_run is None]
+    lacking = next((trial.not_run for trial in result.trials if trial.not_run is not None), "")
+    config = drilled_config(asked.nodes)
+    assert isinstance(config.model, TransformerConfig)
+    return Case(
+        suite=group.suite,
+        group=group.name,
+        name=result.drill,
+        status="measured" if ran else "refused",
+        reason=next((trial.reason for trial in ran if not trial.ok), "") if ran else f"this machine lacks {lacking}",
+        model=config.model.name,
+        parameters=parameter_count(config.model),
+        tokens_per_step=config.train.global_batch * config.data.sequence_length,
+        config=_told(config, asked),
+        hardware=Hardware(
+            device=device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
+            nodes=1,  # processes of one host stand for them
+            ranks=asked.nodes * NPROC,
+            threads=max(1, usable_cores() // (asked.nodes * NPROC)),
+            cores=usable_cores(),
+            memory_bytes=host_memory_bytes(),
+        ),
+        provenance=provenance(
+            group,
+            began,
+            {"convoy": __version__, "python": sys.version.split()[0], "torch": torch.__version__},
+        ),
+        samples=samples_of(ran),
+        values=values_of(ran) if ran else {},
+    )
+
+
+def drilled_config(nodes: int) -> RunConfig:
+    """What the gangs of all drills train, but for what a fault needs."""
+    return resolve({}, read_overrides(f"{WORDS} cluster.nodes={nodes} cluster.nproc_per_node={NPROC}"))
+
+
+def samples_of(trials: Sequence[TrialResult]) -> dict[str, tuple[float, ...]]:
+    """Of the trials that have the figure, in their order."""
+    found = {
+        DETECTED: [trial.detected_s for trial in trials],
+        RECOVERED: [trial.recovered_s for trial in trials],
+        BEYOND: [trial.beyond_s for trial in trials],
+    }
+    told = {name: tuple(s for s in seconds if s is not None) for name, seconds in found.items()}
+    return {name: seconds for name, seconds in told.items() if seconds}
+
+
+def values_of(trials: Sequence[TrialResult]) -> dict[str, float]:
+    """Counts over the trials, and the targets where the drill has any."""
+    compared = [trial.final_state_equal for trial in trials if trial.final_state_equal is not None]
+    counts = {
+        values.TRIALS: len(trials),
+        values.RECOVERED_TRIALS: sum(trial.ok for trial in trials),
+        values.STEPS_RECOMPUTED: sum(trial.steps_recomputed or 0 for trial in trials),
+        values.SAMPLES_LOST: sum(trial.samples_lost or 0 for trial in trials),
+        values.SAMPLES_REPEATED: sum(trial.samples_repeated or 0 for trial in trials),
+        values.STATES_COMPARED: len(compared),
+        values.STATES_EQUAL: sum(compared),
+    }
+    targets = {
+        values.TARGET_DETECTED_SECONDS: max((t.target_detected_s for t in trials if t.target_detected_s), default=None),
+        values.TARGET_RECOVERED_SECONDS: max(
+            (t.target_recovered_s for t in trials if t.target_recovered_s), default=None
+        ),
+    }
+    found = {name: float(count) for name, count in counts.items()}
+    return found | {name: seconds for name, seconds in targets.items() if seconds is not None}
+
+
+def _told(config: RunConfig, asked: RecoveryConfig) -> dict[str, Any]:
+    """What was set; the campaign beside it, which is simulated where the results are read."""
+    drilled = {key: value for key, value in config.model_dump(mode="json").items() if key != "root"}
+    return {**drilled, "campaign": asked.campaign.model_dump(mode="json")}
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was begun is undone: gangs, mounts, networks
+    signal_at_end_of_parent(signal.SIGTERM)
+    main(Group.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

@@ -1,0 +1,125 @@
+"""Which cases are measured beside each other: a group is one gang, whose variants take turns. Imports no torch."""
+
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from convoy.benchmark.needs import Need
+from convoy.benchmark.results.values import RDMA_CLAIMED
+from convoy.config.base import Frozen
+from convoy.config.benchmark import EnvironmentConfig, MeasureConfig, PredictConfig, RecoveryConfig, SyncConfig
+from convoy.config.errors import ConfigError, one_line
+from convoy.config.loader import Tree, merged
+from convoy.config.run import RunConfig
+
+PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
+"""Ways of other libraries to spread our model; `benchmark/suites/peers.py` tells what each needs."""
+
+Kind = Literal["ours", "baseline", "saving"] | PeerKind
+
+
+class Ranks(NamedTuple):
+    """Of a gang."""
+
+    all: int
+    per_node: int
+    memory_bytes: int | None = None
+    """Of each: its GPU's, or its share of its host's; None: not known."""
+    host_bytes: int | None = None
+    """Of each on a GPU: its share of its host's memory; None: there are no GPUs, and `memory_bytes` is that."""
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether they have memory of their own beside their hosts'."""
+        return self.host_bytes is not None
+
+
+class VariantSpec(Frozen):
+    """One case of a group."""
+
+    name: str
+    kind: Kind = "ours"
+    changes: dict[str, Any] = {}
+    """Keys of the run that differ from the group's, as a tree."""
+    baseline: str | None = None
+    """Name of the variant that this one is compared with; None: the group's."""
+    ranks: int | None = Field(None, ge=1)
+    """How many of the gang's ranks train together, a divisor of all; None: all."""
+    values: dict[str, float] = {}
+    """That its case has beside what is measured, by documented names."""
+    not_measured: dict[str, str] = {}
+    """What its case cannot tell, and why."""
+    needs: Need | None = None
+    """Where that is missing the variant is left out, and the group's baseline tells why; None: it runs anywhere."""
+    at_once: bool = False
+    """All ranks are at work, in as many independent trainings of `ranks` as there are; else one of them, and the other
+    ranks wait."""
+    pin: bool | None = None
+    """Each rank keeps to its own share of the host's cores in this variant's turns; None: as `measure` of the group.
+    Only in the utilisation suite do ranks move between turns."""
+
+    def config(self, base: RunConfig) -> RunConfig:
+        """Of this variant. base: of its group. Raises ConfigError where what that is given allows no such variant."""
+        tree: Tree = merged(base.model_dump(mode="json"), self.changes)
+        try:
+            return RunConfig.model_validate(tree)
+        except ValidationError as error:
+            raise ConfigError(f"run.{one_line(error, RunConfig)} (the case {self.name})") from None
+
+    def pinned(self, measure: MeasureConfig) -> bool:
+        """Whether each rank keeps to its own cores in this variant's turns."""
+        return measure.pin if self.pin is None else self.pin
+
+
+class Refused(Frozen):
+    """A case that is not measured, which is known before anything starts."""
+
+    spec: VariantSpec
+    reason: str
+    """In one line."""
+
+
+class Group(Frozen):
+    """One gang; or gangs in several environments that take turns, whose cases are then the environments'."""
+
+    name: str
+    """Unique in a benchmark."""
+    suite: str
+    baseline: str | None
+    """Name of the variant that the others are compared with; None: they are not."""
+    variants: tuple[VariantSpec, ...] = Field(min_length=1)
+    refused: tuple[Refused, ...] = ()
+    """Beside the variants."""
+    whole: bool = False
+    """Its cases tell of each other in more than pairs with the baseline: they stay in one gang."""
+    run: RunConfig
+    """What they share; `cluster` says how large the gang is."""
+    measure: MeasureConfig
+    predict: PredictConfig | None = None
+    """Of the checkpoint suite."""
+    recovery: RecoveryConfig | None = None
+    """Of the suite of that name, whose variants are drills."""
+    command: str = ""
+    """What was asked for, such as the command line."""
+    environment: EnvironmentConfig | None = None
+    """That every rank is given; None: as the machine has it."""
+    compared: SyncConfig | None = None
+    """The one variant in each of these environments, in gangs that take turns (`suites/environments.py`); None:
+    one gang, as the machine is."""
+
+    @property
+    def cases(self) -> tuple[VariantSpec, ...]:
+        """What is told of it: each variant, or the one variant in each environment."""
+        if self.compared is None:
+            return self.variants
+        first, *others = (each.name for each in self.compared.environments)
+        claimed = {RDMA_CLAIMED: 1.0} if self.compared.claims == "rdma" else {}
+        alike = self.variants[0]
+        return (
+            alike.model_copy(update={"name": first}),
+            *(alike.model_copy(update={"name": name, "values": {**alike.values, **claimed}}) for name in others),
+        )
+
+    def baseline_of(self, spec: VariantSpec) -> str | None:
+        """What a case is compared with; None: it is not."""
+        return None if spec.name == self.baseline else spec.baseline or self.baseline

@@ -1,0 +1,180 @@
+"""The top of a benchmark's page: what must be read first, and the numbers that matter most."""
+
+from collections.abc import Iterator
+from datetime import UTC
+
+from convoy.benchmark.analysis.cost import as_bought
+from convoy.benchmark.analysis.model import (
+    BenchReport,
+    CaseFigures,
+    GroupFigures,
+    Offer,
+    trains_one_model,
+    verdict,
+)
+from convoy.display import formatting
+from convoy.display.page import Block, Callout, Tone, Value, Values
+from convoy.stats.interval import Interval
+
+OURS, FROZEN = "ours", "baseline"
+"""Names in the throughput suite: Convoy as it is configured, and what it is measured against."""
+
+
+def facts(report: BenchReport) -> str:
+    """On what it ran, and when."""
+    hardware = list(dict.fromkeys(hardware_of(group) for group in report.groups))
+    days = sorted({str(each.measured.astimezone(UTC).date()) for each in report.provenance})
+    n = sum(len(group.cases) for group in report.groups)
+    return " · ".join([*hardware, " to ".join(dict.fromkeys([days[0], days[-1]])), formatting.plural(n, "case")])
+
+
+def hardware_of(group: GroupFigures) -> str:
+    """`4 × p4d.24xlarge, 32 ranks`, or what is known."""
+    hardware = group.hardware
+    machine = hardware.instance_type or hardware.device
+    nodes = "" if hardware.nodes == 1 else f"{hardware.nodes} × "
+    return f"{nodes}{machine}, {formatting.plural(hardware.ranks, 'rank')}"
+
+
+def warnings(report: BenchReport) -> tuple[Block, ...]:
+    """Cases that computed something else, and those that were still drifting."""
+    blocks: list[Block] = []
+    for group, case in _cases(report):
+        if case.losses == "differ":
+            by = (
+                "not finite"
+                if case.loss_difference is None
+                else f"up to {formatting.percent(case.loss_difference)} off"
+            )
+            text = f"Its losses are {by} on the same data. It does not compute the same, so its speed means nothing."
+            title = f"{case.name} ({group.suite}, {group.name}): losses differ from those of {case.baseline}"
+            blocks.append(Callout(title, text, "bad"))
+    drifting = [(group, case) for group, case in _cases(report) if not case.steady]
+    if drifting:
+        names = ", ".join(f"{case.name} ({group.suite})" for group, case in drifting)
+        steps = formatting.plural(max(case.warm_up_steps for _, case in drifting), "step")
+        text = f"{names}: warm-up ended after {steps} all the same. Raise measure.warm_up_most."
+        blocks.append(Callout("Step times were still drifting", text, "warning"))
+    return tuple(blocks)
+
+
+def values(report: BenchReport) -> Values:
+    """Of the case that stands for the benchmark, and of all of them."""
+    main = main_case(report)
+    if main is None:
+        return Values((Value("Throughput", "—", "no case was measured", "warning"), _count(report)))
+    group, case = main
+    items = [_speed(group, case), _speedup(group, case), _share(case), _memory(case), _scaling(report), _cost(report)]
+    return Values((*filter(None, items), _count(report)))
+
+
+def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:
+    """Ours, or the fastest that computes what it should, of the largest model of the first suite that has any."""
+    for suite in dict.fromkeys(group.suite for group in report.groups):
+        for group in sorted((g for g in report.groups if g.suite == suite), key=lambda g: -g.parameters):
+            found = [case for case in group.cases if trains_one_model(case)]
+            if found:
+                return group, max(found, key=lambda case: (case.name == OURS, case.rate))
+    return None
+
+
+def _cases(report: BenchReport) -> Iterator[tuple[GroupFigures, CaseFigures]]:
+    return ((group, case) for group in report.groups for case in group.cases)
+
+
+def _speed(group: GroupFigures, case: CaseFigures) -> Value:
+    rate = case.tokens_per_second
+    assert rate is not None
+    between = formatting.bounds(rate, formatting.rate)
+    return Value("Throughput", formatting.rate(rate.estimate), f"{between}, n = {rate.n}; {case.name}, {group.model}")
+
+
+def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
+    """Of ours over the frozen baseline, or of the case over what it is compared with, in whole words: charts show the
+    others over ours."""
+    frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
+    found, over = case.speedup, case.baseline
+    if frozen:
+        found, over = _inverse(frozen[0].speedup), f"{baseline_of(group)} (the {FROZEN})"
+    if found is None:
+        return None
+    told = verdict(found)
+    tone: Tone = "good" if told == "more" else "warning" if told == "less" else "plain"
+    value, _, between = formatting.ratio(found).partition(" ")
+    words = f"{case.name} is {value} as fast as {over}"
+    if told == "no difference":
+        words = f"no difference seen between {case.name} and {over}"
+    return Value("Speedup", value, f"{words}; {between[1:-1]}, n = {found.n}", tone)
+
+
+def baseline_of(group: GroupFigures) -> str:
+    """What the frozen baseline is, in words."""
+    return f"transformers in fp32{' with DDP' if group.hardware.ranks > 1 else ''}"
+
+
+def _inverse(ratio: Interval | None) -> Interval | None:
+    if ratio is None or ratio.low <= 0:
+        return None
+    return Interval(estimate=1 / ratio.estimate, low=1 / ratio.high, high=1 / ratio.low, n=ratio.n)
+
+
+def _share(case: CaseFigures) -> Value:
+    if case.mfu is not None:
+        return Value("MFU", formatting.percent(case.mfu), f"{case.name}: model FLOP/s over the dense peak")
+    if case.matmul_share is not None:
+        share = formatting.percent(case.matmul_share)
+        return Value("Of matmul rate", share, f"{case.name}: of what a plain matmul reached on these ranks")
+    return Value("MFU", "—", "not shown: this device's peak is not known")
+
+
+def _memory(case: CaseFigures) -> Value | None:
+    if case.memory_peak_bytes is None:
+        return None
+    return Value("Memory peak", formatting.size(case.memory_peak_bytes), f"{case.name}, highest of its ranks")
+
+
+def _scaling(report: BenchReport) -> Value | None:
+    """Of the most ranks; weak scaling where it was measured."""
+    found = [p for p in report.scaling if p.efficiency is not None and p.kind != "independent"]
+    if not found:
+        return None
+    most = max(found, key=lambda p: (p.ranks, p.kind == "weak"))
+    assert most.efficiency is not None
+    between = formatting.bounds(most.efficiency, formatting.percent)
+    return Value(
+        "Scaling efficiency",
+        formatting.percent(most.efficiency.estimate),
+        f"{between}; {most.kind}, {most.ranks} ranks",
+    )
+
+
+def _cost(report: BenchReport) -> Value:
+    priced = [(as_bought(cost), cost) for cost in report.costs if cost.offers]
+    if not priced:
+        why = report.costs[0].why if report.costs else "no rate was measured"
+        return Value("Cost", "—", f"not known: {why}")
+    offer, cost = min(priced, key=lambda each: each[0].usd_per_million_tokens.estimate)
+    usd = f"{formatting.significant(offer.usd_per_million_tokens.estimate)} USD"
+    where = f"{cost.machines}, {market(offer)}, price of {offer.price_date}"
+    return Value("Cost", usd, f"per million tokens, {cost.model}; {where}{_interrupted(offer)}")
+
+
+def _interrupted(offer: Offer) -> str:
+    """What the price of spot machines leaves out."""
+    if offer.market != "spot":
+        return ""
+    more = offer.simulated_usd_per_million_tokens
+    simulated = "" if more is None else f", {formatting.significant(more.estimate)} USD with those that were simulated"
+    return f"; interruptions not counted{simulated}"
+
+
+def market(offer: Offer) -> str:
+    """In words."""
+    return offer.market.replace("_", "-")
+
+
+def _count(report: BenchReport) -> Value:
+    told = [case.status for _, case in _cases(report)]
+    others = [f"{told.count(status)} {status}" for status in ("refused", "failed") if status in told]
+    tone: Tone = "bad" if "failed" in told else "plain"
+    return Value("Cases measured", str(told.count("measured")), ", ".join(others) or "none refused, none failed", tone)

@@ -1,0 +1,66 @@
+"""From a benchmark's configuration to its groups, in the order in which they run. Imports no torch."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from convoy.benchmark.groups import Group, Ranks
+from convoy.benchmark.placement import fitted
+from convoy.benchmark.suites import checkpoint, memory, recovery, scaling, strategies, sync, throughput, utilisation
+from convoy.config.benchmark import BenchConfig, SuiteName
+from convoy.config.errors import ConfigError, shown
+from convoy.config.loader import resolve, with_preset
+from convoy.config.run import RunConfig, with_param_dtype
+
+ENDLESS = 10**6
+"""Optimizer steps of a measured job: no measurement comes to its end."""
+
+_SUITES: dict[SuiteName, Callable[[BenchConfig, dict[str, RunConfig], Ranks], Iterator[Group]]] = {
+    "throughput": throughput.groups,
+    "scaling": scaling.groups,
+    "strategies": strategies.groups,
+    "memory": memory.groups,
+    "utilisation": utilisation.groups,
+    "sync": sync.groups,
+    "checkpoint": checkpoint.groups,
+    "recovery": recovery.groups,
+}
+
+
+def run_of(config: BenchConfig, model: str) -> RunConfig:
+    """The job that all cases of a model share. Raises ConfigError."""
+    preset = config.presets.get(model) or with_preset({"model": model})["model"]
+    own = config.run.get("model", {})
+    if not isinstance(own, dict) or "preset" in own:
+        raise ConfigError(f"run.model = {shown(own)}: must be keys that differ from the preset; models says which")
+    tree = {**config.run, "model": {**preset, **own}}
+    with keys_under_run():
+        found = resolve(tree, {"train": {"steps": ENDLESS}})
+    # What is compared has one type that the configuration tells, whatever machine it runs on.
+    return with_param_dtype(found, "bf16") if found.train.param_dtype == "auto" else found
+
+
+@contextmanager
+def keys_under_run() -> Iterator[None]:
+    """What is told of a key of the run names it as a benchmark's configuration does."""
+    try:
+        yield
+    except ConfigError as error:
+        raise under_run(error) from None
+
+
+def under_run(error: ConfigError) -> ConfigError:
+    """The same, of the same kind, with a key of the run as a benchmark's configuration names it."""
+    key = str(error).split(" ")[0].rstrip(":")
+    of_run = key.split(".")[0] in RunConfig.model_fields and key != "model"  # a preset, which `models` names
+    return type(error)(f"run.{error}") if of_run else error
+
+
+def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:
+    """All gangs, one after the other. runs: of each model, as `run_of` gives them. ranks: of each gang.
+
+    Drills come last: they need one host, and the other nodes of a flow have no gang to wait for in the meantime.
+    Raises ConfigError for a model no case of which has room.
+    """
+    suites = sorted(config.suites, key=lambda suite: suite == recovery.SUITE)
+    groups = (group for suite in suites for group in _SUITES[suite](config, runs, ranks))
+    return [gang for group in groups for gang in fitted(group, ranks)]

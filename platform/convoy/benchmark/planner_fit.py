@@ -1,0 +1,146 @@
+"""Constants fitted to a benchmark of one's own, and how far what is fitted so can be trusted.
+
+The prior is what others' runs have shown: the shipped constants, each as sure as the physics of it. So what no case
+tells of stays where others' machines have it.
+"""
+
+import hashlib
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from convoy.benchmark.planner_runs import LeftOut, own_runs, typical
+from convoy.benchmark.results.case import Case
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.config.json_text import canonical_json
+from convoy.config.timing_hash import MODEL_UNTIMED, TRAIN
+from convoy.planner.step.calibration import Calibration, Constants
+from convoy.planner.step.prior import Prior, prior
+from convoy.planner.step.step_time import calibration_of
+from convoy.planner.validation.fit import fit
+from convoy.planner.validation.published import Measured
+from convoy.planner.validation.vectorised import percent_errors
+from convoy.planner.workload import Workload
+
+SPREAD = {"matmul_efficiency": 0.15, "attention_efficiency": 0.3}
+"""Of chips, and of PyTorch's fused attention, that no published run tells of: as of those that they have."""
+
+OPERATIONS_SPREAD = 0.5
+"""Of the small operations that a kernel costs on a CPU: as of the gap between two kernels of a GPU."""
+
+
+@dataclass(frozen=True)
+class OwnFit:
+    """A calibration, with what it is made of. Errors are of tokens/s, in percent, positive where predicted too fast."""
+
+    calibration: Calibration
+    rows: tuple[Measured, ...]
+    left_out: tuple[LeftOut, ...]
+    before: tuple[float, ...]
+    """By the shipped constants."""
+    after: tuple[float, ...]
+    """By its own: no claim about others."""
+    others: tuple[float, ...]
+    """Of each row, by constants that were fitted to all rows but those that were configured alike; none where all
+    were."""
+    trainings: int
+    """That are not configured alike."""
+
+
+def own_fit(cases: Sequence[Case]) -> OwnFit:
+    """Raises ValueError where no case can be fitted to, for a GPU that the shipped constants do not have, and for
+    machines of several devices that the catalog does not have."""
+    found = own_runs(cases)
+    if not found.rows:
+        raise ValueError("no case can be fitted to" + _why(found.left_out))
+    _one_device(found.machines)
+    base = own_prior(found.rows)
+    alike = _alike(found.rows)
+    calibration = fit(found.rows, base)
+    told = calibration.model_copy(
+        update={"data": f"{calibration.data} (results sha256 {_digest(cases)})", "machines": typical(found.machines)}
+    )
+    return OwnFit(
+        calibration=told,
+        rows=found.rows,
+        left_out=found.left_out,
+        before=tuple(percent_errors(found.rows, base)),
+        after=tuple(percent_errors(found.rows, calibration)),
+        others=tuple(left_out(found.rows, alike, base)),
+        trainings=len(alike),
+    )
+
+
+def _one_device(machines: Sequence[MeasuredMachine]) -> None:
+    """A plan is made from one."""
+    devices = sorted({each.device for each in machines})
+    if len(devices) > 1:
+        raise ValueError(f"cases of several devices need a calibration each: {', '.join(devices)}")
+
+
+def own_prior(rows: Sequence[Measured]) -> Prior:
+    """The constants that are shipped for their machines, each as sure as the physics of it. Raises ValueError for
+    machines of several kinds."""
+    kinds = {row.workload.machine.measured and row.workload.machine.measured.kind for row in rows}
+    if len(kinds) > 1:
+        raise ValueError("cases of CPUs, of GPUs that the catalog has, and of others need a calibration each")
+    physics, known = prior(), calibration_of(rows[0].workload)
+    sure = {f"{name}.{chip}": SPREAD[name] for name in SPREAD for chip in getattr(known.constants, name)}
+    sure |= {"operations": OPERATIONS_SPREAD} | physics.spread
+    changes = {
+        "constants": known.constants,
+        "stands_for": known.stands_for,
+        "spread": {name: width for name, width in sure.items() if _has(known.constants, name)},
+    }
+    return physics.model_copy(update=changes)
+
+
+def _has(constants: Constants, name: str) -> bool:
+    """name: as `Prior.spread` has it, with the chip after a point."""
+    field, _, chip = name.partition(".")
+    return not chip or chip in getattr(constants, field)
+
+
+def _alike(rows: Sequence[Measured]) -> list[list[int]]:
+    """Numbers of the rows of each training: the same one is in several suites, whose gangs all measured the machine."""
+    jobs = [_timed(row.workload) for row in rows]
+    found: list[list[int]] = []
+    for number, job in enumerate(jobs):
+        for numbers in found:
+            if jobs[numbers[0]] == job:
+                numbers.append(number)
+                break
+        else:
+            found.append([number])
+    return found
+
+
+def _timed(job: Workload) -> tuple[object, ...]:
+    """What the time of a step depends on, whoever measured the machine."""
+    model, train = job.model.model_dump(exclude=set(MODEL_UNTIMED)), job.train.model_dump(include=set(TRAIN))
+    return model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes
+
+
+def left_out(rows: Sequence[Measured], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:
+    """Errors, in percent, of each training as a fit to the others predicts it, in the order of the rows; none of a
+    single one. alike: numbers of the rows of each."""
+    if len(alike) < 2:
+        return []
+    found = [0.0] * len(rows)
+    for numbers in alike:
+        others = [row for number, row in enumerate(rows) if number not in numbers]
+        wrong = percent_errors([rows[number] for number in numbers], fit(others, base))
+        for number, error in zip(numbers, wrong, strict=True):
+            found[number] = error
+    return found
+
+
+def _digest(cases: Sequence[Case]) -> str:
+    told = sorted((case.key, case.model_dump(mode="json")) for case in cases)
+    return hashlib.sha256(canonical_json([list(each) for each in told]).encode()).hexdigest()[:12]
+
+
+def _why(left_out: Sequence[LeftOut]) -> str:
+    """The reason of most."""
+    reasons = [each.why for each in left_out]
+    return f": {reasons.count(most)} of {len(reasons)}: {most}" if (most := statistics.mode(reasons or [""])) else ""

@@ -1,0 +1,163 @@
+"""Cases of Convoy's own benchmarks as measured runs, as `published.py` has those of others.
+
+Which of them are a matter of the planner was decided, and told in each, before they were measured (`Case.predicted`).
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from convoy.benchmark.results.case import Case, Predicted
+from convoy.benchmark.results.figures import step_seconds
+from convoy.catalog.gpus import gpu_peak, rented_gpu
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.config.errors import ConfigError
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.planner.machine import as_measured, as_rented, machine_of
+from convoy.planner.step.step_time import step_time
+from convoy.planner.step.work import Kernels
+from convoy.planner.validation.published import Measured
+from convoy.planner.workload import Machine, Workload
+from convoy.stats.interval import FEWEST
+
+
+class LeftOut(NamedTuple):
+    """A case that tells a fit nothing."""
+
+    case: str
+    """Its key."""
+    why: str
+
+
+class OwnRuns(NamedTuple):
+    """What a benchmark's cases tell of the time of a step."""
+
+    rows: tuple[Measured, ...]
+    left_out: tuple[LeftOut, ...]
+    machines: tuple[MeasuredMachine, ...]
+    """That the rows were measured on, where the catalog does not have them."""
+
+
+class NoRun(ValueError):
+    """A case is none; the text says why."""
+
+
+def own_runs(cases: Sequence[Case]) -> OwnRuns:
+    """Of all cases, in their order."""
+    rows, left_out, machines = [], [], []
+    for case in cases:
+        try:
+            row = _run(case)
+        except NoRun as error:
+            left_out.append(LeftOut(case.key, str(error)))
+            continue
+        rows.append(row)
+        if row.workload.machine.measured is not None:
+            machines.append(row.workload.machine.measured)
+    return OwnRuns(tuple(rows), tuple(left_out), tuple(machines))
+
+
+def workload_of(
+    config: RunConfig, nodes: int, ranks_per_node: int, measured: MeasuredMachine | None, *, on_gpus: bool
+) -> Workload:
+    """The training of a configuration on so many ranks of its machines, which may be fewer than it has. measured: in
+    place of the catalog, where that does not have them. on_gpus: this host has such, where none is rented.
+    Raises ConfigError as `machine_of`, and ValueError for ranks that cannot be divided as configured and for a model of
+    which nothing is known."""
+    if not isinstance(config.model, TransformerConfig):
+        raise ValueError(f"model.build = {config.model.build}: nothing is known of it")
+    known = as_measured(machine_of(config, host_gpus=int(on_gpus)), measured)
+    machine = dataclasses.replace(known, ranks=ranks_per_node)
+    return Workload(config.model, config.data.sequence_length, config.train, config.parallel, machine, nodes)
+
+
+def _run(case: Case) -> Measured:
+    told = case.predicted
+    if case.status != "measured":
+        raise NoRun(case.status)
+    if told is None:
+        raise NoRun("nothing was predicted of it before it ran: it is a drill, or of an earlier version")
+    if told.step_seconds is None:
+        raise NoRun(told.why_no_step)
+    seconds = step_seconds(case)
+    if seconds is None:
+        raise NoRun(f"{len(case.blocks)} blocks: at least {FEWEST} needed")
+    return _measured(case, told, seconds.estimate)
+
+
+def _measured(case: Case, told: Predicted, seconds: float) -> Measured:
+    try:
+        job = _job(RunConfig.model_validate(case.config), told)
+        step_time(job)  # or why there is none
+    except ValidationError:
+        raise NoRun("its configuration is of another version") from None
+    except ValueError as error:
+        raise NoRun(str(error)) from None
+    if not _is_of(job.machine, case.hardware.device):
+        raise NoRun(f"it ran on {case.hardware.device}, and was planned on {_name(job.machine)}")
+    return Measured(
+        name=case.model,
+        source=source_of(case),
+        workload=job,
+        kernels=Kernels(),
+        tokens_per_second=job.tokens_per_step / job.ranks / seconds,
+    )
+
+
+def _job(config: RunConfig, told: Predicted) -> Workload:
+    """As it was planned; or on the machine that a local run names, where its ranks found that machine's chip. All nodes
+    of such a run are on it, and a plan for machines of that type is made from the same figures."""
+    measured = told.machine
+    on_gpus = measured is not None and measured.kind == "cuda"
+    job = workload_of(config, told.nodes, told.ranks_per_node, measured, on_gpus=on_gpus)
+    if measured is None or as_rented(config) == config:
+        return job
+    parallel = config.parallel
+    if parallel.strategy == "hsdp":  # whose groups are a node's ranks, unless they are told
+        parallel = parallel.model_copy(update={"shard_size": job.sharing})
+    try:
+        named = workload_of(
+            as_rented(config).model_copy(update={"parallel": parallel}), 1, job.ranks, None, on_gpus=on_gpus
+        )
+    except ConfigError:  # a label that the catalog does not have
+        return job
+    return named if _is_of(named.machine, measured.device) else job
+
+
+def _is_of(machine: Machine, device: str) -> bool:
+    """device: as CUDA reports it, or the CPU's model name."""
+    if machine.measured is not None:
+        return machine.measured.device == device
+    ran, planned = gpu_peak(device), rented_gpu(machine.gpu)
+    return ran is not None and planned is not None and ran.chip == planned.chip
+
+
+def _name(machine: Machine) -> str:
+    return machine.measured.device if machine.measured is not None else machine.gpu
+
+
+def source_of(case: Case) -> str:
+    """Machine, day and commit, as a calibration names its data."""
+    origin = case.provenance
+    commit = f"commit {origin.commit[:12]}{'+changes' * origin.commit.endswith('+changes')}" if origin.commit else ""
+    told = [f"a benchmark on {case.hardware.machines}", str(origin.measured.date()), commit]
+    return ", ".join(filter(None, told))
+
+
+def typical(machines: Sequence[MeasuredMachine]) -> tuple[MeasuredMachine, ...]:
+    """One of each kind: of the same device, type, threads and ranks the one whose matmul rate is the (lower) median of
+    theirs, so that its figures were measured together."""
+    alike: dict[tuple[object, ...], list[MeasuredMachine]] = {}
+    for each in machines:
+        key = (each.device, each.kind, each.dtype, each.threads, each.ranks)
+        alike.setdefault(key, []).append(each)
+    return tuple(_median(alike[key]) for key in alike)
+
+
+def _median(machines: Sequence[MeasuredMachine]) -> MeasuredMachine:
+    rate = statistics.median_low(each.matmul_flops for each in machines)
+    return next(each for each in machines if each.matmul_flops == rate)

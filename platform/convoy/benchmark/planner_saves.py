@@ -1,0 +1,180 @@
+"""What a benchmark of one's own showed of saves and restarts, for the state and the machines of a plan.
+
+Its checkpoint suite tells how long a save stops a step, and how fast a rank writes and reads; its recovery suite how
+long a gang needs from the loss of a node to its next step. What is scaled is scaled by the bytes of a rank: what a save
+takes whatever its size is in the figures of a small state, so that those of a large one come out too long, not too
+short.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from convoy.benchmark.analysis.checkpoints import CheckpointFigures, checkpoints, predict
+from convoy.benchmark.analysis.recovery import drills
+from convoy.benchmark.results.case import Case, Hardware
+from convoy.benchmark.results.samples import Sample
+from convoy.checkpoint.writer.write_rate import bytes_per_second as pace
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.display import formatting
+from convoy.model.counts import saved_bytes
+from convoy.planner.cost import defaults
+from convoy.planner.cost.failures import Restart, Saving
+from convoy.planner.cost.save_interval import assumed_restart
+from convoy.planner.machine import rented_type
+from convoy.planner.measurements import Given
+from convoy.planner.workload import Machine
+
+DRILL = "node-kill"
+"""What is nearest to the loss of a machine."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """In place of assumptions, each with where it is from; None: the results do not tell."""
+
+    saving: tuple[Saving, str] | None
+    restart: tuple[Restart, str] | None
+    node_bytes_per_second: tuple[float, str] | None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is to be saved, where."""
+
+    config: RunConfig
+    machine: Machine
+    state_bytes: float
+
+    @property
+    def ranks(self) -> int:
+        return self.config.cluster.nodes * self.machine.ranks
+
+    @property
+    def part_bytes(self) -> float:
+        """Of a rank."""
+        return self.state_bytes / self.ranks
+
+    @property
+    def network_bytes_per_second(self) -> float | None:
+        """Of all machines; None: not known."""
+        return self.machine.network_bytes_per_second * self.config.cluster.nodes or None
+
+    def seconds(self, figures: CheckpointFigures, rate: Sample, *, load: bool = False) -> float:
+        """Of a save or a load with nothing else going on: as a benchmark's page predicts those of larger states."""
+        bought, network = figures.storage_bytes_per_second, self.network_bytes_per_second
+        return predict("load" if load else "save", self.state_bytes, self.ranks, rate, bought, network).seconds
+
+
+@dataclass(frozen=True)
+class Results:
+    """Of a benchmark, as far as they tell of saves and of restarts."""
+
+    name: str
+    """With their day."""
+    saved: CheckpointFigures | None
+    """Of the training with the largest state."""
+    lost: Sample | None
+    """Seconds from the loss of a node to the next step."""
+    hardware: Hardware | None
+    """That it was saved on."""
+
+
+def results_of(cases: Sequence[Case], name: str) -> Results:
+    """name: of the cases. Raises ValueError where none saved, and no drill was run."""
+    saved = max(checkpoints(cases), key=lambda each: each.rest_bytes, default=None)
+    lost = next((drill.recovered for drill in drills(cases) if drill.drill == DRILL), None)
+    if saved is None and lost is None:
+        raise ValueError(f"no case that saves, and no drill {DRILL}")
+    case = next((each for each in cases if saved and (each.group, each.name) == (saved.group, saved.case)), None)
+    named = f"{name}, {max(each.provenance.measured for each in cases).date()}"
+    return Results(named, saved, lost, case.hardware if case else None)
+
+
+def shown(results: Results, planned: Planned) -> Shown:
+    """What they tell of what is planned. Where each is from is the same for all numbers of machines of a type."""
+    saved, where = results.saved, f"{results.name}{_machines(results.hardware, planned)}"
+    return Shown(
+        saving=_saving(saved, planned, where) if saved else None,
+        restart=_restart(saved, results.lost, planned, results.name),
+        node_bytes_per_second=_node_rate(saved, planned, where) if saved else None,
+    )
+
+
+def with_shown(given: Given, results: Results, config: RunConfig, machine: Machine) -> Given:
+    """What is given counts before the results; of a model of which nothing is known they tell nothing."""
+    if not isinstance(config.model, TransformerConfig):
+        return given
+    found = shown(results, Planned(config, machine, saved_bytes(config.model)))
+    told = {
+        "saving": found.saving,
+        "restart": found.restart,
+        "node_bytes_per_second": found.node_bytes_per_second,
+    }
+    new = {key: value for key, value in told.items() if value is not None and getattr(given, key) is None}
+    sources = (source for _, source in new.values())
+    changes: dict[str, Any] = {key: value for key, (value, _) in new.items()}
+    return replace(given, sources=(*given.sources, *sources), **changes)
+
+
+def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[Saving, str] | None:
+    """Stall: of what training waited for and what a save cost it in all, where that is surely more, the larger."""
+    if figures.stall is None or figures.save_rate is None:
+        return None
+    own = figures.state_bytes / figures.writers
+    more = figures.extra is not None and figures.extra.low > figures.stall.median
+    once = figures.extra.estimate if more and figures.extra else figures.stall.median
+    stall = once * max(1.0, planned.part_bytes / own)
+    paced = planned.config.checkpoint.write_mb_per_second
+    rate = pace(paced and paced * 1e6, round(planned.part_bytes))
+    durable = max(planned.seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
+    told = f"a save, scaled from what was measured: {where}, {formatting.size(own)} of each rank"
+    return Saving(stall, stall + durable), told
+
+
+def _restart(
+    figures: CheckpointFigures | None, lost: Sample | None, planned: Planned, name: str
+) -> tuple[Restart, str] | None:
+    """The loss of a node, and the state that is read; either may be assumed, but not both."""
+    rate = figures.restore_rate if figures else None
+    if lost is None and rate is None:
+        return None
+    before, first = (
+        (lost.median, f"the loss of a node as measured: {name}, {DRILL}, n = {lost.n}")
+        if lost
+        else (
+            defaults.RESTART_SECONDS.value,
+            f"the loss of a node assumed: {defaults.RESTART_SECONDS.date}, {defaults.RESTART_SECONDS.source}",
+        )
+    )
+    if figures is not None and rate is not None:
+        reading = planned.seconds(figures, rate, load=True)
+        second = f"reading the state scaled from what was measured: {name}, {formatting.size(rate.median)}/s of a rank"
+    else:
+        reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - defaults.RESTART_SECONDS.value
+        second = f"reading the state assumed: {defaults.RESTORED_BYTES_PER_SECOND.source}"
+    return Restart(before + reading), f"a restart: {first}; {second}"
+
+
+def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[float, str] | None:
+    """Of all its ranks, as far as the storage and the network take it."""
+    if figures.save_rate is None:
+        return None
+    nodes, bought = planned.config.cluster.nodes, figures.storage_bytes_per_second
+    limits = [
+        planned.machine.ranks * figures.save_rate.median,
+        *([bought / nodes] if bought else []),
+        *([planned.machine.network_bytes_per_second] if planned.machine.network_bytes_per_second else []),
+    ]
+    told = f"{formatting.size(figures.save_rate.median)}/s of each rank, as far as storage and network take it"
+    return min(limits), f"what a machine writes to the root, from what was measured: {where}, {told}"
+
+
+def _machines(hardware: Hardware | None, planned: Planned) -> str:
+    """Those of the results, and whether others are planned; empty: none saved."""
+    if hardware is None:
+        return ""
+    wanted = rented_type(planned.config)
+    other = f", which is not {wanted}" if wanted and hardware.instance_type != wanted else ""
+    return f", {hardware.machines}{other}"

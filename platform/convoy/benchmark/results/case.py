@@ -1,0 +1,164 @@
+"""One case of a benchmark: a variant, measured in a gang beside those that it is compared with."""
+
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from convoy.catalog.measured_machine import MeasuredMachine
+
+SCHEMA = 1
+"""Raised when a key changes its meaning or goes away; new keys may come without it."""
+
+CHANGED = ", cut"
+"""Ends the name of a model that was changed so that ranks and stages can share it: nothing of it is told of the model
+itself."""
+
+Status = Literal["measured", "refused", "failed"]
+
+
+class Fact(BaseModel):
+    """What was measured does not change. Keys of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+
+class Block(Fact):
+    """Some steps in a row, between two synchronisations of all ranks. Blocks of one number in the cases of a group were
+    measured one right after the other: they are a pair. Of a case with `varied` each is a whole gang's."""
+
+    number: int
+    steps: int = Field(ge=1)
+    seconds: float = Field(gt=0)
+    """Wall time of a step: the slowest rank's."""
+    cpu_seconds: float = Field(ge=0)
+    """CPU time of a step: of all threads of all ranks together."""
+    parts: dict[str, float] = {}
+    """Seconds of a step by part, such as forward: rank 0's, of the block's last step. `optimizer` of ours has no
+    waiting in it."""
+    network_bytes: float | None = None
+    """What the gang's hosts sent for a step, over all their interfaces; None: not measured, as where GPUs talk."""
+
+
+class Hardware(Fact):
+    """What it ran on, of each rank alike."""
+
+    device: str
+    """Name of the GPU as CUDA reports it, or the CPU's model name."""
+    nodes: int = Field(ge=1)
+    """Machines: processes that stand for nodes on one host are one."""
+    ranks: int = Field(ge=1)
+    """That were at work: all together in `jobs` trainings."""
+    jobs: int = Field(1, ge=1)
+    """Independent trainings that ran at once, of equally many ranks."""
+    threads: int = Field(ge=1)
+    """Intra-op CPU threads of a rank."""
+    cores: int = Field(ge=1)
+    """Of a host, that its processes may use."""
+    pinned: bool = False
+    """Each rank keeps to its own share of them."""
+    memory_bytes: int = Field(ge=0)
+    """Of a host; 0: not known."""
+    instance_type: str | None = None
+    peak_tflops: float | None = None
+    """Dense peak of one GPU in the compute dtype; None: not known, then there is no MFU."""
+    matmul_tflops: float | None = None
+    """Measured rate of a plain matmul, of one rank while all others do the same; None: not measured."""
+
+    @property
+    def machines(self) -> str:
+        """`4 × p4d.24xlarge`, or by the device's name where the machine has none."""
+        name = self.instance_type or self.device
+        return name if self.nodes == 1 else f"{self.nodes} × {name}"
+
+
+class Provenance(Fact):
+    """Where a figure comes from."""
+
+    measured: AwareDatetime
+    """UTC, when the case's first block began."""
+    commit: str
+    """Of Convoy's sources, `+changes` where they had any; empty: not from a checkout."""
+    versions: dict[str, str]
+    environment: dict[str, str]
+    """Variables that are known to change speed, those that were set; never the whole environment."""
+    command: str = ""
+
+
+class Predicted(Fact):
+    """What the planner said of a case before its first block: from the machine and from constants, and from no step
+    that this benchmark measured."""
+
+    calibration: str
+    """Date and data of the constants."""
+    machine: MeasuredMachine | None = None
+    """What the slowest rank measured of its machine before anything else; None: the catalog's figures stand for it."""
+    nodes: int = Field(1, ge=1)
+    """Of the training that was planned, of which `jobs` ran at once,"""
+    ranks_per_node: int = Field(1, ge=1)
+    """and its ranks on each."""
+    step_seconds: float | None = None
+    """None: `why_no_step` tells."""
+    why_no_step: str = ""
+    peak_bytes: int | None = None
+    """Tensors at the peak of a step, of the rank that takes most; None: `why_no_peak` tells."""
+    why_no_peak: str = ""
+    saved_bytes: float | None = None
+    """Of a checkpoint; None: the case saves none."""
+
+
+class Case(Fact):
+    """What is in one file."""
+
+    schema_version: int = SCHEMA
+    suite: str
+    """E.g. `throughput`."""
+    group: str
+    """Names the gang in which its cases took turns: only within one are they compared as pairs."""
+    name: str
+    """Of the variant, unique within the group."""
+    baseline: str | None = None
+    """Name of the case of the group that this one is compared with; None: it is that case."""
+    status: Status = "measured"
+    reason: str = ""
+    """Why it was refused or failed, or what went wrong in it, in one line."""
+    model: str
+    parameters: int = Field(ge=0)
+    tokens_per_step: int = Field(ge=0)
+    """Targets that count, of all ranks together, and of all jobs; where steps have unequally many, their mean."""
+    flops_per_token: float | None = None
+    """Forward and backward without recomputation; None: not known."""
+    config: dict[str, Any]
+    """Everything that was set but where jobs are kept, as plain data."""
+    hardware: Hardware
+    provenance: Provenance
+    warm_up_steps: int = Field(0, ge=0)
+    """Left out at the beginning."""
+    steady: bool = True
+    """Warm-up ended because the steps' times no longer drifted; False: because it had gone on for long enough."""
+    blocks: tuple[Block, ...] = ()
+    memory_peak_bytes: int | None = None
+    """Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host; None:
+    not measured for it alone."""
+    losses: tuple[float, ...] = ()
+    """Of the first steps, the same data for all cases of a group: they show that the same thing was computed."""
+    varied: tuple[str, ...] = ()
+    """Variables in which the gangs of the group's cases were to differ: each case then has gangs of its own, which took
+    turns with the others', and each of its blocks is the medians of one gang. Empty: all cases were in one gang."""
+    values: dict[str, float] = {}
+    """Further figures of the suite, by documented names."""
+    samples: dict[str, tuple[float, ...]] = {}
+    """Independent measurements of other things than steps, such as saves, by documented names."""
+    not_measured: dict[str, str] = {}
+    """What this machine cannot show, and why."""
+    predicted: Predicted | None = None
+    """None: nothing was, as in benchmarks of earlier versions, and of drills."""
+
+    @property
+    def key(self) -> str:
+        """Unique among all files of a folder."""
+        return key_of(self.suite, self.group, self.name)
+
+
+def key_of(suite: str, group: str, name: str) -> str:
+    """A case's: suites name their groups `SUITE-MODEL…`, which need not be told twice."""
+    return "-".join([group, name] if f"{group}-".startswith(f"{suite}-") else [suite, group, name])

@@ -1,0 +1,73 @@
+"""How fast ranks exchange bytes: what was measured of each collective and size, and its bandwidths. Pure.
+
+A case keeps them among its values as `collective.OPERATION.BYTES.FIGURE`, of the figures seconds, low, high and n.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from convoy.benchmark.results.case import Fact
+from convoy.stats.interval import Interval
+
+Operation = Literal["all_gather", "reduce_scatter", "all_reduce"]
+
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+PREFIX = "collective."
+
+
+class Collective(Fact):
+    """One operation on one size."""
+
+    operation: Operation
+    bytes: int
+    """Of the whole tensor: what is gathered, what is reduced, as nccl-tests' column `size` tells it."""
+    ranks: int
+    seconds: Interval
+    """Of the slowest rank."""
+
+    @property
+    def algbw(self) -> float:
+        """Algorithm bandwidth, bytes per second."""
+        return self.bytes / self.seconds.estimate
+
+    @property
+    def busbw(self) -> float:
+        """Bus bandwidth, bytes per second: what each rank's link carries in each direction where it does no more than
+        it must, so that it can be compared with the link's own rate, on any number of ranks.
+
+        Source: nccl-tests, doc/PERFORMANCE.md.
+        """
+        return self.algbw * bus_factor(self.operation, self.ranks)
+
+
+def bus_factor(operation: Operation, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth: (n - 1) / n, and twice that where all get the sum."""
+    once = (ranks - 1) / ranks
+    return 2 * once if operation == "all_reduce" else once
+
+
+def as_values(collective: Collective) -> dict[str, float]:
+    """As a case keeps it."""
+    stem, seconds = f"{PREFIX}{collective.operation}.{collective.bytes}", collective.seconds
+    return {
+        f"{stem}.seconds": seconds.estimate,
+        f"{stem}.low": seconds.low,
+        f"{stem}.high": seconds.high,
+        f"{stem}.n": float(seconds.n),
+    }
+
+
+def from_values(values: Mapping[str, float], ranks: int) -> tuple[Collective, ...]:
+    """Those that a case of so many ranks keeps: by operation, from small to large. What is not whole is passed over."""
+    found = []
+    for operation in OPERATIONS:
+        stem = f"{PREFIX}{operation}."
+        names = [name.split(".") for name in values if name.startswith(stem) and name.endswith(".seconds")]
+        for n_bytes in sorted(int(name[2]) for name in names if len(name) == 4 and name[2].isdecimal()):
+            told = [values.get(f"{stem}{n_bytes}.{figure}") for figure in ("seconds", "low", "high", "n")]
+            if n_bytes and all(told):
+                estimate, low, high, n = (value or 0.0 for value in told)
+                seconds = Interval(estimate=estimate, low=low, high=high, n=int(n))
+                found.append(Collective(operation=operation, bytes=n_bytes, ranks=ranks, seconds=seconds))
+    return tuple(found)

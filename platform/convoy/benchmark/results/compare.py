@@ -1,0 +1,86 @@
+"""Two runs of the same case, one later than the other. Pure."""
+
+from collections.abc import Sequence
+
+from convoy.benchmark.results.case import Case, Fact
+from convoy.benchmark.results.figures import tokens_per_second
+from convoy.benchmark.results.fingerprint import differences
+from convoy.stats.interval import Interval, ratio_of_samples
+
+
+class Comparison(Fact):
+    """Of one case in both."""
+
+    case: str
+    first: Interval | None
+    """Tokens per second; None: too few blocks, or not measured."""
+    second: Interval | None
+    ratio: Interval | None
+    """Second over first, as of two samples: they were measured apart."""
+    reason: str = ""
+    """Why there is no ratio."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval leaves 1 out."""
+        return self.ratio is not None and not self.ratio.low <= 1 <= self.ratio.high
+
+
+class Comparisons(Fact):
+    """Of two files, or two folders of them."""
+
+    cases: tuple[Comparison, ...]
+    only_first: tuple[str, ...] = ()
+    only_second: tuple[str, ...] = ()
+
+
+class OtherFingerprintError(Exception):
+    """Runs that may not be compared; `lines` tell why."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = tuple(lines)
+
+
+def compare(first: Case, second: Case) -> Comparison:
+    """Raises OtherFingerprintError."""
+    if told := differences(first, second):
+        raise OtherFingerprintError(told)
+    rates = _rate(first), _rate(second)
+    reason = next((f"{which}: {why}" for which, why in (("first", _why(first)), ("second", _why(second))) if why), "")
+    ratio = None if reason else ratio_of_samples(_rates(second), _rates(first))
+    return Comparison(case=second.key, first=rates[0], second=rates[1], ratio=ratio, reason=reason)
+
+
+def compare_all(first: Sequence[Case], second: Sequence[Case]) -> Comparisons:
+    """Cases of the same key; those that only one side has are named. Raises OtherFingerprintError with each difference
+    once, and how many cases it is of."""
+    ones, others = {case.key: case for case in first}, {case.key: case for case in second}
+    both = [key for key in ones if key in others]
+    told = [line for key in both for line in differences(ones[key], others[key])]
+    if told:
+        raise OtherFingerprintError(
+            [f"{line} ({told.count(line)} of {len(both)} cases)" for line in dict.fromkeys(told)]
+        )
+    return Comparisons(
+        cases=tuple(compare(ones[key], others[key]) for key in both),
+        only_first=tuple(key for key in ones if key not in others),
+        only_second=tuple(key for key in others if key not in ones),
+    )
+
+
+def _rate(case: Case) -> Interval | None:
+    return None if _why(case) else tokens_per_second(case)
+
+
+def _why(case: Case) -> str:
+    """Why it has no rate to compare; empty: it has one."""
+    if case.status != "measured":
+        return f"{case.status}: {case.reason}"
+    if tokens_per_second(case) is None:
+        return f"{len(case.blocks)} blocks are too few"
+    return "" if case.tokens_per_step else "no tokens"
+
+
+def _rates(case: Case) -> list[float]:
+    return [case.tokens_per_step / block.seconds for block in case.blocks]

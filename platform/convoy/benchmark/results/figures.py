@@ -1,0 +1,129 @@
+"""From the blocks of cases to figures with their intervals. Pure."""
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from convoy.benchmark.results.case import Block, Case
+from convoy.benchmark.results.fingerprint import undeclared
+from convoy.stats.interval import FEWEST, Interval, interval, ratio
+
+SIGNIFICANT_SPEEDUP = 1.5
+"""What is claimed of RDMA is at least this; where the lower bound of a speedup is less, it is not significant."""
+
+
+class NotComparableError(Exception):
+    """Two cases were not measured so that they can be compared; the text is one line."""
+
+
+def tokens_per_second(case: Case) -> Interval | None:
+    """Of the whole gang, over blocks; None for a case of too few."""
+    return _over_blocks(case, lambda block: case.tokens_per_step / block.seconds)
+
+
+def step_seconds(case: Case) -> Interval | None:
+    return _over_blocks(case, lambda block: block.seconds)
+
+
+def cpu_seconds(case: Case) -> Interval | None:
+    """CPU time of the whole gang for a step."""
+    return _over_blocks(case, lambda block: block.cpu_seconds)
+
+
+def model_tflops(case: Case) -> float | None:
+    """TFLOP/s of one rank, by the median rate: forward and backward without recomputation (PaLM, appendix B)."""
+    rate = tokens_per_second(case)
+    if rate is None or case.flops_per_token is None:
+        return None
+    return rate.estimate * case.flops_per_token / case.hardware.ranks / 1e12
+
+
+def mfu(case: Case) -> float | None:
+    """Of the dense peak; None where that is not known."""
+    done, peak = model_tflops(case), case.hardware.peak_tflops
+    return None if done is None or not peak else done / peak
+
+
+def share_of_matmul(case: Case) -> float | None:
+    """Of the rate that a plain matmul reached on the same ranks."""
+    done, rate = model_tflops(case), case.hardware.matmul_tflops
+    return None if done is None or not rate else done / rate
+
+
+def speedup(case: Case, base: Case) -> Interval:
+    """How many times as many tokens per second as `base`, over pairs of blocks. Raises NotComparableError."""
+    rates = [
+        (case.tokens_per_step / own.seconds, base.tokens_per_step / other.seconds) for own, other in _pairs(case, base)
+    ]
+    return ratio(rates)
+
+
+def cpu_ratio(case: Case, base: Case) -> Interval:
+    """CPU time for a token over that of `base`, over pairs of blocks. Raises NotComparableError."""
+    if any(block.cpu_seconds <= 0 for block in base.blocks):
+        raise NotComparableError(f"{base.key}: its CPU time was not measured")
+    costs = [
+        (own.cpu_seconds / case.tokens_per_step, other.cpu_seconds / base.tokens_per_step)
+        for own, other in _pairs(case, base)
+    ]
+    return ratio(costs, of="mean")
+
+
+def exposed_seconds(pairs: Sequence[tuple[Block, Block]]) -> float:
+    """What a step of training together takes longer than the same work does with nobody to wait for; below zero where
+    nothing was seen. pairs: of blocks of training together, and of the same ranks alone at once. Raises
+    StatisticsError for none.
+
+    It is what of synchronisation no computation hides: gathers, sums, and waiting for ranks that are behind. That ranks
+    share a host's memory bandwidth, caches and clock rate is in both.
+    """
+    together = statistics.median(own.seconds for own, _ in pairs)
+    return together - statistics.median(_unsynchronised(own, alone) for own, alone in pairs)
+
+
+def sync_share(together: Case, alone: Case) -> Interval:
+    """`exposed_seconds` over the step of training together. Raises NotComparableError, and ValueError for what is not
+    finite."""
+    rest = ratio([(_unsynchronised(own, other), own.seconds) for own, other in _pairs(together, alone)])
+    return Interval(estimate=1 - rest.estimate, low=1 - rest.high, high=1 - rest.low, n=rest.n)
+
+
+def _unsynchronised(own: Block, alone: Block) -> float:
+    """Seconds of a step of the work of `own` with nobody to wait for: that of `alone`, with the other's update, since
+    each rank of a sharded training updates its share of the weights. No part `optimizer` has any waiting in it."""
+    return alone.seconds - alone.parts.get("optimizer", 0.0) + own.parts.get("optimizer", 0.0)
+
+
+def losses_agree(case: Case, base: Case, tolerance: float) -> bool:
+    """Whether both computed the same, to `tolerance` of each loss, over the steps that both told of.
+
+    Raises NotComparableError if one told of none.
+    """
+    both = list(zip(case.losses, base.losses, strict=False))
+    if not both:
+        raise NotComparableError(f"{case.key} and {base.key}: one of them has no losses")
+    return all(abs(own - other) <= tolerance * abs(other) for own, other in both)
+
+
+def _pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
+    for each in (case, base):
+        if each.status != "measured":
+            raise NotComparableError(f"{each.key}: {each.status}: {each.reason}")
+        if not each.tokens_per_step:
+            raise NotComparableError(f"{each.key}: it has no tokens")
+    gangs = [(each.suite, each.group, each.provenance.measured) for each in (case, base)]
+    if gangs[0] != gangs[1]:
+        raise NotComparableError(f"{case.key} and {base.key}: measured in different gangs")
+    if case.varied or base.varied:
+        for line in undeclared(case, base):
+            raise NotComparableError(f"{case.key} and {base.key}: {line}, which was not to differ")
+    others = {block.number: block for block in base.blocks}
+    pairs = [(block, others[block.number]) for block in case.blocks if block.number in others]
+    if len(pairs) < FEWEST:
+        raise NotComparableError(f"{case.key} and {base.key}: {len(pairs)} pairs of blocks, at least {FEWEST} needed")
+    return pairs
+
+
+def _over_blocks(case: Case, of: Callable[[Block], float]) -> Interval | None:
+    if case.status != "measured" or len(case.blocks) < FEWEST:
+        return None
+    return interval([of(block) for block in case.blocks])

@@ -1,0 +1,95 @@
+"""Which runs may be compared with each other: those of the same hardware, versions and configuration."""
+
+import hashlib
+from collections.abc import Mapping
+
+from convoy.benchmark.results.case import Case
+from convoy.config.json_text import canonical_json
+
+MAJOR_VERSIONS = ("python", "torch", "cuda", "nccl")
+"""Software whose other version may be another speed; Convoy's own is what a history is to show."""
+
+MEASURED = ("accelerate", "deepspeed", "transformers")
+"""The same of software that has cases of its own."""
+
+
+def fingerprint(case: Case) -> str:
+    """16 hex digits, equal for cases of runs that may be compared: what is measured, where, and with what under it."""
+    hardware = case.hardware
+    told = {
+        "suite": case.suite,
+        "name": case.name,
+        "model": case.model,
+        "config": _compared(case.config),
+        "device": hardware.device,
+        "nodes": hardware.nodes,
+        "ranks": hardware.ranks,
+        "jobs": hardware.jobs,
+        "threads": hardware.threads,
+        "cores": hardware.cores,
+        "pinned": hardware.pinned,
+        "instance_type": hardware.instance_type,
+        "versions": _versions(case),
+        "environment": case.provenance.environment,
+    }
+    return hashlib.sha256(canonical_json(told).encode()).hexdigest()[:16]
+
+
+def differences(first: Case, second: Case) -> list[str]:
+    """Why two cases may not be compared, one line each; empty: they may."""
+    found = []
+    pairs: list[tuple[str, object, object]] = [
+        ("suite", first.suite, second.suite),
+        ("case", first.name, second.name),
+        ("model", first.model, second.model),
+        *((f"hardware.{key}", getattr(first.hardware, key), getattr(second.hardware, key)) for key in _HARDWARE),
+        *_of_mapping("versions", _versions(first), _versions(second)),
+        *_of_mapping("environment", first.provenance.environment, second.provenance.environment),
+        *_of_mapping("config", _flat(_compared(first.config)), _flat(_compared(second.config))),
+    ]
+    for what, one, other in pairs:
+        if one != other:
+            found.append(f"{what}: {one} and {other}")
+    if not found and fingerprint(first) != fingerprint(second):
+        found.append("config: the same values are written in two ways, as by two versions of Convoy")
+    return found
+
+
+def undeclared(first: Case, second: Case) -> list[str]:
+    """What differs between two cases whose gangs were to differ in variables that both declare, and in these alone."""
+    allowed = ("case:", *(f"environment.{name}:" for name in {*first.varied} & {*second.varied}))
+    return [line for line in differences(first, second) if not line.startswith(allowed)]
+
+
+def _versions(case: Case) -> dict[str, str | None]:
+    told = case.provenance.versions
+    return {name: told.get(name) for name in MAJOR_VERSIONS} | {name: told[name] for name in MEASURED if name in told}
+
+
+def _compared(config: Mapping[str, object]) -> dict[str, object]:
+    """Without where jobs are kept, what a machine cost that day and what is only simulated, with which no measurement
+    changes."""
+    found = {key: value for key, value in config.items() if key not in ("root", "campaign")}
+    cluster = found.get("cluster")
+    if isinstance(cluster, dict):
+        found["cluster"] = {key: value for key, value in cluster.items() if key != "price"}
+    return found
+
+
+_HARDWARE = ("device", "nodes", "ranks", "jobs", "threads", "cores", "pinned", "instance_type")
+
+
+def _of_mapping(
+    what: str, first: Mapping[str, object], second: Mapping[str, object]
+) -> list[tuple[str, object, object]]:
+    return [(f"{what}.{key}", first.get(key), second.get(key)) for key in sorted({*first, *second})]
+
+
+def _flat(values: object, prefix: str = "") -> dict[str, object]:
+    """Nested keys as `a.b.c`."""
+    if not isinstance(values, dict):
+        return {prefix: values}
+    found: dict[str, object] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return found

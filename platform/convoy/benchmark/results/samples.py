@@ -1,0 +1,57 @@
+"""Names of `Case.samples` that readers of results know, and what is told of them. docs/benchmarks.md has them all."""
+
+import statistics
+from collections.abc import Sequence
+
+from convoy.benchmark.results.case import Case, Fact
+from convoy.stats.interval import FEWEST, interval
+
+STALL = "stall_seconds"
+"""Suite checkpoint, as the next three. For which training waits for one save: the call that begins it, and the update
+that waits for the copy; the slowest rank's. Without the first save, which starts what writes."""
+
+DURABLE = "durable_seconds"
+"""From the beginning of a save to its commit, written beside steps at the configured pace."""
+
+SAVE = "save_seconds"
+"""The same with nothing else going on, as fast as the storage takes it, of `rest_bytes`."""
+
+RESTORE = "restore_seconds"
+"""Until all ranks have that back, read from the storage and checked."""
+
+DETECTED = "detected_seconds"
+"""Suite recovery, as the next two. From the fault until the gang knows of it."""
+
+RECOVERED = "recovered_seconds"
+"""From the fault until the first step of the gang that replaces the stopped one."""
+
+BEYOND = "beyond_seconds"
+"""From the fault until the first step that was not done before."""
+
+
+class Sample(Fact):
+    """Independent measurements of one thing."""
+
+    n: int
+    median: float
+    low: float
+    """Of the 95 % interval of the median, where there are enough for one; else the least and the most."""
+    high: float
+    is_interval: bool
+
+
+def sample(values: Sequence[float]) -> Sample | None:
+    """What is told of them; None: there are none."""
+    if not values:
+        return None
+    if len(values) < FEWEST:
+        return Sample(
+            n=len(values), median=statistics.median(values), low=min(values), high=max(values), is_interval=False
+        )
+    found = interval(values)
+    return Sample(n=found.n, median=found.estimate, low=found.low, high=found.high, is_interval=True)
+
+
+def sample_of(case: Case, name: str) -> Sample | None:
+    """Of a case; None: it was not measured."""
+    return sample(case.samples.get(name, ()))

@@ -1,0 +1,95 @@
+"""One variant in several environments. An environment is fixed when a process starts, so each has gangs of its own.
+
+They take turns, A B, B A, A B, …, and are started anew for each turn: two gangs alive at once would hold two models on
+every device and share its links. What differs from one start of a gang to the next, such as where its ranks lie and
+what their neighbours do, is then in the interval: the unit that is resampled is the gang. Imports no torch.
+"""
+
+import os
+import statistics
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
+
+from convoy.benchmark.groups import Group
+from convoy.benchmark.results.case import Block, Case
+from convoy.config.benchmark import EnvironmentConfig
+
+
+class Turn(NamedTuple):
+    """One gang."""
+
+    pair: int
+    case: str
+    """Name of the case that it belongs to."""
+    group: Group
+
+
+def turns(group: Group) -> Iterator[Turn]:
+    """All gangs of a group of environments, in their order. Each has a name of its own: jobs are named after them."""
+    assert group.compared is not None
+    number = 0
+    for pair in range(group.compared.pairs):
+        environments = group.compared.environments
+        for environment in environments if pair % 2 == 0 else reversed(environments):
+            number += 1
+            yield Turn(pair, environment.name, _gang(group, f"{group.name}-{number}", environment))
+
+
+def _gang(group: Group, name: str, environment: EnvironmentConfig) -> Group:
+    spec = next(spec for spec in group.cases if spec.name == environment.name)
+    changes = {"name": name, "baseline": None, "variants": (spec,), "environment": environment, "compared": None}
+    return group.model_copy(update=changes)
+
+
+def merged(group: Group, found: Sequence[tuple[Turn, Case]]) -> tuple[Case, ...]:
+    """The group's cases from those of its gangs: a block of each is a gang."""
+    assert group.compared is not None
+    began = min((case.provenance.measured for _, case in found), default=None)
+    varied = tuple(sorted({name for each in group.compared.environments for name in each.set}))
+    cases = []
+    for spec in group.cases:
+        own = sorted(((turn.pair, case) for turn, case in found if turn.case == spec.name), key=lambda each: each[0])
+        if not own:
+            continue
+        first = own[0][1]
+        changes = {
+            "group": group.name,
+            "baseline": None if spec.name == group.baseline else group.baseline,
+            "provenance": first.provenance.model_copy(update={"measured": began}),
+            "warm_up_steps": max(case.warm_up_steps for _, case in own),
+            "steady": all(case.steady for _, case in own),
+            "varied": varied,
+            "blocks": tuple(_gang_block(pair, case.blocks) for pair, case in own),
+        }
+        cases.append(first.model_copy(update=changes))
+    return tuple(cases)
+
+
+def _gang_block(pair: int, blocks: Sequence[Block]) -> Block:
+    """Medians over the blocks of one gang."""
+    sent = [block.network_bytes for block in blocks if block.network_bytes is not None]
+    return Block(
+        number=pair,
+        steps=sum(block.steps for block in blocks),
+        seconds=statistics.median(block.seconds for block in blocks),
+        cpu_seconds=statistics.median(block.cpu_seconds for block in blocks),
+        parts={name: statistics.median(block.parts[name] for block in blocks) for name in blocks[0].parts},
+        network_bytes=statistics.median(sent) if sent else None,
+    )
+
+
+def enter(environment: EnvironmentConfig | None, variables: MutableMapping[str, str] = os.environ) -> None:
+    """Set its variables in this process, before any process group is made: NCCL, gloo and libfabric read them then."""
+    for name, value in (environment.set if environment else {}).items():
+        if value is None:
+            variables.pop(name, None)
+        else:
+            variables[name] = value
+
+
+def captured(
+    names: Sequence[str], environment: EnvironmentConfig | None, variables: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Those of `names`, and of what the environment sets, that are set."""
+    told = dict.fromkeys([*names, *(environment.set if environment else {})])
+    return {name: variables[name] for name in told if name in variables}

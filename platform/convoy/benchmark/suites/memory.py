@@ -1,0 +1,73 @@
+"""The memory suite: what each way to save memory saves, and what it costs in throughput."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.needs import GPU
+from convoy.config.benchmark import BenchConfig, MeasureConfig
+from convoy.config.run import RunConfig
+
+REFERENCE = "as configured"
+
+FEWEST_ROUNDS = 6
+"""An interval needs as many."""
+
+LOSS_CHUNK_TOKENS = 512
+"""Where the run takes all at once."""
+
+_OFFLOADED = {"cpu_offload": True}
+
+_RECOMPUTED = {"none": "nothing recomputed", "selective": "selectively recomputed", "full": "recomputed"}
+
+
+def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
+    """One for each model, of half as many rounds: memory is the same in each. runs: by the model's name."""
+    for model, run in runs.items():
+        yield Group(
+            name=f"memory-{model}",
+            suite="memory",
+            baseline=REFERENCE,
+            variants=tuple(variants_of(run)),
+            run=run,
+            measure=_shorter(config.measure),
+        )
+
+
+def _shorter(measure: MeasureConfig) -> MeasureConfig:
+    return measure.model_copy(update={"rounds": max(FEWEST_ROUNDS, measure.rounds // 2)})
+
+
+def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
+    """What is configured; each saver that works with it by itself, or without it where it is configured; and all of
+    them."""
+    train, parallel = run.train, run.parallel
+    yield VariantSpec(name=REFERENCE)
+    for mode, name in _RECOMPUTED.items():
+        if mode != train.activation_checkpointing and not (mode == "selective" and parallel.wrap == "linear"):
+            yield VariantSpec(name=name, changes={"train": {"activation_checkpointing": mode}})
+    other = "fp32" if train.param_dtype == "bf16" else "bf16"
+    yield VariantSpec(name=other, changes={"train": {"param_dtype": other}})
+    if parallel.wrap == "linear":
+        yield VariantSpec(name="by block", changes={"parallel": {"wrap": "block"}})
+    elif train.activation_checkpointing != "selective":
+        yield VariantSpec(name="by linear", changes={"parallel": {"wrap": "linear"}})
+    whole = train.loss_chunk_tokens == 0
+    yield VariantSpec(
+        name="loss in chunks" if whole else "loss at once",
+        changes={"train": {"loss_chunk_tokens": LOSS_CHUNK_TOKENS if whole else 0}},
+    )
+    offloads = parallel.shared_by == 1  # the configuration has no offload of a model that is cut
+    if offloads:
+        yield VariantSpec(name="CPU offload", changes={"parallel": _OFFLOADED}, needs=GPU)
+    yield VariantSpec(name="all savers", changes=all_savers(run))
+    if offloads:
+        together = {**all_savers(run), "parallel": {"wrap": "linear", **_OFFLOADED}}
+        yield VariantSpec(name="all savers and CPU offload", changes=together, needs=GPU)
+
+
+def all_savers(run: RunConfig) -> dict[str, Any]:
+    """Changes to the run: all at once that work on every device."""
+    chunk = run.train.loss_chunk_tokens or LOSS_CHUNK_TOKENS
+    train = {"activation_checkpointing": "full", "param_dtype": "bf16", "loss_chunk_tokens": chunk}
+    return {"train": train, "parallel": {"wrap": "linear"}}

@@ -1,0 +1,92 @@
+"""Other libraries that train our model: which there are, what they need, and their steps. Imports no torch."""
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from convoy.benchmark.groups import Group, PeerKind, Refused, VariantSpec
+from convoy.config.benchmark import PeerName
+
+if TYPE_CHECKING:
+    from convoy.benchmark.variants.peer import Engine
+    from convoy.config.run import RunConfig
+    from convoy.training.process_groups import Ranks
+
+
+class Peer(NamedTuple):
+    """A way of a library to spread a model."""
+
+    library: PeerName
+    """Its package."""
+    ours: str
+    """The case of ours that keeps the same things on each rank, with which it is compared."""
+    strategy: Literal["ddp", "fsdp"] = "fsdp"
+    """`parallel.strategy` of that case."""
+    reshards: bool = True
+    """And its `parallel.reshard_after_forward`."""
+    stage: int = 0
+    """Of ZeRO."""
+
+
+PEERS: dict[PeerKind, Peer] = {
+    "torch DDP": Peer("torch", "ddp", strategy="ddp"),
+    "accelerate FSDP2": Peer("accelerate", "fsdp"),
+    "DeepSpeed ZeRO-1": Peer("deepspeed", "fsdp, gathered once", reshards=False, stage=1),
+    "DeepSpeed ZeRO-2": Peer("deepspeed", "fsdp, gathered once", reshards=False, stage=2),
+    "DeepSpeed ZeRO-3": Peer("deepspeed", "fsdp", stage=3),
+}
+
+
+_EXTRA = "'metaflow-convoy[peers]'"
+
+
+def variants_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
+    """One case for each way of each library, which neither cuts the model nor offloads it, whatever ours does."""
+    for kind, peer in PEERS.items():
+        if peer.library in libraries:
+            keys = {"strategy": peer.strategy, "reshard_after_forward": peer.reshards, "wrap": "block"}
+            neither = {"shard_size": None, "tensor": 1, "pipeline": 1, "cpu_offload": False}
+            changes = {"parallel": {**keys, **neither}}
+            yield VariantSpec(name=kind, kind=kind, baseline=peer.ours, changes=changes)
+
+
+def parted(group: Group) -> Group:
+    """The group without those of its cases whose packages are not on this machine: they are refused."""
+    missing = {spec.name: reason for spec in group.variants if (reason := _missing(spec))}
+    refused = tuple(Refused(spec=s, reason=missing[s.name]) for s in group.variants if s.name in missing)
+    left = tuple(spec for spec in group.variants if spec.name not in missing)
+    return group.model_copy(update={"variants": left, "refused": (*group.refused, *refused)})
+
+
+def packages(spec: VariantSpec) -> list[str]:
+    """That a case needs beside our own, and whose versions are a part of it."""
+    if spec.kind == "ours" or spec.kind == "saving":
+        return []
+    if spec.kind == "baseline":
+        return ["transformers"]
+    return [PEERS[spec.kind].library]
+
+
+def engine(kind: PeerKind, config: "RunConfig", ranks: "Ranks") -> "Engine":
+    """The library's own step over a model that it has spread. Its package is imported here, and not before."""
+    match PEERS[kind].library:
+        case "torch":
+            from convoy.benchmark.variants.ddp import TorchDdp
+
+            return TorchDdp(config, ranks)
+        case "accelerate":
+            from convoy.benchmark.variants.accelerate import AccelerateFsdp2
+
+            return AccelerateFsdp2(config, ranks)
+        case "deepspeed":
+            from convoy.benchmark.variants.deepspeed import DeepSpeedZero
+
+            return DeepSpeedZero(config, ranks, PEERS[kind].stage)
+
+
+def _missing(spec: VariantSpec) -> str:
+    """Why a case cannot be measured here; empty: it can."""
+    absent = next((name for name in packages(spec) if find_spec(name) is None), None)
+    if absent is None:
+        return ""
+    return f"{absent} is not installed: pip install {'transformers' if spec.kind == 'baseline' else _EXTRA}"

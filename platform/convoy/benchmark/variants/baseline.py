@@ -1,0 +1,125 @@
+"""What most people start from, frozen: the `transformers` model of the same shape, in fp32 with plain attention and
+plain AdamW, eagerly, under DistributedDataParallel where there are several ranks.
+
+It is given the same initial weights and the same tokens, and is not slowed down in any way: it is what its authors
+wrote, in the loop that their documentation shows.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from convoy.benchmark.measure.memory_footprint import Kept
+from convoy.benchmark.variants.held import held_bytes, training_state
+from convoy.config.errors import ConfigError
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.model.hf import hf_tensors
+from convoy.model.hf_config import family, hf_config
+from convoy.model.init import initialise
+from convoy.model.transformer import Transformer
+from convoy.training.batches import Data
+from convoy.training.optimizer import learning_rate, set_learning_rate
+from convoy.training.process_groups import Ranks
+
+
+class Baseline:
+    """A loop as one writes it by hand."""
+
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
+        """Raises ConfigError for a model that `transformers` has not."""
+        self.name = name
+        self.losses: list[float] = []
+        self._tokens = 0
+        self._config = config
+        self._world_size = ranks.place.world_size
+        self._everyone = ranks.everyone
+        model = hf_model(config, ranks.device)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self._model: nn.Module = model
+        if self._world_size > 1:
+            devices = [ranks.device] if ranks.device.type == "cuda" else None
+            self._model = DistributedDataParallel(model, device_ids=devices, process_group=ranks.everyone)
+        optimizer = config.optimizer
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(), lr=optimizer.lr, betas=optimizer.betas, eps=optimizer.eps,
+            weight_decay=optimizer.weight_decay,
+        )  # fmt: skip
+        self._batches = data.steps_from(0)
+
+    @property
+    def held_bytes(self) -> int:
+        return held_bytes(training_state(self._model.parameters(), self._optimizer))
+
+    def step(self) -> None:
+        config, done = self._config, len(self.losses)
+        batches = next(self._batches)
+        total = torch.zeros((), device=batches[0].tokens_bs.device)
+        weights = torch.tensor(float(sum(batch.weight for batch in batches)), device=total.device)
+        if self._world_size > 1:
+            dist.all_reduce(weights, group=self._everyone)
+        for i, batch in enumerate(batches):
+            with self._without_sync() if i < len(batches) - 1 else nullcontext():
+                logits_bsv = self._model(batch.tokens_bs).logits
+                loss = F.cross_entropy(logits_bsv.flatten(0, 1), batch.targets_bs.flatten(), reduction="sum")
+                (loss * (self._world_size / float(weights))).backward()
+            total += loss.detach()
+        if config.train.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._model.parameters(), config.train.clip_norm)
+        lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
+        set_learning_rate(self._optimizer, lr)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        if self._world_size > 1:
+            dist.all_reduce(total, group=self._everyone)
+        self.losses.append(float(total) / float(weights))
+        self._tokens += round(float(weights))
+
+    def _without_sync(self) -> AbstractContextManager[None]:
+        return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Targets that count, of all ranks: the mean over the steps so far."""
+        return round(self._tokens / len(self.losses))
+
+    def parts(self) -> Mapping[str, float]:
+        return {}
+
+    def held(self) -> Kept:
+        parameters = list(self._model.parameters())
+        state = [kept for of_one in self._optimizer.state.values() for kept in of_one.values()]
+        # DistributedDataParallel keeps the buckets in which it reduces gradients: as large as these.
+        buckets = [p for p in parameters if p.requires_grad] if self._world_size > 1 else []
+        return {"parameters": parameters, "optimizer": state, "gradients": buckets}
+
+    def close(self) -> None:
+        self._batches.close()
+
+
+def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
+    """The model of `transformers` that computes the same, with the weights that Convoy's has at its start."""
+    import transformers
+
+    shape = config.model
+    if not isinstance(shape, TransformerConfig):
+        raise ConfigError(f"model.build = {shape.build}: the baseline is a model of transformers, which has none of it")
+    settings = {**hf_config(shape, "float32"), "attn_implementation": "eager", "use_cache": False}
+    kind = settings.pop("model_type")
+    made: Any = transformers.AutoConfig.for_model(kind, **settings)
+    with torch.device(device):
+        model = cast(nn.Module, transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager"))
+    with torch.device("cpu"):
+        ours = Transformer(shape)
+    initialise(ours, config.train.seed, device)  # the weights of `build_trained`, which draws them there
+    tensors = dict(hf_tensors(shape, ours.state_dict()))
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"}:
+        raise AssertionError(f"{family(shape)}: missing {missing}, unexpected {unexpected}")
+    return model.to(device).float().train()

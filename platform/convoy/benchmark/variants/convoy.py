@@ -1,0 +1,93 @@
+"""Convoy's own training step as a variant: what `training/loop.py` makes of a step, but for its saves."""
+
+import tempfile
+from collections.abc import Mapping
+
+import torch
+
+from convoy.benchmark.measure.memory_footprint import Kept
+from convoy.benchmark.measure.profiled import MarkedClock
+from convoy.benchmark.variants.held import held_bytes, training_state
+from convoy.checkpoint.save.queue import Standing
+from convoy.config.run import RunConfig
+from convoy.job.events.log import EventWriter
+from convoy.storage import open_store
+from convoy.training.batches import Data
+from convoy.training.build import build_trained, parameters_of
+from convoy.training.exchange import Exchange
+from convoy.training.loop import step_event
+from convoy.training.measure.clock import clock_for
+from convoy.training.optimizer import learning_rate
+from convoy.training.process_groups import Ranks
+from convoy.training.step import Stepper
+
+
+class Ours:
+    """Prefetched batches, the exchange of decisions, forward and backward, clipping, the update, the step's event."""
+
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
+        self.name = name
+        self.losses: list[float] = []
+        """Of all steps so far."""
+        self._tokens = 0
+        self._config = config
+        self._trained = build_trained(config, ranks)
+        self.clock = MarkedClock(clock_for(ranks.device))
+        self._stepper = Stepper(
+            self._trained.fsdp,
+            self._trained.optimizer,
+            Exchange(ranks.control, ranks.shared_by),
+            self.clock,
+            clip_norm=config.train.clip_norm,
+            seed=config.train.seed,
+            reduce_every_pass=config.parallel.reduce_every_pass,
+            everyone=ranks.everyone,
+            shared_by=ranks.shared_by,
+            pipeline=self._trained.pipeline,
+        )
+        self._batches = data.steps_from(0)
+        self._folder = tempfile.TemporaryDirectory(prefix="convoy-bench-events-")
+        self._first = ranks.first
+        self._events = EventWriter(open_store(self._folder.name), 1, ranks.place.node, ranks.place.rank)
+
+    @property
+    def parameters(self) -> int:
+        return parameters_of(self._config.model, self._trained.module)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of this rank's weights and optimizer state."""
+        return held_bytes(training_state(self._trained.module.parameters(), self._trained.optimizer))
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Targets that count, of all ranks that train together: the mean over the steps so far."""
+        return round(self._tokens / len(self.losses))
+
+    def step(self) -> None:
+        config, done = self._config, len(self.losses)
+        self.clock.start()
+        batches = next(self._batches)
+        self.clock.mark("data")
+        lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
+        none_saved = Standing(reading_back=(0,), copying=(0,))
+        result = self._stepper(batches, done, lr, None, none_saved)
+        self.losses.append(result.loss)
+        self._tokens += result.tokens
+        if self._first and (done + 1) % config.train.log_every_steps == 0:
+            self._events.append(step_event(result, done + 1, lr, self.clock.read()))
+
+    def parts(self) -> Mapping[str, float]:
+        return dict(self.clock.read())
+
+    def held(self) -> Kept:
+        state = [kept for of_one in self._trained.optimizer.state.values() for kept in of_one.values()]
+        return {
+            "parameters": list(self._trained.module.parameters()),
+            "optimizer": [kept for kept in state if isinstance(kept, torch.Tensor)],
+        }
+
+    def close(self) -> None:
+        self._batches.close()
+        self._events.close()
+        self._folder.cleanup()

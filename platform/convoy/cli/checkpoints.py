@@ -1,0 +1,304 @@
+"""`convoy checkpoints ...`: look at, check, copy and prune what a job has on one tier."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from convoy.cli.options import ENDPOINT, configuration, store_at, stores_of_job
+
+if TYPE_CHECKING:
+    from convoy.checkpoint.listing import Listed
+    from convoy.config.checkpoint import RetentionConfig
+    from convoy.job.lineage import CommitRef, History
+    from convoy.storage import Store
+
+URI = click.argument("uri")
+JSON = click.option("--json", "as_json", is_flag=True, help="For machines.")
+STEP = click.option("--step", type=int, default=None, help="Only the checkpoint of this step that counts.")
+
+
+@click.group()
+def checkpoints() -> None:
+    """Look at, check, copy and prune checkpoints.
+
+    URI is where one job's state lives on one tier: ROOT/JOB, such as /fsx/runs/blue or s3://bucket/runs/blue.
+
+    What is written to S3 is encrypted and of the storage class that the job was configured with; the configuration is
+    kept on the job's first tier alone. A store that is not AWS is named by --endpoint-url or $AWS_ENDPOINT_URL.
+    """
+
+
+@checkpoints.command("list")
+@URI
+@ENDPOINT
+@JSON
+def list_(uri: str, endpoint_url: str | None, as_json: bool) -> None:
+    """List the checkpoints at URI, and what is known of each."""
+    from convoy.checkpoint.listing import listed
+
+    store = store_at(uri, endpoint_url)
+    rows = listed(store)
+    if as_json:
+        _print_json({"uri": store.uri, "checkpoints": [row.model_dump() for row in rows]})
+    elif rows:
+        _print_table(rows)
+    else:
+        click.echo("no checkpoints yet")
+
+
+@checkpoints.command()
+@URI
+@ENDPOINT
+@STEP
+@click.option("--reinstate", is_flag=True, help="Take the mark off those that were found damaged and read back whole.")
+@JSON
+def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool, as_json: bool) -> None:
+    """Read back every byte of the checkpoints at URI, and mark them as verified, or as damaged: then they count no
+    more.
+
+    Exit code 1 if one is damaged, or was found so before, by a host that may have read it wrongly: run this on another.
+    """
+    from convoy.checkpoint.format import DamagedCommitError
+    from convoy.checkpoint.verify import marks
+    from convoy.checkpoint.verify.commit import verify_commit
+
+    (store,) = stores_of_job([uri], endpoint_url)
+    evidence: dict[tuple[int, int], marks.Evidence] = {}
+
+    def check(ref: "CommitRef") -> tuple[int, str]:
+        known = marks.read_damage(store, ref)
+        if known is None:
+            count = verify_commit(store, ref, drop_cache=True)
+            return count, f"{_size(count)}, every byte is right"
+        evidence[ref.generation, ref.step] = known
+        before = f"found damaged before, by {known.host} on {_time(known.at)} UTC: {known.error}"
+        try:
+            count = verify_commit(store, ref, drop_cache=True)
+        except DamagedCommitError as error:
+            raise DamagedCommitError(f"{before}; here too: {error}") from error
+        if not reinstate:
+            raise DamagedCommitError(f"{before}; here every byte is right: --reinstate has it count again")
+        marks.reinstate(store, ref)
+        return count, f"{_size(count)}, every byte is right; it counts again, though {before}"
+
+    results = _each(_chosen(store, step, damaged=True), check, as_json)
+    for row in results:
+        known = evidence.get((row["generation"], row["step"]))
+        row |= {} if known is None else {"evidence": known.model_dump()}
+    _end(results, {"uri": store.uri}, as_json)
+
+
+@checkpoints.command()
+@URI
+@ENDPOINT
+@click.argument("to")
+@STEP
+@JSON
+def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json: bool) -> None:
+    """Copy the checkpoints at URI that count to the same job on another tier, TO, every byte checked.
+
+    What is there already is not copied again. Refused, with exit code 2, where both have gone on by themselves since
+    one was copied from the other. Exit code 1 if a checkpoint could not be copied.
+    """
+    from convoy.checkpoint.writer.copy import copy_commit, copy_job
+    from convoy.job.heartbeat import check_not_live
+
+    source, target = stores_of_job([uri, to], endpoint_url)
+    check_not_live(target, target.uri)
+    refs = _chosen(source, step)
+    copy_job(source, target)
+
+    def put(ref: "CommitRef") -> tuple[int, str]:
+        _, count = copy_commit(source, target, ref)
+        return count, f"{_size(count)} copied" if count else "is there"
+
+    results = _each(refs, put, as_json)
+    _end(results, {"uri": source.uri, "to": target.uri}, as_json)
+
+
+@checkpoints.command()
+@URI
+@ENDPOINT
+@click.option("--keep-last", type=click.IntRange(1), default=None, help="Newest verified checkpoints that stay.")
+@click.option("--keep-every", type=click.IntRange(1), default=None, help="Also one for each multiple of these steps.")
+@click.option("--root", default=None, help="URI of the job on its first tier; needed where URI is another one.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@JSON
+def prune(
+    uri: str,
+    endpoint_url: str | None,
+    keep_last: int | None,
+    keep_every: int | None,
+    root: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Remove what retention does not keep at URI; what stays is by default as the job was configured.
+
+    What a script saved with `Checkpoints` has no configuration: give it the same --keep-last and --keep-every.
+
+    Never removed: the newest checkpoints that were read back whole, and all newer ones.
+    """
+    from convoy.checkpoint.listing import known_history
+    from convoy.checkpoint.writer import prune as pruning
+    from convoy.job.heartbeat import check_not_live
+
+    first, store = stores_of_job([uri if root is None else root, uri], endpoint_url)
+    known_history(store)
+    history = known_history(first)
+    _check_first(first, history)
+    check_not_live(first, first.uri)
+    policy = _policy(first, history, keep_last, keep_every)
+    work = pruning.would_prune if dry_run else pruning.prune
+    pruned = work(store, history.newest, policy, root=first)
+    if as_json:
+        _print_json(pruned.model_dump() | {"dry_run": dry_run})
+    else:
+        for ref in pruned.commits:
+            click.echo(f"step {ref.step} of generation {ref.generation}")
+        told = f"{_plural(len(pruned.commits), 'checkpoint')}, {_plural(pruned.attempts, 'unfinished save')}"
+        click.echo(f"{told}, {_size(pruned.bytes)}: {'would be removed' if dry_run else 'removed'}")
+    if pruned.error is not None:
+        _fail(pruned.error)
+
+
+def _each(
+    refs: "Sequence[CommitRef]", work: "Callable[[CommitRef], tuple[int, str]]", as_json: bool
+) -> list[dict[str, Any]]:
+    """What became of each commit, newest first. work: gives bytes and words."""
+    from convoy.checkpoint.commits import CommitGoneError
+    from convoy.checkpoint.format import DamagedCommitError
+    from convoy.checkpoint.writer.copy import NotCopiedError
+
+    results: list[dict[str, Any]] = []
+    for ref in reversed(refs):
+        error: str | None = None
+        try:
+            count, words = work(ref)
+        except CommitGoneError:
+            continue  # pruned meanwhile
+        except (DamagedCommitError, NotCopiedError) as failure:
+            count, words, error = 0, str(failure), str(failure)
+        results.append({"generation": ref.generation, "step": ref.step, "bytes": count, "error": error})
+        if not as_json:
+            click.echo(f"step {ref.step} of generation {ref.generation}: {words}")
+    return results
+
+
+def _end(results: list[dict[str, Any]], places: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(places | {"checkpoints": results})
+    elif not results:
+        click.echo("no checkpoints that count")
+    bad = sum(result["error"] is not None for result in results)
+    if bad:
+        _fail(f"{bad} of {_plural(len(results), 'checkpoint')}: see above")
+
+
+def _chosen(store: "Store", step: int | None, damaged: bool = False) -> "list[CommitRef]":
+    """The commits that count, oldest first. Raises ConfigError if none of them has the step asked for.
+
+    damaged: also those that would count but for that.
+    """
+    from convoy.checkpoint.listing import known_history
+    from convoy.config.errors import ConfigError
+    from convoy.job.lineage import lineage, on_branch
+
+    history = known_history(store)
+    counted = lineage(history)
+    if damaged:
+        counted += [ref for ref in history.damaged & history.commits if on_branch(history, ref)]
+        counted.sort(key=lambda ref: (ref.generation, ref.step))
+    chosen = [ref for ref in counted if step is None or ref.step == step]
+    if step is not None and not chosen:
+        have = ", ".join(str(ref.step) for ref in counted) or "none"
+        raise ConfigError(f"--step {step}: must be the step of a checkpoint that counts: {have}")
+    return chosen
+
+
+def _check_first(store: "Store", history: "History") -> None:
+    """Raises ConfigError if the job's newest generation, as far as this tier tells, has it for a further one."""
+    from convoy.config.errors import ConfigError
+
+    newest = history.generations.get(history.newest)
+    if newest is not None and _place(store.uri) in map(_place, newest.tiers):
+        raise ConfigError(
+            f"--root: must be given, and be the job's first tier; {store.uri} is a further one, which does not tell "
+            "whether the job runs, nor of every rewind"
+        )
+
+
+def _place(uri: str) -> str:
+    return uri.rstrip("/") if uri.startswith("s3://") else str(Path(uri.removeprefix("file://")).resolve())
+
+
+def _policy(store: "Store", history: "History", keep_last: int | None, keep_every: int | None) -> "RetentionConfig":
+    """As the newest generation was configured, but for what the command says."""
+    from convoy.config.checkpoint import RetentionConfig
+    from convoy.config.errors import ConfigError
+
+    checkpoint: dict[str, Any] | None = configuration(store, history).get("checkpoint")
+    if checkpoint is None and keep_last is None:
+        raise ConfigError(f"--keep-last: must be given: nothing at {store.uri} tells how many are to be kept")
+    configured = (checkpoint or {}).get("retention", {})
+    said = {"keep_last": keep_last, "keep_every_steps": keep_every}
+    return RetentionConfig.model_validate(configured | {key: value for key, value in said.items() if value is not None})
+
+
+def _print_table(rows: "Sequence[Listed]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Step", "Generation", "Size"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Saved (UTC)", no_wrap=True)
+    table.add_column("State")
+    for row in rows:
+        size = "" if row.bytes is None else _size(row.bytes)
+        table.add_row(str(row.step), str(row.generation), size, _time(row.created), _state(row))
+    Console().print(table)
+    for row in rows:
+        if row.damage or row.problem:
+            click.echo(f"step {row.step} of generation {row.generation}: {row.damage or row.problem}")
+
+
+def _state(row: "Listed") -> str:
+    if row.damage or row.problem:
+        return "damaged" if row.damage else "not readable"
+    if not row.counts:
+        return "not on the lineage"
+    if row.suspected_by:
+        return f"suspected by {', '.join(row.suspected_by)}"
+    read_back = f"{row.verified_parts} of {row.parts} parts verified" if row.verified_parts else "not verified"
+    return ("verified" if row.verified else read_back) + (", in use" if row.in_use else "")
+
+
+def _time(created: float | None) -> str:
+    from datetime import UTC, datetime
+
+    return "" if created is None else f"{datetime.fromtimestamp(created, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _size(count: int) -> str:
+    from convoy.display.formatting import size
+
+    return size(count)
+
+
+def _plural(count: int, noun: str) -> str:
+    from convoy.display.formatting import plural
+
+    return plural(count, noun)
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    click.echo(json.dumps(content, indent=2))
+
+
+def _fail(words: str) -> None:
+    click.echo(f"convoy: {words}", err=True)
+    raise SystemExit(1)

@@ -1,0 +1,68 @@
+"""`convoy logs JOB --rank 3`: what a rank printed, wherever it ran."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from convoy.cli.options import ENDPOINT, ROOT, known_job, named_or_newest
+
+if TYPE_CHECKING:
+    from convoy.job.rank_logs import RankLog
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--rank", type=click.IntRange(min=0), default=None, help="Default: list the logs that there are.")
+@click.option("--generation", type=click.IntRange(min=1), default=None, help="Default: the newest that the rank has.")
+@click.option("--lines", type=click.IntRange(min=0), default=None, help="Only so many last ones.")
+@click.option("--follow", is_flag=True, help="Go on, through restarts, until no run is working on the job.")
+@ROOT
+@ENDPOINT
+def logs(
+    job: str | None,
+    rank: int | None,
+    generation: int | None,
+    lines: int | None,
+    follow: bool,
+    root: str | None,
+    endpoint_url: str | None,
+) -> None:
+    """Print what a rank of JOB printed in one generation of the gang: from one start, or restart, to the next.
+
+    Without JOB, of the job that started last.
+
+    With a root on S3 what a rank prints is there within half a minute.
+    """
+    from convoy.config.errors import ConfigError
+    from convoy.job.rank_logs import chosen, known_logs, start_of_last_lines
+    from convoy.job.rank_logs import follow as follow_log
+
+    store = known_job(root, named_or_newest(root, job, endpoint_url), endpoint_url)
+    known = known_logs(store)
+    if rank is None:
+        if follow or lines is not None:
+            raise ConfigError("--rank: required with --follow and --lines")
+        _print_list([log for log in known if generation in (None, log.generation)])
+        return
+    log = chosen(known, rank, generation)
+    start = 0 if lines is None else start_of_last_lines(store, log, lines)
+    out, shown = sys.stdout.buffer, log
+    for of, data in follow_log(store, log, start, on=follow):
+        if of != shown:
+            click.echo(f"convoy: rank {rank}, generation {of.generation}", err=True)
+            shown = of
+        out.write(data)
+        out.flush()
+
+
+def _print_list(logs: Sequence["RankLog"]) -> None:
+    from convoy.display.formatting import size
+
+    if not logs:
+        click.echo("no logs yet")
+        return
+    click.echo("generation  node  rank  size")
+    for log in logs:
+        click.echo(f"{log.generation:>10}  {log.node:>4}  {log.rank:>4}  {size(log.bytes)}")

@@ -1,0 +1,83 @@
+"""`convoy run FLOW.py --job NAME`: a flow, run until its job is done."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from convoy.cli.options import ENDPOINT, ROOT, known_job
+
+
+@click.command("run")
+@click.argument("flow", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.option("--job", required=True, help="Start this job, or go on with it.")
+@ROOT
+@click.option("--pause", type=click.FloatRange(min=0), default=10.0, show_default=True, metavar="SECONDS",
+              help="Before the flow is started again; doubled while the job comes no further.")  # fmt: skip
+@click.option("--longest-pause", type=click.FloatRange(min=0), default=600.0, show_default=True, metavar="SECONDS")
+@click.option("--start-minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+              help="A gang whose first node does not run for so long is given up, and started again.")  # fmt: skip
+@click.option("--most-runs", type=click.IntRange(min=1), default=None, help="Default: no limit.")
+def run(
+    flow: Path,
+    words: tuple[str, ...],
+    job: str,
+    root: str | None,
+    pause: float,
+    longest_pause: float,
+    start_minutes: float,
+    most_runs: int | None,
+) -> None:
+    """Run FLOW until its job is done, however often its machines are taken away.
+
+    After `--` come the words that `python FLOW` would get, with or without the command run: convoy run
+    flows/train_flow.py --job blue -- --config-value set train.steps=5000. A preempted run, a lost machine and an
+    outage are followed by another run, after a pause; a failure that comes three times at the same step is not, and
+    nor is a run that `convoy drain` ended. --root is needed where the flow's artifact `config` does not tell the root.
+
+    The first SIGINT or SIGTERM has the run save and end. Exit codes: 0, the job is done; 1, it failed; 2, bad input; 3,
+    it was stopped or drained; 128 and more, a signal.
+    """
+    from convoy.config.errors import ConfigError
+    from convoy.job.record import check_name
+    from convoy.launch.checks.host import name_user, use_this_interpreter
+    from convoy.launch.metaflow_options import values_of_options
+    from convoy.launch.restarts.command_line import around_run, job_words
+    from convoy.launch.restarts.driver import Asked, complete
+    from convoy.launch.restarts.policy import Limits
+
+    check_name(job)
+    if named := job_words(words):
+        raise ConfigError(f"{named[0]}: the job is named by convoy run --job {job}, before the --")
+    name_user()
+    use_this_interpreter()
+    before, after = around_run(words, values_of_options())
+    limits = Limits(pause, max(pause, longest_pause), most_runs)
+    sys.exit(complete(Asked(flow, job, before, after, root, start_minutes * 60, limits)))
+
+
+@click.command()
+@click.argument("job")
+@ROOT
+@ENDPOINT
+@click.option("--now", is_flag=True, help="End on the last checkpoint, without another save.")
+def drain(job: str, root: str | None, endpoint_url: str | None, now: bool) -> None:
+    """Have the run of JOB save and end, as if its machines were taken away; the job's next run goes on from there.
+
+    Returns as soon as the run is told. Exit code 2 if none is running.
+    """
+    import socket
+    import time
+
+    from convoy.config.errors import ConfigError
+    from convoy.gang.notices.drain import Drain, request_drain
+    from convoy.job.heartbeat import is_live, read_mark
+
+    store = known_job(root, job, endpoint_url)
+    mark = read_mark(store)
+    if mark is None or not is_live(mark, time.time()):
+        raise ConfigError(f"job = {job}: no run is running it now")
+    request_drain(store, Drain(run=mark.run, now=now, host=socket.gethostname(), requested=time.time()))
+    how = "end on its last checkpoint" if now else "save and end"
+    click.echo(f"run {mark.run} of job {job} was told to {how}")

@@ -1,0 +1,119 @@
+"""Events of training: what trains and on what, its steps, what they take, and why it ends."""
+
+from typing import Literal
+
+from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.job.events.event import Event
+
+
+class Environment(Event):
+    """Versions and hardware of a rank, once per generation."""
+
+    kind: Literal["environment"] = "environment"
+    versions: dict[str, str]
+    device: str
+    """What computes, e.g. `NVIDIA H100 80GB HBM3` or the CPU's model name."""
+    threads: int
+    matmul_tflops: float | None = None
+    """Matmul rate of one rank, all ranks busy at once; measured at start in the compute dtype; None: not measured."""
+    peak_tflops: float | None = None
+    """Dense peak of the GPU in the compute dtype; None: not known, then there is no MFU."""
+    machine: MeasuredMachine | None = None
+    """Measured after the first step of a job that does not go on from another generation, all ranks at once; None: not
+    measured."""
+
+
+class ModelBuilt(Event):
+    """The model as it trains (rank 0)."""
+
+    kind: Literal["model_built"] = "model_built"
+    name: str
+    parameters: int
+    flops_per_token: float | None
+    """Forward and backward, without recomputation; None for a custom module."""
+    sharded_bytes: int = 0
+    """Parameter bytes of rank 0's shards."""
+
+
+class StepDone(Event):
+    """One optimizer step (rank 0). Seconds are rank 0's wall time."""
+
+    kind: Literal["step"] = "step"
+    step: int
+    """Steps done, this one included."""
+    loss: float
+    """Over all the tokens of the global batch."""
+    grad_norm: float
+    """Before clipping, over all ranks."""
+    lr: float
+    tokens: int
+    """Of the global batch."""
+    seconds: float
+    data_seconds: float = 0.0
+    forward_seconds: float = 0.0
+    backward_seconds: float = 0.0
+    optimizer_seconds: float = 0.0
+    """Of its own: the norm of its part of the gradients, clipping and update."""
+    exchange_seconds: float = 0.0
+    """Waiting for what all ranks tell each other in a step: tokens and decisions, the gradient norm, the loss."""
+    skipped: bool = False
+    """Loss or gradient was not finite; the update was not applied."""
+
+
+class RankThroughput(Event):
+    """What one rank did since its last such event."""
+
+    kind: Literal["rank_throughput"] = "rank_throughput"
+    step: int
+    tokens: int
+    seconds: float
+    waited_seconds: float = 0.0
+    """Part of them in which it waited for other ranks, without the generation's first step, which ends its start."""
+
+
+class Evaluated(Event):
+    """Loss on the held-out split (rank 0)."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    step: int
+    loss: float
+    bits_per_byte: float | None
+    """None where tokens have no bytes (synthetic tokens, ready-made shards)."""
+    tokens: int
+    seconds: float
+
+
+class SampleText(Event):
+    """Text the model generated (rank 0)."""
+
+    kind: Literal["sample_text"] = "sample_text"
+    step: int
+    prompt: str
+    text: str
+    """The continuation, without the prompt."""
+
+
+class ExportFailed(Event):
+    """The last commit was not exported as a model; the job is trained and committed all the same (rank 0)."""
+
+    kind: Literal["export_failed"] = "export_failed"
+    step: int
+    error: str
+
+
+class MemoryPeak(Event):
+    """Peak memory of one rank so far: of the GPU where there is one, else resident."""
+
+    kind: Literal["memory_peak"] = "memory_peak"
+    step: int
+    bytes: int
+    device: Literal["cuda", "host"]
+
+
+class Stopping(Event):
+    """All ranks agreed to end before the last step (rank 0)."""
+
+    kind: Literal["stopping"] = "stopping"
+    step: int
+    reason: Literal["max_hours", "max_cost_usd", "nonfinite", "requested", "preempted", "preempted_unsaved"]
+    detail: str = ""

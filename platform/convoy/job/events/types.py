@@ -1,0 +1,123 @@
+"""Every kind of event, from whichever file it is in, and its line in the log."""
+
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from convoy.job.events.checkpoints import (
+    CheckpointAlert,
+    CheckpointCopied,
+    CheckpointDamaged,
+    CheckpointFailed,
+    CheckpointMisread,
+    CheckpointSaved,
+    CheckpointSkipped,
+    CheckpointsPruned,
+    CheckpointVerified,
+    Restored,
+)
+from convoy.job.events.environment import (
+    INTERRUPT,
+    EventsDropped,
+    NoticeSeen,
+    NoticeSources,
+    StorageBad,
+    StorageGood,
+    StoreRequests,
+)
+from convoy.job.events.event import Event
+from convoy.job.events.failures import (
+    OUTAGE,
+    PEER_LOST,
+    UNFIT,
+    FailureDetected,
+    FailureKind,
+    NodeChecked,
+    PeerSuspected,
+    SlowNode,
+    WorkerExited,
+)
+from convoy.job.events.generations import (
+    GangStopped,
+    GenerationEnded,
+    GenerationStarted,
+    ParamDtypeChoice,
+    Rent,
+    WorkerReady,
+)
+from convoy.job.events.scripts import ScriptEndedLate, ScriptEvent, ScriptResumed, ScriptStep
+from convoy.job.events.training import (
+    Environment,
+    Evaluated,
+    ExportFailed,
+    MemoryPeak,
+    ModelBuilt,
+    RankThroughput,
+    SampleText,
+    StepDone,
+    Stopping,
+)
+
+__all__ = [
+    "INTERRUPT", "OUTAGE", "PEER_LOST", "UNFIT", "AnyEvent", "CheckpointAlert", "CheckpointCopied", "CheckpointDamaged",
+    "CheckpointFailed", "CheckpointMisread", "CheckpointSaved", "CheckpointSkipped", "CheckpointVerified",
+    "CheckpointsPruned", "Environment", "Evaluated", "Event", "EventsDropped", "ExportFailed", "FailureDetected",
+    "FailureKind", "GangStopped", "GenerationEnded", "GenerationStarted", "MemoryPeak", "ModelBuilt", "NodeChecked",
+    "NoticeSeen", "NoticeSources", "ParamDtypeChoice", "PeerSuspected", "RankThroughput", "Rent", "Restored",
+    "SampleText", "ScriptEndedLate", "ScriptEvent", "ScriptResumed", "ScriptStep", "SlowNode", "StepDone", "Stopping",
+    "StorageBad", "StorageGood", "StoreRequests", "WorkerExited", "WorkerReady", "decode", "encode",
+]  # fmt: skip
+
+AnyEvent = Annotated[
+    GenerationStarted
+    | WorkerReady
+    | Environment
+    | ModelBuilt
+    | StepDone
+    | RankThroughput
+    | Evaluated
+    | SampleText
+    | CheckpointSaved
+    | CheckpointSkipped
+    | CheckpointFailed
+    | CheckpointAlert
+    | CheckpointDamaged
+    | CheckpointVerified
+    | CheckpointMisread
+    | CheckpointCopied
+    | CheckpointsPruned
+    | Restored
+    | ExportFailed
+    | MemoryPeak
+    | WorkerExited
+    | PeerSuspected
+    | FailureDetected
+    | GangStopped
+    | StorageBad
+    | StorageGood
+    | NodeChecked
+    | SlowNode
+    | NoticeSources
+    | NoticeSeen
+    | Stopping
+    | ScriptResumed
+    | ScriptStep
+    | ScriptEvent
+    | ScriptEndedLate
+    | StoreRequests
+    | EventsDropped
+    | GenerationEnded,
+    Field(discriminator="kind"),
+]
+
+_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+
+def encode(event: Event) -> bytes:
+    """One JSON line, without the newline. Non-finite numbers are written as strings."""
+    return event.model_dump_json().encode()
+
+
+def decode(line: bytes) -> AnyEvent:
+    """The event of one line. Raises pydantic.ValidationError for what no version of Convoy wrote."""
+    return _ADAPTER.validate_json(line)

@@ -1,0 +1,1 @@
+"""Plans and searches as pages."""

@@ -1,0 +1,181 @@
+"""The parts of a plan's page: memory, time of a step, checkpoints, and time and cost of the whole."""
+
+from collections.abc import Iterator, Sequence
+
+from convoy.catalog.prices import no_such_region
+from convoy.display import formatting
+from convoy.display.formatting import gib
+from convoy.display.page import Block, Heading, Table, Text
+from convoy.planner.plan_parts import (
+    PlannedBudget,
+    PlannedCost,
+    PlannedHostMemory,
+    PlannedMarket,
+    PlannedMemory,
+    PlannedSaves,
+    PlannedSpot,
+    PlannedStep,
+)
+
+STEP_PARTS = {
+    "matmul": "matrix products",
+    "attention": "attention",
+    "memory": "work bound by memory",
+    "kernels": "gaps between kernels",
+    "host": "waiting for the CPU",
+    "gather": "exposed all-gather",
+    "reduce": "exposed reduce-scatter",
+    "packing": "packing messages",
+    "tensor": "adding up activations",
+    "bubble": "pipeline bubble",
+    "optimizer": "optimizer",
+    "step": "fixed",
+    "straggling": "waiting for the slowest",
+}
+"""Of a step's time, in the order they are shown."""
+
+MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
+
+BLOCKS = "A capacity block costs whole days here, paid in advance. AWS sells 1 to 14, or multiples of 7 up to 182."
+"""EC2 User Guide, 'Find and purchase Capacity Blocks', and the API's `CapacityBlockOffering` (2026-11-23)."""
+
+
+def memory(needed: PlannedMemory, host: PlannedHostMemory | None, *, on_cpu: bool) -> list[Block]:
+    fixed = "staged copies, processes, system" if on_cpu else "CUDA, NCCL, driver"
+    parts = [(name, gib(size)) for name, size in needed.parts.items() if size]
+    rows = (
+        *parts,
+        ("at the peak", gib(needed.peak_bytes)),
+        *([(fixed, gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
+        ("margin", gib(needed.margin_bytes)),
+        ("of a rank", gib(needed.nominal_bytes)),
+    )
+    blocks: list[Block] = [Heading("Memory of a rank"), Table(("Part", "Size"), rows)]
+    if host is not None:
+        taken = host.states_bytes + host.staged_bytes + host.processes_bytes
+        text = (
+            f"Host memory of a machine: {gib(taken)} of {gib(host.capacity_bytes)}, "
+            f"{gib(host.staged_bytes)} of it staged copies of the state{', and all ranks with it' if on_cpu else ''}."
+        )
+        blocks.append(Text(text, quiet=host.fits))
+    return blocks
+
+
+def step_time(step: PlannedStep) -> list[Block]:
+    rows = [
+        (words, formatting.duration(step.parts[name]), formatting.percent(step.parts[name] / step.seconds))
+        for name, words in STEP_PARTS.items()
+        if step.parts[name] / step.seconds >= 0.0005
+    ]
+    rows.append(("together", formatting.duration(step.seconds), ""))
+    if step.save_stall_seconds is not None:
+        share = formatting.percent(step.save_stall_seconds / step.seconds)
+        rows.append(("save stall, on average, on top", formatting.duration(step.save_stall_seconds), share))
+    blocks: list[Block] = [Heading("Time of a step"), Table(("Part", "Time", "Share"), tuple(rows))]
+    if step.multiplied_parameters is not None:
+        counted = f"N = {formatting.count(step.multiplied_parameters)} parameters, without input embeddings"
+        blocks.append(
+            Text(f"MFU counts 6 N + 12 L d S operations a token: {counted}, which are looked up.", quiet=True)
+        )
+    return blocks
+
+
+def checkpoints(saves: PlannedSaves) -> list[Block]:
+    often = "nothing is expected to interrupt it"
+    if saves.mtbf_seconds is not None:
+        often = f"an interruption each {formatting.long_duration(saves.mtbf_seconds)}"
+    stall, durable = formatting.duration(saves.stall_seconds), formatting.duration(saves.durable_seconds)
+    lines = [
+        f"{formatting.size(saves.state_bytes)} a save: {stall} of standing still, of use after {durable}; {often}."
+    ]
+    if saves.best_interval_seconds is not None:
+        lines.append(
+            f"Best: each {formatting.duration(saves.best_interval_seconds)}, checkpoint.every_steps ="
+            f" {saves.best_every_steps:,}, for {formatting.percent(saves.best_overhead)} more time."
+        )
+        every = "only at the end" if saves.every_steps is None else f"every {saves.every_steps:,} steps"
+        lines.append(f"Configured: {every}, for {formatting.percent(saves.overhead)} more time{_over_best(saves)}.")
+    return [Heading("Checkpoints"), *(Text(line) for line in lines)]
+
+
+def _over_best(saves: PlannedSaves) -> str:
+    """In time, which the best interval is best by; and in money, of which requests to S3 are a part."""
+    seconds, dollars = saves.seconds_over_best, round(saves.usd_over_best or 0.0)
+    if seconds is None:
+        return ""
+    if seconds <= -0.5:
+        return f": {formatting.long_duration(-seconds)} less, but each save would begin before the last one is of use"
+    found = f": {formatting.long_duration(seconds)} more than the best" if seconds >= 0.5 else ": as long as the best"
+    if dollars < 0:
+        return f"{found}, and {usd(-dollars)} less, for fewer requests to S3 are paid"
+    return f"{found}, and {usd(dollars)} more" if dollars else found
+
+
+def time_and_cost(budget: PlannedBudget, region: str, proviso: str) -> list[Block]:
+    markets: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
+    rows = tuple(
+        (
+            MARKETS.get(each.market, each.market),
+            formatting.long_duration(each.seconds),
+            usd(each.cost.usd) if each.cost else "not known",
+            _range(each),
+            formatting.percent(1 - each.parts["productive"] / each.seconds),
+            f"{each.interruptions:.2g}",
+            _price(each.cost),
+        )
+        for each in markets
+    )
+    headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
+    blocks: list[Block] = [Heading(f"Until {formatting.count(budget.tokens)} tokens{proviso}"), Table(headers, rows)]
+    blocks += [Text(line, quiet=True) for line in _prices(markets)]
+    if not any(each.cost for each in markets) and (hint := no_such_region(region)):
+        blocks.append(Text(f"cluster.region = {region}: {hint}"))
+    spot = budget.spot
+    if spot is not None and spot.savings is not None:
+        blocks.append(Text(_savings(spot.savings, spot.bad_day_savings)))
+    if spot is not None and spot.bad_day_endless:
+        blocks.append(Text(f"Spot, were every day a bad one: {spot.bad_day_endless}."))
+    if budget.why_no_spot:
+        blocks.append(Text(f"Spot: {budget.why_no_spot}.", quiet=True))
+    return blocks
+
+
+def _savings(found: tuple[float, float, float], bad_day: float | None) -> str:
+    """Of spot, as a share of the cost on demand; below 0 more is spent."""
+    least, expected, most = (_cheaper(share) for share in found)
+    text = f"Spot costs {expected} than on demand: from {least} (dearest zone) to {most} (cheapest zone)."
+    if bad_day is None:
+        return text
+    return f"{text} Were every day a bad one: {_cheaper(bad_day)}, in the dearest zone."
+
+
+def _cheaper(savings: float) -> str:
+    """`22 % more`; what rounds to nothing is `0 % less`, on whichever side of it it is."""
+    percent = round(100 * savings)
+    return f"{abs(percent)} % {'more' if percent < 0 else 'less'}"
+
+
+def _range(market: PlannedMarket) -> str:
+    if not isinstance(market, PlannedSpot) or market.least_usd is None or market.most_usd is None:
+        return ""
+    return f"{usd(market.least_usd)} to {usd(market.most_usd)}"
+
+
+def _price(cost: PlannedCost | None) -> str:
+    return "" if cost is None else f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}{', old' if cost.stale else ''}"
+
+
+def _prices(markets: Sequence[PlannedMarket]) -> Iterator[str]:
+    """Where they are from, which are old, and which are lacking."""
+    sources = dict.fromkeys((each.cost.price_date, each.cost.source) for each in markets if each.cost)
+    yield from (f"Prices of {day}: {source}." for day, source in sources)
+    old = [MARKETS.get(each.market, each.market) for each in markets if each.cost and each.cost.stale]
+    if old:
+        yield f"Old: {', '.join(old)}: a price more than a year older than the newest that is known may be had no more."
+    yield from (f"{MARKETS.get(each.market, each.market)}: {each.why}." for each in markets if each.why)
+    if any(each.cost for each in markets if each.market == "capacity_block"):
+        yield BLOCKS
+
+
+def usd(amount: float) -> str:
+    return f"{amount:,.0f} USD"

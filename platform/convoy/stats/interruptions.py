@@ -1,0 +1,145 @@
+"""What interruptions take of a training in the long run, by kinds, in closed form.
+
+A gang is interrupted by a Poisson process, also while it is down. Each interruption of its work is of some kind,
+independently: whether it loses work, and for how long nothing goes on after it. Between them the gang works for
+`interval`, stands still for a save, works on; after each of them it begins such a cycle anew. A save counts once it is
+durable.
+
+With M the mean time between interruptions, t the interval, c = t + save, L from the end of a save until it is durable:
+work that is reached at all lasts M on average, for interruptions have no memory. Of it
+
+    A = M (1 - exp(-t/M)) / (1 - exp(-c/M))     is work, the rest saves,
+    B = t exp(-(c + L)/M) / (1 - exp(-c/M))     is work that a durable save has at the end.
+
+An interruption that keeps all leaves A, another one B. Without the former this is Daly's equation 20 (`young_daly`)
+with R + L in place of R. One that keeps all, but for those that come less than F after a save began, leaves
+
+    A - (t (1 - exp(-F/M)) + E) exp(-t/M) / (1 - exp(-c/M))
+
+for such a one loses the interval before that save, and what was done since its stall S was over, E on average:
+M (exp(-S/M) - exp(-F/M)) - (F - S) exp(-F/M).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of interruptions."""
+
+    share: float
+    """Of those that interrupt work; all kinds together are 1."""
+    keeps: bool
+    """All work is saved before the end; otherwise all since the newest durable save is lost."""
+    down_seconds: tuple[float, ...]
+    """What follows before work goes on, one after the other, such as a wait and a restart; the same of each kind."""
+    exposed_seconds: float = 0.0
+    """Of one that keeps: nothing is saved where it comes so soon after a save began."""
+
+
+@dataclass(frozen=True)
+class LongRun:
+    """Shares of all time; together 1."""
+
+    productive: float
+    """Work that was not done again."""
+    stalled: float
+    recomputed: float
+    """Work that was lost."""
+    down: tuple[float, ...]
+    """Each of what follows interruptions."""
+    interrupted: float
+    """Of interruptions, those of work; the others come while the gang is down anyway."""
+
+
+def long_run(
+    interval: float,
+    stall_seconds: float,
+    mtbf_seconds: float,
+    kinds: Sequence[Kind],
+    again_seconds: tuple[float, ...],
+    lag_seconds: float = 0.0,
+) -> LongRun:
+    """interval: seconds of work between two saves. stall_seconds: for which a save stops it. mtbf_seconds: of the gang;
+    infinite: nothing comes. again_seconds: what follows an interruption while the gang is down, in place of the rest.
+    lag_seconds: from the end of a stall until the save counts. Raises ValueError for what means nothing."""
+    _check(interval, stall_seconds, mtbf_seconds, kinds)
+    cycle, m = interval + stall_seconds, mtbf_seconds
+    if math.isinf(m):
+        return LongRun(interval / cycle, stall_seconds / cycle, 0.0, tuple(0.0 for _ in again_seconds), 1.0)
+    broken = -math.expm1(-cycle / m)
+    worked = min(1.0, -math.expm1(-interval / m) / broken)
+    durable = interval / m * math.exp(-(cycle + lag_seconds) / m) / broken
+    kept = sum(kind.share * _kept(kind, worked, durable, interval, stall_seconds, m) for kind in kinds)
+    up = _reached(kinds, again_seconds, m)
+    after = [(up * kind.share, kind.down_seconds) for kind in kinds] + [(1 - up, again_seconds)]
+    return LongRun(
+        productive=up * kept,
+        stalled=up * (1 - worked),
+        recomputed=up * max(0.0, worked - kept),
+        down=tuple(sum(share * _passed(seconds, i, m) for share, seconds in after) for i in range(len(again_seconds))),
+        interrupted=up,
+    )
+
+
+def _kept(kind: Kind, worked: float, durable: float, interval: float, stall: float, m: float) -> float:
+    """In M, of a stretch of work that ends with such an interruption."""
+    if not kind.keeps:
+        return durable
+    cycle = interval + stall
+    exposed = min(kind.exposed_seconds, cycle)
+    after = max(0.0, exposed - stall)
+    since = -math.expm1(-after / m) * math.exp(-stall / m) - after / m * math.exp(-exposed / m)
+    lost = (-math.expm1(-exposed / m) * interval / m + since) * math.exp(-interval / m) / -math.expm1(-cycle / m)
+    return max(durable, worked - lost)
+
+
+def _reached(kinds: Sequence[Kind], again: tuple[float, ...], mtbf: float) -> float:
+    """After which share of interruptions work goes on before the next one: q = q s + (1 - q) a, where s and a are these
+    shares after one of work and after one meanwhile."""
+    of_work = sum(kind.share * math.exp(-sum(kind.down_seconds) / mtbf) for kind in kinds)
+    meanwhile = math.exp(-sum(again) / mtbf)
+    return meanwhile / (1 - of_work + meanwhile)
+
+
+def _passed(seconds: tuple[float, ...], i: int, mtbf: float) -> float:
+    """Of the stretch from a to b after an interruption, before the next one: exp(-a/M) - exp(-b/M), in M."""
+    return math.exp(-sum(seconds[:i]) / mtbf) * -math.expm1(-seconds[i] / mtbf)
+
+
+def _check(interval: float, stall: float, mtbf: float, kinds: Sequence[Kind]) -> None:
+    if not (0 < interval < math.inf and stall >= 0 and mtbf > 0):
+        raise ValueError(f"interval = {interval}, stall_seconds = {stall}, mtbf_seconds = {mtbf}: must be more than 0")
+    if not math.isclose(sum(kind.share for kind in kinds), 1.0) or any(kind.share < 0 for kind in kinds):
+        raise ValueError(f"shares of {[kind.share for kind in kinds]}: must be parts of 1")
+
+
+def best_interval(save_seconds: float, mtbf_seconds: float) -> float:
+    """Seconds of work between two saves that lose least: Daly's higher-order estimate, whose first term is Young's
+    sqrt(2 C M); the mean time between failures itself where a save takes twice that or more.
+
+    save_seconds: for which the work stands still. Source: Young 1974, Comm. ACM 17(9), and Daly 2006, Future Generation
+    Computer Systems 22(3), equation 37. Raises ValueError unless both are more than zero.
+    """
+    if not (save_seconds > 0 and mtbf_seconds > 0):
+        raise ValueError(f"save_seconds = {save_seconds}, mtbf_seconds = {mtbf_seconds}: both must be more than zero")
+    if save_seconds >= 2 * mtbf_seconds:
+        return mtbf_seconds
+    x = save_seconds / (2 * mtbf_seconds)
+    return math.sqrt(2 * save_seconds * mtbf_seconds) * (1 + math.sqrt(x) / 3 + x / 9) - save_seconds
+
+
+def expected_overhead(interval: float, save_seconds: float, restart_seconds: float, mtbf_seconds: float) -> float:
+    """Wall time beyond the work, over the work: M/t exp(R/M) (exp((t + C)/M) - 1) - 1, for t seconds of work between
+    saves that stop it for C, restarts of R and a mean time between failures of M; failures come at any time, also while
+    it saves and restarts. Source: Daly 2006, equation 20. Raises ValueError unless interval and M are more than zero.
+    """
+    if not (interval > 0 and mtbf_seconds > 0):
+        raise ValueError(f"interval = {interval}, mtbf_seconds = {mtbf_seconds}: both must be more than zero")
+    try:
+        again = math.exp(restart_seconds / mtbf_seconds) * math.expm1((interval + save_seconds) / mtbf_seconds)
+    except OverflowError:
+        return math.inf
+    return mtbf_seconds / interval * again - 1

@@ -1,0 +1,151 @@
+"""What tokens cost, reckoned by hand from the catalog's prices."""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from convoy.benchmark.analysis.cost import seconds_to_train
+from convoy.benchmark.analysis.fold import fold_cases
+from convoy.benchmark.analysis.model import CostFigures
+from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.results.case import Case
+from convoy.catalog.price_list import Observed, PriceList
+from convoy.display.markdown import to_markdown
+from convoy.stats.interval import Interval
+from tests.benchmark.results.cases import a_case
+from tests.report.bench_cases import GPU_CONFIG, GPUS, scaling, strategies, throughput
+from tests.report.bench_survival import faults, saves, with_campaign
+
+
+def _costs(cases: list[Case], prices: PriceList | None = None) -> tuple[CostFigures, ...]:
+    return fold_cases(cases, prices=prices).costs
+
+
+def test_a_million_tokens_cost_the_machines_for_as_long_as_they_take() -> None:
+    """Four p4d at 21.9576 USD an hour on demand, 1,048,576 tokens in 1.3 s: 0.0302 USD."""
+    (cost,) = _costs(strategies())
+    assert (cost.case, cost.machines, cost.region) == ("strategies-gpt-1b-fsdp", "4 × p4d.24xlarge", "us-east-1")
+    demand, spot = cost.offers
+    assert (demand.market, spot.market) == ("on_demand", "spot")
+    assert demand.usd_per_hour == pytest.approx(4 * 21.9576)
+    expected = 4 * 21.9576 / 3600 * 1.3 / 1.048576
+    assert demand.usd_per_million_tokens.estimate == pytest.approx(expected, rel=0.02)
+    assert demand.usd_per_million_tokens.low < expected < demand.usd_per_million_tokens.high
+    assert (spot.low_usd_per_hour, spot.high_usd_per_hour) == (4 * 6.53, 4 * 13.99)
+    assert spot.usd_per_hour == pytest.approx(4 * (8.01 + 11.79) / 2)
+    assert (demand.price_date, demand.source[:14]) == (date(2026, 11, 9), "AWS price list")
+
+
+def test_a_case_that_computes_something_else_is_not_what_is_costed() -> None:
+    wrong = a_case("fast", 0.1, losses=(1.0,), baseline="ours", seed=9)
+    (cost,) = _costs([throughput()[0], wrong])
+    assert cost.case == "throughput-a1-ours"
+
+
+def test_a_model_that_was_changed_so_that_it_can_be_cut_is_not_costed() -> None:
+    cut = strategies()[1].model_copy(update={"group": "gpt-1b-model-parallel", "model": "gpt-1b, cut"})
+    (cost,) = _costs([*strategies(), cut])
+    assert cost.model == "gpt-1b"
+
+
+def on_spot(cases: list[Case]) -> list[Case]:
+    cluster = {"region": "us-east-1", "market": "spot"}
+    return [case.model_copy(update={"config": {**GPU_CONFIG, "cluster": cluster}}) for case in cases]
+
+
+def test_the_configured_market_is_told() -> None:
+    assert [cost.market for cost in _costs(on_spot(strategies()))] == ["spot"]
+    assert [cost.market for cost in _costs(strategies())] == [None]
+
+
+def test_where_a_campaign_is_of_the_same_machines_spot_is_also_told_with_its_overhead() -> None:
+    saved = saves(hardware=GPUS, config=GPU_CONFIG, model="gpt-1b")
+    cases = with_campaign([*strategies(), *saved, *faults()], bad_day_hours=3.0)
+    report = fold_cases(cases)
+    assert report.campaign is not None
+    course, bad = report.campaign.courses[-1], report.campaign.bad_day[-1]
+    demand, spot = next(cost for cost in report.costs if cost.model == "gpt-1b").offers
+    assert demand.simulated_usd_per_million_tokens is None
+    usd, told, dear = (
+        spot.usd_per_million_tokens, spot.simulated_usd_per_million_tokens, spot.bad_day_usd_per_million_tokens
+    )  # fmt: skip
+    assert told is not None
+    assert told.estimate == pytest.approx(usd.estimate * (1 + course.mean_overhead))
+    assert told.low == pytest.approx(usd.low * (1 + course.overhead.low))
+    assert told.high == pytest.approx(usd.high * (1 + course.overhead.high))
+    assert dear is not None
+    assert dear.estimate == pytest.approx(usd.estimate * (1 + bad.mean_overhead))
+    assert dear.low > told.high > usd.high
+    page = to_markdown(benchmark_page(cases))
+    assert "| spot with the simulated overhead, none announced | 39.60 (26.12 to 55.96 by zone) |" in page
+    assert "| spot with that of bad days, none announced | 39.60 (26.12 to 55.96 by zone) |" in page
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        saves(model="gpt-1b"),
+        saves(hardware=GPUS, config=GPU_CONFIG, model="gpt-7b"),
+        saves(hardware=GPUS.model_copy(update={"nodes": 2}), config=GPU_CONFIG, model="gpt-1b"),
+        saves(hardware=GPUS, config={"cluster": {"region": "us-west-2"}}, model="gpt-1b"),
+    ],
+)
+def test_the_overhead_of_another_campaign_is_not_theirs(saved: list[Case]) -> None:
+    found = {(cost.model, cost.machines, cost.region): cost for cost in _costs([*strategies(), *saved, *faults()])}
+    cost = found["gpt-1b", "4 × p4d.24xlarge", "us-east-1"]
+    assert [offer.simulated_usd_per_million_tokens for offer in cost.offers] == [None, None]
+
+
+def test_independent_jobs_are_no_training_of_one_model() -> None:
+    (cost,) = _costs(scaling())
+    assert cost.case == "scaling-n2-weak"
+
+
+def test_a_newer_price_that_was_refreshed_counts() -> None:
+    row = Observed(
+        instance="p4d.24xlarge",
+        market="spot",
+        region="us-east-1",
+        usd_per_hour=(5.0,),
+        date=date(2026, 11, 21),
+        source="DescribeSpotPriceHistory",
+    )
+    (cost,) = _costs(strategies(), PriceList(refreshed=datetime(2026, 11, 21, tzinfo=UTC), prices=(row,)))
+    assert cost.offers[1].usd_per_hour == 20.0
+    assert cost.offers[1].source == "DescribeSpotPriceHistory"
+
+
+@pytest.mark.parametrize(
+    ("market", "expected"),
+    [
+        ("spot", [("on_demand", 21.9576), ("spot", 7.5)]),
+        ("capacity_block", [("on_demand", 21.9576), ("spot", 9.9), ("capacity_block", 7.5)]),
+    ],
+)
+def test_a_price_of_ones_own_stands_for_its_market(market: str, expected: list[tuple[str, float]]) -> None:
+    own = {"usd_per_hour": 7.5, "date": "2026-01-01", "source": "our contract"}
+    config = {**GPU_CONFIG, "cluster": {"region": "us-east-1", "market": market, "price": own}}
+    (cost,) = _costs([case.model_copy(update={"config": config}) for case in strategies()])
+    assert [(offer.market, offer.usd_per_hour / 4) for offer in cost.offers] == [
+        (name, pytest.approx(usd)) for name, usd in expected
+    ]
+    assert cost.offers[-1].source == "our contract"
+
+
+def test_why_there_is_no_cost_is_told() -> None:
+    (local,) = _costs(throughput())
+    assert not local.offers
+    assert local.why == "AMD EPYC 7R13 was not told to be a machine with a price (cluster.instance_type)"
+    far = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
+    (nowhere,) = _costs([a_case(hardware=GPUS, config=far)])
+    assert nowhere.why == "no price of p4d.24xlarge in af-south-1 is known"
+    (silent,) = _costs([a_case(hardware=GPUS, config={})])
+    assert silent.why.startswith("the results do not tell the region")
+
+
+def test_what_was_not_measured_costs_nothing() -> None:
+    assert _costs([a_case(status="failed", blocks=()), a_case("none", tokens_per_step=0)]) == ()
+
+
+def test_training_takes_tokens_over_the_rate() -> None:
+    assert seconds_to_train(1e12, Interval(estimate=1e6, low=9e5, high=1.1e6, n=20)) == 1e6

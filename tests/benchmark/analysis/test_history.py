@@ -1,0 +1,75 @@
+"""Cases beside earlier runs of the same."""
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from convoy.benchmark.analysis.fold import fold_cases
+from convoy.benchmark.analysis.history import earlier_runs, history
+from convoy.benchmark.analysis.model import HistoryFigures
+from convoy.benchmark.results.fingerprint import fingerprint
+from tests.benchmark.results.cases import a_case
+from tests.report.bench_cases import runs_of
+
+CASE = a_case(baseline=None)
+
+
+def _history(rates: list[float]) -> HistoryFigures:
+    (found,) = fold_cases([CASE], earlier_runs(runs_of(CASE, rates))).history or ()
+    return found
+
+
+def _noisy(mean: float, n: int, seed: int) -> list[float]:
+    return [mean * float(1 + 0.005 * x) for x in np.random.default_rng(seed).standard_normal(n)]
+
+
+def test_a_run_that_is_slower_than_before_is_a_regression_where_it_began() -> None:
+    found = _history([*_noisy(4600, 12, 1), *_noisy(4100, 4, 2)])
+    (change,) = found.changes
+    assert change.at == 12
+    assert change.effect == pytest.approx(4100 / 4600 - 1, abs=0.02)
+    assert found.detectable is None  # too few runs since then to see another change
+
+
+def test_runs_without_a_change_tell_how_small_a_one_would_have_shown() -> None:
+    found = _history(_noisy(4096, 14, 1))
+    assert found.changes == ()
+    assert found.detectable is not None
+    assert 0.001 < found.detectable < 0.1
+
+
+def test_few_runs_tell_of_nothing() -> None:
+    found = _history(_noisy(4096, 5, 1))
+    assert (len(found.runs), found.changes, found.detectable) == (6, (), None)
+
+
+def test_the_own_run_is_the_newest_and_counts_once() -> None:
+    found = _history([4000.0, 4100.0])
+    assert [run.measured for run in found.runs] == sorted(run.measured for run in found.runs)
+    assert found.runs[-1].measured == CASE.provenance.measured
+    (again,) = fold_cases([CASE], earlier_runs([*runs_of(CASE, [4000.0, 4100.0]), CASE])).history or ()
+    assert again == found
+
+
+def test_runs_of_another_fingerprint_are_of_no_history() -> None:
+    other = a_case(baseline=None, model="gpt-7b")
+    (found,) = fold_cases([CASE], earlier_runs(runs_of(other, [4000.0]))).history or ()
+    assert len(found.runs) == 1
+
+
+def test_what_has_no_rate_is_no_run() -> None:
+    cases = [a_case(n=5), a_case(status="failed", blocks=()), a_case(tokens_per_step=0)]
+    assert earlier_runs(cases) == {}
+    assert list(earlier_runs([CASE])) == [f"{fingerprint(CASE)} {CASE.group}"]
+
+
+def test_a_reference_of_several_gangs_is_one_run_in_the_history_of_each() -> None:
+    later = CASE.provenance.model_copy(update={"measured": CASE.provenance.measured + timedelta(minutes=3)})
+    elsewhere = CASE.model_copy(update={"group": "another", "provenance": later})
+    found = history([CASE], earlier_runs([CASE, elsewhere]))
+    assert [len(each.runs) for each in found] == [1]
+
+
+def test_history_is_only_told_of_where_it_was_asked_for() -> None:
+    assert fold_cases([CASE]).history is None

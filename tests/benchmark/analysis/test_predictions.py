@@ -1,0 +1,85 @@
+"""Predictions beside measurements on a benchmark's page."""
+
+import pytest
+
+from convoy.benchmark.analysis.predictions import predicted
+from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.results.case import Case, Predicted
+from convoy.display.markdown import to_markdown
+from tests.benchmark.results.cases import MEASURED, a_case
+from tests.report.bench_survival import saves
+
+
+def said(case: Case, **told: object) -> Case:
+    """The case with a prediction."""
+    return case.model_copy(
+        update={"predicted": Predicted(calibration="2026-11-23: 127 runs", machine=MEASURED, **told)}
+    )
+
+
+def cases() -> list[Case]:
+    """Steps of half a second: one predicted 10 % too long, one 5 % too short, and one not at all; tensors of 800 MB."""
+    return [
+        said(a_case("ours"), step_seconds=0.55, peak_bytes=800_000_000),
+        said(a_case("bf16", seed=1), step_seconds=0.475, why_no_peak="compiled"),
+        said(a_case("baseline", seed=2), why_no_step="not Convoy's own step", why_no_peak="not Convoy's own tensors"),
+        said(saves()[1], why_no_step="a save is in each block", why_no_peak="why", saved_bytes=1.2e9),
+        a_case("drill", seed=3),
+    ]
+
+
+def test_errors_are_of_the_prediction_over_what_was_measured() -> None:
+    found = predicted(cases())
+    assert found is not None
+    errors = {(pair.what, pair.case): round(pair.error, 2) for pair in found.pairs}
+    assert errors == {
+        ("step time", "ours"): 0.1, ("step time", "bf16"): -0.05, ("memory peak", "ours"): 0.0,
+        ("checkpoint", "a save in each block"): 0.0,
+    }  # fmt: skip
+    steps, memory, checkpoint = found.summaries
+    assert (steps.what, steps.n, round(steps.worst, 2)) == ("step time", 2, 0.1)
+    assert steps.median == pytest.approx(0.075, abs=0.01)  # blocks have noise
+    assert (memory.n, checkpoint.n, checkpoint.worst) == (1, 1, 0.0)
+
+
+def test_what_was_not_predicted_is_told_once_with_the_reason() -> None:
+    found = predicted(cases())
+    assert found is not None
+    told = {(each.what, each.why): each.cases for each in found.not_predicted}
+    assert told["step time", "not Convoy's own step"] == ("baseline (throughput)",)
+    assert told["memory peak", "compiled"] == ("bf16 (throughput)",)
+    assert not any("drill" in name for names in told.values() for name in names)
+
+
+def test_results_that_predicted_nothing_have_no_such_section() -> None:
+    old = [a_case("ours"), a_case("baseline", seed=1)]
+    assert predicted(old) is None
+    assert "Predicted and measured" not in to_markdown(benchmark_page(old))
+
+
+def test_constants_are_told_of_times_alone() -> None:
+    found = predicted([said(a_case("ours"), why_no_step="nobody knows", peak_bytes=800_000_000)])
+    assert found is not None
+    assert (found.calibrations, found.machines) == ((), ())
+
+
+def test_a_case_that_was_not_measured_has_no_error() -> None:
+    failed = said(a_case("ours", status="failed", blocks=()), step_seconds=0.5)
+    few = said(a_case("few", n=3), step_seconds=0.5, why_no_peak="x")
+    assert predicted([failed, few]) is None
+
+
+def test_the_page_tells_each_case_and_from_what_it_was_predicted() -> None:
+    page = to_markdown(benchmark_page(cases()))
+    for words in ("## Predicted and measured", "| Time of a step | 2 |", "| a1: bf16 | 475 ms |",
+                  "60.0 GFLOP/s", "| All-gather of 1.00 MB | 1.20 ms |", "calibration of 2026-11-23: 127 runs",
+                  "not Convoy's own step", "800 MB | 800 MB | 0.0 % |"):  # fmt: skip
+        assert words in page, words
+
+
+def test_the_same_cases_in_any_order_give_the_same_page() -> None:
+    assert to_markdown(benchmark_page(cases())) == to_markdown(benchmark_page(cases()[::-1]))
+
+
+def test_old_results_are_read_without_it() -> None:
+    assert Case.model_validate(a_case().model_dump(exclude={"predicted"})).predicted is None

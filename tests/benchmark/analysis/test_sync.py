@@ -1,0 +1,205 @@
+"""The share of synchronisation, what follows from it, and verdicts on claims, beside cases whose truth is known."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from convoy.benchmark.analysis.sync import environments, levels, parts, significant, sync
+from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.results.case import Case, Status
+from convoy.benchmark.results.collectives import as_values
+from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
+from convoy.display.page import Callout, Heading, Page, Table, Text
+from convoy.stats.interval import Interval
+from tests.benchmark.results.cases import HARDWARE, PROVENANCE, a_case
+from tests.benchmark.results.test_collectives import a_collective
+from tests.report.bench_cases import throughput
+
+
+def between(low: float, high: float) -> Interval:
+    return Interval(estimate=(low + high) / 2, low=low, high=high, n=12)
+
+
+def with_parts(case: Case, **of_step: float) -> Case:
+    return case.model_copy(update={"blocks": tuple(b.model_copy(update={"parts": of_step}) for b in case.blocks)})
+
+
+def two(seconds: float, alone: float = 0.5, update: float = 0.02, n: int = 20) -> list[Case]:
+    """Training together takes `seconds` for a step and updates in half of the time of training alone."""
+    shared: dict[str, Any] = {"suite": "sync", "group": "sync-tiny", "n": n}
+    jobs = HARDWARE.model_copy(update={"jobs": 2})
+    reference = a_case("apart", alone, seed=1, baseline=None, hardware=jobs, values={INDEPENDENT: 1.0}, **shared)
+    values = as_values(a_collective("all_reduce", 2**20, 2, 0.01))
+    together = a_case("together", seconds, seed=2, baseline="apart", values=values, **shared)
+    return [
+        with_parts(reference, forward=0.2, exchange=0.01, backward=alone - 0.21 - update, optimizer=update),
+        with_parts(together, forward=0.3, exchange=0.02, backward=seconds - 0.32 - update / 2, optimizer=update / 2),
+    ]
+
+
+def pair(faster: float, **changed: Any) -> list[Case]:
+    """Gangs in two environments, of which the second is so many times as fast."""
+    shared: dict[str, Any] = {"suite": "sync", "group": "network-tiny", "varied": ("NCCL_IB_DISABLE",)}
+    off = PROVENANCE.model_copy(update={"environment": {"NCCL_IB_DISABLE": "1"}})
+    on = PROVENANCE.model_copy(update={"environment": {}})
+    first = a_case("TCP", 0.5, seed=3, baseline=None, provenance=off, **shared)
+    return [first, a_case("EFA", 0.5 / faster, seed=4, baseline="TCP", provenance=on, **(shared | changed))]
+
+
+def callouts(page: Page) -> list[Callout]:
+    return [block for block in page.blocks if isinstance(block, Callout)]
+
+
+@pytest.mark.parametrize(
+    ("share", "found"),
+    [
+        (between(-0.05, 0.1), ("low",)),
+        (between(0.1, 0.199), ("low",)),
+        (between(0.2, 0.3), ("middle",)),
+        (between(0.4, 0.9), ("high",)),
+        (between(0.15, 0.25), ("low", "middle")),
+        (between(0.35, 0.45), ("middle", "high")),
+        (between(0.1, 0.5), ("low", "middle", "high")),
+    ],
+)
+def test_an_interval_reaches_into_levels(share: Interval, found: tuple[str, ...]) -> None:
+    assert levels(share) == found
+
+
+def test_the_share_is_of_the_step_with_the_same_update_in_both() -> None:
+    """Alone 0.5 s, 0.02 s of them the update; together 0.8 s with an update of 0.01 s: (0.8 - 0.49) / 0.8."""
+    (found,) = sync(two(0.8))
+    assert found.share is not None
+    assert found.share.low < 0.31 / 0.8 < found.share.high
+    assert found.share.high - found.share.low < 0.03
+    assert (found.ranks, found.group, found.share.n) == (2, "sync-tiny", 20)
+
+
+def test_parts_make_up_the_step_together() -> None:
+    (found,) = sync(two(0.8))
+    assert found.parts == pytest.approx(
+        {
+            "data": 0,
+            "forward": 0.2,
+            "sync in forward": 0.1,
+            "backward": 0.27,
+            "sync in backward": 0.20,
+            "exchange": 0.01,
+            "sync in exchange": 0.01,
+            "update": 0.01,
+        }
+    )
+    assert sum(found.parts.values()) == pytest.approx(0.8)
+    assert parts({"forward": 1.0}, {"forward": 1.0}) == {}
+
+
+def test_too_few_blocks_tell_why_there_is_no_share() -> None:
+    (found,) = sync(two(0.8, n=5))
+    assert (found.share, found.levels) == (None, ())
+    assert "5 pairs of blocks" in found.why
+
+
+@pytest.mark.parametrize("status", ["refused", "failed"])
+def test_without_the_ranks_alone_the_collectives_are_told_and_why_there_is_no_share(status: Status) -> None:
+    alone, together = two(0.8)
+    missing: dict[str, Any] = {
+        "status": status,
+        "reason": "needs at least 89.4 GiB on a rank",
+        "blocks": (),
+        "values": {},
+    }
+    told = {"measured": PROVENANCE.measured + timedelta(seconds=9)}
+    missing["provenance"] = PROVENANCE.model_copy(update=told)
+    page = benchmark_page([alone.model_copy(update=missing), together.model_copy(update={"baseline": None})])
+    tables = {block.headers[0]: block for block in page.blocks if isinstance(block, Table)}
+    assert [row[0] for row in tables["Collective"].rows] == ["all_reduce"]
+    assert "Part" not in tables
+    (why,) = (
+        block.text for block in page.blocks if isinstance(block, Text) and "share of synchronisation" in block.text
+    )
+    assert why.startswith("The share of synchronisation is not known: ")
+    assert why.endswith(f"{status}: needs at least 89.4 GiB on a rank.")
+
+
+def test_results_without_the_ranks_alone_say_so() -> None:
+    (found,) = sync(two(0.8)[1:])
+    assert (found.share, found.parts, found.why) == (None, {}, "the ranks alone are not among the results")
+    assert len(found.collectives) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "title", "action", "tone"),
+    [
+        (0.52, "below 20 %: synchronisation is no bottleneck", "Look for speed elsewhere", "good"),
+        (0.7, "20 % to 40 %: synchronisation is worth reducing", "reshard_after_forward: false", "warning"),
+        (1.2, "above 40 %: synchronisation is the bottleneck", "hsdp", "bad"),
+    ],
+)
+def test_each_level_has_its_words_and_what_to_do(seconds: float, title: str, action: str, tone: str) -> None:
+    (told,) = callouts(benchmark_page(two(seconds)))
+    assert told.title.endswith(title)
+    assert action in told.text
+    assert told.tone == tone
+
+
+def test_an_interval_over_a_limit_says_so() -> None:
+    (told,) = callouts(benchmark_page(two(0.49 / 0.8)))
+    assert "The interval reaches over a limit" in told.text
+    assert "below 20 %" in told.text
+    assert "20 % to 40 %" in told.text
+    assert told.tone == "warning"
+
+
+def test_nothing_seen_is_no_share_below_zero() -> None:
+    (told,) = callouts(benchmark_page(two(0.5, update=0.0)))
+    assert told.title.startswith("tiny: ")
+    assert "(none to " in told.title
+    assert "-" not in told.title
+
+
+def test_the_section_has_parts_and_bandwidths_and_they_are_no_further_figures() -> None:
+    page = benchmark_page([*throughput(), *two(0.8), *pair(1.1)])
+    headings = [block.text for block in page.blocks if isinstance(block, Heading)]
+    assert headings[1:4] == ["Throughput", "Gradient synchronisation", "Environments beside each other"]
+    assert "Further figures" not in headings
+    tables = {block.headers[0]: block for block in page.blocks if isinstance(block, Table)}
+    assert ("sync in backward", "200 ms", "25.0 %") in tables["Part"].rows
+    (row,) = tables["Collective"].rows  # 2 ** 20 bytes in 10 ms, of which two ranks send as many
+    assert (row[1], row[3], row[4]) == ("1.05 MB", "105 MB/s", "105 MB/s")
+
+
+@pytest.mark.parametrize(
+    ("faster", "claimed", "told", "tone"),
+    [
+        (2.0, True, "a significant speedup", "good"),
+        (1.3, True, "not a significant speedup", "bad"),
+        (1.0, True, "not a significant speedup", "bad"),
+        (1.3, False, "EFA over TCP: faster, 1.2", "plain"),
+        (1.0, False, "no difference seen", "plain"),
+        (0.5, False, "SLOWER", "warning"),
+    ],
+)
+def test_a_pair_of_environments_has_a_verdict(faster: float, claimed: bool, told: str, tone: str) -> None:
+    (found,) = callouts(benchmark_page(pair(faster, values={RDMA_CLAIMED: 1.0} if claimed else {})))
+    assert told in found.title
+    assert ("not a significant" in found.title) == (claimed and faster < 1.5)
+    assert "They differ in NCCL_IB_DISABLE alone." in found.text
+    assert ("RDMA was claimed" in found.text) == claimed
+    assert found.tone == tone
+
+
+def test_the_lower_bound_decides() -> None:
+    assert not significant(Interval(estimate=1.6, low=1.49, high=1.7, n=6))
+    assert significant(Interval(estimate=1.6, low=1.5, high=1.7, n=6))
+
+
+def test_gangs_that_differ_in_more_than_was_declared_have_no_speedup() -> None:
+    first, second = pair(2.0)
+    (found,) = environments([first, second.model_copy(update={"varied": ()})]) or (None,)
+    assert found is None
+    other = PROVENANCE.model_copy(update={"environment": {"OMP_NUM_THREADS": "8"}})
+    (found,) = environments([first, second.model_copy(update={"provenance": other})])
+    assert found is not None
+    assert found.speedup is None
+    assert "OMP_NUM_THREADS: 8 and None, which was not to differ" in found.why

@@ -1,0 +1,32 @@
+"""Benchmarks that take seconds: a model of a few thousand parameters on synthetic data."""
+
+from typing import Any
+
+from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.memory_estimate import memories
+from convoy.config.benchmark import MeasureConfig
+from convoy.config.run import RunConfig
+from tests.training.job import tiny
+
+QUICK = MeasureConfig(rounds=6, block_steps=1, block_seconds=0.001, warm_up_most=16, machine_seconds=0.02)
+
+
+def a_group(root: str, *variants: VariantSpec, nodes: int = 1, suite: str = "throughput", **sections: Any) -> Group:
+    """Compared with the first of its variants."""
+    run = tiny(cluster={"nodes": nodes}, **sections).model_copy(update={"root": root})
+    train = run.train.model_copy(update={"steps": 10**6, "threads_per_rank": 1})
+    return Group(
+        name=f"{suite}-tiny",
+        suite=suite,
+        baseline=variants[0].name,
+        variants=variants,
+        run=run.model_copy(update={"train": train}),
+        measure=QUICK,
+    )
+
+
+def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int:
+    """That a case takes on the device that computes while it trains."""
+    found = memories(spec, run, ranks)
+    assert found is not None
+    return found.device.states

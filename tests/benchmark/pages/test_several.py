@@ -1,0 +1,121 @@
+"""Benchmarks of several folders on one page, none of which touches another's figures."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from convoy.benchmark.analysis.fold import fold_cases
+from convoy.benchmark.pages.cost_sections import costs
+from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.pages.several import BenchReports, page_of_several, together
+from convoy.benchmark.results.case import Case
+from convoy.display.page import Callout, Chart, Heading, Page, Table, Text, Values
+from tests.benchmark.results.cases import a_case
+from tests.report.bench_cases import GPU_CONFIG, GPUS, strategies, whole
+
+COST = "Cost and time to train (computed)"
+
+P5 = GPUS.model_copy(update={"device": "NVIDIA H100 80GB HBM3", "instance_type": "p5.48xlarge", "peak_tflops": 989.0})
+
+
+def on_p5() -> list[Case]:
+    """The same cases under the same keys, three times as fast, on other machines."""
+    faster: list[Case] = []
+    for case in strategies():
+        blocks = tuple(block.model_copy(update={"seconds": block.seconds / 3}) for block in case.blocks)
+        faster.append(case.model_copy(update={"hardware": P5, "blocks": blocks}))
+    return faster
+
+
+def reports(folders: Mapping[str, list[Case]]) -> BenchReports:
+    return BenchReports(folders={name: fold_cases(cases) for name, cases in folders.items()})
+
+
+def blocks_below(page: Page, heading: str) -> list[Any]:
+    found: list[Any] = []
+    inside = False
+    for block in page.blocks:
+        if isinstance(block, Heading):
+            inside = block.text == heading
+        elif inside:
+            found.append(block)
+    assert found, heading
+    return found
+
+
+def test_time_and_cost_on_all_machines_are_in_one_table() -> None:
+    page = page_of_several(reports({"p4d": strategies(), "p5": on_p5()}))
+    assert [b.text for b in page.blocks if isinstance(b, Heading) and "Cost" in b.text] == [COST]
+    offers, training = (b for b in blocks_below(page, COST) if isinstance(b, Table))
+    machines = {row[1] for row in offers.rows}
+    assert machines == {"4 × p4d.24xlarge (p4d), us-east-1", "4 × p5.48xlarge (p5), us-east-1"}
+    hours = {row[1]: row[4] for row in training.rows if row[3] == "100 B"}
+    assert set(hours) == {"4 × p4d.24xlarge (p4d)", "4 × p5.48xlarge (p5)"}
+    assert hours["4 × p4d.24xlarge (p4d)"] != hours["4 × p5.48xlarge (p5)"]
+
+
+def test_of_gpus_without_a_price_the_time_is_told_and_of_a_cpu_nothing() -> None:
+    nowhere = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
+    unpriced = [case.model_copy(update={"config": nowhere}) for case in on_p5()]
+    page = page_of_several(reports({"p4d": whole(), "p5": unpriced}))
+    _, training = (b for b in blocks_below(page, COST) if isinstance(b, Table))
+    assert {row[1] for row in training.rows} == {"4 × p4d.24xlarge (p4d)", "4 × p5.48xlarge (p5)"}
+
+
+def test_models_stand_together_and_the_same_machines_of_two_folders_are_two_rows() -> None:
+    small: dict[str, Any] = {"baseline": None, "hardware": GPUS, "config": GPU_CONFIG}
+    monday = [*strategies(), a_case(model="a", group="a", **small)]
+    found = together(reports({"monday": monday, "tuesday": monday})).costs
+    assert [(cost.model, cost.machines) for cost in found] == [
+        ("a", "4 × p4d.24xlarge (monday)"),
+        ("a", "4 × p4d.24xlarge (tuesday)"),
+        ("gpt-1b", "4 × p4d.24xlarge (monday)"),
+        ("gpt-1b", "4 × p4d.24xlarge (tuesday)"),
+    ]
+
+
+def test_cases_of_one_key_keep_to_their_own_folder() -> None:
+    """All that a folder's page has by itself, but for its costs, is under its name as it was."""
+    folders = {"p4d": whole(), "p5": [*whole()[:8], *on_p5()]}
+    page = page_of_several(reports(folders))
+    for name, cases in folders.items():
+        alone = benchmark_page(cases)
+        headings = [b.text for b in alone.blocks if isinstance(b, Heading) and b.level == 2]
+        assert f"{name}: Provenance" in [b.text for b in page.blocks if isinstance(b, Heading)]
+        for heading in headings:
+            if heading != COST:
+                assert blocks_below(page, f"{name}: {heading}") == blocks_below(alone, heading)
+        (values,) = [b for b in alone.blocks if isinstance(b, Values)]
+        assert blocks_below(page, name) == [values]
+
+
+def test_no_curve_or_chart_has_cases_of_two_folders() -> None:
+    page = page_of_several(reports({"a": whole(), "b": whole()}))
+    twice = [b for b in page.blocks if isinstance(b, Chart)]
+    assert len(twice) == 2 * len([b for b in benchmark_page(whole()).blocks if isinstance(b, Chart)])
+
+
+def test_warnings_of_every_folder_stand_above_all_numbers_with_its_name() -> None:
+    page = page_of_several(reports({"p4d": strategies()[:2], "p5": on_p5()}))
+    first = next(i for i, block in enumerate(page.blocks) if isinstance(block, Values | Table))
+    warned = [block.title for block in page.blocks[:first] if isinstance(block, Callout)]
+    assert warned == ["p5: zero-3 (strategies, gpt-1b): losses differ from those of ddp"]
+    about = [block.text for block in page.blocks[:first] if isinstance(block, Text)]
+    assert about[0].startswith("p4d: 4 × p4d.24xlarge, 32 ranks")
+    assert about[1].startswith("p5: 4 × p5.48xlarge, 32 ranks")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_same_folders_give_the_same_page_whatever_the_order_of_their_files(order: int) -> None:
+    page = page_of_several(reports({"p4d": whole()[::order], "p5": on_p5()[::order]}))
+    assert page == page_of_several(reports({"p4d": whole(), "p5": on_p5()}))
+
+
+def test_a_folder_without_a_rate_has_its_place_and_no_cost() -> None:
+    failed = [a_case(status="failed", reason="no room", blocks=())]
+    both = reports({"p4d": strategies(), "p5": failed})
+    assert costs(together(both)) != ()
+    page = page_of_several(both)
+    (table,) = (b for b in blocks_below(page, "p5: Refused and failed") if isinstance(b, Table))
+    assert table.rows[0][-1] == "no room"

@@ -1,0 +1,57 @@
+"""Two runs of the same, one beside the other."""
+
+import pytest
+
+from convoy.benchmark.results.compare import OtherFingerprintError, compare, compare_all
+from tests.benchmark.results.cases import HARDWARE, a_case
+
+
+def test_the_ratio_is_of_the_second_over_the_first_as_of_two_samples() -> None:
+    found = compare(a_case(seconds=0.5, seed=1), a_case(seconds=0.45, seed=2))
+    assert found.ratio is not None
+    assert found.ratio.low < 0.5 / 0.45 < found.ratio.high
+    assert found.ratio.low > 1.08
+    assert found.differs
+    assert found.first is not None
+    assert found.first.estimate == pytest.approx(4096, rel=0.02)
+
+
+def test_two_runs_of_the_same_show_no_difference() -> None:
+    found = compare(a_case(seed=1), a_case(seed=2))
+    assert not found.differs
+    assert found.ratio is not None
+    assert found.ratio.estimate == pytest.approx(1.0, abs=0.02)
+
+
+def test_runs_of_other_fingerprints_are_refused_with_all_that_differs() -> None:
+    other = a_case(hardware=HARDWARE.model_copy(update={"cores": 4}), model="gpt-7b")
+    with pytest.raises(OtherFingerprintError) as raised:
+        compare(a_case(), other)
+    assert raised.value.lines == ("model: tiny and gpt-7b", "hardware.cores: 2 and 4")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"status": "failed", "reason": "no memory", "blocks": ()}, "second: failed: no memory"),
+        ({"n": 5}, "second: 5 blocks are too few"),
+        ({"tokens_per_step": 0}, "second: no tokens"),
+    ],
+)
+def test_what_has_no_rate_is_told_and_not_compared(changed: dict[str, object], reason: str) -> None:
+    found = compare(a_case(), a_case(**changed))  # type: ignore[arg-type]
+    assert (found.ratio, found.second, found.reason) == (None, None, reason)
+    assert not found.differs
+
+
+def test_folders_are_matched_by_key_and_what_one_lacks_is_named() -> None:
+    found = compare_all([a_case("a"), a_case("b")], [a_case("b"), a_case("c")])
+    assert [each.case for each in found.cases] == ["throughput-a1-b"]
+    assert (found.only_first, found.only_second) == (("throughput-a1-a",), ("throughput-a1-c",))
+
+
+def test_a_folder_of_another_machine_is_refused_with_each_difference_once() -> None:
+    more = HARDWARE.model_copy(update={"cores": 4})
+    with pytest.raises(OtherFingerprintError) as raised:
+        compare_all([a_case("a"), a_case("b")], [a_case("a", hardware=more), a_case("b", hardware=more)])
+    assert raised.value.lines == ("hardware.cores: 2 and 4 (2 of 2 cases)",)

@@ -1,0 +1,164 @@
+"""Figures of cases whose truth is known."""
+
+from datetime import timedelta
+
+import pytest
+
+from convoy.benchmark.results.case import Block, Case
+from convoy.benchmark.results.figures import (
+    NotComparableError,
+    cpu_ratio,
+    cpu_seconds,
+    exposed_seconds,
+    losses_agree,
+    mfu,
+    model_tflops,
+    share_of_matmul,
+    speedup,
+    step_seconds,
+    sync_share,
+    tokens_per_second,
+)
+from tests.benchmark.results.cases import HARDWARE, PROVENANCE, a_case
+
+
+def test_a_rate_is_tokens_over_seconds_of_blocks() -> None:
+    case = a_case(seconds=0.5)
+    rate, step, cpu = tokens_per_second(case), step_seconds(case), cpu_seconds(case)
+    assert rate is not None
+    assert step is not None
+    assert cpu is not None
+    assert rate.estimate == pytest.approx(4096, rel=0.02)
+    assert rate.low < 4096 < rate.high
+    assert step.estimate == pytest.approx(0.5, rel=0.02)
+    assert cpu.estimate == pytest.approx(1.0, rel=0.02)
+    assert rate.n == 20
+
+
+def test_few_blocks_have_no_rate() -> None:
+    assert tokens_per_second(a_case(n=5)) is None
+    assert model_tflops(a_case(n=5)) is None
+
+
+def test_shares_of_the_machine() -> None:
+    case = a_case(seconds=0.5)
+    assert model_tflops(case) == pytest.approx(4096 * 2e7 / 2 / 1e12, rel=0.02)
+    assert share_of_matmul(case) == pytest.approx(0.41, rel=0.02)
+    assert mfu(case) is None
+    known = a_case(hardware=HARDWARE.model_copy(update={"peak_tflops": 0.2}))
+    assert mfu(known) == pytest.approx(0.205, rel=0.02)
+    assert model_tflops(a_case(flops_per_token=None)) is None
+
+
+def test_a_speedup_is_of_pairs_and_holds_what_both_share() -> None:
+    """The noise of both is the same: the ratio has none."""
+    found = speedup(a_case("ours", 0.5, seed=1), a_case("baseline", 1.0, seed=1))
+    assert (found.low, found.estimate, found.high) == pytest.approx((2.0, 2.0, 2.0))
+    apart = speedup(a_case("ours", 0.5, seed=1), a_case("baseline", 1.0, seed=2))
+    assert apart.low < 2.0 < apart.high
+    assert apart.high - apart.low < 0.1
+
+
+def test_cpu_time_is_compared_by_token() -> None:
+    twice = a_case("ours", 1.0, seed=1, tokens_per_step=4096)
+    assert cpu_ratio(twice, a_case("baseline", 0.5, seed=1)).estimate == pytest.approx(1.0)
+
+
+def test_blocks_of_one_number_are_pairs() -> None:
+    case = a_case("ours", 0.5, seed=1)
+    shifted = case.model_copy(
+        update={"blocks": tuple(b.model_copy(update={"number": b.number + 10}) for b in case.blocks)}
+    )
+    assert speedup(shifted, a_case("baseline", 1.0)).n == 10
+
+
+def test_what_was_not_measured_together_is_not_compared() -> None:
+    base = a_case("baseline")
+    with pytest.raises(NotComparableError, match="different gangs"):
+        speedup(a_case(group="b2"), base)
+    with pytest.raises(NotComparableError, match="5 pairs"):
+        speedup(a_case(n=5), base)
+    with pytest.raises(NotComparableError, match="refused: needs 80 GB"):
+        speedup(a_case(status="refused", reason="needs 80 GB", blocks=()), base)
+
+
+def test_losses_tell_whether_the_same_was_computed() -> None:
+    base = a_case("baseline")
+    assert losses_agree(a_case(losses=(8.3, 8.1, 7.90001)), base, 1e-5)
+    assert not losses_agree(a_case(losses=(8.3, 8.2, 7.9)), base, 1e-5)
+    assert losses_agree(a_case(losses=(8.3,)), base, 1e-5)
+    with pytest.raises(NotComparableError, match="no losses"):
+        losses_agree(a_case(losses=()), base, 1e-5)
+
+
+def test_a_case_that_failed_has_no_rate_even_with_blocks() -> None:
+    assert tokens_per_second(a_case(status="failed")) is None
+
+
+def test_what_has_no_tokens_or_no_cpu_time_is_not_compared() -> None:
+    with pytest.raises(NotComparableError, match="has no tokens"):
+        speedup(a_case(), a_case("other", tokens_per_step=0))
+    idle = a_case("idle")
+    idle = idle.model_copy(update={"blocks": tuple(b.model_copy(update={"cpu_seconds": 0.0}) for b in idle.blocks)})
+    with pytest.raises(NotComparableError, match="CPU time was not measured"):
+        cpu_ratio(a_case(), idle)
+
+
+def test_blocks_of_two_gangs_are_no_pairs_though_these_have_one_name() -> None:
+    later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=1)})
+    with pytest.raises(NotComparableError, match="measured in different gangs"):
+        speedup(a_case(), a_case("baseline", provenance=later))
+
+
+def in_pairs(together: list[tuple[float, float]], alone: list[tuple[float, float]]) -> tuple[Case, Case]:
+    """Training together, and the same ranks alone at once. Blocks: seconds of a step, and of its update."""
+
+    def blocks(told: list[tuple[float, float]]) -> tuple[Block, ...]:
+        return tuple(
+            Block(number=i, steps=5, seconds=seconds, cpu_seconds=seconds, parts={"optimizer": update})
+            for i, (seconds, update) in enumerate(told)
+        )
+
+    return (
+        a_case("together", baseline="alone", blocks=blocks(together)),
+        a_case("alone", baseline=None, blocks=blocks(alone)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("together", "alone", "exposed", "share"),
+    [
+        # Each updates all weights, as ddp does: 0.8 - 0.5.
+        ((0.8, 0.04), (0.5, 0.04), 0.3, 0.375),
+        # Four ranks share the update: alone it would be 0.47 s with a fourth of it.
+        ((0.8, 0.01), (0.5, 0.04), 0.33, 0.4125),
+        # What sharding saves is no gain of synchronisation: as long together as alone, and still 0.03 s of waiting.
+        ((0.5, 0.01), (0.5, 0.04), 0.03, 0.06),
+        ((0.47, 0.01), (0.5, 0.04), 0.0, 0.0),
+        ((0.4, 0.04), (0.5, 0.04), -0.1, -0.25),
+    ],
+)
+def test_what_is_exposed_is_beside_the_same_work_with_nobody_to_wait_for(
+    together: tuple[float, float], alone: tuple[float, float], exposed: float, share: float
+) -> None:
+    own, reference = in_pairs([together] * 6, [alone] * 6)
+    found = sync_share(own, reference)
+    assert (found.low, found.estimate, found.high) == pytest.approx((share, share, share))
+    assert exposed_seconds(list(zip(own.blocks, reference.blocks, strict=True))) == pytest.approx(exposed)
+
+
+def test_the_share_is_the_exposed_time_of_the_median_step() -> None:
+    """Steps of 0.6 to 1.1 s, medians 0.85; alone 0.4 to 0.5, and with the other's update 0.38 to 0.48: median 0.43."""
+    own, reference = in_pairs(
+        [(seconds, 0.01) for seconds in (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)],
+        [(seconds, 0.03) for seconds in (0.5, 0.4, 0.42, 0.48, 0.44, 0.46)],
+    )
+    exposed = exposed_seconds(list(zip(own.blocks, reference.blocks, strict=True)))
+    assert exposed == pytest.approx(0.85 - 0.43)
+    assert sync_share(own, reference).estimate == pytest.approx(exposed / 0.85)
+
+
+def test_what_was_refused_is_told_before_which_gang_it_was_not_in() -> None:
+    later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=1)})
+    with pytest.raises(NotComparableError, match="refused: needs 80 GB"):
+        speedup(a_case(), a_case("baseline", status="refused", reason="needs 80 GB", blocks=(), provenance=later))

@@ -1,0 +1,123 @@
+"""Results on disk."""
+
+import json
+import math
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from convoy.benchmark.results.case import SCHEMA, key_of
+from convoy.benchmark.results.files import ResultUnreadableError, read_case, read_cases, write_case
+from convoy.benchmark.results.history import keep
+from convoy.storage import open_store
+from tests.benchmark.results.cases import HARDWARE, a_case
+
+
+def test_a_case_comes_back_as_it_was(tmp_path: Path) -> None:
+    case = a_case()
+    path = write_case(tmp_path / "new" / "folder", case)
+    assert path.name == "throughput-a1-ours.json"
+    assert read_case(path) == case
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_losses_that_are_not_finite_come_back_too(tmp_path: Path) -> None:
+    case = read_case(write_case(tmp_path, a_case(losses=(8.3, math.nan, math.inf))))
+    assert math.isnan(case.losses[1])
+    assert case.losses[2] == math.inf
+
+
+def test_the_same_case_is_the_same_bytes(tmp_path: Path) -> None:
+    first = write_case(tmp_path / "a", a_case()).read_bytes()
+    assert write_case(tmp_path / "b", a_case()).read_bytes() == first
+
+
+def test_names_that_are_no_file_names_are_made_ones(tmp_path: Path) -> None:
+    path = write_case(tmp_path, a_case("fsdp + tensor / 2"))
+    assert path.name == "throughput-a1-fsdp-tensor-2.json"
+
+
+def test_a_group_that_bears_its_suite_s_name_has_it_once() -> None:
+    assert key_of("throughput", "throughput-tiny", "ours") == "throughput-tiny-ours"
+    assert key_of("recovery", "recovery", "node-kill") == "recovery-node-kill"
+    assert key_of("scaling", "scalings", "1 rank") == "scaling-scalings-1 rank"
+
+
+def test_a_folder_is_read_in_order(tmp_path: Path) -> None:
+    for name in ("ours", "baseline", "bf16"):
+        write_case(tmp_path, a_case(name))
+    assert [case.name for case in read_cases(tmp_path)] == ["baseline", "bf16", "ours"]
+
+
+def test_two_files_of_one_case_are_told(tmp_path: Path) -> None:
+    path = write_case(tmp_path, a_case())
+    (tmp_path / "as-it-was-called.json").write_bytes(path.read_bytes())
+    with pytest.raises(ResultUnreadableError, match=r"ours\.json: the same case is in as-it-was-called\.json"):
+        read_cases(tmp_path)
+
+
+def test_a_flow_s_folder_is_read_with_fingerprints_in_its_names_and_failed_attempts_beside(tmp_path: Path) -> None:
+    """As the root keeps it; an attempt that failed knew no device, so its case has another fingerprint."""
+    store = open_store(str(tmp_path))
+    measured, unknown = a_case(), HARDWARE.model_copy(update={"device": ""})
+    for i, status in enumerate(("failed", "refused")):
+        before = measured.provenance.measured - timedelta(hours=2 - i)
+        origin = measured.provenance.model_copy(update={"measured": before})
+        lost = a_case(status=status, blocks=(), hardware=unknown, provenance=origin, config={"attempt": i})
+        keep(store, "BenchmarkFlow-7", lost)
+        keep(store, "BenchmarkFlow-7", lost.model_copy(update={"name": "other"}))
+    keep(store, "BenchmarkFlow-7", measured)
+    folder = tmp_path / "benchmarks" / "BenchmarkFlow-7"
+    assert len(list(folder.glob("*.json"))) == 5
+    other, ours = read_cases(folder)
+    assert ours == measured
+    assert (other.name, other.status) == ("other", "refused")
+
+
+def test_what_was_measured_before_the_same_case_failed_is_not_shown_as_if_it_were_new(tmp_path: Path) -> None:
+    measured = a_case()
+    later = measured.provenance.measured + timedelta(days=1)
+    lost = a_case(status="failed", blocks=(), provenance=measured.provenance.model_copy(update={"measured": later}))
+    for name, case in (("a.json", measured), ("b.json", lost)):
+        (tmp_path / name).write_text(case.model_dump_json())
+    with pytest.raises(ResultUnreadableError, match=r"b\.json: the same case is in a\.json"):
+        read_cases(tmp_path)
+
+
+def test_an_empty_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ResultUnreadableError, match="no results"):
+        read_cases(tmp_path)
+
+
+def test_what_is_no_result_is_told_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("{}")
+    with pytest.raises(ResultUnreadableError, match=r"x\.json: suite: Field required"):
+        read_case(path)
+    path.write_text("{")
+    with pytest.raises(ResultUnreadableError, match=r"x\.json: the file: Invalid JSON"):
+        read_case(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ResultUnreadableError, match="cannot be read"):
+        read_case(path)
+    with pytest.raises(ResultUnreadableError, match="cannot be read"):
+        read_case(tmp_path / "nowhere.json")
+
+
+def test_a_time_without_its_zone_is_refused(tmp_path: Path) -> None:
+    """It could not be put in order with others."""
+    path = write_case(tmp_path, a_case())
+    path.write_text(path.read_text().replace("2026-11-22T12:00:00Z", "2026-11-22T12:00:00"))
+    with pytest.raises(ResultUnreadableError, match=r"provenance\.measured: Input should have timezone info"):
+        read_case(path)
+
+
+def test_a_file_of_a_later_version_is_refused_and_its_new_keys_alone_are_not(tmp_path: Path) -> None:
+    path = write_case(tmp_path, a_case())
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"something_new": 1}))
+    assert read_case(path) == a_case()
+    path.write_text(json.dumps(data | {"schema_version": SCHEMA + 1}))
+    with pytest.raises(ResultUnreadableError, match="newer than"):
+        read_case(path)

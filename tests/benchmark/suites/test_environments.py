@@ -1,0 +1,144 @@
+"""Gangs in several environments: their order, what each is given, and what their cases become."""
+
+import statistics
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.benchmark.groups import Group, Ranks
+from convoy.benchmark.plan import plan, run_of
+from convoy.benchmark.results.case import Block, Case
+from convoy.benchmark.results.figures import NotComparableError, speedup
+from convoy.benchmark.results.files import write_case
+from convoy.benchmark.suites.environments import Turn, captured, enter, merged, turns
+from convoy.config.benchmark import BenchConfig, EnvironmentConfig
+from convoy.gang.assignment import Script
+from convoy.launch.benchmark.groups import run_groups
+from convoy.launch.benchmark.split import Share, described
+from convoy.launch.gang.step import GangFailedError
+from tests.benchmark.results.cases import PROVENANCE, a_case
+
+CONFIG = BenchConfig.model_validate(
+    {
+        "suites": ["sync"],
+        "sync": {
+            "environments": [{"name": "TCP", "set": {"NCCL_IB_DISABLE": "1"}}, {"name": "EFA"}],
+            "claims": "rdma",
+        },
+    }
+)
+
+
+def a_group() -> Group:
+    overhead, network = plan(CONFIG, {"tiny": run_of(CONFIG, "tiny")}, Ranks(2, 1))
+    assert [spec.name for spec in overhead.variants] == ["without synchronisation", "with synchronisation"]
+    return network
+
+
+def gang_case(turn: Turn, seconds: float, **changed: Any) -> Case:
+    """Of one gang, which ran later than those before it; its blocks spread around `seconds`."""
+    blocks = tuple(Block(number=i, steps=2, seconds=seconds * x, cpu_seconds=1) for i, x in enumerate((0.9, 1, 1.3)))
+    environment = turn.group.environment
+    assert environment is not None
+    provenance = PROVENANCE.model_copy(
+        update={
+            "measured": PROVENANCE.measured + timedelta(minutes=int(turn.group.name.rpartition("-")[2])),
+            "environment": {name: value for name, value in environment.set.items() if value is not None},
+        }
+    )
+    facts: dict[str, Any] = {"suite": "sync", "group": turn.group.name, "name": turn.case, "baseline": None}
+    return a_case(**(facts | {"provenance": provenance, "blocks": blocks} | changed))
+
+
+def test_gangs_take_turns_in_an_order_that_turns_round() -> None:
+    found = list(turns(a_group()))
+    assert "".join(turn.case[0] for turn in found) == "TEETTEETTEET"
+    assert [turn.pair for turn in found] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert len({turn.group.name for turn in found}) == 12
+    assert {turn.case: turn.group.environment and turn.group.environment.set for turn in found} == {
+        "TCP": {"NCCL_IB_DISABLE": "1"}, "EFA": {},
+    }  # fmt: skip
+    assert all(turn.group.compared is None and len(turn.group.variants) == 1 for turn in found)
+
+
+def test_what_is_claimed_is_of_all_but_the_first() -> None:
+    assert [(spec.name, spec.values) for spec in a_group().cases] == [("TCP", {}), ("EFA", {"rdma_claimed": 1.0})]
+
+
+def test_a_gang_is_one_block_and_gangs_of_one_turn_are_a_pair() -> None:
+    group = a_group()
+    gangs = [(turn, gang_case(turn, (1 if turn.case == "EFA" else 2) + 0.01 * turn.pair)) for turn in turns(group)]
+    tcp, efa = merged(group, list(reversed(gangs)))
+    assert (tcp.name, tcp.baseline, efa.name, efa.baseline) == ("TCP", None, "EFA", "TCP")
+    assert [block.number for block in efa.blocks] == list(range(6))
+    assert [block.seconds for block in efa.blocks] == pytest.approx([1.0, 1.01, 1.02, 1.03, 1.04, 1.05])
+    assert {block.steps for block in efa.blocks} == {6}
+    assert tcp.varied == efa.varied == ("NCCL_IB_DISABLE",)
+    found = speedup(efa, tcp)
+    assert found.n == 6
+    assert found.estimate == pytest.approx(2.025 / 1.025, rel=1e-4)
+
+
+def test_what_was_not_to_differ_is_refused() -> None:
+    group = a_group()
+    gangs = [(turn, gang_case(turn, 1.0)) for turn in turns(group)]
+    tcp, efa = merged(group, gangs)
+    environment = {**efa.provenance.environment, "NCCL_ALGO": "Ring"}
+    other = efa.model_copy(update={"provenance": efa.provenance.model_copy(update={"environment": environment})})
+    with pytest.raises(NotComparableError, match=r"environment\.NCCL_ALGO: Ring and None, which was not to differ"):
+        speedup(other, tcp)
+    silent = efa.model_copy(update={"varied": ()})  # one side alone cannot declare it
+    with pytest.raises(NotComparableError, match="NCCL_IB_DISABLE"):
+        speedup(silent, tcp)
+
+
+def test_an_environment_that_fails_ends_its_group_with_its_name(tmp_path: Path) -> None:
+    started: list[str] = []
+
+    def run_gang(group: Group, script: Script) -> None:
+        started.append(group.name)
+        given = Group.model_validate_json(Path(script.args[0]).read_text())
+        assert given.environment is not None
+        if given.environment.name == "EFA":
+            raise GangFailedError("rank 1: no such provider")
+        write_case(Path(script.args[1]), gang_case(Turn(0, "TCP", given), 1.0))
+
+    (ran,) = run_groups([a_group()], run_gang, lambda _: None)
+    assert ran.failure == "EFA: rank 1: no such provider"
+    assert started == ["network-tiny-1", "network-tiny-2"]
+    assert [(case.name, case.status, case.group) for case in ran.cases] == [
+        ("TCP", "failed", "network-tiny"),
+        ("EFA", "failed", "network-tiny"),
+    ]
+
+
+def test_on_other_nodes_gangs_run_alike_and_there_are_no_cases() -> None:
+    started: list[str] = []
+    (ran,) = run_groups([a_group()], lambda group, _: started.append(group.name), lambda _: None)
+    assert len(started) == 12
+    assert (ran.cases, ran.failure) == ((), "")
+
+
+def test_a_dry_run_tells_how_many_gangs_there_would_be() -> None:
+    (line,) = described(Share(nodes=1, groups=(a_group(),)))
+    assert line.startswith("network-tiny: ")
+    assert line.endswith("ranks, 6 gangs of each: TCP, EFA")
+
+
+def test_variables_are_set_or_taken_away_and_captured() -> None:
+    environment = EnvironmentConfig(name="x", set={"FI_EFA_X": "0", "NCCL_NET": None})
+    variables = {"NCCL_NET": "Socket", "AWS_SECRET": "s", "NCCL_ALGO": "Ring"}
+    enter(None, variables)
+    assert variables["NCCL_NET"] == "Socket"
+    enter(environment, variables)
+    assert variables == {"AWS_SECRET": "s", "NCCL_ALGO": "Ring", "FI_EFA_X": "0"}
+    assert captured(("NCCL_ALGO", "NCCL_NET"), environment, variables) == {"NCCL_ALGO": "Ring", "FI_EFA_X": "0"}
+
+
+def test_the_median_of_a_gang_is_over_its_blocks() -> None:
+    group = a_group()
+    turn = next(turns(group))
+    (case, *_) = merged(group, [(turn, gang_case(turn, 2.0))])
+    assert case.blocks[0].seconds == statistics.median([1.8, 2.0, 2.6])

@@ -1,0 +1,356 @@
+"""What a case takes of a rank's memories, and the largest model that has room there."""
+
+from typing import Any
+
+import torch
+
+from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.memory_estimate import Taken, largest_model, memories, taking_turns, together
+from convoy.benchmark.placement import fitted
+from convoy.benchmark.plan import plan, run_of
+from convoy.benchmark.results.values import (
+    LARGEST_MODEL_LAYERS,
+    LARGEST_MODEL_PARAMETERS,
+    RANK_HOST_BYTES,
+    RANK_MEMORY_BYTES,
+)
+from convoy.benchmark.suites.peers import variants_of as peers
+from convoy.config.benchmark import BenchConfig
+from convoy.config.errors import ConfigError
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.model.counts import embedding_parameter_count, parameter_count
+from convoy.model.transformer import Transformer
+from convoy.parallel.pipeline import stage_blocks
+from tests.benchmark.benches import state_bytes
+
+GIB = 2**30
+FSDP = VariantSpec(name="fsdp")
+DDP = VariantSpec(name="ddp", changes={"parallel": {"strategy": "ddp"}})
+
+
+def weights(run: RunConfig) -> int:
+    assert isinstance(run.model, TransformerConfig)
+    return 4 * parameter_count(run.model)
+
+
+def taken(run: RunConfig, ranks: Ranks, **spec: object) -> Taken:
+    found = memories(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
+    assert found is not None
+    return found.device
+
+
+def a_run(**sections: Any) -> RunConfig:
+    return RunConfig.model_validate({**sections, "train": {"param_dtype": "bf16"} | dict(sections.get("train", {}))})
+
+
+def test_other_libraries_build_the_whole_model_before_they_spread_it() -> None:
+    run, ranks = a_run(), Ranks(8, 8)
+    accelerate = taken(run, ranks, kind="accelerate FSDP2")
+    assert accelerate.built == weights(run) * 9 // 8
+    assert accelerate.states == 4 * weights(run) // 8
+    full = {"train": {"param_dtype": "fp32"}}
+    for stage, copies in ((1, 2), (2, 2), (3, 1)):
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").built == weights(run), "two copies in bf16"
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}", changes=full).built == copies * weights(run)
+    assert taken(run, ranks).built == weights(run) // 8
+
+
+def test_deepspeed_halves_weights_and_gradients_in_bf16_beside_fp32_masters() -> None:
+    ranks = Ranks(8, 8)
+    half, full = ({"train": {"param_dtype": dtype}} for dtype in ("bf16", "fp32"))
+    run = a_run()
+    w = weights(run) // 4
+    assert taken(run, ranks, kind="DeepSpeed ZeRO-1", changes=half).states == 4 * w + 12 * w // 8
+    assert taken(run, ranks, kind="DeepSpeed ZeRO-1", changes=full).states == 8 * w + 12 * w // 8
+    assert taken(run, ranks, kind="DeepSpeed ZeRO-2", changes=half).states == 2 * w + 14 * w // 8
+    assert taken(run, ranks, kind="DeepSpeed ZeRO-2", changes=full).states == 4 * w + 16 * w // 8
+
+
+def test_on_gpus_deepspeed_has_buckets_and_flattens_weights_where_there_is_room() -> None:
+    run, small, large = a_run(train={"param_dtype": "fp32"}), Ranks(8, 8, 10**6, 10**9), Ranks(8, 8, 10**11, 10**9)
+    kinds = {stage: VariantSpec(name="zero", kind=f"DeepSpeed ZeRO-{stage}") for stage in (1, 2, 3)}
+    for stage, bucket_bytes in ((1, 4 * 10**9), (2, 4 * 10**9), (3, 2 * 10**9)):
+        on_cpus, on_gpus = memories(kinds[stage], run, Ranks(8, 8)), memories(kinds[stage], run, large)
+        assert on_cpus is not None
+        assert on_gpus is not None
+        assert on_gpus.device.states == on_cpus.device.states + bucket_bytes
+        assert on_gpus.host == Taken()
+    assert taken(run, large, kind="DeepSpeed ZeRO-3").weights == weights(run) // 8 + 2 * 10**9
+    for stage in (1, 2):
+        assert taken(run, large, kind=f"DeepSpeed ZeRO-{stage}").built == 2 * weights(run)
+        without_room = memories(kinds[stage], run, small)
+        assert without_room is not None
+        assert without_room.device.built == weights(run)
+        assert without_room.host == Taken(built=2 * weights(run))
+
+
+def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
+    run, ranks = a_run(train={"param_dtype": "fp32"}), Ranks(8, 8)
+    kept = {"parallel": {"reshard_after_forward": False}}
+    assert taken(run, ranks, changes=kept).states == weights(run) + 3 * weights(run) // 8
+    assert taken(run, Ranks(1, 1), changes=kept) == taken(run, Ranks(1, 1))
+
+
+def test_a_rank_that_shares_with_no_other_copies_the_weights_that_stay_gathered() -> None:
+    run = a_run(train={"micro_batch": 2}, parallel={"reshard_after_forward": False})
+    w = weights(run) // 4
+    for dtype, width in (("bf16", 2), ("fp32", 4)):
+        train = {"train": {"param_dtype": dtype}}
+        assert taken(run, Ranks(1, 1), changes=train).states == (12 + width + 4) * w
+        assert taken(run, Ranks(2, 2), changes={**DDP.changes, **train}).states == (12 + width + 4) * w
+
+
+def test_gradients_that_are_reduced_are_added_up_in_fp32_and_others_in_the_type_in_which_they_are_reduced() -> None:
+    train = {"global_batch": 16, "micro_batch": 2, "reduce_dtype": "bf16"}
+    run = a_run(train=train, parallel={"reshard_after_forward": False})
+    w = weights(run) // 4
+    gathered = 2 * w
+
+    def states(**parallel: object) -> int:
+        return taken(run, Ranks(4, 4), changes={"parallel": parallel}).states
+
+    assert states() == 12 * w // 4 + gathered + 4 * w // 4
+    assert states(reduce_every_pass=False) == 12 * w // 4 + gathered + 2 * w
+    assert states(strategy="hsdp", shard_size=2) == 12 * w // 2 + gathered + 2 * w // 2
+    assert states(strategy="ddp") == 12 * w + gathered + 2 * w
+
+
+def test_buckets_are_there_from_the_start_and_where_gradients_are_no_views_of_them_beside_these() -> None:
+    run = a_run()
+    w = weights(run) // 4
+    assert taken(run, Ranks(1, 1), kind="baseline") == Taken(states=16 * w, rest=12 * w, weights=4 * w, built=4 * w)
+    assert taken(run, Ranks(2, 2), kind="baseline") == Taken(states=20 * w, rest=16 * w, weights=8 * w, built=8 * w)
+
+
+def test_ddps_gradients_of_all_passes_but_the_last_and_the_copies_of_autocast_are_beside_its_buckets() -> None:
+    run, ranks = a_run(), Ranks(2, 2)
+    assert isinstance(run.model, TransformerConfig)
+    w = weights(run) // 4
+    copies = 2 * (w - embedding_parameter_count(run.model))
+
+    def found(**train: object) -> Taken:
+        return taken(run, ranks, kind="torch DDP", changes={"train": train})
+
+    assert found(param_dtype="fp32") == Taken(states=16 * w, rest=16 * w, weights=8 * w, built=8 * w)
+    assert found(param_dtype="fp32", micro_batch=2) == found(param_dtype="fp32")._replace(states=20 * w)
+    assert found() == found(param_dtype="fp32")._replace(states=16 * w + copies)
+    assert found(micro_batch=2).states == 20 * w + copies
+    assert found(compile=True).states == 16 * w, "compiled blocks make their own"
+
+
+def test_between_passes_gradients_that_are_reduced_once_are_whole_on_each_rank() -> None:
+    """Half of the states of two ranks are 8 bytes for a parameter: three quarters of them, and whole gradients, 10."""
+    run, ranks = a_run(train={"global_batch": 8, "micro_batch": 2}), Ranks(2, 2)
+    w = weights(run) // 4
+    once, at_once = {"reduce_every_pass": False}, {"micro_batch": 4}
+    assert taken(run, ranks).states == 8 * w
+    assert taken(run, ranks, changes={"parallel": once}).states == 10 * w
+    assert taken(run, ranks, changes={"parallel": once, "train": at_once}).states == 8 * w, "there is one pass"
+    assert taken(run, ranks, changes={"parallel": once, "train": {"reduce_dtype": "bf16"}}).states == 8 * w
+    gathered = {**once, "reshard_after_forward": False}
+    assert taken(run, ranks, changes={"parallel": gathered}).states == 12 * w
+    assert taken(run, ranks, kind="accelerate FSDP2").states == 10 * w
+    assert taken(run, ranks, kind="accelerate FSDP2", changes={"train": at_once}).states == 8 * w
+    host = a_run(parallel={**once, "cpu_offload": True}, train={"micro_batch": 1})
+    offloaded = memories(FSDP, host, Ranks(2, 2, 1, 1))
+    assert offloaded is not None
+    assert (offloaded.device.states, offloaded.host.states) == (4 * w, 8 * w)
+
+
+def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> None:
+    run = a_run(parallel={"cpu_offload": True}, train={"param_dtype": "fp32"})
+    ranks = Ranks(8, 8, 80 * GIB, 100 * GIB)
+    found = memories(FSDP, run, ranks)
+    assert found is not None
+    assert (found.device.states, found.host.states) == (0, 4 * weights(run) // 8)
+    for kind, copies in (("baseline", 5), ("torch DDP", 4)):
+        assert taken(run, ranks, kind=kind).states == copies * weights(run)
+    on_cpu = memories(FSDP, run, Ranks(8, 8, 80 * GIB))
+    assert on_cpu is not None
+    assert on_cpu.device.states == 4 * weights(run) // 8, "there the host's memory is what computes"
+
+
+def test_the_fullest_rank_of_a_model_that_is_cut_has_what_its_modules_say() -> None:
+    model = {"n_heads": 4, "n_layers": 5, "tied_embeddings": False, "bias": False}
+    run = a_run(model=model, train={"compile": False}, evaluation={"sample_tokens": 0})
+    assert isinstance(run.model, TransformerConfig)
+    with torch.device("meta"):
+        built = Transformer(run.model)
+
+    def counted(module: torch.nn.Module) -> int:
+        return sum(p.numel() for p in module.parameters())
+
+    blocks = [sum(counted(built.blocks[i]) for i in stage_blocks(5, 2, stage)) for stage in (0, 1)]
+    fullest = max(blocks[0] + counted(built.embed), blocks[1] + counted(built.head))
+    cut = {"parallel": {"pipeline": 2}, "train": {"global_batch": 8, "micro_batch": 2}}
+    assert taken(run, Ranks(4, 4), changes=cut).states == 12 * fullest // 2 + (2 + 4) * fullest
+    norms = sum(p.numel() for name, p in built.blocks.named_parameters() if "norm" in name)
+    on_each = (counted(built.blocks) - norms) // 2 + norms + counted(built.embed) + counted(built.head)
+    shared = taken(run, Ranks(2, 2), changes={"parallel": {"tensor": 2}}).states
+    assert 0.99 * 16 * on_each <= shared <= 16 * on_each
+
+
+def test_of_cases_that_take_turns_one_makes_its_step_and_the_others_have_no_gradients() -> None:
+    """On two ranks 12 bytes for each parameter stay of ours, and with the buckets 16 of those of `transformers`."""
+    run, ranks = a_run(), Ranks(2, 2)
+    w = weights(run) // 4
+    theirs = VariantSpec(name="transformers", kind="baseline")
+    assert taking_turns([taken(run, ranks, kind="baseline"), taken(run, ranks, changes=DDP.changes)]) == (16 + 16) * w
+    assert taking_turns([taken(run, ranks, kind="baseline")] * 2) == (16 + 20) * w
+    group = strategies(ranks).model_copy(update={"run": run, "baseline": theirs.name, "variants": (theirs, DDP)})
+    (kept,) = fitted(group, Ranks(2, 2, 32 * w))
+    assert (kept.variants, kept.refused) == (group.variants, ())
+    (alone,) = fitted(group, Ranks(2, 2, 32 * w - 1))
+    assert [each.spec.name for each in alone.refused] == ["ddp"]
+
+
+def test_between_steps_nothing_is_gathered_and_of_gradients_only_what_ddp_and_zero_3_keep_is_there() -> None:
+    run, ranks = a_run(train={"param_dtype": "fp32", "micro_batch": 2}), Ranks(2, 2, 10**11, 10**11)
+    w = weights(run) // 4
+    late = {"reduce_every_pass": False, "reshard_after_forward": False}
+    for parallel in ({}, late):
+        assert taken(run, ranks, changes={"parallel": parallel}).rest == 6 * w
+    offloaded = memories(VariantSpec(name="case", changes={"parallel": {"cpu_offload": True}}), run, ranks)
+    assert offloaded is not None
+    assert (offloaded.device.rest, offloaded.host.rest) == (0, 6 * w)
+    others = {name: taken(run, ranks, kind=name) for name in ("torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-3")}
+    assert {name: found.rest for name, found in others.items()} == {
+        "torch DDP": 16 * w, "accelerate FSDP2": 6 * w, "DeepSpeed ZeRO-3": 8 * w + 2 * 10**9,
+    }  # fmt: skip
+    for stage in (1, 2):
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").rest == (4 + 6) * w, "its buckets are of a backward"
+
+
+def test_cases_are_built_one_after_the_other_beside_the_weights_of_the_others() -> None:
+    ours, peer = Taken(16, rest=12, weights=4, built=4), Taken(16, rest=12, weights=4, built=30)
+    assert together([ours, ours]) == 28
+    assert together([ours, peer]) == 34
+    assert together([ours, peer, peer]) == 40
+    assert together([]) == 0
+
+
+def strategies(ranks: Ranks, model: str = "tiny", **sections: object) -> Group:
+    config = BenchConfig.model_validate({"suites": ["strategies"], "models": [model], **sections})
+    groups = plan(config, {model: run_of(config, model)}, ranks)
+    return groups[0]
+
+
+def test_what_has_no_room_to_be_built_is_refused_before_it_starts() -> None:
+    """The states of fsdp take 3 GiB of each of 32 ranks, and the whole weights 25."""
+    run = {"train": {"global_batch": 64}}
+    group = strategies(Ranks(32, 8, 20 * GIB), "gpt-7b", run=run, peers=["accelerate", "deepspeed"])
+    refused = {each.spec.name: each.reason for each in group.refused}
+    assert refused["accelerate FSDP2"].endswith(" GiB on a rank while it is built, which has 20.0 GiB")
+    assert {f"DeepSpeed ZeRO-{stage}" for stage in (1, 2, 3)} < set(refused)
+    assert "fsdp" not in refused
+
+
+def test_a_case_that_could_not_be_built_beside_the_others_has_a_gang_of_its_own() -> None:
+    """Of the memory for the whole weights of a model and 3 of the 32 shards of them, four cases' states take half."""
+    alike = [FSDP.model_copy(update={"name": name}) for name in ("fsdp", "a", "b", "c")]
+
+    def gangs(*variants: VariantSpec) -> list[list[str]]:
+        group = strategies(Ranks(32, 8)).model_copy(update={"baseline": "fsdp", "variants": variants})
+        room = weights(group.run) * 35 // 32
+        return [[spec.name for spec in gang.variants] for gang in fitted(group, Ranks(32, 8, room))]
+
+    assert gangs(*alike) == [["fsdp", "a", "b", "c"]]
+    assert gangs(*alike[:3], *peers(("accelerate",))) == [["fsdp", "a", "b"], ["fsdp", "accelerate FSDP2"]]
+
+
+def test_host_memory_without_room_for_what_is_offloaded_refuses_the_case_with_what_it_needs() -> None:
+    config = BenchConfig.model_validate({"suites": ["memory"], "models": ["gpt-7b"]})
+    runs = {"gpt-7b": run_of(config, "gpt-7b")}
+
+    def refused(ranks: Ranks) -> dict[str, str]:
+        return {each.spec.name: each.reason for gang in plan(config, runs, ranks) for each in gang.refused}
+
+    reasons = refused(Ranks(8, 8, 80 * GIB, 10 * GIB))
+    assert set(reasons) == {"CPU offload", "all savers and CPU offload"}
+    assert reasons["CPU offload"].startswith("needs at least 12.")
+    assert reasons["CPU offload"].endswith(
+        " GiB of host memory on a rank for weights, gradients and moments, which has 10.0 GiB"
+    )
+    assert refused(Ranks(8, 8, 80 * GIB, 100 * GIB)) == {}
+    assert refused(Ranks(8, 8, 80 * GIB)) == {}, "without a GPU it is left out, and takes nothing"
+
+
+def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
+    """Its own reference and the group's: three times the weights and moments of ddp, and gradients, are 40 bytes."""
+    run = a_run()
+    whole = strategies(Ranks(2, 1))
+    third = DDP.model_copy(update={"name": "third", "baseline": "other"})
+    group = whole.model_copy(update={"run": run, "variants": (DDP, DDP.model_copy(update={"name": "other"}), third)})
+    room = 10 * weights(run) - 1
+    (kept,) = fitted(group, Ranks(2, 1, room))
+    assert [spec.name for spec in kept.variants] == ["ddp", "other"]
+    assert kept.refused[0].reason.startswith("needs, with ddp and other beside it, at least ")
+
+
+def found_largest(ranks: Ranks, *specs: VariantSpec) -> dict[str, TransformerConfig]:
+    config = BenchConfig(suites=("strategies",), models=("gpt2-124m",))
+    found = {spec.name: largest_model(spec, run_of(config, "gpt2-124m"), ranks) for spec in specs}
+    return {name: most for name, most in found.items() if isinstance(most, TransformerConfig)}
+
+
+def refused(spec: VariantSpec, model: TransformerConfig, ranks: Ranks) -> bool:
+    run = run_of(BenchConfig(models=("gpt2-124m",)), "gpt2-124m").model_copy(update={"model": model})
+    alone = spec.model_copy(update={"baseline": None})
+    group = strategies(ranks).model_copy(update={"run": run, "baseline": spec.name, "variants": (alone,)})
+    try:
+        fitted(group, ranks)
+    except ConfigError:
+        return True
+    return False
+
+
+def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> None:
+    ranks = Ranks(8, 8, 24 * GIB, 60 * GIB)
+    offloaded = VariantSpec(name="offloaded", changes={"parallel": {"cpu_offload": True}})
+    once = VariantSpec(name="once", changes={"parallel": {"reshard_after_forward": False}})
+    specs = (DDP, FSDP, once, offloaded, *peers(("torch",)))
+    found = found_largest(ranks, *specs)
+    for spec in specs:
+        most = found[spec.name]
+        more = most.model_copy(update={"n_layers": most.n_layers + 1})
+        assert [refused(spec, model, ranks) for model in (most, more)] == [False, True], spec.name
+    layers = {name: most.n_layers for name, most in found.items()}
+    assert layers["torch DDP"] < layers["ddp"] < layers["once"] < layers["fsdp"] < layers["offloaded"]
+
+
+def test_building_the_whole_model_on_each_rank_is_no_limit_of_another_librarys_largest_model() -> None:
+    """It is how it is measured here."""
+    few, many = Ranks(8, 8, 24 * GIB, 60 * GIB), Ranks(32, 8, 24 * GIB, 60 * GIB)
+    specs = (DDP, FSDP, *peers(("accelerate", "deepspeed")))
+    found = found_largest(few, *specs)
+    layers = {name: most.n_layers for name, most in found.items()}
+    assert layers["ddp"] < layers["DeepSpeed ZeRO-1"] < layers["DeepSpeed ZeRO-2"] < layers["DeepSpeed ZeRO-3"]
+    assert layers["accelerate FSDP2"] == layers["fsdp"]
+    assert refused(specs[2], found["accelerate FSDP2"], few)
+    for name, most in found_largest(many, *specs[1:3]).items():
+        assert most.n_layers > 3.9 * layers[name]
+
+
+def test_each_strategy_tells_its_largest_model_with_the_memory_it_is_reckoned_for() -> None:
+    group = strategies(Ranks(4, 4, 24 * GIB, 60 * GIB), peers=["accelerate"])
+    for spec in group.variants:
+        told = dict(spec.values)
+        assert told[RANK_MEMORY_BYTES] == 24 * GIB
+        assert told[RANK_HOST_BYTES] == 60 * GIB
+        most = group.run.model.model_copy(update={"n_layers": int(told[LARGEST_MODEL_LAYERS])})
+        assert told[LARGEST_MODEL_PARAMETERS] == parameter_count(most)
+        assert spec.not_measured == {}
+    ddp, fsdp = group.variants[:2]
+    assert fsdp.values[LARGEST_MODEL_PARAMETERS] > 3.9 * ddp.values[LARGEST_MODEL_PARAMETERS]
+    assert state_bytes(ddp, group.run, Ranks(4, 4)) == 4 * weights(group.run)
+
+
+def test_without_a_ranks_memory_no_largest_model_is_told_and_why() -> None:
+    group = strategies(Ranks(2, 1))
+    for spec in group.variants:
+        assert LARGEST_MODEL_PARAMETERS not in spec.values
+        assert spec.not_measured == {"largest model": "the memory of a rank is not known"}
+    custom = {"model": {"build": "a.b:c", "vocab_size": 4096, "max_sequence_length": 256}}
+    assert largest_model(FSDP, a_run(**custom), Ranks(2, 1, GIB)) == "the size of a custom model is not known"
+    assert largest_model(FSDP, a_run(), Ranks(2, 1, 1000)) == "a model of 1 of its layers has no room"

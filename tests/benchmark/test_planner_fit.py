@@ -1,0 +1,195 @@
+"""Constants fitted to a benchmark of one's own."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from convoy.benchmark.planner_fit import own_fit
+from convoy.benchmark.planner_runs import own_runs, typical
+from convoy.benchmark.results.case import Case
+from convoy.config.timing_hash import TRAIN
+from convoy.config.train import TrainConfig
+from convoy.planner.step.calibration import Calibration, chip_of, shipped, shipped_for
+from convoy.planner.step.step_time import step_time
+from convoy.planner.validation.validate import median_abs
+from tests.benchmark.results.cases import MEASURED, a_case
+from tests.planner.own_cases import A100, a_run
+
+SLOWER = shipped().model_copy(
+    update={"constants": shipped().constants.model_copy(update={"matmul_efficiency": {"A100": 0.6, "H100": 0.729}})}
+)
+ON_A100 = MEASURED.model_copy(
+    update={"device": A100, "kind": "cuda", "dtype": "bf16", "ranks": 8, "matmul_flops": 2e14, "attention_flops": 1e14}
+)
+P4D = {"instance_type": "p4d.24xlarge", "backend": "batch"}
+WIDE = {"n_layers": 12, "d_model": 4096, "n_heads": 32, "vocab_size": 50304}
+
+
+def on_gpus(truth: Calibration) -> list[Case]:
+    """A p4d whose products are slower than others'."""
+    return [
+        a_run(truth, f"{layers} {micro} {recomputed}", {**WIDE, "n_layers": layers}, P4D, 1, 8, None,
+              param_dtype="bf16", micro_batch=micro, global_batch=64, activation_checkpointing=recomputed)
+        for layers, micro, recomputed in product((12, 24), (4, 8), ("none", "full"))
+    ]  # fmt: skip
+
+
+def on_this_host(truth: Calibration) -> list[Case]:
+    return [
+        a_run(truth, f"{layers} {batch}", {"n_layers": layers}, global_batch=batch)
+        for layers, batch in product((4, 8, 16), (4, 8))
+    ]
+
+
+def test_what_a_benchmark_shows_of_a_gpu_is_found() -> None:
+    found = own_fit(on_gpus(SLOWER))
+    before, after = (abs(each.constants.matmul_efficiency["A100"] - 0.6) for each in (shipped(), found.calibration))
+    assert after < before / 3
+    assert found.calibration.constants.matmul_efficiency["H100"] == shipped().constants.matmul_efficiency["H100"]
+    assert median_abs(found.after) < 1 < 10 < median_abs(found.before)
+    assert median_abs(found.others) < 2
+    assert found.calibration.machines == ()
+
+
+def test_one_training_in_several_suites_is_left_out_at_once() -> None:
+    cases = on_gpus(SLOWER)
+    twice = [case.model_copy(update={"suite": "sync", "group": "sync"}) for case in cases]
+    once, both = own_fit(cases), own_fit([*cases, *twice])
+    assert (once.trainings, both.trainings) == (8, 8)
+    assert (len(once.others), len(both.others)) == (8, 16)
+    assert both.others[:8] == pytest.approx(both.others[8:])
+    assert own_fit([cases[0], twice[0]]).others == ()  # nothing is left to fit to
+
+
+def test_a_machine_that_the_catalog_does_not_know_is_kept_with_the_constants() -> None:
+    found = own_fit(on_this_host(shipped_for("cpu")))
+    assert found.calibration.machines == (MEASURED,)
+    assert median_abs(found.before) < 1
+    assert found.calibration.machine_for("fp32", 2) == MEASURED
+    assert shipped().machine_for("fp32", 2) is None
+
+
+def test_the_data_are_named_with_machine_day_and_commit() -> None:
+    told = own_fit(on_this_host(shipped_for("cpu"))).calibration.data
+    assert told.startswith("6 runs of a benchmark on AMD EPYC 7R13, 2026-11-22, commit 0123456789ab (results sha256 ")
+
+
+def test_devices_that_no_plan_can_tell_apart_are_refused_by_name() -> None:
+    other = MEASURED.model_copy(update={"device": "Intel Xeon"})
+    truth = shipped_for("cpu")
+    with pytest.raises(ValueError, match="cases of several devices need a calibration each: AMD EPYC 7R13, Intel Xeon"):
+        own_fit([*on_this_host(truth), a_run(truth, "elsewhere", machine=other)])
+    with pytest.raises(ValueError, match="it has machines of several devices: AMD EPYC 7R13, Intel Xeon"):
+        truth.model_copy(update={"machines": (MEASURED, other)}).machine_for("fp32", 2)
+
+
+def test_threads_tell_machines_of_one_device_apart() -> None:
+    two = MEASURED.model_copy(update={"threads": 2})
+    found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, two)})
+    assert (found.machine_for("fp32", 2, 1), found.machine_for("fp32", 2, 2)) == (MEASURED, two)
+    with pytest.raises(
+        ValueError, match=r"by 2 ranks with 1 thread and by 2 ranks with 2 threads: set train\.threads_"
+    ):
+        found.machine_for("fp32", 2)
+
+
+def test_of_numbers_of_ranks_that_are_as_near_each_is_named() -> None:
+    six = MEASURED.model_copy(update={"ranks": 6, "threads": 2})
+    found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, six)})
+    assert found.machine_for("fp32", 4, 2) == six
+    with pytest.raises(
+        ValueError, match="nearest to 4 ranks was measured by 2 ranks with 1 thread and by 6 ranks with"
+    ):
+        found.machine_for("fp32", 4)
+
+
+def test_steps_and_seeds_make_no_other_training() -> None:
+    truth = shipped_for("cpu")
+    cases = on_this_host(truth)
+    again = [
+        a_run(truth, "again", {"n_layers": 4, "name": "other"}, global_batch=4, steps=9, seed=3, log_every_steps=2)
+    ]
+    assert own_fit(cases).trainings == own_fit([*cases, *again]).trainings == 6
+
+
+def test_no_key_that_makes_no_other_training_changes_the_time_of_a_step() -> None:
+    others: dict[str, Any] = {
+        "steps": 9, "seed": 3, "clip_norm": None, "max_nonfinite_steps": 9, "prefetch_steps": 4, "log_every_steps": 2,
+        "node_check_seconds": 0.0, "matmul_peak_seconds": 0.0,
+    }  # fmt: skip
+    assert set(others) | set(TRAIN) == set(TrainConfig.model_fields)
+    plain, changed = (own_runs([a_run(shipped_for("cpu"), "a", **train)]).rows[0].workload for train in ({}, others))
+    assert plain.train != changed.train
+    assert step_time(plain).total == step_time(changed).total
+
+
+def test_why_a_case_is_left_out_is_told() -> None:
+    good = on_this_host(shipped_for("cpu"))[0]
+    assert good.predicted is not None
+    unplanned = good.predicted.model_copy(update={"step_seconds": None, "why_no_step": "padding is not planned"})
+    found = own_runs([
+        good,
+        good.model_copy(update={"name": "padded", "predicted": unplanned}),
+        good.model_copy(update={"name": "old", "predicted": None}),
+        good.model_copy(update={"name": "short", "blocks": good.blocks[:3]}),
+        a_case("broken", status="failed", blocks=()),
+    ])  # fmt: skip
+    assert [row.name for row in found.rows] == ["tiny"]
+    told = {each.case.split("-")[-1]: each.why for each in found.left_out}
+    assert told["padded"] == "padding is not planned"
+    assert "earlier version" in told["old"]
+    assert told["short"] == "3 blocks: at least 6 needed"
+    assert told["broken"] == "failed"
+
+
+def test_a_case_that_ran_on_another_device_than_is_planned_is_left_out() -> None:
+    rented, here = on_gpus(shipped())[0], on_this_host(shipped_for("cpu"))[0]
+    on_cpus = rented.model_copy(update={"hardware": rented.hardware.model_copy(update={"device": "AMD EPYC 7R13"})})
+    moved = here.model_copy(update={"hardware": here.hardware.model_copy(update={"device": "Intel Xeon"})})
+    found = own_runs([rented, on_cpus, here, moved])
+    assert len(found.rows) == 2
+    assert [each.why for each in found.left_out] == [
+        "it ran on AMD EPYC 7R13, and was planned on A100",
+        "it ran on Intel Xeon, and was planned on AMD EPYC 7R13",
+    ]
+
+
+def test_without_a_case_that_can_be_fitted_to_there_is_no_calibration() -> None:
+    with pytest.raises(ValueError, match="no case can be fitted to: 2 of 2: nothing was predicted of it"):
+        own_fit([a_case("ours"), a_case("baseline")])
+
+
+def test_of_several_measurements_of_a_machine_a_middle_one_stands_for_it() -> None:
+    fast, slow = (MEASURED.model_copy(update={"matmul_flops": rate}) for rate in (7e10, 5e10))
+    half = MEASURED.model_copy(update={"dtype": "bf16"})
+    assert typical([fast, MEASURED, half, slow]) == (MEASURED, half)
+
+
+def local(cluster: dict[str, Any], nodes: int = 1, **train: Any) -> Case:
+    """Eight ranks on the machine itself, which all of them measured."""
+    return a_run(shipped_for("cuda"), f"{nodes} {cluster} {train}", WIDE, cluster, nodes, 8 // nodes, ON_A100,
+                 param_dtype="bf16", micro_batch=4, global_batch=64, **train)  # fmt: skip
+
+
+def test_a_local_benchmark_that_names_its_machine_serves_plans_of_such() -> None:
+    found = own_fit([local({"instance_type": "p4d.24xlarge"}, nodes) for nodes in (1, 2)])
+    machine = found.rows[0].workload.machine
+    assert (machine.gpu, machine.ranks, machine.measured) == ("A100", 8, None)
+    assert found.trainings == 1  # nodes of a local run are processes on one machine
+    assert (chip_of(found.calibration, "A100"), found.calibration.machines) == ("A100", ())
+
+
+@pytest.mark.parametrize("cluster", [{}, {"instance_type": "p5.48xlarge"}, {"instance_type": "p9.huge"}])
+def test_a_local_benchmark_on_what_it_does_not_name_is_of_what_its_ranks_measured(cluster: dict[str, Any]) -> None:
+    calibration = own_fit([local(cluster)]).calibration
+    assert calibration.machines == (ON_A100,)
+    with pytest.raises(ValueError, match=rf"A100: .* no efficiencies of it; it is of {A100}, measured where the bench"):
+        chip_of(calibration, "A100")
+
+
+def test_groups_of_a_local_gang_stay_what_they_were_on_the_machine_that_it_names() -> None:
+    case = local({"instance_type": "p4d.24xlarge"}, 2)
+    case = case.model_copy(update={"config": {**case.config, "parallel": {"strategy": "hsdp"}}})
+    job = own_runs([case]).rows[0].workload
+    assert (job.ranks, job.shards, job.replicas, job.nodes) == (8, 4, 2, 1)

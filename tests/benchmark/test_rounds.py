@@ -1,0 +1,109 @@
+"""Variants that take turns: in which order, for how long, and what is told of them."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from convoy.benchmark import rounds
+from convoy.benchmark.rounds import Measured, Plan, cpu_seconds, measure
+from tests.ranks import on_ranks
+
+
+class Sleeper:
+    """Takes so long for a step, on one rank longer; notes each step."""
+
+    def __init__(self, name: str, seconds: float, log: list[str], first_steps: float = 0.0) -> None:
+        self.name = name
+        self.steps = 0
+        self._seconds = seconds
+        self._log = log
+        self._first_steps = first_steps
+
+    def step(self) -> None:
+        self.steps += 1
+        self._log.append(self.name)
+        time.sleep(self._seconds + (self._first_steps if self.steps <= 5 else 0.0))
+
+    def parts(self) -> Mapping[str, float]:
+        return {"asleep": self._seconds}
+
+
+def turns(rank: int, folder: str, plan: Plan) -> tuple[dict[str, Measured], list[str]]:
+    """Two variants on two ranks; b is slower on rank 1, and in its first steps."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", 2), rank=rank, world_size=2)
+    log: list[str] = []
+    variants = [Sleeper("a", 0.002, log), Sleeper("b", 0.004 + 0.004 * rank, log, first_steps=0.05)]
+    group = dist.group.WORLD
+    assert group is not None
+    return measure(variants, plan, torch.device("cpu"), group), log
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, Measured], list[str]]]:
+    plan = Plan(rounds=6, block_steps=3, block_seconds=0.03)
+    return on_ranks(2, turns, str(tmp_path_factory.mktemp("turns")), plan)
+
+
+def test_the_order_turns_round_with_each_round(measured: list[tuple[dict[str, Measured], list[str]]]) -> None:
+    found, log = measured[0]
+    warm = sum(each.warm_up_steps for each in found.values())
+    blocks = [name for name, following in zip(log[warm:], [*log[warm + 1 :], ""], strict=True) if name != following]
+    assert blocks == ["a", "b", "a", "b", "a", "b", "a"]  # a b, b a, a b, ...: neighbours of one variant run together
+    assert log.count("a") == found["a"].warm_up_steps + sum(block.steps for block in found["a"].blocks)
+
+
+def test_all_ranks_tell_the_same_but_for_their_own_parts(measured: list[tuple[dict[str, Measured], list[str]]]) -> None:
+    first, second = measured[0], measured[1]
+    assert first[1] == second[1]
+    for name in ("a", "b"):
+        for one, other in zip(first[0][name].blocks, second[0][name].blocks, strict=True):
+            assert one.model_copy(update={"parts": {}}) == other.model_copy(update={"parts": {}})
+        assert first[0][name].warm_up_steps == second[0][name].warm_up_steps
+
+
+def test_a_block_tells_of_the_slowest_rank_and_is_long_enough(
+    measured: list[tuple[dict[str, Measured], list[str]]],
+) -> None:
+    found, _ = measured[0]
+    assert [block.number for block in found["b"].blocks] == list(range(6))
+    for name, least in (("a", 0.002), ("b", 0.008)):
+        for block in found[name].blocks:
+            assert block.seconds >= least
+            assert block.steps * 2.5 * least >= 0.02  # as many as fill it, had each taken so much longer in warm-up
+            assert block.steps >= 3
+    assert found["a"].blocks[0].parts == {"asleep": 0.002}
+
+
+def test_warm_up_lasts_until_the_times_do_not_drift(measured: list[tuple[dict[str, Measured], list[str]]]) -> None:
+    found, _ = measured[0]
+    assert found["b"].warm_up_steps > 16
+    assert found["b"].steady
+
+
+def test_cpu_time_holds_that_of_processes_that_were_started(tmp_path: Path) -> None:
+    before = cpu_seconds()
+    child = os.fork()
+    if child == 0:
+        while True:
+            pass
+    try:
+        given_up = time.monotonic() + 20.0  # a core may have others to serve
+        while cpu_seconds() - before < 0.1:
+            assert time.monotonic() < given_up
+            time.sleep(0.01)
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def test_no_block_is_longer_than_others_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "LONGEST_BLOCK_SECONDS", 0.05)
+    found, _ = on_ranks(2, turns, str(tmp_path), Plan(rounds=6, block_steps=1000))[0]
+    assert all(block.steps <= 25 for block in found["a"].blocks)
+    assert all(block.steps >= 1 for block in found["b"].blocks)

@@ -1,0 +1,79 @@
+"""Variants compute the same: same weights, same tokens, same losses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from convoy.benchmark.variants.baseline import Baseline, hf_model
+from convoy.benchmark.variants.convoy import Ours
+from convoy.model.hf import hf_tensors
+from convoy.training.batches import Data
+from convoy.training.build import build_trained
+from convoy.training.process_groups import connect
+from tests.training.job import GPT, LLAMA, Job, tiny
+
+
+def losses(rank: int, assignments: list[Any], steps: int) -> dict[str, list[float]]:
+    """Of each variant, one after the other in one process group."""
+    assignment = assignments[rank]
+    ranks = connect(assignment)
+    data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    found = {}
+    for variant in (Ours("ours", assignment.config, ranks, data), Baseline("baseline", assignment.config, ranks, data)):
+        for _ in range(steps):
+            variant.step()
+        variant.close()
+        found[variant.name] = variant.losses
+    return found
+
+
+@pytest.mark.parametrize("shape", [GPT, LLAMA], ids=["gpt", "llama"])
+@pytest.mark.parametrize("world", [1, 2])
+def test_the_baseline_learns_as_we_do(world: int, shape: dict[str, Any], tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(model=shape, optimizer={"fused": False}))
+    found = job.on_gang(world, losses, 6)
+    for rank in found:
+        assert rank == found[0]
+        assert rank["ours"] == pytest.approx(rank["baseline"], rel=2e-4)
+    assert found[0]["ours"][-1] < found[0]["ours"][0]
+    assert torch.tensor(found[0]["ours"]).isfinite().all()
+
+
+def useful_tokens(rank: int, assignments: list[Any], steps: int) -> int:
+    """Of a step, on average."""
+    assignment = assignments[rank]
+    ranks = connect(assignment)
+    data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    ours = Ours("ours", assignment.config, ranks, data)
+    for _ in range(steps):
+        ours.step()
+    ours.close()
+    return ours.tokens_per_step
+
+
+@pytest.mark.parametrize(("packing", "expected"), [(True, 8 * 16), (False, 8 * 5)])
+def test_padding_is_no_token(packing: bool, expected: int, tmp_path: Path) -> None:
+    """Documents of five letters: five targets each, the last of which is their end."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for i in range(200):
+        (texts / f"{i}.txt").write_text("abcde")
+    corpus = {"kind": "files", "path": str(texts)}
+    config = tiny(data={"corpus": corpus, "tokenizer": {"kind": "bytes"}, "packing": packing})
+    assert Job(str(tmp_path), config).on_gang(1, useful_tokens, 3) == [expected]
+
+
+def test_the_baseline_has_the_weights_that_ours_has_on_whichever_device_they_are_drawn(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(model=LLAMA))
+    (difference,) = job.on_gang(1, _largest_difference)
+    assert difference == 0
+
+
+def _largest_difference(rank: int, assignments: list[Any]) -> float:
+    config = assignments[rank].config
+    ranks = connect(assignments[rank])
+    theirs = dict(hf_model(config, ranks.device).named_parameters())
+    ours = {name: p.full_tensor() for name, p in build_trained(config, ranks).module.state_dict().items()}
+    return max(float((theirs[name] - tensor).abs().max()) for name, tensor in hf_tensors(config.model, ours))

@@ -1,0 +1,73 @@
+"""What is told of a plan where a run is started."""
+
+import pytest
+
+from convoy.planner.pages.summary import plan_line, plan_lines, warning
+from convoy.planner.plan_schema import Plan
+from tests.planner.test_plan import planned
+from tests.report.plans import unknown
+
+
+def test_the_lines_tell_memory_step_time_cost_saves_limits_and_changes() -> None:
+    plan = planned("gpt-7b-p4d")
+    lines = plan_lines(plan)
+    assert list(lines) == ["memory", "step", "time, cost", "checkpoints", "limits", "change"]
+    assert plan.memory is not None
+    assert plan.saves is not None
+    assert lines["memory"].startswith("fits: ")
+    assert lines["memory"].endswith(f"of a rank's memory, {plan.memory.share:.0%}")
+    assert "MFU" in lines["step"]
+    assert plan.bought is not None
+    assert plan.bought.cost is not None
+    assert lines["time, cost"].endswith(f"), spot, price of {plan.bought.cost.price_date}")
+    assert f"best checkpoint.every_steps = {plan.saves.best_every_steps}" in lines["checkpoints"]
+    assert lines["limits"].splitlines()[0].startswith(f"{plan.limits[0].what}: ")
+
+
+def test_one_line_has_what_decides() -> None:
+    line = plan_line(planned("gpt-7b-p4d"))
+    assert "\n" not in line
+    for part in ("fits: ", " a step, ", "MFU", "tokens in", "USD", "best checkpoint.every_steps"):
+        assert part in line, part
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("gpt-175b-p4d", "cluster.nodes=16 train.micro_batch=1 parallel.wrap=block", "does not fit: 44"),
+        ("custom-30b-p4d", "cluster.nodes=2 train.micro_batch=1", "may not fit: 36"),
+    ],
+)
+def test_nobody_should_count_on_a_plan_above_90_percent(name: str, words: str, told: str) -> None:
+    plan = planned(name, words)
+    said = warning(plan)
+    assert said is not None
+    assert said.startswith(told)
+    assert plan_line(plan).startswith(said)
+
+
+def test_a_host_without_memory_for_the_staged_copies_is_warned_of() -> None:
+    plan = unknown()
+    assert plan.host_memory is not None
+    host = plan.host_memory.model_copy(update={"capacity_bytes": 1, "fits": False})
+    said = warning(plan.model_copy(update={"host_memory": host}))
+    assert said is not None
+    assert said.startswith("does not fit: ")
+    assert said.endswith("of a machine's own memory")
+
+
+def test_what_is_planned_well_has_no_warning() -> None:
+    assert warning(planned("gpt-7b-p4d")) is None
+    assert warning(unknown()) is None
+
+
+def test_of_a_machine_that_nobody_knows_there_is_memory_and_why_there_is_no_more() -> None:
+    lines = plan_lines(unknown())
+    assert list(lines) == ["memory", "not planned"]
+    assert lines["not planned"] == "step (cpu: its fp32 peak is not in the catalog, so no time can be planned)"
+
+
+def test_of_a_model_of_one_s_own_the_line_says_why_there_is_nothing() -> None:
+    plan: Plan = planned("gpt-7b-p4d", "'model={build: a.b:c, vocab_size: 50257, max_sequence_length: 2048}'")
+    assert plan_line(plan) == "not planned: memory, step (model.build = a.b:c: nothing is known of it)"
+    assert warning(plan) is None

@@ -1,0 +1,119 @@
+"""What S3 is asked is counted as its bill counts it."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+
+from convoy.job.events.log import EventWriter, read_events
+from convoy.job.events.types import MemoryPeak, StoreRequests, encode
+from convoy.storage import open_store
+from convoy.storage.usage import Requests, Tally, _region, tally
+
+
+@pytest.fixture(autouse=True)
+def nothing_before() -> None:
+    tally().take()
+
+
+def bucket_of(uri: str) -> str:
+    return uri.removeprefix("s3://").partition("/")[0]
+
+
+def test_writes_and_lists_are_puts_reads_are_gets_and_deletes_are_free(s3_uri: str) -> None:
+    store = open_store(s3_uri)
+    store.write("object", b"12345")
+    assert store.read("object") == b"12345"
+    store.sizes("")
+    store.delete("object")
+    [found] = tally().take()
+    assert found.bucket == bucket_of(s3_uri)
+    assert (found.puts, found.gets) == (2, 1)
+    assert (found.sent_bytes, found.received_bytes) == (5, 5)
+    assert tally().take() == []
+
+
+def test_each_part_of_a_large_object_is_a_request(s3_uri: str) -> None:
+    store, size = open_store(s3_uri), 12 * 2**20
+    store.put("shards/a", memoryview(bytes(size)), 2**20)
+    [found] = tally().take()
+    assert found.puts == 1 + 3 + 1  # it begins, three parts of at most 5 MiB, and it is completed
+    assert found.sent_bytes == size
+
+
+def test_a_folder_is_asked_for_nothing(tmp_path: object) -> None:
+    open_store(str(tmp_path)).write("object", b"x")
+    assert tally().take() == []
+
+
+def test_no_count_is_lost_between_threads() -> None:
+    counts = Tally()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: counts.add(Requests(bucket="b", puts=1, sent_bytes=3)), range(4000)))
+    assert counts.take() == [Requests(bucket="b", puts=4000, sent_bytes=12_000)]
+
+
+def test_a_region_once_known_stays_known() -> None:
+    counts = Tally()
+    counts.add(Requests(bucket="b", region="us-west-2", gets=1))
+    assert counts.take()[0].region == "us-west-2"
+    counts.add(Requests(bucket="b", gets=1))
+    assert counts.take()[0].region == "us-west-2"
+
+
+@pytest.mark.parametrize(
+    ("status", "url", "headers", "region"),
+    [
+        (200, "https://b.s3.us-west-2.amazonaws.com/k", {}, "us-west-2"),
+        (200, "https://s3.eu-central-1.amazonaws.com/b/k", {}, "eu-central-1"),
+        (301, "https://b.s3.us-west-2.amazonaws.com/k", {"x-amz-bucket-region": "us-east-2"}, "us-east-2"),
+        (301, "https://b.s3.us-west-2.amazonaws.com/k", {}, None),
+        (200, "https://b.s3.amazonaws.com/k", {}, None),
+        (200, "http://127.0.0.1:9000/b/us-west-2", {}, None),
+    ],
+)
+def test_the_region_is_that_of_the_endpoint_which_served(
+    status: int, url: str, headers: dict[str, str], region: str | None
+) -> None:
+    assert _region(SimpleNamespace(status_code=status, url=url, headers=headers)) == region
+
+
+def test_a_log_tells_what_its_process_asked(s3_uri: str) -> None:
+    store = open_store(s3_uri)
+    store.write("object", b"12345")
+    log = EventWriter(store, 0, 0, rank=0, requests=True)
+    log.append(MemoryPeak(step=1, bytes=1, device="host"))
+    log.close()
+    told = [e for e in read_events(store) if isinstance(e, StoreRequests)]
+    assert [(e.bucket, e.rank) for e in told] == [(bucket_of(s3_uri), 0)]
+    assert told[0].puts >= 2  # the object, and the log's first segment
+    assert told[0].sent_bytes > 5
+
+
+def test_a_forked_process_begins_anew() -> None:
+    tally().add(Requests(bucket="b", puts=1))
+    child = os.fork()
+    if child == 0:
+        os._exit(len(tally().take()))
+    assert os.waitpid(child, 0)[1] == 0
+    assert [each.puts for each in tally().take()] == [1]
+
+
+def test_the_log_tells_each_count_by_its_name() -> None:
+    counted = Requests(bucket="b", region="us-west-2", puts=1, gets=2, sent_bytes=3, received_bytes=4)
+    told = json.loads(encode(StoreRequests(t=1.5, generation=2, node=3, rank=4, **counted.model_dump())))
+    assert told == {
+        "kind": "store_requests",
+        "t": 1.5,
+        "generation": 2,
+        "node": 3,
+        "rank": 4,
+        "bucket": "b",
+        "region": "us-west-2",
+        "puts": 1,
+        "gets": 2,
+        "sent_bytes": 3,
+        "received_bytes": 4,
+    }
