@@ -3,11 +3,14 @@
 from decimal import Decimal
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.catalog.services import cents
 from tests.campaign import examples
+
+pytestmark = pytest.mark.campaign
 
 
 @given(st.lists(st.fractions(0, 10**6, max_denominator=10**6), min_size=1, max_size=12))

@@ -14,6 +14,8 @@ from tests.campaign import examples
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form, part_bytes
 
+pytestmark = pytest.mark.campaign
+
 CHUNK = 4096
 STATE = TinyState(sizes=(3 * CHUNK + 17,), chunk_bytes=CHUNK)
 

@@ -30,6 +30,8 @@ from convoy.storage import Store, open_store
 from tests.campaign import examples
 from tests.checkpoint.torchless import form
 
+pytestmark = pytest.mark.campaign
+
 CHUNK_BYTES = 2048
 WRITERS = 2
 EXAMPLES = 220

@@ -9,6 +9,8 @@ import pytest
 
 from tests.campaign import FULL
 
+pytestmark = pytest.mark.campaign
+
 ROUNDS = FULL if os.environ.get("CONVOY_CAMPAIGN") == "full" else 1
 
 POSIX_CALLS = {"open", "pwrite", "fsync", "write", "link", "unlink"}

@@ -27,6 +27,8 @@ from convoy.config.json_text import canonical_json
 from convoy.job.lineage import CommitRef
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 COMMIT = Commit(
     job="job",
     generation=3,

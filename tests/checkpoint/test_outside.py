@@ -39,6 +39,8 @@ from tests.campaign import examples
 from tests.checkpoint.stage import OPERATIONS, MemoryStore
 from tests.checkpoint.torchless import TinyState, form
 
+pytestmark = pytest.mark.campaign
+
 Json = Any
 STATE = TinyState(sizes=(50, 30))
 REFS = [CommitRef(generation=1, step=step) for step in (10, 20)]

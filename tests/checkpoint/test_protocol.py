@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
@@ -38,6 +39,8 @@ from convoy.storage import Store
 from tests.campaign import examples
 from tests.checkpoint.stage import Actor, Killed, MemoryStore
 from tests.checkpoint.torchless import TinyState, part_bytes
+
+pytestmark = pytest.mark.campaign
 
 KEEP_LAST = 1
 POLICY = RetentionConfig(keep_last=KEEP_LAST)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import given
@@ -33,6 +34,8 @@ from convoy.storage import Store, open_store
 from tests.campaign import examples
 from tests.checkpoint.torchless import form
 from tests.ranks import on_ranks
+
+pytestmark = pytest.mark.campaign
 
 WALK = [("fsdp", 4), ("fsdp", 3), ("hsdp", 2), ("hsdp", 4), ("ddp", 1)]
 

@@ -18,6 +18,8 @@ from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.run import RunConfig, config_hash
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 PRESET = "n_layers: 12\nd_model: 768\nn_heads: 12\nvocab_size: 50257\nmax_sequence_length: 1024\n"
 
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from convoy.data.permutation import MAX_LENGTH, epoch_key, permute
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 KEYS = st.integers(0, 2**64 - 1)
 
 

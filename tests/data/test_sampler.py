@@ -23,6 +23,8 @@ from convoy.data.sampler import (
 )
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 WORLDS = st.integers(1, 16)
 SEEDS = st.integers(0, 2**63 - 1)
 

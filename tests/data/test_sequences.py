@@ -12,6 +12,8 @@ from convoy.data.manifest import PreparedData, Shard, Split
 from convoy.data.sequences import IGNORED, TokenSequences, validation_samples
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 EOS = 0
 
 

@@ -14,6 +14,8 @@ from convoy.config.errors import ConfigError
 from convoy.data.sources import content_digests, iterate_files, list_files
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 
 def _tree(folder: Path, *names: str) -> Path:
     for name in names:

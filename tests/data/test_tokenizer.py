@@ -28,6 +28,8 @@ from convoy.data.tokenizer import (
 from convoy.data.tokenizer_json import byte_characters, read_tokenizer_json, token_bytes
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 TEXTS = ["def main(argument):\n    return argument + 1\n", "größer als π — 😀\n", "class Test:\n    pass\n"] * 5
 UTF_8 = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
 

@@ -13,6 +13,8 @@ from convoy.drills.registry import DRILLS
 from tests.drills.test_drills import SMALL
 from tests.gang.tasks import DEADLINE_SECONDS, alive, descendants, wait_for
 
+pytestmark = pytest.mark.alone
+
 CONVOY = Path(sys.executable).with_name("convoy")
 
 

@@ -13,6 +13,8 @@ from convoy.drills.registry import DRILLS
 from convoy.drills.runner import Campaign, in_words
 from tests.campaign import in_full
 
+pytestmark = pytest.mark.alone
+
 BY_ROOT = ("partition", "partition-heal", "storage-full", "storage-hang")
 """Drills of what only root can spoil."""
 

@@ -18,7 +18,7 @@ from convoy.job.record import job_store
 from tests.flows.places import Place, flow_command, wait_for
 from tests.flows.runs import card_text
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 JOB = "stopped-by-hand"
 ENDLESS = "train.steps=100000 checkpoint.every_steps=20 report.card_refresh_seconds=2 checkpoint.export_model=false"

@@ -18,6 +18,8 @@ from convoy.gang.workers.worker import environment_of_all
 from tests.campaign import in_full
 from tests.gang.tasks import a_node
 
+pytestmark = pytest.mark.alone
+
 RUNS = 50 if in_full() else 1
 """Of each script, on an idle machine and on one with more to do than it has cores. A hang was one in two."""
 

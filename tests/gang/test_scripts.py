@@ -33,6 +33,8 @@ from tests.gang.gangs import agents, incidents
 from tests.gang.scripts import DDP, a_script, printed, running
 from tests.gang.tasks import a_node, events_of, outcome_of, pid_of, run_gang, wait_for
 
+pytestmark = pytest.mark.alone
+
 WHERE = """
 import json, os, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK",

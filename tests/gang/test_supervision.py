@@ -22,7 +22,7 @@ from convoy.report.train_report import Incident
 from tests.gang.gangs import Agent, agents, incidents
 from tests.gang.tasks import a_task, events_of, wait_for_step
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 NODES = 3
 TRAIN = {"steps": 120, "threads_per_rank": 1, "log_every_steps": 1}

@@ -28,6 +28,8 @@ from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.posix import PosixStore
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 
 def generation(number: int, parent: tuple[int, int] | None) -> Generation:
     ref = None if parent is None else CommitRef(generation=parent[0], step=parent[1])

@@ -27,6 +27,8 @@ from convoy.model.transformer import Transformer
 from tests.campaign import examples
 from tests.model.models import GPT2, LLAMA, MIXED, random_tokens, ready
 
+pytestmark = pytest.mark.campaign
+
 UNTIED_GPT2 = GPT2.model_copy(update={"name": "gpt2-untied", "tied_embeddings": False, "d_ff": 40})
 TIED_LLAMA = LLAMA.model_copy(update={"name": "llama-tied", "tied_embeddings": True, "rope_theta": 500.0})
 MULTI_HEAD_LLAMA = LLAMA.model_copy(update={"name": "llama-mha", "n_kv_heads": None})

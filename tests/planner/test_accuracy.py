@@ -18,6 +18,8 @@ from convoy.planner.validation.validate import median_abs, p90_abs
 from convoy.planner.validation.vectorised import percent_errors
 from tests.campaign import times
 
+pytestmark = pytest.mark.campaign
+
 FOLDS = 10
 OTHERS = Path(__file__).with_name("other_clusters.csv")
 MODELS = sorted({row.name for row in published()})

@@ -10,6 +10,8 @@ import pytest
 from tests.campaign import in_full
 from tests.tools import tool as script
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:

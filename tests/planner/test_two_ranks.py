@@ -11,7 +11,7 @@ from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
 from tests.ranks import on_ranks
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.alone]
 
 WITHIN = 0.15
 

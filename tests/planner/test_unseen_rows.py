@@ -21,6 +21,8 @@ from convoy.planner.validation.published import Measured, read_measured
 from convoy.planner.validation.published_memory import memory_of
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 LLAMA_8B = {
     "model": "Llama 3.1 8B", "n_layers": "32", "d_model": "4096", "n_heads": "32", "n_kv_heads": "8",
     "mlp_hidden": "14336", "mlp_gated": "True", "vocab_size": "128256", "params": "8030261248", "seq_len": "8192",

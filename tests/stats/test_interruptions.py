@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from convoy.stats.interruptions import Kind, LongRun, expected_overhead, long_run
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 HOUR = 3600.0
 
 

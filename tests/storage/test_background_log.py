@@ -14,6 +14,8 @@ from convoy.storage import StoreUnavailable
 from convoy.storage.background_log import BackgroundLog
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 
 class Hand:
     """A sink that takes lines only while it is let, and refuses where it is told to."""

@@ -16,6 +16,8 @@ from tests.campaign import times
 from tests.s3_faults import Fault, FlipBit, LoseReply, Refuse, Reset, Stall, Truncate
 from tests.s3_proxy import S3Proxy
 
+pytestmark = pytest.mark.campaign
+
 MIB = 2**20
 CHUNK = 5 * MIB
 DATA = random.Random(3).randbytes(CHUNK + 200_000)

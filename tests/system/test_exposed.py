@@ -16,7 +16,7 @@ from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
 from tests.ranks import on_ranks
 
-pytestmark = [pytest.mark.system, pytest.mark.sampled(2), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.sampled(2), pytest.mark.timeout(300), pytest.mark.alone]
 
 MEGABITS = (None, 1000, 400, 200, 100)
 """Per second, each way; None: as fast as the kernel is."""

@@ -15,7 +15,7 @@ from convoy.benchmark.results.files import read_cases
 from convoy.display.markdown import to_markdown
 from convoy.drills.testbed.mounts import run
 
-pytestmark = [pytest.mark.system, pytest.mark.sampled(2), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.sampled(2), pytest.mark.timeout(900), pytest.mark.alone]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

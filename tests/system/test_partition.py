@@ -10,7 +10,7 @@ from convoy.gang.network.failure_detector import Patience
 from tests.campaign import times
 from tests.gang.agents import Agent, agents
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.alone]
 
 SEEN_SECONDS = Patience().most_seconds + 3.0
 """However unsteady the beats of a busy machine are. The drills measure how soon it is on one that is idle."""

@@ -19,6 +19,8 @@ from tests.benchmark.results.cases import a_case
 from tests.campaign import examples
 from tests.report.bench_cases import GPU_CONFIG, GPUS, strategies, throughput
 
+pytestmark = pytest.mark.campaign
+
 EAST = "us-east-1"
 
 

@@ -13,6 +13,8 @@ from tests.benchmark.results.cases import a_case
 from tests.campaign import examples
 from tests.report.bench_cases import GPUS
 
+pytestmark = pytest.mark.campaign
+
 FSDP: dict[str, Any] = {
     "train": {"global_batch": 256, "micro_batch": 4, "param_dtype": "bf16", "reduce_dtype": "fp32"},
     "parallel": {"strategy": "fsdp"},

@@ -1,5 +1,6 @@
 """What ranks conclude from each other's views of their saves."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +8,8 @@ from convoy.checkpoint.save.agreement import View, agreed
 from convoy.checkpoint.save.post_commit import Busy
 from convoy.checkpoint.save.queue import MOST
 from tests.campaign import examples
+
+pytestmark = pytest.mark.campaign
 
 
 def view(added: int, settled: int, newest: int = 0, first_tier: int = 0) -> View:

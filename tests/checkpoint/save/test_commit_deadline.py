@@ -1,10 +1,13 @@
 """How long a rank waits for the coordinator, which may have begun later."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.save.commit_deadline import Patience
 from tests.campaign import examples
+
+pytestmark = pytest.mark.campaign
 
 LONGEST, SLACK = 10.0, 1.0
 

@@ -12,6 +12,8 @@ from convoy.checkpoint.save.queue import Standing
 from convoy.job.lineage import CommitRef
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 TIERS = ["root", "near", "far"]
 REF = CommitRef(generation=1, step=5)
 IDLE = Busy()

@@ -2,11 +2,14 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.save.queue import MOST, Attempt, SaveQueue, Settled, Standing
 from tests.campaign import examples
+
+pytestmark = pytest.mark.campaign
 
 NOTHING = Standing()
 FAILED = Standing(failed=1)

@@ -5,11 +5,14 @@ import random
 import time
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.state.boxes import Box, any_meet
 from tests.campaign import examples
+
+pytestmark = pytest.mark.campaign
 
 
 @st.composite

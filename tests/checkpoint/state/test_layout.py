@@ -18,6 +18,8 @@ from convoy.checkpoint.state.layout import PAGE_BYTES, Box, Plan, layout, local_
 from tests.campaign import examples
 from tests.ranks import on_ranks
 
+pytestmark = pytest.mark.campaign
+
 FILE_BYTES = 4 * PAGE_BYTES
 
 SIZES = st.lists(st.integers(1, 40), max_size=3).map(tuple)

@@ -16,6 +16,8 @@ from convoy.checkpoint.format import PlainValue
 from convoy.checkpoint.state.values import decode, dtype_of, encode
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 SCALARS = (
     st.none()
     | st.booleans()

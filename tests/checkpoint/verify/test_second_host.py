@@ -1,10 +1,13 @@
 """Who reads again what a host has found damaged."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.verify.second_host import Finding, Question, found_by_two, questions, reader_of
 from tests.campaign import examples
+
+pytestmark = pytest.mark.campaign
 
 
 def finding(rank: int, part: int | None = 0) -> Finding:

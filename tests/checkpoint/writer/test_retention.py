@@ -12,6 +12,8 @@ from convoy.job.lineage import CommitRef, History, lineage
 from tests.campaign import examples
 from tests.job.test_lineage import histories, history, refs
 
+pytestmark = pytest.mark.campaign
+
 NOW, GRACE = 10_000.0, 3600.0
 OLD, YOUNG = NOW - GRACE - 1, NOW - GRACE + 1
 

@@ -27,6 +27,8 @@ from convoy.gang.diagnosis.hang_detector import (
 from convoy.gang.workers.board import PHASES, Mark, Phase
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 LOOK = 0.1
 """Seconds between two looks at the boards."""
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from convoy.gang.diagnosis.node_health import LINK_FACTOR, MATMUL_FACTOR, ROUNDS, Measured, partner, unfit
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 GOOD = Measured(device="cpu A", kind="cpu", matmul_seconds=0.004, link_seconds=0.002)
 
 

@@ -11,6 +11,8 @@ from convoy.gang.diagnosis.stragglers import LEAST_SHARE, WINDOW_SECONDS, WINDOW
 from convoy.gang.workers.board import Mark
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 LOOKS_PER_SECOND = 10
 STEPS_PER_SECOND = 8
 

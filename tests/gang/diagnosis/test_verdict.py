@@ -29,6 +29,8 @@ from convoy.gang.evidence import Sign, SignKind
 from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 LEADER = Seat(0, 3, 3)
 FAR = 1e6
 

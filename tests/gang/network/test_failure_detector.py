@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from convoy.gang.network.failure_detector import BEAT_SECONDS, MOST_PHI, AwakeClock, Patience, Suspicion
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 PATIENCE = Patience()
 SOONEST = PATIENCE.least_missed * BEAT_SECONDS
 

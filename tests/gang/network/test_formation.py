@@ -3,6 +3,7 @@
 import random
 from collections import deque
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from convoy.gang.network.formation import Dial, Formation, Send, Step
 from convoy.gang.network.peer_events import Failed, Formed
 from tests.campaign import examples
 from tests.gang.agents import a_hello, a_member
+
+pytestmark = pytest.mark.campaign
 
 seeds = st.integers(0, 2**32)
 

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from convoy.gang.network.framing import MOST_BYTES, BadFrameError, Frames, frame
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 
 @examples(200)
 @given(st.lists(st.binary(max_size=300), max_size=20), st.lists(st.integers(1, 50), min_size=1))

@@ -10,6 +10,8 @@ from convoy.gang.network.handshake import MisfitError, Skew, read_hello, skew
 from tests.campaign import examples
 from tests.gang.agents import a_hello
 
+pytestmark = pytest.mark.campaign
+
 
 def greeted(**theirs: Any) -> None:
     hello = a_hello(node=2, nodes=3, nproc=4, hostname="two").model_copy(update=theirs)

@@ -27,6 +27,8 @@ from convoy.job.tokens import new_token
 from tests.campaign import times
 from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, a_hello, agents, next_event
 
+pytestmark = pytest.mark.campaign
+
 SEEN_SECONDS = Patience().most_seconds + 3.0
 """For a node that is frozen, however unsteady the beats of a busy machine are."""
 

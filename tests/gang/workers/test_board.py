@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from convoy.gang.workers.board import PHASES, Board, Mark, Marker, Order, OrderKind
 from tests.campaign import examples, times
 
+pytestmark = pytest.mark.campaign
+
 LONGEST = 2**32 - 1
 """Steps that a board can tell."""
 

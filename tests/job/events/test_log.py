@@ -27,6 +27,8 @@ from convoy.storage.posix import PosixStore
 from tests.campaign import examples
 from tests.conftest import S3Server
 
+pytestmark = pytest.mark.campaign
+
 LOG = "events/000000/00000/rank00000.jsonl"
 
 

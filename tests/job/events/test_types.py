@@ -12,6 +12,8 @@ from convoy.job.events import types
 from convoy.job.events.types import AnyEvent, Event, RankThroughput, StepDone, WorkerExited, decode, encode
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 KINDS: tuple[type[Event], ...] = get_args(get_args(AnyEvent)[0])
 
 

@@ -39,6 +39,8 @@ from convoy.storage import Store, open_store
 from tests.campaign import examples
 from tests.report.synthetic import restarted_job, write_log
 
+pytestmark = pytest.mark.campaign
+
 SMALL = {
     "model": {"vocab_size": 256},
     "data": {"corpus": {"kind": "synthetic", "tokens": 1000}, "tokenizer": {"kind": "bpe", "vocab_size": 257}},

@@ -23,6 +23,8 @@ from convoy.launch.restarts.policy import (
 )
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 HOWS: tuple[How, ...] = ("finished", "stopped", "drained", "preempted", "waited", "outage", "failed", "refused")
 GOES_ON: tuple[How, ...] = ("preempted", "waited", "outage", "failed", "refused")
 LIMITS = Limits(pause_seconds=10, longest_pause_seconds=300)

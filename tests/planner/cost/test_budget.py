@@ -18,6 +18,8 @@ from convoy.planner.cost.spot import expected_campaign
 from convoy.planner.cost.storage import Kept
 from tests.campaign import examples
 
+pytestmark = pytest.mark.campaign
+
 P4D, EAST, DAY = "p4d.24xlarge", "us-east-1", 86400.0
 RENTED = Rented(P4D, 4, EAST)
 SAVING, RESTART = Saving(0.7, 25.0), Restart(25.0, 600.0)

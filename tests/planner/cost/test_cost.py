@@ -19,6 +19,8 @@ from convoy.storage.usage import tally
 from tests.campaign import examples
 from tests.planner.cost.test_spot import GANGS, NODES, Case, both
 
+pytestmark = pytest.mark.campaign
+
 HOUR = 3600.0
 KEPT = Kept("s3://bucket/jobs", "us-east-1", 2.0**30, writers=2, checkpoints=3)
 

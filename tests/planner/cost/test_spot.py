@@ -13,6 +13,8 @@ from convoy.planner.cost.spot import Campaign, campaigns, expected_campaign
 from tests.campaign import examples, in_full, times
 from tests.planner.simulation import Setting, Totals, simulate
 
+pytestmark = pytest.mark.campaign
+
 HOUR = 3600.0
 GANGS, INTERRUPTIONS, NODES = 1500, 8, 4
 AT_ONCE, SOON = Saving(1.0, 1.0), Restart(45.0, 60.0)

@@ -24,6 +24,8 @@ from tests.campaign import examples, in_full
 from tests.planner.grid import GIB, GPT, LLAMA, P4D, cases, workload
 from tests.planner.tracked import tracked
 
+pytestmark = pytest.mark.campaign
+
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "train"
 PRESETS = sorted(path.stem for path in CONFIGS.glob("*-p*.yaml"))
 

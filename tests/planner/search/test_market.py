@@ -34,6 +34,8 @@ from convoy.planner.workload import Workload
 from tests.campaign import examples
 from tests.planner.test_plan import PRESETS, planned, preset
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_is_what_the_search_recommends_for_its_machines(path: Path) -> None:

@@ -15,6 +15,8 @@ from convoy.planner.workload import Workload
 from tests.campaign import examples
 from tests.planner.workloads import GPT_7B, LLAMA_8B, P4D, P5, workload
 
+pytestmark = pytest.mark.campaign
+
 PARALLEL = st.sampled_from(
     [
         {},

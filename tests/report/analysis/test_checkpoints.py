@@ -27,6 +27,8 @@ from convoy.report.train_report import Checkpoint, SaveCounts, TrainReport
 from tests.campaign import examples
 from tests.report.synthetic import CONFIG, Log
 
+pytestmark = pytest.mark.campaign
+
 FSX, S3 = "/fsx/job", "s3://bucket/job"
 
 

@@ -24,6 +24,8 @@ from tests.report import naive
 from tests.report.analysis.test_incidents import HAPPENINGS, disturbed, started, step
 from tests.report.synthetic import CONFIG, STEP_SECONDS, Log, failed_job, finished_job, restarted_job, running_job
 
+pytestmark = pytest.mark.campaign
+
 PARTS = ("productive", "recomputed", "checkpoint", "measuring", "restarting", "waiting", "other")
 
 

@@ -44,6 +44,8 @@ from tests.report.synthetic import (
     running_job,
 )
 
+pytestmark = pytest.mark.campaign
+
 
 def only(events: list[AnyEvent]) -> Incident:
     (incident,) = fold(events, 170).incidents

@@ -36,6 +36,8 @@ from tests.report import naive
 from tests.report.analysis.test_incidents import HAPPENINGS, disturbed
 from tests.report.synthetic import CONFIG, Log, finished_job
 
+pytestmark = pytest.mark.campaign
+
 SPOT = Rent(
     instance="p4d.24xlarge", market="spot", region="us-east-1", usd_per_hour=9.0, price_date=date(2026, 7, 9),
     source="list A", usd_per_hour_on_demand=21.6, on_demand_date=date(2026, 7, 1), on_demand_source="list C",

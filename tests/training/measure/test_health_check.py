@@ -20,6 +20,8 @@ from tests.campaign import times
 from tests.ranks import on_ranks
 from tests.training.job import Job, place, tiny
 
+pytestmark = pytest.mark.campaign
+
 SECONDS = 0.05
 
 

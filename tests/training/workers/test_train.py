@@ -17,6 +17,8 @@ from convoy.training.loop import LastSaveFailedError, TrainingFailedError
 from convoy.training.workers.train import _fault, _tell, work
 from tests.gang.light import assignment
 
+pytestmark = pytest.mark.campaign
+
 PLAIN = (ConfigError, TrainingFailedError, SupersededError, CheckpointError, DataDamaged)
 
 
