@@ -7,7 +7,7 @@ import click.testing
 
 from convoy.cli.main import main
 
-PAGES = Path(__file__).parent / "audit" / "pages"
+PAGES = Path(__file__).parents[1] / "audit" / "pages"
 
 
 def audit(*words: str | Path) -> click.testing.Result:
