@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 
 from convoy.audit.audit import audit
-from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims
-from convoy.audit.quantities.kinds import Claims
+from convoy.audit.claims import CheckpointClaims, Claims, CollectiveClaims, LinkClaims, RunClaims
 from convoy.audit.reader import read_claims
-from convoy.audit.run_claims import RunClaims
 from convoy.config.errors import ConfigError
 
 

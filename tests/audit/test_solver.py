@@ -1,7 +1,7 @@
 """What follows is computed for every factor of a product, and of contradictions the smallest are told."""
 
 from convoy.audit.quantities.format import Figures
-from convoy.audit.quantities.span import exactly
+from convoy.audit.quantities.number import exactly
 from convoy.audit.solver import Bound, Clash, Known, Law, Value, compare, follow, minimal
 
 AREA = Law((("area", 1), ("width", -1), ("height", -1)))

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from convoy.audit.claims import SETTINGS
 from convoy.audit.facts import PAGE, Run
 from convoy.audit.finding_text import FORM, named
 from convoy.audit.findings import Finding, Implied, Near, claim_line
 from convoy.audit.parts import Parts
 from convoy.audit.rules import collectives, links
-from convoy.audit.run_claims import SETTINGS
 from convoy.audit.solver import Known, Solved, Value
 from convoy.catalog.references import nearest
 

@@ -7,11 +7,10 @@ import re
 from typing import NamedTuple
 
 from convoy.audit import machines
-from convoy.audit.claims import PageClaims
+from convoy.audit.claims import SETTINGS, PageClaims, RunClaims
 from convoy.audit.machines import GpuKind
-from convoy.audit.quantities.span import Figure, Span, exactly, hull
+from convoy.audit.quantities.number import Figure, exactly, hull
 from convoy.audit.quantities.units import parse
-from convoy.audit.run_claims import SETTINGS, RunClaims
 from convoy.audit.solver import CATALOG, Known, Value
 from convoy.catalog.instances import Instance
 
@@ -145,9 +144,9 @@ def _value(run: Run, key: str, figure: Figure, at: int | None) -> tuple[str, Val
         name = _PER_NODE.get(key, name)
     elif key == "global_batch":
         name = "batch_tokens" if figure.per == "tokens" else "batch"
-    span = Span(*(each * factor for each in figure.span))
+    span = figure.span.scaled(factor)
     if key == "savings":
-        name, span = "spot_share", Span(max(1 - span.high, 0), max(1 - span.value, 0), max(1 - span.low, 0))
+        name, span = "spot_share", span.complement()
     claim = run.claim(key) + (f"[{at + 1}]" if at is not None else "")
     return name, Value(span, frozenset({claim}), _text(key, figure))
 
@@ -212,10 +211,10 @@ def _prices(run: Run) -> list[tuple[str, Value]]:
     priced = [(each, found) for each, found in rows if found and each.gpus]
     if not priced:
         return []
-    spans = [_times(machines.price_span(found, claims.market, elsewhere), 1 / each.gpus) for each, found in priced]
+    spans = [machines.price_span(found, claims.market, elsewhere).scaled(1 / each.gpus) for each, found in priced]
     names = ", ".join(each.name for each, _ in priced)
     days, span = machines.dated([row for _, found in priced for row in found]), hull(*spans)
-    whole = span if elsewhere else _times(span, priced[0][0].gpus)
+    whole = span if elsewhere else span.scaled(priced[0][0].gpus)
     market = claims.market.replace("_", " ") or "any market"
     given = f"{CATALOG}${whole.low:.2f} to ${whole.high:.2f} an hour, {market}, now and in the past"
     given += f", by prices of {days}, {'for a GPU of' if elsewhere else 'for a'} {names}"
@@ -223,7 +222,3 @@ def _prices(run: Run) -> list[tuple[str, Value]]:
     if elsewhere:
         return [("price_per_gpu_hour", Value(span, of, f"${span.value:.2f}/h per GPU (as in {names}, {days[-10:]})"))]
     return [("price_per_hour", Value(whole, of, f"${whole.value:.2f}/h per {names} ({days[-10:]})"))]
-
-
-def _times(span: Span, factor: float) -> Span:
-    return Span(*(each * factor for each in span))

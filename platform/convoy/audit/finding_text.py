@@ -1,11 +1,11 @@
 """From clashes to findings: the claims behind each with their text, and the arithmetic in a line. Pure."""
 
+from convoy.audit.claims import Claims
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.hints import hint
 from convoy.audit.parts import Parts
 from convoy.audit.quantities.format import Figures
-from convoy.audit.quantities.kinds import Claims
-from convoy.audit.quantities.span import Figure
+from convoy.audit.quantities.number import Figure
 from convoy.audit.solver import CATALOG, Clash
 
 FORM = Figures()

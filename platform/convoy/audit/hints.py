@@ -1,6 +1,6 @@
 """What would explain that a figure is off by a factor: units and totals that are often taken for each other. Pure."""
 
-from convoy.audit.quantities.span import Span, exactly
+from convoy.audit.quantities.number import Span, exactly
 
 _TIMES = ((24.0, "days for hours"), (60.0, "minutes for seconds, or hours for minutes"), (3600.0, "hours for seconds"),
           (7.0, "weeks for days"), (1000.0, "seconds for milliseconds"))  # fmt: skip

@@ -1,10 +1,11 @@
 """What the catalog knows of the GPUs and machines that a page names. Pure."""
 
+import math
 import re
 from datetime import date
 from typing import NamedTuple, get_args
 
-from convoy.audit.quantities.span import Span, exactly, within
+from convoy.audit.quantities.number import Span, exactly
 from convoy.catalog.gpus import GpuPeak
 from convoy.catalog.instances import Instance, instance, instance_names
 from convoy.catalog.prices import Market, Price, price, regions
@@ -117,4 +118,4 @@ def network(told: Instance) -> Span:
 def nvlink(told: Instance) -> Span | None:
     """Bytes a second of one GPU within a machine: per direction, or both together as data sheets have it."""
     one = told.nvlink_gb_per_second * 1e9
-    return within(one, 2 * one) if one else None
+    return Span(one, math.sqrt(2) * one, 2 * one) if one else None

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from convoy.audit.claims import PageClaims
+from convoy.audit.claims import Claims, PageClaims
 from convoy.audit.facts import PAGE, Run, runs_of
-from convoy.audit.quantities.kinds import Claims
 from convoy.audit.rules import collectives, links
 from convoy.audit.rules.checkpoints import Checkpoint
 

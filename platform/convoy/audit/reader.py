@@ -6,8 +6,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims, PageClaims
-from convoy.audit.run_claims import RunClaims
+from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims, PageClaims, RunClaims
 from convoy.config.errors import ConfigError, nearest, shown
 from convoy.config.yaml_text import YamlError, parse_text
 

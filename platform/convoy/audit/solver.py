@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from convoy.audit.quantities.span import Span, exactly
-from convoy.audit.run_claims import SETTINGS
+from convoy.audit.claims import SETTINGS
+from convoy.audit.quantities.number import Span, exactly
 
 Kind = Literal["contradiction", "impossible", "unlikely", "cannot be checked"]
 Claims = frozenset[str]

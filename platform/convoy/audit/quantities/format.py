@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from convoy.audit.quantities.span import BIG, Span
+from convoy.audit.quantities.number import BIG, Span
 from convoy.audit.solver import Writer
 
 Form = Callable[[float], str]

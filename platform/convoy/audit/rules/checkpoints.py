@@ -12,7 +12,7 @@ from convoy.audit import machines
 from convoy.audit.claims import CheckpointClaims
 from convoy.audit.facts import Run, model_size
 from convoy.audit.quantities.format import percent
-from convoy.audit.quantities.span import Figure, Span, exactly
+from convoy.audit.quantities.number import Figure, Span, exactly
 from convoy.audit.solver import CATALOG, Bound, Known, Law, Value
 
 _CONTENTS = {

@@ -8,13 +8,12 @@ import re
 from typing import NamedTuple
 
 from convoy.audit import machines
-from convoy.audit.claims import CollectiveClaims
+from convoy.audit.claims import CollectiveClaims, Figures
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.hints import hint
 from convoy.audit.quantities.format import gigabytes_per_second as gbs
-from convoy.audit.quantities.kinds import Figures
-from convoy.audit.quantities.span import Figure, Span, exactly
+from convoy.audit.quantities.number import Figure, Span, exactly
 from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError, nearest
 
@@ -116,7 +115,7 @@ def _against_time(told: Collective, key: str) -> list[Finding]:
     algorithm = size.span.times(time.span.power(-1))
     readings, found = _readings(told, key), []
     for figure in getattr(claims, key):
-        implied = [_scaled(algorithm, reading.factor) for reading in readings]
+        implied = [algorithm.scaled(reading.factor) for reading in readings]
         if not readings or not all(figure.span.apart(each) for each in implied):
             continue
         line = f"{size.text} / {time.text} = {gbs(algorithm.value)} of the algorithm"
@@ -151,14 +150,14 @@ def _between(told: Collective) -> list[Finding]:
         return []
     own, bus = claims.algorithm_bandwidth[0], claims.bus_bandwidth[0]
     factors = [bus_factor(told.operation, n) for n in told.ranks]
-    if not all(bus.span.apart(_scaled(own.span, factor)) for factor in factors):
+    if not all(bus.span.apart(own.span.scaled(factor)) for factor in factors):
         return []
     told_of = " or ".join(
         f"{own.text} × {factor:.4g} = {gbs(own.value * factor)} for {n} ranks"
         for n, factor in zip(told.ranks, factors, strict=True)
     )
     lines = (told.line("algorithm_bandwidth", own.text), told.line("bus_bandwidth", bus.text))
-    words = hint("bandwidth", bus.span, _scaled(own.span, factors[0]), {})
+    words = hint("bandwidth", bus.span, own.span.scaled(factors[0]), {})
     return [Finding(kind="contradiction", claims=lines, arithmetic=f"{told_of}, not {bus.text}", hint=words)]
 
 
@@ -192,10 +191,10 @@ def _against_links(told: Collective) -> list[Finding]:
     for key in _KEYS:
         factors = [reading.factor for reading in _readings(told, key)] or [1.0]
         for figure in getattr(claims, key):
-            largest = _scaled(limit, max(factors))
+            largest = limit.scaled(max(factors))
             if not figure.span.above(largest):
                 continue
-            eighth = _scaled(figure.span, 1 / 8)
+            eighth = figure.span.scaled(1 / 8)
             words = "bits for bytes?" if eighth.value * MOST_IDLE > largest.value and not eighth.above(largest) else ""
             line = f"{figure.text} is more than the {gbs(largest.high)} that are possible: {why}"
             lines = (told.line(key, figure.text),)
@@ -211,19 +210,15 @@ def _most(told: Collective) -> tuple[Span, str] | None:
         network, n = machines.network(told.machine), told.nodes
         parts = {**dict.fromkeys(_DOUBLE, 2 * (n - 1) / n), **dict.fromkeys(_SINGLE, (n - 1) / n)}
         name = f"{n} {told.machine.name} are joined by {told.machine.network_gbps:g} Gbit/s = {gbs(network.value)} each"
-        return _scaled(network, 1 / parts.get(told.operation, 1.0)), name
+        return network.scaled(1 / parts.get(told.operation, 1.0)), name
     link = machines.nvlink(told.machine)
     if link is None or not told.ranks or max(told.ranks) > told.machine.gpus:
         return None
     factor = min(bus_factor(told.operation, n) for n in told.ranks)
     # Switches that reduce on the way (NVLS) halve what a GPU sends.
     name = f"NVLink of a {told.machine.name} has {gbs(link.low)} a GPU and direction"
-    return _scaled(exactly(link.high), 1 / factor), name
+    return exactly(link.high).scaled(1 / factor), name
 
 
 def _first(figures: Figures) -> int:
     return round(figures[0].value) if figures else 0
-
-
-def _scaled(span: Span, factor: float) -> Span:
-    return Span(*(each * factor for each in span))

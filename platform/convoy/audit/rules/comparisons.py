@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Sequence
 
+from convoy.audit.claims import IDENTITY
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.quantities.span import Figure, exactly
-from convoy.audit.run_claims import IDENTITY
+from convoy.audit.quantities.number import Figure, exactly
 from convoy.audit.solver import Bound, Known, Law
 
 _SAME = 0.02

@@ -1,7 +1,7 @@
 """Power, and the energy of a training. Pure."""
 
 from convoy.audit.facts import Run
-from convoy.audit.quantities.span import Span
+from convoy.audit.quantities.number import Span
 from convoy.audit.solver import Law
 
 _AROUND = Span(1.0, 1.0, 2.0)

@@ -8,7 +8,7 @@ from convoy.audit.claims import LinkClaims
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.quantities.format import gigabytes_per_second as gbs
-from convoy.audit.quantities.span import Figure, Span
+from convoy.audit.quantities.number import Figure, Span
 from convoy.audit.rules.collectives import MOST_IDLE, number_of
 from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError
@@ -93,7 +93,7 @@ def _against_machine(told: Link) -> list[Finding]:
 
 def _hint(figure: Figure, span: Span, limit: Span) -> str:
     """Bits, where an eighth is what such a link may well do, and the text does not say bits itself."""
-    eighth = Span(*(each / 8 for each in span))
+    eighth = span.scaled(1 / 8)
     prefix = re.search(r"([kMGT])i?B", figure.text)
     if prefix is None or eighth.above(limit) or eighth.value * MOST_IDLE <= limit.high:
         return ""
@@ -106,7 +106,7 @@ def _of_machine(figure: Figure, told: Link) -> Span:
     factor = (
         gpus if figure.per == "gpu" and not told.inside else 1 / gpus if figure.per == "node" and told.inside else 1
     )
-    return Span(*(each * factor for each in figure.span))
+    return figure.span.scaled(factor)
 
 
 def _used(told: Link) -> list[Finding]:

@@ -5,7 +5,7 @@ of each of four (Rajbhandari et al. 2020, "ZeRO", section 3.1).
 """
 
 from convoy.audit.facts import Run
-from convoy.audit.quantities.span import Span, exactly
+from convoy.audit.quantities.number import Span, exactly
 from convoy.audit.solver import Bound, Law
 
 STATE_BYTES = 16.0

@@ -3,7 +3,7 @@
 from convoy.audit import machines
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.quantities.span import Span, exactly
+from convoy.audit.quantities.number import Span, exactly
 from convoy.audit.rules.throughput import over_training
 from convoy.audit.solver import Bound, Law
 

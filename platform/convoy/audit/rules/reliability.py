@@ -4,8 +4,7 @@ import math
 
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.quantities.number import last_place, rounded, written
-from convoy.audit.quantities.span import Figure, Span, exactly
+from convoy.audit.quantities.number import Figure, Span, exactly, last_place, read_number, rounded
 from convoy.audit.solver import Bound, Known, Law, Value
 
 _SHARES = 0.005
@@ -111,8 +110,8 @@ def _is_told_as(rate: Figure, share: float) -> bool:
         return True
     if rate.low == rate.high:
         return False
-    digits = written(rate.text).digits
-    if written(rate.text).approximate or not rounded(digits).value:
+    digits = read_number(rate.text).digits
+    if read_number(rate.text).approximate or not rounded(digits).value:
         return False
     place = last_place(digits) * rate.value / rounded(digits).value
     return rate.value - _EPSILON <= share < rate.value + place - _EPSILON

@@ -5,7 +5,7 @@ import re
 from convoy.audit.facts import Run, model_size
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.quantities.format import count
-from convoy.audit.quantities.span import BIG, Span, exactly
+from convoy.audit.quantities.number import BIG, Span, exactly
 
 _BLOCK = Span(5.0, 12.0, 60.0)
 """Parameters over layers × width²: a block of a GPT has 12, of Falcon 10, of Mamba 6.7; with wide feed-forward layers

@@ -5,7 +5,7 @@ Chowdhery et al. 2022, appendix B).
 """
 
 from convoy.audit.facts import Run, model_size
-from convoy.audit.quantities.span import BIG, Span, exactly, hull
+from convoy.audit.quantities.number import BIG, Span, exactly, hull
 from convoy.audit.rules.shape import passes
 from convoy.audit.solver import Bound, Law
 

@@ -7,11 +7,10 @@ is computed once more from what the page says.
 from collections.abc import Iterator
 
 from convoy.audit.audit import audit
-from convoy.audit.claims import PageClaims
+from convoy.audit.claims import PageClaims, RunClaims
 from convoy.audit.findings import Audit
 from convoy.audit.page import findings_table
-from convoy.audit.quantities.span import Figure
-from convoy.audit.run_claims import RunClaims
+from convoy.audit.quantities.number import Figure
 from convoy.benchmark.analysis.cost import TRAINED_TOKENS, seconds_to_train
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, CostFigures, GroupFigures, trains_one_model
 from convoy.benchmark.results.case import key_of
