@@ -30,7 +30,7 @@ from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.pages.page import page_of
 from convoy.benchmark.pages.several import BenchReports, page_of_several
 from convoy.benchmark.results.files import ResultUnreadableError, read_cases
-from convoy.catalog.price_list import PriceList, price_list
+from convoy.catalog.prices import SHIPPED, PriceBook, price_list
 from convoy.config.errors import ConfigError
 from convoy.display.html import to_html
 from convoy.display.markdown import to_markdown
@@ -76,11 +76,11 @@ def _page(report: BenchReport | BenchReports, title: str) -> Page:
     return page_of_several(report, title) if isinstance(report, BenchReports) else page_of(report, title)
 
 
-def _prices(path: Path | None) -> PriceList | None:
+def _prices(path: Path | None) -> PriceBook:
     if path is None:
-        return None
+        return SHIPPED
     try:
-        return price_list(path.read_bytes(), str(path))
+        return PriceBook(price_list(path.read_bytes(), str(path)))
     except OSError as error:
         raise ConfigError(f"--prices {path}: cannot be read: {error.strerror}") from None
 

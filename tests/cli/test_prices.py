@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from convoy.catalog.prices import price, shipped
+from convoy.catalog.prices import SHIPPED
 from convoy.cli import prices
 from convoy.cli.main import main
-from convoy.launch.prices import NAME, read_prices
+from convoy.launch.pricing import NAME, read_prices
 from convoy.storage import open_store
 from tests.launch.test_aws_prices import REGION, TYPE, answered, refused
 
@@ -19,7 +19,7 @@ def run(root: Path, *words: str) -> Result:
 
 
 def test_the_catalog_s_prices_are_listed_with_day_and_source(tmp_path: Path) -> None:
-    known = price(TYPE, "on_demand", "us-east-1")
+    known = SHIPPED.price(TYPE, "on_demand", "us-east-1")
     assert known is not None
     done = run(tmp_path, "list", "--instance", TYPE, "--region", "us-east-1")
     assert done.exit_code == 0, done.output
@@ -33,7 +33,7 @@ def test_the_catalog_s_prices_are_listed_with_day_and_source(tmp_path: Path) -> 
 def test_every_price_is_one_whole_line_of_80_columns(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["prices", "list", "--root", str(tmp_path)], env={"COLUMNS": "80"})
     rows = {tuple(line.split()[:3]) for line in done.output.splitlines() if len(line) <= 80}
-    assert {(p.instance, p.market, p.region) for p in shipped()} <= rows
+    assert {(p.instance, p.market, p.region) for p in SHIPPED.prices()} <= rows
     assert "…" not in done.output
 
 

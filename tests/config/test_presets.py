@@ -6,12 +6,13 @@ import pytest
 import yaml
 
 from convoy.catalog.instances import instance
+from convoy.catalog.prices import SHIPPED
 from convoy.config.loader import configs_folder, read_overrides, read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.compatibility import refuse, world
 from convoy.launch.decorators import step_decorators
-from convoy.launch.rent import instance_price, machines
+from convoy.launch.pricing import instance_price, machines
 
 MODELS = sorted(path.stem for path in (configs_folder() / "models").glob("*.yaml"))
 TRAINS = sorted((configs_folder() / "train").glob("*.yaml"))
@@ -160,7 +161,7 @@ def test_the_training_states_leave_room_on_each_gpu(path: Path) -> None:
 @pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)
 def test_a_budget_in_dollars_lasts_for_the_days_it_promises(path: Path) -> None:
     config = filled_in(path)
-    budget, price = config.budget, instance_price(config)
+    budget, price = config.budget, instance_price(config, SHIPPED)
     assert (budget.max_hours is None) != (budget.max_cost_usd is None)
     if budget.max_cost_usd is not None:
         assert price is not None

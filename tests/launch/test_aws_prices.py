@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 from botocore.stub import ANY, Stubber
 
-from convoy.catalog.price_list import Observed, SpotHours
+from convoy.catalog.prices import Observed, SpotHours
 from convoy.launch.aws_prices import aws_prices
 
 REGION = "us-west-2"

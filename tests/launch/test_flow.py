@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.suites.recovery import SUITE as RECOVERY
-from convoy.catalog.price_list import Observed, merged
+from convoy.catalog.prices import Observed, merged
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.loader import configs_folder, read_run, resolve
@@ -21,7 +21,7 @@ from convoy.launch.benchmark.split import shares_of
 from convoy.launch.benchmark.steps import COMMAND, settle
 from convoy.launch.checks import preflight
 from convoy.launch.flow import _dry_run
-from convoy.launch.prices import NAME
+from convoy.launch.pricing import NAME
 from convoy.storage import open_store
 
 
@@ -66,7 +66,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for module in ("storage", "launch.checks.preflight", "launch.prices"):
+    for module in ("storage", "launch.checks.preflight", "launch.pricing"):
         monkeypatch.setattr(f"convoy.{module}.open_store", None)
 
 

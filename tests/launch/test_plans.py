@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from convoy.catalog.measured_machine import MeasuredMachine
-from convoy.catalog.price_list import Observed, PriceList, merged
+from convoy.catalog.prices import SHIPPED, Observed, PriceBook, merged
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.launch import plans
 from convoy.launch.flow import _plan, _say_plan
 from convoy.launch.plans import NAME, JobPlan, planned, read_plan, unsure
-from convoy.launch.prices import as_asked, with_price
+from convoy.launch.pricing import unsettled, with_price
 from convoy.planner.plan import plan
 from convoy.planner.plan_schema import Plan
 from convoy.report.fold import fold
@@ -192,17 +192,17 @@ def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path
     zones, config = _of_zones(tmp_path, 2000.0, 3000.0, 6000.0), of_cpus(tmp_path, instance_type="p4d.24xlarge")
     settled = with_price(config)
     assert settled.cluster.price is not None
-    assert as_asked(settled, zones) == config
+    assert unsettled(settled, zones) == config
     again, asked = (planned(each, made.MACHINE) for each in (settled, config))
     assert again == asked
     assert again.budget is not None
     assert again.budget.spot is not None
     assert again.budget.spot.least_usd != again.budget.spot.most_usd
     # One price has no range, and that of a price that was refreshed since stays as it was.
-    assert as_asked(settled, _of_zones(tmp_path, 4000.0)) == settled
+    assert unsettled(settled, _of_zones(tmp_path, 4000.0)) == settled
 
 
-def _of_zones(root: Path, *usd_per_hour: float) -> PriceList:
+def _of_zones(root: Path, *usd_per_hour: float) -> PriceBook:
     """What is asked for a machine, as if it had been refreshed."""
     found = Observed(
         instance="p4d.24xlarge", market="spot", region="us-east-1", usd_per_hour=usd_per_hour, date=date(2027, 1, 1),
@@ -210,21 +210,21 @@ def _of_zones(root: Path, *usd_per_hour: float) -> PriceList:
     )  # fmt: skip
     prices = merged(None, [found], datetime.now(UTC))
     (root / "prices.json").write_text(prices.model_dump_json())
-    return prices
+    return PriceBook(prices)
 
 
 def test_a_price_of_one_s_own_stays(tmp_path: Path) -> None:
     own = {"usd_per_hour": 0.5, "date": "2026-01-01", "source": "our contract"}
     settled = with_price(of_cpus(tmp_path, price=own))
-    assert as_asked(settled, None) == settled
+    assert unsettled(settled, SHIPPED) == settled
 
 
 @pytest.mark.parametrize("instance", [None, "p4d.24xlarge"])
 def test_a_local_run_is_planned_for_this_host_whatever_its_ledger_calls_it(instance: str | None) -> None:
     config = RunConfig.model_validate({"root": "/nowhere", "cluster": {"nodes": 2, "instance_type": instance}})
-    given = plans._given(config, None, None)
+    given = plans._given(config, None, SHIPPED)
     assert given.host_bytes > 0
-    assert plans._prices(config) == (None, "")
+    assert plans._prices(config) == (SHIPPED, "")
 
 
 def test_of_a_host_that_is_measured_later_a_person_is_told_so() -> None:

@@ -3,12 +3,12 @@
 import math
 import re
 from datetime import date
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from convoy.audit.quantities.number import Span, exactly
 from convoy.catalog.gpus import GpuPeak
 from convoy.catalog.instances import Instance, instance, instance_names
-from convoy.catalog.prices import Market, Price, price, regions
+from convoy.catalog.prices import MARKETS, SHIPPED, Price
 from convoy.catalog.tables import table
 
 MIB = 2**20
@@ -90,9 +90,9 @@ def machines_with(kind: GpuKind) -> list[Instance]:
 
 def prices_of(told: Instance, market: str, region: str) -> list[Price]:
     """All that the catalog has, of one market and region where they are named."""
-    markets: list[Market] = [each for each in get_args(Market) if market in ("", each) or each.startswith(market)]
-    pairs = [(each, place) for each in markets for place in regions(told.name, each) if region in ("", place)]
-    return [found for each, place in pairs if (found := price(told.name, each, place)) is not None]
+    markets = [each for each in MARKETS if each.startswith(market)]
+    pairs = [(each, place) for each in markets for place in SHIPPED.regions(told.name, each) if region in ("", place)]
+    return [price for each, place in pairs if (price := SHIPPED.price(told.name, each, place)) is not None]
 
 
 def price_span(found: list[Price], market: str, elsewhere: bool) -> Span:

@@ -1,19 +1,34 @@
-"""Prices of instances, each with its date, region and source."""
+"""What machines cost: one book of prices, each with its date, region and source.
+
+A `PriceBook` holds the prices shipped in the catalog, those of a `PriceList` that `convoy prices refresh` read from
+AWS, and those that a configuration names for its own machines.
+"""
 
 import re
 import statistics
-from collections.abc import Sequence
-from datetime import date
-from typing import Literal, get_args
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, ValidationError, field_validator
 
 from convoy.catalog.tables import table
 from convoy.config.base import Frozen
-from convoy.config.errors import nearest
+from convoy.config.cluster import ClusterConfig, PriceConfig
+from convoy.config.errors import ConfigError, first_mistake, nearest
+
+FORMAT = 1
+"""Of a price list."""
+
+STALE_DAYS = 366
+"""Prices of GPU machines change by a third within a year: one that is so much older than others tells little."""
 
 Market = Literal["on_demand", "spot", "capacity_block", "reserved", "reserved_3y"]
 """How a machine is bought. reserved: for a year, reserved_3y: for three; nothing upfront, and paid also when unused."""
+
+MARKETS: tuple[Market, ...] = get_args(Market)
 
 _REGION = re.compile(r"[a-z]{2}(-gov|-iso[a-z]?)?-(north|south)?(central|east|west|north|south)-[1-9]")
 """What AWS calls a region."""
@@ -39,51 +54,123 @@ class Price(Frozen):
     """Where the figure was published."""
 
 
-def price(instance: str, market: Market, region: str) -> Price | None:
-    """The newest price the catalog has for exactly this instance, market and region; None where it has none."""
-    rows = [row for row in table("prices").get(market, ()) if row["instance"] == instance and region in row["regions"]]
-    if not rows:
-        return None
-    newest = max(rows, key=lambda row: str(row["date"]))
-    source = table("prices")["sources"][newest["source"]]
-    return of_zones(instance, market, region, newest["usd_per_hour"], date.fromisoformat(newest["date"]), source)
+class Observed(Frozen):
+    """One instance type in one region and market, on one day."""
+
+    instance: str
+    market: Market
+    region: str
+    usd_per_hour: tuple[float, ...]
+    """Of each availability zone that has it, or the one price there is."""
+    date: date
+    source: str
+
+    @field_validator("usd_per_hour")
+    @classmethod
+    def _some(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if not values or min(values) <= 0:
+            raise ValueError("must be prices of more than 0")
+        return values
+
+    def price(self) -> Price:
+        return over_zones(self.instance, self.market, self.region, self.usd_per_hour, self.date, self.source)
 
 
-def newest_day() -> date:
-    """Of all prices of the catalog."""
-    rows = (row for market in get_args(Market) for row in table("prices").get(market, ()))
-    return date.fromisoformat(max(row["date"] for row in rows))
+class SpotHours(Frozen):
+    """How the spot price of one type in one region depends on the hour of the day, over the days before `date`."""
+
+    instance: str
+    region: str
+    usd_per_hour: tuple[float, ...] = Field(min_length=24, max_length=24)
+    """Median over days and zones, by hour of the day in UTC."""
+    n: int = Field(ge=1)
+    """Prices of which each is the median: days times zones, at most."""
+    days: int = Field(ge=1)
+    date: date
+    source: str
 
 
-def regions(instance: str, market: Market) -> list[str]:
-    """Those in which the catalog has a price of it, sorted."""
-    rows = [row for row in table("prices").get(market, ()) if row["instance"] == instance]
-    return sorted({region for row in rows for region in row["regions"]})
+class PriceList(Frozen):
+    """What refreshes read from AWS: the newest price of each machine, market and region."""
+
+    format: int = FORMAT
+    refreshed: datetime
+    """UTC."""
+    prices: tuple[Observed, ...]
+    spot_hours: tuple[SpotHours, ...] = ()
 
 
-def no_such_region(region: str) -> str:
-    """What to say where nothing has a price: the regions that have one, or the nearest of them where AWS calls none so;
-    empty for one in which the catalog has prices."""
-    known = {each for market in get_args(Market) for row in table("prices").get(market, ()) for each in row["regions"]}
-    if region in known:
-        return ""
-    # af-south-1 is not ap-south-1 misspelled.
-    hint = f"known: {', '.join(sorted(known))}" if _REGION.fullmatch(region) else nearest(region.lower(), known)
-    return f"the catalog has no prices in {region}; {hint}"
+def price_list(text: bytes, place: str) -> PriceList:
+    """What a file holds. place: of the file, for the error. Raises ConfigError for one that is no price list."""
+    try:
+        prices = PriceList.model_validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(f"{place}: {first_mistake(error)}; make it anew: convoy prices refresh") from None
+    if prices.format != FORMAT:
+        raise ConfigError(f"{place}: format = {prices.format}: must be {FORMAT}; make it anew: convoy prices refresh")
+    return prices
 
 
-def shipped() -> list[Price]:
-    """Every price of the catalog, the newest of each."""
-    keys = {
-        (row["instance"], market, region)
-        for market in get_args(Market)
-        for row in table("prices").get(market, ())
-        for region in row["regions"]
-    }
-    return [found for key in sorted(keys) if (found := price(*key)) is not None]
+@dataclass(frozen=True)
+class PriceBook:
+    """Every price that is known where a command or a step begins; made there once, and passed down."""
+
+    refreshed: PriceList | None = None
+    """What `convoy prices refresh` wrote below the root."""
+    own: tuple[Price, ...] = ()
+    """Prices that a configuration names, as `own_prices` reads them: they count before all others."""
+
+    def of(self, cluster: ClusterConfig) -> "PriceBook":
+        """With the price that this configuration names for its machines, and no other own one."""
+        if cluster.price is None or cluster.instance_type is None:
+            return replace(self, own=())
+        own = own_prices(cluster.price, cluster.instance_type, cluster.market, cluster.region)
+        return replace(self, own=own)
+
+    def price(self, instance: str, market: Market, region: str) -> Price | None:
+        """The configuration's own price of exactly this, else the newest that was refreshed or shipped; None: there is
+        none."""
+        key = instance, market, region
+        own = next((price for price in self.own if _key(price) == key), None)
+        refreshed = (row.price() for row in self._refreshed if _key(row) == key)
+        shipped = (
+            _shipped_price(row, market, region) for row in _shipped(market, instance) if region in row["regions"]
+        )
+        return own or max([*refreshed, *shipped], key=lambda price: price.date, default=None)
+
+    def regions(self, instance: str, market: Market) -> list[str]:
+        """Those in which its price was refreshed or shipped, sorted."""
+        refreshed = {row.region for row in self._refreshed if (row.instance, row.market) == (instance, market)}
+        return sorted(refreshed.union(*(row["regions"] for row in _shipped(market, instance))))
+
+    def prices(self) -> list[Price]:
+        """The price of each machine, market and region."""
+        shipped = {
+            (row["instance"], market, region)
+            for market in MARKETS
+            for row in _shipped(market)
+            for region in row["regions"]
+        }
+        keys = sorted(shipped.union(map(_key, self._refreshed), map(_key, self.own)))
+        return [price for key in keys if (price := self.price(*key)) is not None]
+
+    def spot_hours(self, instance: str, region: str) -> SpotHours | None:
+        """How the spot price depends on the hour of the day; None: that was not refreshed."""
+        rows = self.refreshed.spot_hours if self.refreshed is not None else ()
+        return next((row for row in rows if (row.instance, row.region) == (instance, region)), None)
+
+    def is_stale(self, day: date) -> bool:
+        """Whether a price of that day is more than a year older than the newest of any machine that was refreshed or
+        shipped."""
+        shipped = (date.fromisoformat(row["date"]) for market in MARKETS for row in _shipped(market))
+        return (max(*shipped, *(row.date for row in self._refreshed)) - day).days > STALE_DAYS
+
+    @property
+    def _refreshed(self) -> tuple[Observed, ...]:
+        return self.refreshed.prices if self.refreshed is not None else ()
 
 
-def of_zones(
+def over_zones(
     instance: str, market: Market, region: str, usd_per_hour: Sequence[float], day: date, source: str
 ) -> Price:
     """From the prices of all availability zones that have it."""
@@ -97,3 +184,83 @@ def of_zones(
         date=day,
         source=source,
     )
+
+
+SHIPPED = PriceBook()
+"""The catalog's prices alone. Where a configuration names its own they count too, as with any book."""
+
+
+def own_prices(price: PriceConfig, instance: str, market: Market, region: str) -> tuple[Price, ...]:
+    """Of one machine in the market in which it is bought, and on demand where the configuration names that too."""
+    bought = over_zones(instance, market, region, [price.usd_per_hour], price.date, price.source)
+    usd, day = price.usd_per_hour_on_demand, price.on_demand_date
+    if usd is None or day is None or market == "on_demand":
+        return (bought,)
+    return (bought, over_zones(instance, "on_demand", region, [usd], day, price.on_demand_source))
+
+
+def no_such_region(region: str) -> str:
+    """What to say where nothing has a price: the regions that have one, or the nearest of them where AWS calls none so;
+    empty for one in which the catalog has prices."""
+    regions = {each for market in MARKETS for row in _shipped(market) for each in row["regions"]}
+    if region in regions:
+        return ""
+    # af-south-1 is not ap-south-1 misspelled.
+    hint = f"known: {', '.join(sorted(regions))}" if _REGION.fullmatch(region) else nearest(region.lower(), regions)
+    return f"the catalog has no prices in {region}; {hint}"
+
+
+def by_hour(
+    instance: str,
+    region: str,
+    changes: Mapping[str, Sequence[tuple[datetime, float]]],
+    now: datetime,
+    days: int,
+    source: str,
+) -> SpotHours | None:
+    """From the price changes of each zone, by time; None where some hour of the day has no price. The price of an hour
+    is the one in force in its middle."""
+    usd_by_hour: list[list[float]] = [[] for _ in range(24)]
+    first = (now - timedelta(days=days)).replace(minute=30, second=0, microsecond=0)
+    for zone in changes.values():
+        times, usd = [t for t, _ in zone], [price for _, price in zone]
+        for n in range(24 * days):
+            middle = first + timedelta(hours=n)
+            at = bisect_right(times, middle) - 1
+            if at >= 0:
+                usd_by_hour[middle.hour].append(usd[at])
+    if not all(usd_by_hour):
+        return None
+    hourly, n = tuple(map(statistics.median, usd_by_hour)), min(map(len, usd_by_hour))
+    return SpotHours(
+        instance=instance, region=region, usd_per_hour=hourly, n=n, days=days, date=now.date(), source=source
+    )
+
+
+def merged(
+    old: PriceList | None, new: Iterable[Observed], now: datetime, spot_hours: Iterable[SpotHours] = ()
+) -> PriceList:
+    """New prices in place of older ones of the same thing; what was not read again stays, with its own day."""
+    prices = {_key(row): row for row in [*(old.prices if old else ()), *new]}
+    hours = {(row.instance, row.region): row for row in [*(old.spot_hours if old else ()), *spot_hours]}
+    return PriceList(
+        refreshed=now,
+        prices=tuple(prices[key] for key in sorted(prices)),
+        spot_hours=tuple(hours[key] for key in sorted(hours)),
+    )
+
+
+def _key(row: Price | Observed) -> tuple[str, Market, str]:
+    return row.instance, row.market, row.region
+
+
+def _shipped(market: Market, instance: str | None = None) -> Iterator[dict[str, Any]]:
+    """Rows of the catalog."""
+    rows = table("prices").get(market, ())
+    return (row for row in rows if instance in (None, row["instance"]))
+
+
+def _shipped_price(row: Mapping[str, Any], market: Market, region: str) -> Price:
+    source = table("prices")["sources"][row["source"]]
+    day = date.fromisoformat(row["date"])
+    return over_zones(row["instance"], market, region, row["usd_per_hour"], day, source)

@@ -45,7 +45,7 @@ def show(
     """
     from rich.console import Console
 
-    from convoy.cli.plan_inputs import checked, host, known_prices, read_config
+    from convoy.cli.plan_inputs import checked, host, price_book, read_config
     from convoy.config.errors import ConfigError
     from convoy.display.terminal import show
     from convoy.planner.machine import as_rented
@@ -55,7 +55,7 @@ def show(
     asked = read_config(config, words)
     told = as_rented(asked)
     here = host(told)
-    prices = known_prices(root, told.root, endpoint_url)
+    prices = price_book(root, told.root, endpoint_url)
     refused = checked(asked, prices)
     given = given_measured(told, measured, prices, here)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from convoy.catalog.price_list import PriceList
+    from convoy.catalog.prices import PriceBook
     from convoy.config.run import RunConfig
     from convoy.planner.cost.failures import Restart, Saving
     from convoy.planner.measurements import Given
@@ -29,29 +29,31 @@ def read_config(name: str, words: Sequence[str] = ()) -> "RunConfig":
     return resolve(read_run(text), read_overrides(" ".join(words)))
 
 
-def known_prices(root: str | None, configured: str | None, endpoint_url: str | None) -> "PriceList | None":
-    """What `convoy prices refresh` left below `root`, or else below the configured folder or the default one: a bucket
-    is asked only where it is named, for a plan must not wait for one. Raises ConfigError, and StoreUnavailable."""
+def price_book(root: str | None, configured: str | None, endpoint_url: str | None) -> "PriceBook":
+    """With what `convoy prices refresh` left below `root`, or else below the configured folder or the default one. A
+    bucket is asked only where it is named, for a plan must not wait for one. Raises ConfigError, and StoreUnavailable.
+    """
+    from convoy.catalog.prices import SHIPPED, PriceBook
     from convoy.config.loader import default_root
 
     where = root or configured or default_root()
     remote = "://" in where
     if (remote and root is None) or not (remote or Path(where, "prices.json").is_file()):
-        return None
+        return SHIPPED
     from convoy.cli.options import store_at
-    from convoy.launch.prices import read_prices
+    from convoy.launch.pricing import read_prices
 
-    return read_prices(store_at(where, endpoint_url))
+    return PriceBook(read_prices(store_at(where, endpoint_url)))
 
 
-def checked(config: "RunConfig", prices: "PriceList | None") -> tuple[str, ...]:
+def checked(config: "RunConfig", prices: "PriceBook") -> tuple[str, ...]:
     """Why the train flow would not start it, by what it asks of machines, market, memory and budget. Where it names
     machines that its local backend does not rent, only the ranks are looked at. Raises ConfigError where there are no
     ranks that could share the batch as configured: nothing could be planned."""
     from convoy.config.ranks import check_ranks
     from convoy.launch.checks.compatibility import refusals, world
     from convoy.launch.checks.memory import host_memory_mib
-    from convoy.launch.prices import filled
+    from convoy.launch.pricing import rents, settled
     from convoy.planner.machine import as_rented
 
     told = as_rented(config)
@@ -63,8 +65,7 @@ def checked(config: "RunConfig", prices: "PriceList | None") -> tuple[str, ...]:
     check_ranks(told, world(told, gpus))
     if told != config:
         return ()
-    rented = told.cluster.backend != "local" and told.cluster.instance_type is not None
-    return refusals(filled(config, prices) if rented else config, gpus, host_memory_mib())
+    return refusals(settled(config, prices) if rents(told) else config, gpus, host_memory_mib())
 
 
 def host(config: "RunConfig") -> dict[str, Any]:
@@ -144,9 +145,7 @@ def measured_options(command: Any) -> Any:
     return command
 
 
-def given_measured(
-    config: "RunConfig", told: dict[str, Any], prices: "PriceList | None", host: dict[str, Any]
-) -> "Given":
+def given_measured(config: "RunConfig", told: dict[str, Any], prices: "PriceBook", host: dict[str, Any]) -> "Given":
     """An option counts before the results. told: values of the options. host: what this host has, as `Given` takes it.
     Raises ConfigError."""
     from convoy.planner.machine import machine_of

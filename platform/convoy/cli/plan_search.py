@@ -76,7 +76,7 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
     """
     from rich.console import Console
 
-    from convoy.cli.plan_inputs import known_prices
+    from convoy.cli.plan_inputs import price_book
     from convoy.display.terminal import show
     from convoy.planner.measurements import Given
     from convoy.planner.pages.search import search_page
@@ -87,7 +87,7 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
         calibration=calibration_of(told["calibration"]),
         replacement_seconds=told["replacement_seconds"],
         node_bytes_per_second=bytes_per_second(told["write_gb_per_second"]),
-        prices=known_prices(root, config.root, endpoint_url),
+        prices=price_book(root, config.root, endpoint_url),
     )
     types = [_type(word) for word in told["instances"].split(",")] if told["instances"] else INSTANCES
     counts = _counts(told["nodes"]) if told["nodes"] else NODES

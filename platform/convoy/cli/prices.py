@@ -7,7 +7,6 @@ import click
 from convoy.cli.options import ENDPOINT, ROOT, root_of, store_at
 
 if TYPE_CHECKING:
-    from convoy.catalog.price_list import Observed
     from convoy.catalog.prices import Price
 
 REGIONS = ("us-east-1", "us-east-2", "us-west-2")
@@ -60,9 +59,9 @@ def refresh(regions: tuple[str, ...], instances: tuple[str, ...], root: str | No
     from datetime import UTC, datetime
 
     from convoy.catalog.instances import instance, instance_names
-    from convoy.catalog.price_list import Observed, SpotHours, merged
+    from convoy.catalog.prices import Observed, SpotHours, merged
     from convoy.launch.aws_prices import aws_prices
-    from convoy.launch.prices import NAME, read_prices
+    from convoy.launch.pricing import NAME, read_prices
 
     names = [instance(name).name for name in instances] or instance_names()
     store = store_at(root_of(root), endpoint_url)
@@ -90,14 +89,10 @@ def _client(service: str, region: str) -> Any:
 
 
 def _known(root: str | None, endpoint_url: str | None) -> "list[Price]":
-    from convoy.catalog.price_list import newest_price
-    from convoy.catalog.prices import shipped
-    from convoy.launch.prices import read_prices
+    from convoy.catalog.prices import PriceBook
+    from convoy.launch.pricing import read_prices
 
-    own = read_prices(store_at(root_of(root), endpoint_url))
-    rows: list[Price | Observed] = [*shipped(), *(own.prices if own else ())]
-    keys = {(row.instance, row.market, row.region) for row in rows}
-    return [found for key in sorted(keys) if (found := newest_price(own, *key)) is not None]
+    return PriceBook(read_prices(store_at(root_of(root), endpoint_url))).prices()
 
 
 def _wanted(price: "Price", regions: tuple[str, ...], instances: tuple[str, ...]) -> bool:

@@ -8,8 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from convoy.catalog.price_list import Observed, SpotHours, by_hour
-from convoy.catalog.prices import Market
+from convoy.catalog.prices import Market, Observed, SpotHours, by_hour
 
 PRICE_LIST_REGION = "us-east-1"
 """Where the Price List answers, for all regions."""

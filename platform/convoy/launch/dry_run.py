@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from convoy.catalog.instances import instance
-from convoy.catalog.prices import Price
+from convoy.catalog.prices import SHIPPED, Price
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.ranks import TIMES
@@ -12,7 +12,7 @@ from convoy.config.run import RunConfig
 from convoy.display.formatting import size as sized
 from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import Decorator, step_decorators
-from convoy.launch.rent import instance_price, machines
+from convoy.launch.pricing import instance_price, machines
 from convoy.model.counts import saved_bytes
 
 
@@ -88,22 +88,23 @@ def machine_in_words(config: RunConfig) -> str:
 
 
 def price_in_words(config: RunConfig, whose: str = "in all") -> str:
-    """Of the machines of one gang, and of each. whose: said of the former."""
-    found = instance_price(config)
-    if found is None:
+    """Of the machines of one gang, and of each. config: its price is settled where its root answers; elsewhere the
+    catalog's counts. whose: said of the former."""
+    price = instance_price(config, SHIPPED)
+    if price is None:
         cluster = config.cluster
         return "unknown" if cluster.backend == "local" else f"unknown, {cluster.market} in {cluster.region}"
-    total = found.usd_per_hour * machines(config)
+    total = price.usd_per_hour * machines(config)
     return (
-        f"{total:.2f} USD/h {whose}; {_range(found)} a machine and hour, "
-        f"{found.market} in {found.region}, {found.date} ({found.source})"
+        f"{total:.2f} USD/h {whose}; {_range(price)} a machine and hour, "
+        f"{price.market} in {price.region}, {price.date} ({price.source})"
     )
 
 
-def _range(found: Price) -> str:
-    if found.low_usd_per_hour == found.high_usd_per_hour:
-        return f"{found.usd_per_hour:.2f}"
-    return f"{found.usd_per_hour:.2f} (median; zones {found.low_usd_per_hour:.2f} to {found.high_usd_per_hour:.2f})"
+def _range(price: Price) -> str:
+    if price.low_usd_per_hour == price.high_usd_per_hour:
+        return f"{price.usd_per_hour:.2f}"
+    return f"{price.usd_per_hour:.2f} (median; zones {price.low_usd_per_hour:.2f} to {price.high_usd_per_hour:.2f})"
 
 
 def _model(config: RunConfig) -> str:

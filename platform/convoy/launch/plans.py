@@ -10,7 +10,7 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 if TYPE_CHECKING:
     from convoy.catalog.measured_machine import MeasuredMachine
-    from convoy.catalog.price_list import PriceList
+    from convoy.catalog.prices import PriceBook
     from convoy.planner.measurements import Given
     from convoy.planner.plan_schema import Plan
     from convoy.report.train_report import TrainReport
@@ -27,12 +27,13 @@ WITHOUT = "prices are the catalog's alone: "
 def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, root_answers: bool = True) -> "Plan":
     """What `convoy plan` would say, or a plan that says why there is none. measured: by ranks of the job. root_answers:
     whether the root, which may hold prices, is asked."""
-    from convoy.launch.prices import as_asked
+    from convoy.catalog.prices import SHIPPED
+    from convoy.launch.pricing import unsettled
     from convoy.planner.plan import nothing_planned, plan
 
     try:
-        prices, why = _prices(config) if root_answers else (None, "the root cannot be asked yet")
-        found = plan(as_asked(config, prices), _given(config, measured, prices))
+        prices, why = _prices(config) if root_answers else (SHIPPED, "the root cannot be asked yet")
+        found = plan(unsettled(config, prices), _given(config, measured, prices))
         return found.model_copy(update={"assumed": (*found.assumed, f"{WITHOUT}{why}")}) if why else found
     except ValueError as error:
         return nothing_planned(config, str(error))
@@ -111,7 +112,7 @@ class JobPlan:
             self._kept = plan
 
 
-def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceList | None") -> "Given":
+def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceBook") -> "Given":
     from convoy.launch.checks.host import local_gpus
     from convoy.launch.checks.memory import host_memory_mib
     from convoy.planner.machine import rented_type
@@ -122,15 +123,16 @@ def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "Price
     return Given(measured=measured, prices=prices)
 
 
-def _prices(config: RunConfig) -> tuple["PriceList | None", str]:
-    """Of the run's own root, and why there are none, where they cannot be read: the catalog has prices too."""
-    from convoy.launch.prices import read_prices
+def _prices(config: RunConfig) -> tuple["PriceBook", str]:
+    """With those of the run's own root, or why they cannot be read."""
+    from convoy.catalog.prices import SHIPPED, PriceBook
+    from convoy.launch.pricing import read_prices
     from convoy.planner.machine import rented_type
     from convoy.storage import open_store
 
     if rented_type(config) is None or config.root is None:
-        return None, ""
+        return SHIPPED, ""
     try:
-        return read_prices(open_store(config.root, config.checkpoint.store)), ""
+        return PriceBook(read_prices(open_store(config.root, config.checkpoint.store))), ""
     except (ConfigError, StoreUnavailable) as error:
-        return None, str(error)
+        return SHIPPED, str(error)

@@ -56,7 +56,7 @@ def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any
     from convoy.launch.checks.compatibility import check_budget
     from convoy.launch.flow import flow_config
     from convoy.launch.plans import planned
-    from convoy.launch.prices import with_price
+    from convoy.launch.pricing import with_price
 
     with plain_errors():
         asked = flow_config({"run": run_config, "set": overrides})

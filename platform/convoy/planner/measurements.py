@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from convoy.catalog.measured_machine import MeasuredMachine
-from convoy.catalog.price_list import PriceList
+from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.step.calibration import Calibration
 
@@ -26,8 +26,8 @@ class Given:
     """Of these: what was measured, where and when, as a plan is to say it."""
     calibration: Calibration | None = None
     """Of the step's time. None: the shipped one."""
-    prices: PriceList | None = None
-    """What `convoy prices refresh` found, beside the catalog."""
+    prices: PriceBook = SHIPPED
+    """A configuration's own price is added to it."""
     host_bytes: float = 0.0
     """Memory of this host, for a run without an instance type."""
     host_gpus: int = 0

@@ -9,7 +9,7 @@ from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.model import CostFigures
 from convoy.benchmark.pages.page import benchmark_page
 from convoy.benchmark.results.case import Case
-from convoy.catalog.price_list import Observed, PriceList
+from convoy.catalog.prices import SHIPPED, Observed, PriceBook, PriceList
 from convoy.display.markdown import to_markdown
 from convoy.stats.interval import Interval
 from tests.benchmark.results.cases import a_case
@@ -17,7 +17,7 @@ from tests.report.bench_cases import GPU_CONFIG, GPUS, scaling, strategies, thro
 from tests.report.bench_survival import faults, saves, with_campaign
 
 
-def _costs(cases: list[Case], prices: PriceList | None = None) -> tuple[CostFigures, ...]:
+def _costs(cases: list[Case], prices: PriceBook = SHIPPED) -> tuple[CostFigures, ...]:
     return fold_cases(cases, prices=prices).costs
 
 
@@ -110,7 +110,8 @@ def test_a_newer_price_that_was_refreshed_counts() -> None:
         date=date(2026, 11, 21),
         source="DescribeSpotPriceHistory",
     )
-    (cost,) = _costs(strategies(), PriceList(refreshed=datetime(2026, 11, 21, tzinfo=UTC), prices=(row,)))
+    refreshed = PriceList(refreshed=datetime(2026, 11, 21, tzinfo=UTC), prices=(row,))
+    (cost,) = _costs(strategies(), PriceBook(refreshed))
     assert cost.offers[1].usd_per_hour == 20.0
     assert cost.offers[1].source == "DescribeSpotPriceHistory"
 

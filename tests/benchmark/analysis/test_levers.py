@@ -12,8 +12,7 @@ from convoy.benchmark.analysis.levers import exact, inverse, times
 from convoy.benchmark.analysis.model import Lever
 from convoy.benchmark.analysis.purchases import Known, bought, off_peak
 from convoy.benchmark.results.case import Case
-from convoy.catalog.price_list import Observed, PriceList, SpotHours
-from convoy.catalog.prices import Market
+from convoy.catalog.prices import SHIPPED, Market, Observed, PriceBook, PriceList, SpotHours
 from convoy.stats.interval import Interval
 from tests.benchmark.results.cases import a_case
 from tests.campaign import examples
@@ -30,7 +29,7 @@ def row(usd: float, market: Market, region: str = EAST) -> Observed:
     )
 
 
-def refreshed(*rows: Observed, hours: tuple[float, ...] | None = None) -> PriceList:
+def refreshed(*rows: Observed, hours: tuple[float, ...] | None = None) -> PriceBook:
     told: tuple[SpotHours, ...] = ()
     if hours is not None:
         told = (
@@ -39,7 +38,7 @@ def refreshed(*rows: Observed, hours: tuple[float, ...] | None = None) -> PriceL
                 source="AWS",
             ),
         )  # fmt: skip
-    return PriceList(refreshed=datetime(2027, 1, 1, tzinfo=UTC), prices=rows, spot_hours=told)
+    return PriceBook(PriceList(refreshed=datetime(2027, 1, 1, tzinfo=UTC), prices=rows, spot_hours=told))
 
 
 def measured() -> list[Case]:
@@ -64,7 +63,7 @@ def _at(case: Case, times: float) -> Any:
     return tuple(block.model_copy(update={"seconds": block.seconds / times}) for block in case.blocks)
 
 
-def found(cases: list[Case], prices: PriceList | None = None) -> list[Lever]:
+def found(cases: list[Case], prices: PriceBook = SHIPPED) -> list[Lever]:
     (cost,) = fold_cases(cases, prices=prices).costs
     return list(cost.levers)
 

@@ -10,7 +10,7 @@ from convoy.benchmark.pages.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.catalog.interruptions import mtbf_seconds
-from convoy.catalog.price_list import Observed, PriceList
+from convoy.catalog.prices import Observed, PriceBook, PriceList
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Callout
 from convoy.stats.interval import proportion
@@ -142,10 +142,10 @@ def test_savings_are_the_price_with_the_overhead_beside_the_price_on_demand() ->
             date=date(2026, 11, 23), source="a test",
         )  # fmt: skip
 
-    prices = PriceList(
+    refreshed = PriceList(
         refreshed=datetime(2026, 11, 23, tzinfo=UTC), prices=(price("spot", 5.0), price("on_demand", 20.0))
     )
-    found = fold_cases(survival(), prices=prices).campaign
+    found = fold_cases(survival(), prices=PriceBook(refreshed)).campaign
     assert found is not None
     course = found.courses[0]
     assert course.savings is not None

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.catalog.prices import SHIPPED
 from convoy.config.errors import ConfigError
 from convoy.config.loader import merged, resolve
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
 from convoy.config.train import BudgetConfig
 from convoy.launch.checks.compatibility import check, refusals, refuse, world
-from convoy.launch.rent import instance_price
+from convoy.launch.pricing import instance_price
 
 BATCH = {"backend": "batch", "nodes": 2, "instance_type": "p4d.24xlarge"}
 KUBERNETES = {"backend": "kubernetes", "nodes": 2, "instance_type": "p4d.24xlarge"}
@@ -135,7 +136,7 @@ def test_a_cost_limit_with_a_price_is_fine() -> None:
 
 def test_a_capacity_block_without_a_price_is_fine_without_a_cost_limit() -> None:
     config = on(BATCH, instance_type="p5en.48xlarge", market="capacity_block")
-    assert instance_price(config) is None
+    assert instance_price(config, SHIPPED) is None
     assert refuse(config) is None
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.catalog.price_list import Observed, merged
+from convoy.catalog.prices import Observed, merged
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import canonical_json
 from convoy.config.loader import resolve
@@ -32,8 +32,7 @@ from convoy.launch.checks.preflight import (
     priced,
     spent_seconds,
 )
-from convoy.launch.prices import NAME
-from convoy.launch.rent import gang_price
+from convoy.launch.pricing import NAME, gang_price
 from convoy.report.fold import fold
 from convoy.storage import Store, open_store
 from tests.campaign import examples

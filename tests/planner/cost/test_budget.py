@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from convoy.catalog.own_prices import own_prices
+from convoy.catalog.prices import PriceBook, own_prices
 from convoy.config.cluster import PriceConfig
 from convoy.planner.cost.budget import Budget, Rented, budget, usd_per_million_tokens
 from convoy.planner.cost.drain import drain
@@ -64,14 +64,14 @@ def test_savings_reach_over_zones_and_the_band() -> None:
 
 def test_a_price_of_one_s_own_is_that_of_its_market() -> None:
     told = PriceConfig(usd_per_hour=5.0, date=date(2026, 1, 1), source="our contract")
-    rented = replace(RENTED, own=own_prices(told, P4D, "spot", EAST))
+    rented = replace(RENTED, prices=PriceBook(own=own_prices(told, P4D, "spot", EAST)))
     spot = a_budget(rented).spot
     assert spot is not None
     assert spot.expected.money is not None
     assert (spot.expected.money.usd_per_hour, spot.expected.money.price.source) == (5.0, "our contract")
     assert spot.dearest is not None
     assert spot.dearest.usd_per_hour == 5.0
-    on_demand = a_budget(replace(RENTED, own=own_prices(told, P4D, "on_demand", EAST))).steady[0]
+    on_demand = a_budget(replace(RENTED, prices=PriceBook(own=own_prices(told, P4D, "on_demand", EAST)))).steady[0]
     assert on_demand.money is not None
     assert on_demand.money.usd_per_hour == 5.0
 
@@ -91,7 +91,7 @@ def test_an_unknown_price_has_no_cost_and_says_why() -> None:
 
 def test_without_a_price_on_demand_spot_saves_nothing_that_is_known() -> None:
     told = PriceConfig(usd_per_hour=5.0, date=date(2026, 1, 1))
-    far = replace(RENTED, region="af-south-1", own=own_prices(told, P4D, "spot", "af-south-1"))
+    far = replace(RENTED, region="af-south-1", prices=PriceBook(own=own_prices(told, P4D, "spot", "af-south-1")))
     spot = a_budget(far).spot
     assert spot is not None
     assert spot.expected.money is not None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.catalog.prices import Market, Price, of_zones
+from convoy.catalog.prices import Market, Price, over_zones
 from convoy.planner.cost.cost import MachineUsd, money
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.cost.spot import Campaign
@@ -26,7 +26,7 @@ KEPT = Kept("s3://bucket/jobs", "us-east-1", 2.0**30, writers=2, checkpoints=3)
 
 
 def priced(usd_per_hour: float, market: Market = "on_demand") -> Price:
-    return of_zones("p4d.24xlarge", market, "us-east-1", [usd_per_hour], date(2026, 11, 23), "a test")
+    return over_zones("p4d.24xlarge", market, "us-east-1", [usd_per_hour], date(2026, 11, 23), "a test")
 
 
 def a_campaign(**hours: float) -> Campaign:

@@ -18,7 +18,7 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.results.case import Case
 from convoy.catalog.interruptions import mtbf_seconds
-from convoy.catalog.price_list import PriceList
+from convoy.catalog.prices import PriceBook
 from convoy.report.train_report import Fact
 from convoy.stats.simulation import Assumed
 
@@ -72,7 +72,7 @@ def campaign(
     cases: Sequence[Case],
     checkpoints: Sequence[CheckpointFigures],
     drills: Sequence[DrillFigures],
-    prices: PriceList | None,
+    prices: PriceBook,
 ) -> CampaignFigures | None:
     """None where no recovery suite was run."""
     asked = asked_for(cases)

@@ -1,16 +1,15 @@
 """The machines of a simulated campaign: which they are, how often they are taken away, and what they cost. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pydantic import Field, ValidationError
 
-from convoy.benchmark.analysis.prices import configured_prices
 from convoy.benchmark.analysis.recovery import SUITE
 from convoy.benchmark.results.case import Case
 from convoy.catalog.interruptions import interruptions
-from convoy.catalog.own_prices import price_of
-from convoy.catalog.price_list import PriceList
+from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import CampaignConfig
 
 EXAMPLE, EXAMPLE_NODES, EXAMPLE_REGION = "p4d.24xlarge", 4, "us-east-1"
@@ -52,7 +51,7 @@ def setting_of(asked: CampaignConfig, saved: Case | None) -> Setting:
     nodes = saved.hardware.nodes if saved is not None and name == machine else EXAMPLE_NODES
     filled = {
         "instance_type": name,
-        "region": asked.region or _region(saved) or EXAMPLE_REGION,
+        "region": asked.region or (saved and saved.cluster("region")) or EXAMPLE_REGION,
         "nodes": asked.nodes or nodes,
     }
     return Setting.model_validate(asked.model_dump() | filled)
@@ -76,12 +75,12 @@ def taken(setting: Setting) -> tuple[float | None, str]:
     return found.high, f"upper end of {band} a month, {found.date}, {found.source}"
 
 
-def price_ratio(setting: Setting, saved: Case | None, prices: PriceList | None) -> PriceRatio | None:
+def price_ratio(setting: Setting, saved: Case | None, prices: PriceBook) -> PriceRatio | None:
     """None where either price is not known. saved: whose saves were measured; a price of its own counts, where it is of
     these machines."""
-    own = configured_prices(saved) if saved is not None else ()
-    spot = price_of(own, prices, setting.instance_type, "spot", setting.region)
-    dear = price_of(own, prices, setting.instance_type, "on_demand", setting.region)
+    book = prices if saved is None else replace(prices, own=saved.own_prices)
+    spot = book.price(setting.instance_type, "spot", setting.region)
+    dear = book.price(setting.instance_type, "on_demand", setting.region)
     if spot is None or dear is None:
         return None
     zones = ""
@@ -93,9 +92,3 @@ def price_ratio(setting: Setting, saved: Case | None, prices: PriceList | None) 
     )
     usd = dear.usd_per_hour
     return PriceRatio(spot.usd_per_hour / usd, spot.low_usd_per_hour / usd, spot.high_usd_per_hour / usd, told)
-
-
-def _region(case: Case | None) -> str | None:
-    cluster = case.config.get("cluster") if case is not None else None
-    region = cluster.get("region") if isinstance(cluster, Mapping) else None
-    return region if isinstance(region, str) else None

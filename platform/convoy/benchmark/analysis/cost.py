@@ -1,7 +1,7 @@
 """What tokens cost at the rates that were measured. Pure."""
 
-from collections.abc import Mapping, Sequence
-from typing import get_args
+from collections.abc import Sequence
+from dataclasses import replace
 
 from convoy.benchmark.analysis.campaign import CampaignFigures
 from convoy.benchmark.analysis.campaign_simulation import CampaignCourse
@@ -9,18 +9,16 @@ from convoy.benchmark.analysis.levers import levers
 from convoy.benchmark.analysis.model import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
 from convoy.benchmark.analysis.topology import topology
 from convoy.benchmark.results.case import CHANGED, Case, key_of
-from convoy.catalog.own_prices import price_of
-from convoy.catalog.price_list import PriceList
-from convoy.catalog.prices import Market, Price
+from convoy.catalog.prices import MARKETS, Market, Price, PriceBook
 from convoy.stats.interval import Interval
 
-MARKETS: tuple[Market, ...] = ("on_demand", "spot")
+OFFERED: tuple[Market, ...] = ("on_demand", "spot")
 
 TRAINED_TOKENS = (100e9, 500e9, 1e12)
 """For which the page tells time and cost."""
 
 
-def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[CostFigures, ...]:
+def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigures, ...]:
     """One for each model on each kind and number of machines: its fastest case that computes what it should. None for
     what a model was changed to so that it can be cut, which nobody trains."""
     fastest: dict[tuple[object, ...], tuple[GroupFigures, CaseFigures]] = {}
@@ -35,7 +33,7 @@ def costs(groups: Sequence[GroupFigures], prices: PriceList | None) -> tuple[Cos
 
 
 def with_levers(
-    found: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceList | None
+    found: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceBook
 ) -> tuple[CostFigures, ...]:
     """With how its machines were bought, what would make each cheaper, and what it would take in other places."""
     of_group = {key_of(group.suite, group.name, case.name): group for group in groups for case in group.cases}
@@ -77,7 +75,7 @@ def seconds_to_train(tokens: float, rate: Interval) -> float:
     return tokens / rate.estimate
 
 
-def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> CostFigures:
+def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFigures:
     hardware, rate, offers = group.hardware, case.tokens_per_second, []
     assert rate is not None
     if hardware.instance_type is None:
@@ -99,20 +97,12 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceList | None) -> 
     )
 
 
-def configured_market(case: Case) -> str | None:
-    """In which its machines were bought, by its configuration; None: it does not tell."""
-    cluster = case.config.get("cluster")
-    market = cluster.get("market") if isinstance(cluster, Mapping) else None
-    return market if isinstance(market, str) else None
-
-
-def _prices(group: GroupFigures, prices: PriceList | None) -> list[Price]:
+def _prices(group: GroupFigures, prices: PriceBook) -> list[Price]:
     """Of each market, and of the one that the machines were bought in."""
     name, region = str(group.hardware.instance_type), str(group.region)
-    known = (market for market in get_args(Market) if market == group.market)
-    markets: dict[Market, None] = dict.fromkeys([*MARKETS, *known])
-    told = [price_of(group.prices, prices, name, market, region) for market in markets]
-    return [price for price in told if price is not None]
+    book = replace(prices, own=group.prices)
+    markets = dict.fromkeys([*OFFERED, *(market for market in MARKETS if market == group.market)])
+    return [price for market in markets if (price := book.price(name, market, region)) is not None]
 
 
 def _with(offer: Offer, campaign: CampaignFigures) -> Offer:

@@ -7,12 +7,11 @@ from datetime import datetime
 
 from convoy.benchmark.analysis.campaign import campaign
 from convoy.benchmark.analysis.checkpoints import checkpoints
-from convoy.benchmark.analysis.cost import configured_market, costs, with_levers, with_overhead
+from convoy.benchmark.analysis.cost import costs, with_levers, with_overhead
 from convoy.benchmark.analysis.energy import energies
 from convoy.benchmark.analysis.history import history
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.analysis.predictions import predicted
-from convoy.benchmark.analysis.prices import configured_prices
 from convoy.benchmark.analysis.recovery import drills
 from convoy.benchmark.analysis.scaling import scaling
 from convoy.benchmark.analysis.sync import environments, sync
@@ -27,7 +26,7 @@ from convoy.benchmark.results.figures import (
     step_seconds,
     tokens_per_second,
 )
-from convoy.catalog.price_list import PriceList
+from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.stats.interval import Interval
 
 SUITES = ("throughput", "strategies", "memory", "utilisation", "sync", "checkpoint", "recovery", "scaling")
@@ -45,12 +44,11 @@ _SAMPLES = (("train", "global_batch"), ("data", "packing"), ("data", "respect_do
 def fold_cases(
     cases: Sequence[Case],
     earlier: Mapping[str, Sequence[tuple[datetime, float]]] | None = None,
-    prices: PriceList | None = None,
+    prices: PriceBook = SHIPPED,
 ) -> BenchReport:
     """All that is known of a benchmark, whatever the order of its cases.
 
     earlier: when earlier runs were measured and their tokens per second, by fingerprint; None: no history is shown.
-    prices: those that were refreshed, beside the catalog's.
     """
     ordered = sorted(cases, key=lambda case: case.key)
     groups = _groups(ordered)
@@ -86,7 +84,6 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
     first = next((case for case in cases if case.status == "measured"), cases[0])
     named = {case.name: case for case in cases}
     figures = [_figures(case, named) for case in cases]
-    region = _setting(first, "cluster", "region")
     return GroupFigures(
         suite=first.suite,
         name=first.group,
@@ -95,9 +92,9 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
         matmul_tflops=_matmul_tflops(cases),
-        region=region if isinstance(region, str) else None,
-        market=configured_market(first),
-        prices=configured_prices(first),
+        region=first.cluster("region"),
+        market=first.cluster("market"),
+        prices=first.own_prices,
         cases=tuple(sorted(figures, key=_place)),
     )
 

@@ -6,12 +6,12 @@ apart: bounds of independent factors are not all reached at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from convoy.benchmark.analysis.model import CaseFigures, CostFigures, GroupFigures, Lever
 from convoy.benchmark.analysis.purchases import Known, bought, in_words
-from convoy.catalog.price_list import PriceList
-from convoy.catalog.prices import Market
+from convoy.catalog.prices import Market, PriceBook
 from convoy.stats.interval import Interval
 
 THROUGHPUT, OURS = "throughput", "ours"
@@ -46,7 +46,7 @@ class Now(NamedTuple):
 
 
 def levers(
-    cost: CostFigures, group: GroupFigures, others: Sequence[GroupFigures], prices: PriceList | None
+    cost: CostFigures, group: GroupFigures, others: Sequence[GroupFigures], prices: PriceBook
 ) -> tuple[Lever, ...]:
     """None where the machines have no price. The first is what all others are beside. group: of the case that is
     costed. others: all groups."""
@@ -56,9 +56,9 @@ def levers(
     base = next((offer for offer in cost.offers if offer.market == BASE), cost.offers[0])
     now = Now(base.usd_per_million_tokens, cost.tokens_per_second.estimate)
     first = f"{in_words(base.market)} in {region}"
-    told = list(bought(name, region, base.usd_per_hour / group.hardware.nodes, prices, group.prices))
-    known = [each for each in told if isinstance(each, Known)]
-    unknown = [each for each in told if isinstance(each, Lever)]
+    ways = list(bought(name, region, base.usd_per_hour / group.hardware.nodes, replace(prices, own=group.prices)))
+    known = [each for each in ways if isinstance(each, Known)]
+    unknown = [each for each in ways if isinstance(each, Lever)]
     speeds = list(_speeds(cost.case, group, others, now))
     configured = "" if cost.market is None else f"{in_words(cost.market)} in {region}"
     return (

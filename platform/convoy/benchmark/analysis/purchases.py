@@ -1,12 +1,10 @@
-"""Ways and places to buy the machines of a benchmark, beside how they cost on demand. Pure."""
+"""Ways and places to buy the machines of a benchmark, and their prices relative to the first lever. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from convoy.benchmark.analysis.model import Lever
-from convoy.catalog.own_prices import price_of
-from convoy.catalog.price_list import PriceList, SpotHours, newest_price, regions_of
-from convoy.catalog.prices import Market, Price
+from convoy.catalog.prices import Market, Price, PriceBook
 
 OFF_PEAK_HOURS = 8
 """In a row, in which machines run each day."""
@@ -32,11 +30,9 @@ class Known(NamedTuple):
     """It takes so many times as many days."""
 
 
-def bought(
-    instance: str, region: str, now: float, prices: PriceList | None, own: Sequence[Price] = ()
-) -> Iterator[Known | Lever]:
-    """Each other way and place to buy, or why it has no price. now: USD for a machine and hour. own: as configured."""
-    yield from _spot(instance, region, now, prices, own)
+def bought(instance: str, region: str, now: float, prices: PriceBook) -> Iterator[Known | Lever]:
+    """Each other way and place to buy, or why it has no price. now: USD for a machine and hour."""
+    yield from _spot(instance, region, now, prices)
     for market in _MOVABLE:
         elsewhere = _cheapest_elsewhere(instance, market, region, prices)
         words = f"{in_words(market)} in another region"
@@ -48,7 +44,7 @@ def bought(
             assumes = f"{assumes}; {_breaks_even(elsewhere.usd_per_hour, now)}"
         yield _known(elsewhere, elsewhere.usd_per_hour, now, f"{words}: {elsewhere.region}", assumes)
     for market, assumes in COMMITTED.items():
-        price = price_of(own, prices, instance, market, region)
+        price = prices.price(instance, market, region)
         words = f"{in_words(market)} in {region}"
         if price is None:
             yield _unknown(words, instance, market, region)
@@ -57,11 +53,9 @@ def bought(
             yield _known(price, price.usd_per_hour, now, words, f"{assumes}; {least}")
 
 
-def _spot(
-    instance: str, region: str, now: float, prices: PriceList | None, own: Sequence[Price]
-) -> Iterator[Known | Lever]:
+def _spot(instance: str, region: str, now: float, prices: PriceBook) -> Iterator[Known | Lever]:
     """In the region where the machines are: around the clock, in one zone, and only when it is cheapest."""
-    spot, hours = price_of(own, prices, instance, "spot", region), _hours(instance, region, prices)
+    spot, hours = prices.price(instance, "spot", region), prices.spot_hours(instance, region)
     if spot is None:
         yield _unknown(f"spot in {region}", instance, "spot", region)
         return
@@ -70,7 +64,7 @@ def _spot(
     if least < usd:
         assumes = f"all machines are to be had in one zone; {_breaks_even(least, now)}"
         yield _known(spot, least, now, f"spot in the cheapest zone of {region}", assumes)
-    if spot in own:
+    if spot in prices.own:
         why = "spot has a price of its own (cluster.price), which does not tell how it moves with the hour"
         yield Lever(name=f"spot off-peak in {region}", assumes="", why=why)
         return
@@ -111,15 +105,10 @@ def _breaks_even(usd_per_hour: float, now: float) -> str:
     return f"no interruptions; it stays cheaper until they take {1 - usd_per_hour / now:.0%} of the time"
 
 
-def _cheapest_elsewhere(instance: str, market: Market, region: str, prices: PriceList | None) -> Price | None:
-    regions = [each for each in regions_of(prices, instance, market) if each != region]
-    told = [price for each in regions if (price := newest_price(prices, instance, market, each)) is not None]
-    return min(told, key=lambda price: price.usd_per_hour, default=None)
-
-
-def _hours(instance: str, region: str, prices: PriceList | None) -> SpotHours | None:
-    rows = prices.spot_hours if prices is not None else ()
-    return next((row for row in rows if (row.instance, row.region) == (instance, region)), None)
+def _cheapest_elsewhere(instance: str, market: Market, region: str, prices: PriceBook) -> Price | None:
+    regions = [each for each in prices.regions(instance, market) if each != region]
+    elsewhere = [price for each in regions if (price := prices.price(instance, market, each)) is not None]
+    return min(elsewhere, key=lambda price: price.usd_per_hour, default=None)
 
 
 def in_words(market: str) -> str:

@@ -22,20 +22,19 @@ from convoy.benchmark.pages import (
     sync_sections,
 )
 from convoy.benchmark.results.case import Case
-from convoy.catalog.price_list import PriceList
+from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.display.page import Block, Callout, Heading, Page, Text
 
 
 def benchmark_page(
     cases: Sequence[Case],
     earlier: Earlier | None = None,
-    prices: PriceList | None = None,
+    prices: PriceBook = SHIPPED,
     title: str = "Benchmark",
 ) -> Page:
     """Everything that the cases tell, whatever their order.
 
     earlier: runs of earlier benchmarks by fingerprint, as `earlier_runs` gives them; None: no history is shown.
-    prices: those that were refreshed, beside the catalog's.
     """
     return page_of(fold_cases(cases, earlier, prices), title)
 

@@ -1,10 +1,13 @@
 """One case of a benchmark: a variant, measured in a gang beside those that it is compared with."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.catalog.prices import Price, own_prices
+from convoy.config.cluster import PriceConfig
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
@@ -157,6 +160,25 @@ class Case(Fact):
     def key(self) -> str:
         """Unique among all files of a folder."""
         return key_of(self.suite, self.group, self.name)
+
+    def cluster(self, key: str) -> str | None:
+        """What `cluster:` of its configuration names, such as the region; None: it names none."""
+        cluster = self.config.get("cluster")
+        value = cluster.get(key) if isinstance(cluster, Mapping) else None
+        return value if isinstance(value, str) else None
+
+    @property
+    def own_prices(self) -> tuple[Price, ...]:
+        """Of one machine, as `cluster.price` names them: in the market in which it was bought, and on demand."""
+        cluster, name = self.config.get("cluster"), self.hardware.instance_type
+        if name is None or not isinstance(cluster, Mapping) or not cluster.get("price"):
+            return ()
+        try:
+            undated = cluster["price"].get("on_demand_date") is None  # older results may name it without a day
+            price = {key: value for key, value in cluster["price"].items() if not (undated and "on_demand" in key)}
+            return own_prices(PriceConfig.model_validate(price), name, cluster["market"], cluster["region"])
+        except (AttributeError, KeyError, ValidationError):  # of another version, or by hand
+            return ()
 
 
 def key_of(suite: str, group: str, name: str) -> str:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from convoy.benchmark.groups import Group
+from convoy.catalog.prices import SHIPPED
 from convoy.config.run import RunConfig
 from convoy.display.formatting import duration, plural
 from convoy.launch.benchmark.split import Share, described
 from convoy.launch.dry_run import aligned, machine_in_words, price_in_words
-from convoy.launch.rent import instance_price
+from convoy.launch.pricing import instance_price
 
 WORKERS = 16
 """Tasks that Metaflow's `run` has at work at the same time, where `--max-workers` says nothing else."""
@@ -49,9 +50,9 @@ def _in_all(shares: Sequence[Share], run: RunConfig) -> str:
 
 
 def _rented(machines: int, run: RunConfig) -> str:
-    found = instance_price(run)
-    price = "" if found is None else f", {found.usd_per_hour * machines:.2f} USD/h"
-    return f"{plural(machines, 'machine')}{price}"
+    price = instance_price(run, SHIPPED)
+    cost = "" if price is None else f", {price.usd_per_hour * machines:.2f} USD/h"
+    return f"{plural(machines, 'machine')}{cost}"
 
 
 def _time(shares: Sequence[Share], local: bool) -> str:

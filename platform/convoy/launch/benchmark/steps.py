@@ -82,14 +82,15 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     from convoy.benchmark.analysis.history import earlier_runs
     from convoy.benchmark.pages.page import benchmark_page
     from convoy.benchmark.results.history import earlier, kept
-    from convoy.launch.prices import read_prices
+    from convoy.catalog.prices import PriceBook
+    from convoy.launch.pricing import read_prices
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show
 
     with plain_errors():
         store = _store(_groups(shares)[0])
         cases = kept(store, name)
         before = earlier_runs(past for case in cases for past in earlier(store, case))
-        page = benchmark_page(cases, before, read_prices(store))
+        page = benchmark_page(cases, before, PriceBook(read_prices(store)))
     show(current.card, page)  # written as the task ends
     return [case.model_dump(mode="json") for case in cases]
 

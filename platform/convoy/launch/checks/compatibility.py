@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from convoy.catalog.instances import instance, instance_names
+from convoy.catalog.prices import SHIPPED
 from convoy.config import errors
 from convoy.config.cluster import check_backend
 from convoy.config.errors import ConfigError, PrerequisiteMissing
@@ -11,7 +12,7 @@ from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.launch.checks.locations import Demand, of_locations, of_shared
 from convoy.launch.checks.memory import check_host, check_machine
-from convoy.launch.rent import instance_price
+from convoy.launch.pricing import instance_price
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
 BATCH_ONLY = ("queue", "iam_role", "host_volumes")
@@ -53,9 +54,9 @@ def demands(config: RunConfig, datastore: str | None = None, local_gpus: int = 0
 
 def check_budget(config: RunConfig) -> None:
     """Raises ConfigError for a limit on money where no price is known. config: with the price that the run will have,
-    as `prices.with_price` gives it."""
+    as `pricing.with_price` gives it."""
     limit, cluster = config.budget.max_cost_usd, config.cluster
-    if limit is None or instance_price(config) is not None:
+    if limit is None or instance_price(config, SHIPPED) is not None:
         return
     lacking = "cluster.backend = local has no price"
     if cluster.backend != "local":

@@ -21,8 +21,7 @@ from convoy.launch.checks.host import check_interpreter, local_gpus
 from convoy.launch.checks.inputs import check_inputs, existing_folder
 from convoy.launch.checks.locations import is_placeholder
 from convoy.launch.checks.same_job import check_same_data, check_same_model
-from convoy.launch.prices import with_price
-from convoy.launch.rent import gang_price
+from convoy.launch.pricing import gang_price, with_price
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 JOB_TAG = "job:"

@@ -54,7 +54,7 @@ def train(
 def run_script(config: RunConfig, job: str, script: Script, current: Any, call: int, asked: int | None) -> None:
     """Run the user's script on all ranks. Fails as `train`. Of the configuration the root, the notices, the store, the
     threads per rank and the card's pace count."""
-    from convoy.launch.rent import rent
+    from convoy.launch.pricing import rent
 
     with _plainly(), _others_are_told(config, job, current, call):
         node = this_node(config, current, call, asked, local_gpus())
@@ -160,7 +160,7 @@ def _fetch_data(config: RunConfig, data: Json) -> None:
 
 def _training(config: RunConfig, job: str, data: Json) -> Task:
     from convoy.launch.checks.preflight import spent_seconds
-    from convoy.launch.rent import gang_price, rent
+    from convoy.launch.pricing import gang_price, rent
 
     assert config.root is not None
     limited = config.budget.max_hours is not None or config.budget.max_cost_usd is not None

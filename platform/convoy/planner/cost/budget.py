@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from convoy.catalog.own_prices import price_of
-from convoy.catalog.price_list import PriceList
-from convoy.catalog.prices import Market, Price
+from convoy.catalog.prices import SHIPPED, Market, Price, PriceBook
 from convoy.planner.cost.cost import Money, money
 from convoy.planner.cost.failures import Failures, Restart, Saving
 from convoy.planner.cost.spot import Campaign, Campaigns, campaigns, expected_campaign
@@ -21,13 +19,10 @@ class Rented:
     instance: str
     nodes: int
     region: str
-    own: tuple[Price, ...] = ()
-    """As `own_prices` makes them of `cluster.price`."""
-    known: PriceList | None = None
-    """What `convoy prices refresh` found."""
+    prices: PriceBook = SHIPPED
 
     def price(self, market: Market) -> Price | None:
-        return price_of(self.own, self.known, self.instance, market, self.region)
+        return self.prices.price(self.instance, market, self.region)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 import math
 from dataclasses import dataclass, fields, replace
 
-from convoy.catalog.own_prices import own_prices
-from convoy.catalog.price_list import stale
 from convoy.config.run import RunConfig
 from convoy.model.counts import saved_bytes
 from convoy.planner.cost.budget import Rented, SpotOffer, budget
@@ -46,8 +44,7 @@ class Course:
         cluster = self.config.cluster
         if cluster.instance_type is None:
             raise ValueError("cluster.instance_type: none is named")
-        own = own_prices(cluster.price, cluster.instance_type, cluster.market, cluster.region) if cluster.price else ()
-        return Rented(cluster.instance_type, self.job.nodes, cluster.region, own, self.given.prices)
+        return Rented(cluster.instance_type, self.job.nodes, cluster.region, self.given.prices.of(cluster))
 
     @property
     def saving(self) -> Saving:
@@ -203,7 +200,7 @@ def _cost(found: Money | None, course: Course) -> PlannedCost | None:
         usd_per_hour=found.usd_per_hour,
         price_date=found.price.date,
         source=found.price.source,
-        stale=stale(found.price.date, course.given.prices),
+        stale=course.given.prices.is_stale(found.price.date),
         machines={part.name: float(getattr(found.machines, part.name)) for part in fields(found.machines)},
         services={service.what: float(service.usd) for service in found.services},
         not_counted=found.not_counted,

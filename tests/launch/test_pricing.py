@@ -5,20 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from convoy.catalog.price_list import Observed, merged
-from convoy.catalog.prices import price
+from convoy.catalog.prices import SHIPPED, Observed, merged
 from convoy.config.cluster import PriceConfig
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
-from convoy.launch.prices import NAME, read_prices, with_price
-from convoy.launch.rent import gang_price, instance_price, rent
+from convoy.launch.pricing import NAME, gang_price, instance_price, machines, read_prices, rent, with_price
 from convoy.storage import open_store
+from tests.launch.checks.test_compatibility import BATCH, on, run
 
-SHIPPED = price("p4d.24xlarge", "on_demand", "us-east-1")
-assert SHIPPED is not None
+PRICE = SHIPPED.price("p4d.24xlarge", "on_demand", "us-east-1")
+assert PRICE is not None
 ON_DEMAND = {
-    "usd_per_hour_on_demand": 21.9576, "on_demand_date": SHIPPED.date, "on_demand_source": SHIPPED.source,
+    "usd_per_hour_on_demand": 21.9576, "on_demand_date": PRICE.date, "on_demand_source": PRICE.source,
 }  # fmt: skip
 
 
@@ -40,7 +39,7 @@ def refreshed(root: Path, **usd_per_hour: float) -> None:
 
 
 def test_the_catalogs_price_is_settled_with_its_day(tmp_path: Path) -> None:
-    known = price("p4d.24xlarge", "spot", "us-east-1")
+    known = SHIPPED.price("p4d.24xlarge", "spot", "us-east-1")
     assert known is not None
     settled = with_price(a_config(tmp_path)).cluster.price
     assert settled == PriceConfig(usd_per_hour=known.usd_per_hour, date=known.date, source=known.source, **ON_DEMAND)
@@ -78,7 +77,7 @@ def test_ones_own_price_counts_for_more(tmp_path: Path) -> None:
     own = PriceConfig(usd_per_hour=7.5, date=date(2026, 1, 1), source="our contract")
     config = with_price(a_config(tmp_path, price=own.model_dump()))
     assert config.cluster.price == own.model_copy(update=ON_DEMAND)
-    found = instance_price(config)
+    found = instance_price(config, SHIPPED)
     assert found is not None
     assert (found.usd_per_hour, found.low_usd_per_hour, found.source) == (7.5, 7.5, "our contract")
 
@@ -99,3 +98,13 @@ def test_a_broken_list_is_told_before_the_run(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("{")
     with pytest.raises(ConfigError, match=r"prices\.json: the file"):
         with_price(a_config(tmp_path))
+
+
+def test_a_local_trial_of_a_cluster_preset_does_not_cost_what_the_cluster_does() -> None:
+    assert instance_price(on(BATCH), SHIPPED) is not None
+    assert instance_price(on(BATCH, backend="local"), SHIPPED) is None
+
+
+def test_local_processes_are_one_machine() -> None:
+    assert machines(run(cluster={"nodes": 4})) == 1
+    assert machines(on(BATCH, nodes=4)) == 4

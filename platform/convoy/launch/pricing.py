@@ -1,0 +1,120 @@
+"""How the machines of a run are bought and at what price, which is settled once, where the run starts: the price that
+the configuration names, else the newest that `convoy prices refresh` wrote below the root or that the catalog has."""
+
+from typing import TYPE_CHECKING
+
+from convoy.catalog.prices import SHIPPED, Price, PriceBook, PriceList, over_zones, price_list
+from convoy.config.cluster import PriceConfig
+from convoy.config.run import RunConfig
+from convoy.storage import ObjectMissing, Store, open_store
+
+if TYPE_CHECKING:
+    from convoy.job.events.generations import Rent
+
+NAME = "prices.json"
+"""Below a root."""
+
+
+def read_prices(root: Store) -> PriceList | None:
+    """None where nothing was refreshed. Raises ConfigError for a file that is no price list, and StoreUnavailable."""
+    try:
+        text = root.read(NAME)
+    except ObjectMissing:
+        return None
+    return price_list(text, f"{root.uri}/{NAME}")
+
+
+def with_price(config: RunConfig) -> RunConfig:
+    """The configuration with the prices of today, so that all machines of the run, and all its attempts, have the same
+    ones. Raises as `read_prices`."""
+    cluster = config.cluster
+    if not rents(config) or (cluster.price is not None and cluster.price.usd_per_hour_on_demand is not None):
+        return config
+    assert config.root is not None
+    return settled(config, PriceBook(read_prices(open_store(config.root, config.checkpoint.store))))
+
+
+def settled(config: RunConfig, prices: PriceBook) -> RunConfig:
+    """With the price of its machine, and what that costs on demand, where the configuration names neither."""
+    bought, on_demand = instance_price(config, prices), _on_demand(config, prices)
+    if bought is None:
+        return config
+    price = config.cluster.price
+    if price is None:
+        price = PriceConfig(usd_per_hour=bought.usd_per_hour, date=bought.date, source=bought.source)
+    if on_demand is not None:
+        price = price.model_copy(
+            update={
+                "usd_per_hour_on_demand": on_demand.usd_per_hour,
+                "on_demand_date": on_demand.date,
+                "on_demand_source": on_demand.source,
+            }
+        )
+    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"price": price})})
+
+
+def unsettled(config: RunConfig, prices: PriceBook) -> RunConfig:
+    """What `with_price` made this of, without the price of one zone that it settled, if `prices` would settle the same:
+    then all that they say of the other zones counts again."""
+    if config.cluster.price is None or not rents(config):
+        return config
+    original = config.model_copy(update={"cluster": config.cluster.model_copy(update={"price": None})})
+    return original if settled(original, prices) == config else config
+
+
+def rents(config: RunConfig) -> bool:
+    """Whether the run is on machines that are rented; a local one only labels its results with them."""
+    return config.cluster.backend != "local" and config.cluster.instance_type is not None
+
+
+def machines(config: RunConfig) -> int:
+    """Machines that are paid for: the nodes, or one host that runs all local processes."""
+    return 1 if config.cluster.backend == "local" else config.cluster.nodes
+
+
+def instance_price(config: RunConfig, prices: PriceBook) -> Price | None:
+    """Price of one machine of the run; None where it is not known, and where nothing is rented. prices: once a run's
+    price is settled in its configuration, `SHIPPED` gives that."""
+    cluster = config.cluster
+    if cluster.instance_type is None or not rents(config):
+        return None
+    return prices.of(cluster).price(cluster.instance_type, cluster.market, cluster.region)
+
+
+def gang_price(config: RunConfig) -> float | None:
+    """US dollars of one hour of all machines of a run whose price is settled; None where it is not known."""
+    price = instance_price(config, SHIPPED)
+    return None if price is None else price.usd_per_hour * machines(config)
+
+
+def rent(config: RunConfig) -> "Rent | None":
+    """How each machine of the run is bought, as its log records it; None where nothing is rented. config: settled."""
+    cluster = config.cluster
+    if cluster.instance_type is None or not rents(config):
+        return None
+    from convoy.job.events.generations import Rent  # which a plan that only asks for refusals need not wait for
+
+    bought, on_demand = instance_price(config, SHIPPED), _on_demand(config, SHIPPED)
+    return Rent(
+        instance=cluster.instance_type,
+        market=cluster.market,
+        region=cluster.region,
+        usd_per_hour=bought.usd_per_hour if bought else None,
+        price_date=bought.date if bought else None,
+        source=bought.source if bought else "",
+        usd_per_hour_on_demand=on_demand.usd_per_hour if on_demand else None,
+        on_demand_date=on_demand.date if on_demand else None,
+        on_demand_source=on_demand.source if on_demand else "",
+    )
+
+
+def _on_demand(config: RunConfig, prices: PriceBook) -> Price | None:
+    """What the run's cost is compared with: as configured, or else what anybody pays, also where the run itself is on
+    demand at a price of its own."""
+    cluster, own = config.cluster, config.cluster.price
+    if cluster.instance_type is None or not rents(config):
+        return None
+    if own is None or own.usd_per_hour_on_demand is None or own.on_demand_date is None:
+        return prices.price(cluster.instance_type, "on_demand", cluster.region)
+    usd, day = [own.usd_per_hour_on_demand], own.on_demand_date
+    return over_zones(cluster.instance_type, "on_demand", cluster.region, usd, day, own.on_demand_source)
