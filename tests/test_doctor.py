@@ -72,14 +72,14 @@ def test_a_working_environment_has_no_problem(tmp_path: Path) -> None:
 def test_the_environment_s_own_python_first_on_path_is_fine() -> None:
     finding = python_on_path({"PATH": f"{OWN_BIN}:/usr/bin"})
     assert (finding.level, finding.mend) == ("ok", "")
-    assert OWN_BIN in finding.seen
+    assert OWN_BIN in finding.observed
 
 
 def test_another_python_first_on_path_is_a_problem_and_the_line_to_mend_it_is_given(tmp_path: Path) -> None:
     environ = program(tmp_path, "python", "echo /some/other/prefix")
     finding = python_on_path(environ)
     assert finding.level == "problem"
-    assert f"{tmp_path}/python, which is not the running interpreter" in finding.seen
+    assert f"{tmp_path}/python, which is not the running interpreter" in finding.observed
     assert f'export PATH="{OWN_BIN}:$PATH"' in finding.mend
 
 
@@ -90,8 +90,8 @@ def test_no_python_on_path_is_a_problem(tmp_path: Path) -> None:
 def test_the_installed_packages_are_named() -> None:
     finding = packages()
     assert finding.level == "ok"
-    assert "torch 2" in finding.seen
-    assert "metaflow 2" in finding.seen
+    assert "torch 2" in finding.observed
+    assert "metaflow 2" in finding.observed
 
 
 def test_metaflow_is_seen_to_list_the_card() -> None:
@@ -103,20 +103,20 @@ def test_an_extension_that_metaflow_does_not_see_is_a_problem(tmp_path: Path) ->
     (tmp_path / "metaflow" / "__init__.py").write_text("")
     (tmp_path / "metaflow" / "plugins.py").write_text("CARDS = []\n")
     finding = extension({**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert (finding.level, finding.seen) == ("problem", "Metaflow does not list the card type convoy_card")
+    assert (finding.level, finding.observed) == ("problem", "Metaflow does not list the card type convoy_card")
 
 
 def test_a_metaflow_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "metaflow.py").write_text("raise ImportError('broken')\n")
     finding = extension({**os.environ, "PYTHONPATH": str(tmp_path)})
     assert finding.level == "problem"
-    assert "does not start" in finding.seen
+    assert "does not start" in finding.observed
 
 
 def test_looking_at_a_root_that_is_not_there_yet_does_not_make_it(tmp_path: Path) -> None:
     finding = root_folder(str(tmp_path / "a" / "b"))
     assert finding.level in ("ok", "warning")
-    assert "GiB free" in finding.seen
+    assert "GiB free" in finding.observed
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,19 +124,19 @@ def test_a_root_below_a_file_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     finding = root_folder(f"file://{tmp_path}/file/below")
     assert finding.level == "problem"
-    assert finding.seen == f"{tmp_path}/file/below: {tmp_path}/file cannot be written"
+    assert finding.observed == f"{tmp_path}/file/below: {tmp_path}/file cannot be written"
 
 
 def test_a_bucket_that_creates_once_is_fine_and_nothing_is_left_in_it(s3_uri: str) -> None:
     finding = root_bucket(s3_uri)
-    assert (finding.level, finding.seen) == ("ok", f"{s3_uri}: creates objects once")
+    assert (finding.level, finding.observed) == ("ok", f"{s3_uri}: creates objects once")
     assert open_store(s3_uri).sizes("") == {}
 
 
 def test_a_missing_bucket_is_a_problem(s3_environment: str) -> None:
     finding = root_bucket("s3://no-such-bucket-here/jobs")
     assert finding.level == "problem"
-    assert "bucket does not exist" in finding.seen
+    assert "bucket does not exist" in finding.observed
 
 
 def test_a_store_that_does_not_answer_is_told_within_the_deadline(
@@ -148,28 +148,28 @@ def test_a_store_that_does_not_answer_is_told_within_the_deadline(
     began = time.monotonic()
     finding = root_bucket(s3_uri)
     assert time.monotonic() - began < 0.5 + 10
-    assert (finding.level, finding.seen) == ("problem", f"{s3_uri}: no answer within 0.5 s")
+    assert (finding.level, finding.observed) == ("problem", f"{s3_uri}: no answer within 0.5 s")
 
 
 def test_shared_memory_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
     assert shared_memory(tmp_path / "shm").level == "warning"
-    assert "GiB" in shared_memory(Path("/dev/shm")).seen
+    assert "GiB" in shared_memory(Path("/dev/shm")).observed
 
 
 def test_without_nvidia_smi_training_is_said_to_run_on_the_cpu(tmp_path: Path) -> None:
     finding = gpus({"PATH": str(tmp_path)})
-    assert (finding.level, finding.seen) == ("note", "no nvidia-smi: training runs on the CPU")
+    assert (finding.level, finding.observed) == ("note", "no nvidia-smi: training runs on the CPU")
 
 
 def test_every_gpu_is_named(tmp_path: Path) -> None:
     card = "NVIDIA H100 80GB HBM3, 81559 MiB, 550.54.15"
     finding = gpus(program(tmp_path, "nvidia-smi", f"echo '{card}'; echo '{card}'"))
-    assert finding.seen.startswith(f"{card}; {card}")
+    assert finding.observed.startswith(f"{card}; {card}")
 
 
 def test_a_driver_that_fails_is_a_problem(tmp_path: Path) -> None:
     finding = gpus(program(tmp_path, "nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9"))
-    assert (finding.level, finding.seen) == ("problem", "nvidia-smi is here and fails")
+    assert (finding.level, finding.observed) == ("problem", "nvidia-smi is here and fails")
 
 
 def adapters(tmp_path: Path, known: int, opened: int) -> Finding:
@@ -188,7 +188,7 @@ def test_no_adapter_is_a_note(tmp_path: Path) -> None:
 def test_adapters_with_their_devices_are_fine(tmp_path: Path) -> None:
     finding = adapters(tmp_path, known=4, opened=4)
     assert finding.level == "ok"
-    assert finding.seen.startswith("4 adapters (efa_0, efa_1, efa_2, efa_3), 4 devices")
+    assert finding.observed.startswith("4 adapters (efa_0, efa_1, efa_2, efa_3), 4 devices")
 
 
 def test_adapters_that_a_container_does_not_hold_are_a_warning(tmp_path: Path) -> None:
@@ -198,21 +198,21 @@ def test_adapters_that_a_container_does_not_hold_are_a_warning(tmp_path: Path) -
 def test_where_notices_come_from_is_told(tmp_path: Path) -> None:
     with ImdsStandIn() as imds:
         found = notices({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}, tmp_path)
-    assert (found.level, found.seen) == ("ok", "notices of this machine's end come from spot, rebalance")
+    assert (found.level, found.observed) == ("ok", "notices of this machine's end come from spot, rebalance")
 
 
 def test_no_notice_source_is_a_warning_only_where_there_should_be_one(tmp_path: Path) -> None:
     assert notices({}, tmp_path).level == "note"
     found = notices({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, tmp_path)
     assert found.level == "warning"
-    assert found.seen.startswith("no notice source: ")
-    assert "--http-put-response-hop-limit 2" in found.seen
+    assert found.observed.startswith("no notice source: ")
+    assert "--http-put-response-hop-limit 2" in found.observed
 
 
 def test_what_only_tests_need_is_never_a_problem(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path)}
     assert network_namespaces(nowhere).level == "note"
-    assert browser(nowhere).seen == "no chromium and no chromedriver; only `make test-system` needs it"
+    assert browser(nowhere).observed == "no chromium and no chromedriver; only `make test-system` needs it"
 
 
 def test_each_finding_is_printed_with_how_to_mend_it_and_brackets_survive() -> None:

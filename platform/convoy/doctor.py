@@ -36,7 +36,7 @@ class Finding:
 
     name: str
     level: Level
-    seen: str
+    observed: str
     mend: str = ""
 
 
@@ -72,21 +72,21 @@ def as_table(findings: list[Finding]) -> Table:
     for finding in findings:
         advice = f"\n[italic]{escape(finding.mend)}[/italic]" if finding.mend else ""
         style = STYLES[finding.level]
-        table.add_row(f"[{style}]{finding.level}[/{style}]", finding.name, f"{escape(finding.seen)}{advice}")
+        table.add_row(f"[{style}]{finding.level}[/{style}]", finding.name, f"{escape(finding.observed)}{advice}")
     return table
 
 
 def python_on_path(environ: Mapping[str, str]) -> Finding:
     """Metaflow's local @parallel starts its other tasks with `python` from PATH, not with the running interpreter."""
     name = "python on PATH"
-    found = shutil.which("python", path=environ.get("PATH", ""))
+    executable = shutil.which("python", path=environ.get("PATH", ""))
     mend = f'put this environment first: export PATH="{Path(sys.prefix) / "bin"}:$PATH"'
-    if found is None:
+    if executable is None:
         return Finding(name, "problem", "none", mend)
-    prefix = _output([found, "-c", "import sys; print(sys.prefix)"], environ)
+    prefix = _output([executable, "-c", "import sys; print(sys.prefix)"], environ)
     if prefix is None or Path(prefix).resolve() != Path(sys.prefix).resolve():
-        return Finding(name, "problem", f"{found}, which is not the running interpreter, {sys.executable}", mend)
-    return Finding(name, "ok", f"{found}, Python {sys.version.split()[0]}")
+        return Finding(name, "problem", f"{executable}, which is not the running interpreter, {sys.executable}", mend)
+    return Finding(name, "ok", f"{executable}, Python {sys.version.split()[0]}")
 
 
 def packages() -> Finding:
@@ -129,10 +129,10 @@ def root_folder(root: str) -> Finding:
             "root", "problem", f"{folder}: {existing} cannot be written", "set CONVOY_ROOT or root: elsewhere"
         )
     free = shutil.disk_usage(existing).free
-    seen = f"{folder}: {free / GIB:.1f} GiB free"
+    room = f"{folder}: {free / GIB:.1f} GiB free"
     if free < 2 * GIB:
-        return Finding("root", "warning", seen, "checkpoints need room: free some, or set CONVOY_ROOT elsewhere")
-    return Finding("root", "ok", seen)
+        return Finding("root", "warning", room, "checkpoints need room: free some, or set CONVOY_ROOT elsewhere")
+    return Finding("root", "ok", room)
 
 
 def root_bucket(root: str) -> Finding:
@@ -142,9 +142,12 @@ def root_bucket(root: str) -> Finding:
     asking = threading.Thread(target=lambda: answer.append(_probe_bucket(root)), daemon=True)
     asking.start()
     asking.join(DEADLINE_SECONDS)
-    seen = answer[0] if answer else f"no answer within {DEADLINE_SECONDS} s"
+    problem = answer[0] if answer else f"no answer within {DEADLINE_SECONDS} s"
     return Finding(
-        "root", "ok" if seen == "" else "problem", f"{root}: {seen or 'creates objects once'}", mend if seen else ""
+        "root",
+        "ok" if problem == "" else "problem",
+        f"{root}: {problem or 'creates objects once'}",
+        mend if problem else "",
     )
 
 
@@ -153,10 +156,10 @@ def shared_memory(folder: Path) -> Finding:
     if not folder.is_dir():
         return Finding("shared memory", "warning", f"no {folder}", "mount a tmpfs there")
     size = shutil.disk_usage(folder).total
-    seen = f"{folder}: {size / GIB:.2f} GiB"
+    room = f"{folder}: {size / GIB:.2f} GiB"
     if size < GIB:
-        return Finding("shared memory", "warning", seen, "docker run --shm-size=8g, or cluster.shared_memory_mib")
-    return Finding("shared memory", "ok", seen)
+        return Finding("shared memory", "warning", room, "docker run --shm-size=8g, or cluster.shared_memory_mib")
+    return Finding("shared memory", "ok", room)
 
 
 def gpus(environ: Mapping[str, str]) -> Finding:
@@ -169,11 +172,11 @@ def gpus(environ: Mapping[str, str]) -> Finding:
         return Finding(
             "GPU", "problem", "nvidia-smi is here and fails", "see what nvidia-smi says; is the driver loaded?"
         )
-    seen = "; ".join(line.strip() for line in output.splitlines())
+    devices = "; ".join(line.strip() for line in output.splitlines())
     torch = _version("torch") or "none"
     if torch.endswith("+cpu"):
-        return Finding("GPU", "problem", f"{seen}; torch {torch} cannot use it", "install a CUDA build of torch")
-    return Finding("GPU", "ok", seen)
+        return Finding("GPU", "problem", f"{devices}; torch {torch} cannot use it", "install a CUDA build of torch")
+    return Finding("GPU", "ok", devices)
 
 
 def efa(dev: Path, sysfs: Path) -> Finding:
@@ -182,21 +185,21 @@ def efa(dev: Path, sysfs: Path) -> Finding:
     opened = sorted(path.name for path in (dev / "infiniband").glob("uverbs*"))
     if not adapters:
         return Finding("EFA", "note", "none: nodes talk over TCP")
-    seen = f"{len(adapters)} adapters ({', '.join(adapters)}), {len(opened)} devices in {dev / 'infiniband'}"
+    devices = f"{len(adapters)} adapters ({', '.join(adapters)}), {len(opened)} devices in {dev / 'infiniband'}"
     if len(opened) < len(adapters):
-        return Finding("EFA", "warning", seen, "give the container all of /dev/infiniband")
-    return Finding("EFA", "ok", seen)
+        return Finding("EFA", "warning", devices, "give the container all of /dev/infiniband")
+    return Finding("EFA", "ok", devices)
 
 
 def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
     """Whether anything tells ahead that this machine will be taken away."""
     from convoy.gang.notices import machine
 
-    found = machine.standings(environ, sysfs, DEADLINE_SECONDS)
-    if any(standing.answers for standing in found):
-        return Finding("notices", "ok", machine.in_words(found))
-    mend = "without one, a machine that is taken away is seen when it is gone" if found else ""
-    return Finding("notices", "warning" if found else "note", machine.in_words(found), mend)
+    sources = machine.standings(environ, sysfs, DEADLINE_SECONDS)
+    if any(standing.answers for standing in sources):
+        return Finding("notices", "ok", machine.in_words(sources))
+    mend = "without one, a machine that is taken away is seen when it is gone" if sources else ""
+    return Finding("notices", "warning" if sources else "note", machine.in_words(sources), mend)
 
 
 def network_namespaces(environ: Mapping[str, str]) -> Finding:
@@ -206,11 +209,11 @@ def network_namespaces(environ: Mapping[str, str]) -> Finding:
 
 
 def browser(environ: Mapping[str, str]) -> Finding:
-    found = [shutil.which(name, path=environ.get("PATH", "")) for name in ("chromium", "chromedriver")]
-    missing = [name for name, path in zip(("chromium", "chromedriver"), found, strict=True) if path is None]
+    paths = [shutil.which(name, path=environ.get("PATH", "")) for name in ("chromium", "chromedriver")]
+    missing = [name for name, path in zip(("chromium", "chromedriver"), paths, strict=True) if path is None]
     if missing:
         return Finding("browser", "note", f"no {' and no '.join(missing)}; only `make test-system` needs it")
-    return Finding("browser", "ok", ", ".join(map(str, found)))
+    return Finding("browser", "ok", ", ".join(map(str, paths)))
 
 
 def _output(command: list[str], environ: Mapping[str, str]) -> str | None:
@@ -235,8 +238,8 @@ def _probe_bucket(root: str) -> str:
 
 
 def _met(requirement: Requirement) -> bool:
-    found = _version(requirement.name)
-    return found is not None and requirement.specifier.contains(found, prereleases=True)
+    installed = _version(requirement.name)
+    return installed is not None and requirement.specifier.contains(installed, prereleases=True)
 
 
 def _version(name: str) -> str | None:

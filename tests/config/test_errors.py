@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.config.errors import ConfigError, nearest, shown
+from convoy.config.errors import ConfigError, nearest, yaml_value
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.job.record import check_name
 
@@ -175,7 +175,7 @@ def test_a_complaint_is_one_line_without_the_checker_s_own_words(overrides: str)
     ("value", "text"), [(None, "null"), (True, "true"), (1.5, "1.5"), ("a b", "a b"), ([1, "a"], '[1, "a"]')]
 )
 def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert yaml_value(value) == text
 
 
 def test_the_nearest_name_is_suggested_and_without_one_all_are_named() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
 from convoy.job.heartbeat import LiveMarker
-from convoy.job.rank_logs import TAIL_BYTES, RankLog, chosen, follow, known_logs, log_name, start_of_last_lines
+from convoy.job.rank_logs import TAIL_BYTES, RankLog, available_logs, chosen, follow, log_name, start_of_last_lines
 from convoy.job.record import job_store
 from convoy.storage import Store, open_store
 
@@ -28,11 +28,11 @@ def test_the_logs_that_there_are_are_known_by_their_names(store: Store) -> None:
     put(store, 2, 0, b"a")
     put(store, 1, 0, b"")
     store.write("logs/readme.txt", b"not a rank's")
-    assert known_logs(store) == [RankLog(1, 0, 0, 0), RankLog(2, 0, 0, 1), RankLog(2, 1, 1, 3)]
+    assert available_logs(store) == [RankLog(1, 0, 0, 0), RankLog(2, 0, 0, 1), RankLog(2, 1, 1, 3)]
 
 
 def test_a_job_without_logs_has_none(store: Store) -> None:
-    assert known_logs(store) == []
+    assert available_logs(store) == []
 
 
 LOGS = [RankLog(g, r, r // 2) for g in (1, 2, 3, 5) for r in range(4) if (g, r) != (5, 3)]
@@ -74,7 +74,7 @@ def test_the_last_lines_are_found(
     store = open_store(str(tmp_path_factory.mktemp("root")))
     data = b"\n".join(lines) + b"\n" * ended
     put(store, 1, 0, data)
-    (log,) = known_logs(store)
+    (log,) = available_logs(store)
     split = data.splitlines(keepends=True)
     assert store.read(log.name, start_of_last_lines(store, log, wanted)) == b"".join(split[-wanted:] if wanted else [])
 
@@ -82,7 +82,7 @@ def test_the_last_lines_are_found(
 def test_the_last_lines_of_a_long_log_are_found_without_reading_all_of_it(store: Store) -> None:
     data = b"".join(b"line %06d %s\n" % (number, b"x" * 100) for number in range(5 * TAIL_BYTES // 100))
     put(store, 1, 0, data)
-    (log,) = known_logs(store)
+    (log,) = available_logs(store)
     found = store.read(log.name, start_of_last_lines(store, log, 700))
     assert found.count(b"\n") == 700
     assert data.endswith(found)
@@ -91,7 +91,7 @@ def test_the_last_lines_of_a_long_log_are_found_without_reading_all_of_it(store:
 
 def test_what_is_there_is_given_once(store: Store) -> None:
     put(store, 1, 0, b"one\ntwo\n")
-    (log,) = known_logs(store)
+    (log,) = available_logs(store)
     assert list(follow(store, log, on=False)) == [(log, b"one\ntwo\n")]
     assert list(follow(store, log, 4, on=False)) == [(log, b"two\n")]
     assert list(follow(store, log, 8, on=False)) == []
@@ -99,12 +99,12 @@ def test_what_is_there_is_given_once(store: Store) -> None:
 
 def test_following_a_job_that_nobody_works_on_ends(store: Store) -> None:
     put(store, 1, 0, b"one\n")
-    assert [data for _, data in follow(store, known_logs(store)[0])] == [b"one\n"]
+    assert [data for _, data in follow(store, available_logs(store)[0])] == [b"one\n"]
 
 
 def test_a_log_is_followed_through_the_next_generations_until_the_run_ends(store: Store) -> None:
     put(store, 1, 0, b"one\n")
-    pieces: Iterator[tuple[RankLog, bytes]] = follow(store, known_logs(store)[0], poll_seconds=0.01)
+    pieces: Iterator[tuple[RankLog, bytes]] = follow(store, available_logs(store)[0], poll_seconds=0.01)
     with LiveMarker(store, "blue", "Flow/1"):
         assert next(pieces)[1] == b"one\n"
         put(store, 1, 0, b"one\ntwo\n")

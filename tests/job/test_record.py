@@ -11,9 +11,9 @@ from convoy.job.record import (
     check_name,
     check_same_job,
     ensure_record,
+    existing_record,
     job_store,
     job_uri,
-    known_record,
     read_record,
     tier_uris,
 )
@@ -67,14 +67,14 @@ def test_changed_data_is_refused_but_only_where_it_is_known(store: Store):
 
 def test_a_record_that_was_there_and_is_gone_is_an_outage_and_no_new_job(store: Store):
     made = ensure_record(store, "blue", resolve({}, {}), "data-1")
-    assert known_record(store, resolve({}, {}), "data-1") == made
+    assert existing_record(store, resolve({}, {}), "data-1") == made
     with pytest.raises(ConfigError, match="data fingerprint = data-2"):
-        known_record(store, resolve({}, {}), "data-2")
+        existing_record(store, resolve({}, {}), "data-2")
 
     store.delete(RECORD)
 
     with pytest.raises(StoreUnavailable, match=r"JOB\.json was there when the run began, and is gone"):
-        known_record(store, resolve({}, {}), "data-1")
+        existing_record(store, resolve({}, {}), "data-1")
     assert read_record(store) is None
 
 

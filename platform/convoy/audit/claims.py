@@ -14,7 +14,7 @@ from convoy.audit.quantities.aliases import option, with_own_keys
 from convoy.audit.quantities.number import Figure
 from convoy.audit.quantities.units import parse
 from convoy.config.base import Frozen
-from convoy.config.errors import shown
+from convoy.config.errors import yaml_value
 
 Figures = tuple[Figure, ...]
 
@@ -64,7 +64,7 @@ def figures(name: str, value: Any, how: Reads) -> Figures:
     for first, second in itertools.pairwise(map(str, texts)):
         if re.fullmatch(r"[^\d]*\d{1,3}", first) and re.match(r"\d{3}(?!\d)", second):
             raise ValueError(
-                f"{name} = {shown(value)}: a figure with a comma needs quotes in a list, '{first},{second}'"
+                f"{name} = {yaml_value(value)}: a figure with a comma needs quotes in a list, '{first},{second}'"
             )
     return tuple(_figure(name, each, how) for each in texts)
 
@@ -73,13 +73,13 @@ def _figure(name: str, value: Any, how: Reads) -> Figure:
     if isinstance(value, Figure):
         return value
     if not isinstance(value, str | int | float) or isinstance(value, bool) or not str(value).strip():
-        raise ValueError(f"{name} = {shown(value)}: must be a figure, e.g. 57 h")
+        raise ValueError(f"{name} = {yaml_value(value)}: must be a figure, e.g. 57 h")
     text = str(value).strip()
     bare = how.default and re.fullmatch(r"[\d.,_eE+-]+", text)
     try:
         return parse(how.kind, f"{text} {how.default}" if bare else text)
     except ValueError as error:
-        raise ValueError(f"{name} = {shown(value)}: {error}") from None
+        raise ValueError(f"{name} = {yaml_value(value)}: {error}") from None
 
 
 class RunClaims(Claims):

@@ -7,7 +7,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from convoy.audit.claims import CheckpointClaims, CollectiveClaims, LinkClaims, PageClaims, RunClaims
-from convoy.config.errors import ConfigError, nearest, shown
+from convoy.config.errors import ConfigError, nearest, yaml_value
 from convoy.config.yaml_text import YamlError, parse_text
 
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -27,7 +27,7 @@ def read_claims(text: str, place: str) -> PageClaims:
         hint = "; text with a colon in it needs quotes" if "mapping values" in str(error) else ""
         raise ConfigError(f"{place} is not YAML: {error}{hint}") from None
     if not isinstance(tree, dict) or not tree:
-        raise ConfigError(f"{place}: must be a mapping of keys to values, not: {shown(tree)}")
+        raise ConfigError(f"{place}: must be a mapping of keys to values, not: {yaml_value(tree)}")
     try:
         claims = PageClaims.model_validate(tree)
     except ValidationError as error:
@@ -61,12 +61,12 @@ def _line(error: ValidationError) -> str:
         *above, key = where
         if re.match(r"\d{3}(?!\d)", key) and not first["input"]:  # {gpus: 16,384}
             return f"{'.'.join(above)}: a figure with a comma needs quotes within {{…}}: …,{key}"
-        line = f"{'.'.join(where)} = {shown(first['input'])}: unknown key; {_hint(key, inside, above)}"
+        line = f"{'.'.join(where)} = {yaml_value(first['input'])}: unknown key; {_hint(key, inside, above)}"
     elif first["type"] == "value_error":
         line = ".".join([*where, str(first["ctx"]["error"])])
     else:
         message = first["msg"].removeprefix("Input should be ")
-        line = f"{'.'.join(where)} = {shown(first['input'])}: must be {message}"
+        line = f"{'.'.join(where)} = {yaml_value(first['input'])}: must be {message}"
     return line if len(problems) == 1 else f"{line} (and {len(problems) - 1} more)"
 
 

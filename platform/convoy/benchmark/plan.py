@@ -7,7 +7,7 @@ from convoy.benchmark.groups import Group, Ranks
 from convoy.benchmark.placement import fitted
 from convoy.benchmark.suites import checkpoint, memory, recovery, scaling, strategies, sync, throughput, utilisation
 from convoy.config.benchmark import BenchConfig, SuiteName
-from convoy.config.errors import ConfigError, shown
+from convoy.config.errors import ConfigError, yaml_value
 from convoy.config.loader import resolve, with_preset
 from convoy.config.run import RunConfig, with_param_dtype
 
@@ -31,7 +31,7 @@ def run_of(config: BenchConfig, model: str) -> RunConfig:
     preset = config.presets.get(model) or with_preset({"model": model})["model"]
     own = config.run.get("model", {})
     if not isinstance(own, dict) or "preset" in own:
-        raise ConfigError(f"run.model = {shown(own)}: must be keys that differ from the preset; models says which")
+        raise ConfigError(f"run.model = {yaml_value(own)}: must be keys that differ from the preset; models says which")
     tree = {**config.run, "model": {**preset, **own}}
     with keys_under_run():
         found = resolve(tree, {"train": {"steps": ENDLESS}})

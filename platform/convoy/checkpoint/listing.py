@@ -44,7 +44,7 @@ class Listed(BaseModel):
         return CommitRef(generation=self.generation, step=self.step)
 
 
-def known_history(store: Store) -> History:
+def existing_history(store: Store) -> History:
     """The job's generations and commits on this tier. Raises ConfigError if there are none of either."""
     history = read_history(store)
     if not history.generations and not history.commits:
@@ -54,7 +54,7 @@ def known_history(store: Store) -> History:
 
 def listed(store: Store) -> list[Listed]:
     """All commits of the tier, in the order of their names; those that do not count, too."""
-    history = known_history(store)
+    history = existing_history(store)
     counted, held = set(lineage(history)), leased(store)
     doubts = [(suspicion.ref, suspicion.host) for suspicion in suspicions(store)]
     found = (

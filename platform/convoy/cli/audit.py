@@ -32,10 +32,10 @@ def audit(file: Path, as_json: bool) -> None:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise ConfigError(f"{file}: cannot be read: {reason}") from None
-    found = audit_claims(read_claims(text, str(file)))
+    result = audit_claims(read_claims(text, str(file)))
     if as_json:
-        click.echo(found.model_dump_json(indent=1))
+        click.echo(result.model_dump_json(indent=1))
     else:
-        show(audit_page(found), Console())
-    if not found.consistent:
+        show(audit_page(result), Console())
+    if not result.consistent:
         sys.exit(INCONSISTENT)

@@ -69,12 +69,12 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
     evidence: dict[tuple[int, int], marks.Evidence] = {}
 
     def check(ref: "CommitRef") -> tuple[int, str]:
-        known = marks.read_damage(store, ref)
-        if known is None:
+        earlier = marks.read_damage(store, ref)
+        if earlier is None:
             count = verify_commit(store, ref, drop_cache=True)
             return count, f"{_size(count)}, every byte is right"
-        evidence[ref.generation, ref.step] = known
-        before = f"found damaged before, by {known.host} on {_time(known.at)} UTC: {known.error}"
+        evidence[ref.generation, ref.step] = earlier
+        before = f"found damaged before, by {earlier.host} on {_time(earlier.at)} UTC: {earlier.error}"
         try:
             count = verify_commit(store, ref, drop_cache=True)
         except DamagedCommitError as error:
@@ -86,8 +86,8 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
 
     results = _each(_chosen(store, step, damaged=True), check, as_json)
     for row in results:
-        known = evidence.get((row["generation"], row["step"]))
-        row |= {} if known is None else {"evidence": known.model_dump()}
+        earlier = evidence.get((row["generation"], row["step"]))
+        row |= {} if earlier is None else {"evidence": earlier.model_dump()}
     _end(results, {"uri": store.uri}, as_json)
 
 
@@ -142,13 +142,13 @@ def prune(
 
     Never removed: the newest checkpoints that were read back whole, and all newer ones.
     """
-    from convoy.checkpoint.listing import known_history
+    from convoy.checkpoint.listing import existing_history
     from convoy.checkpoint.writer import prune as pruning
     from convoy.job.heartbeat import check_not_live
 
     first, store = stores_of_job([uri if root is None else root, uri], endpoint_url)
-    known_history(store)
-    history = known_history(first)
+    existing_history(store)
+    history = existing_history(first)
     _check_first(first, history)
     check_not_live(first, first.uri)
     policy = _policy(first, history, keep_last, keep_every)
@@ -159,8 +159,8 @@ def prune(
     else:
         for ref in pruned.commits:
             click.echo(f"step {ref.step} of generation {ref.generation}")
-        told = f"{_plural(len(pruned.commits), 'checkpoint')}, {_plural(pruned.attempts, 'unfinished save')}"
-        click.echo(f"{told}, {_size(pruned.bytes)}: {'would be removed' if dry_run else 'removed'}")
+        counts = f"{_plural(len(pruned.commits), 'checkpoint')}, {_plural(pruned.attempts, 'unfinished save')}"
+        click.echo(f"{counts}, {_size(pruned.bytes)}: {'would be removed' if dry_run else 'removed'}")
     if pruned.error is not None:
         _fail(pruned.error)
 
@@ -203,11 +203,11 @@ def _chosen(store: "Store", step: int | None, damaged: bool = False) -> "list[Co
 
     damaged: also those that would count but for that.
     """
-    from convoy.checkpoint.listing import known_history
+    from convoy.checkpoint.listing import existing_history
     from convoy.config.errors import ConfigError
     from convoy.job.lineage import lineage, on_branch
 
-    history = known_history(store)
+    history = existing_history(store)
     counted = lineage(history)
     if damaged:
         counted += [ref for ref in history.damaged & history.commits if on_branch(history, ref)]
@@ -244,8 +244,10 @@ def _policy(store: "Store", history: "History", keep_last: int | None, keep_ever
     if checkpoint is None and keep_last is None:
         raise ConfigError(f"--keep-last: must be given: nothing at {store.uri} tells how many are to be kept")
     configured = (checkpoint or {}).get("retention", {})
-    said = {"keep_last": keep_last, "keep_every_steps": keep_every}
-    return RetentionConfig.model_validate(configured | {key: value for key, value in said.items() if value is not None})
+    options = {"keep_last": keep_last, "keep_every_steps": keep_every}
+    return RetentionConfig.model_validate(
+        configured | {key: value for key, value in options.items() if value is not None}
+    )
 
 
 def _print_table(rows: "Sequence[Listed]") -> None:

@@ -32,7 +32,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     from convoy.display.terminal import show
 
     try:
-        found = _compared(Path(first), Path(second))
+        comparison = _compared(Path(first), Path(second))
     except ResultUnreadableError as error:
         raise ConfigError(str(error)) from None
     except OtherFingerprintError as error:
@@ -41,9 +41,9 @@ def compare(first: str, second: str, as_json: bool) -> None:
             click.echo(f"  {line}", err=True)
         sys.exit(2)
     if as_json:
-        click.echo(found.model_dump_json(indent=1))
+        click.echo(comparison.model_dump_json(indent=1))
     else:
-        show(compare_page(found), Console())
+        show(compare_page(comparison), Console())
 
 
 def _compared(first: "Path", second: "Path") -> "Comparisons":

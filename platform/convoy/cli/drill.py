@@ -78,8 +78,8 @@ def drill(
         campaign = Campaign(plan, folder, lambda line: click.echo(line, err=True), drills=len(kinds))
         results = [campaign.drill(kind) for kind in kinds]
     if as_json:
-        told = [result.model_dump(mode="json") for result in results]
-        click.echo(json.dumps(told if every else told[0], indent=1))
+        rows = [result.model_dump(mode="json") for result in results]
+        click.echo(json.dumps(rows if every else rows[0], indent=1))
     else:
         console = Console()
         console.width = max(console.width, WIDTH)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from convoy.cli.options import ENDPOINT, ROOT, known_job, named_or_newest
+from convoy.cli.options import ENDPOINT, ROOT, existing_job, named_or_newest
 
 if TYPE_CHECKING:
     from convoy.job.rank_logs import RankLog
@@ -36,23 +36,23 @@ def logs(
     With a root on S3 what a rank prints is there within half a minute.
     """
     from convoy.config.errors import ConfigError
-    from convoy.job.rank_logs import chosen, known_logs, start_of_last_lines
+    from convoy.job.rank_logs import available_logs, chosen, start_of_last_lines
     from convoy.job.rank_logs import follow as follow_log
 
-    store = known_job(root, named_or_newest(root, job, endpoint_url), endpoint_url)
-    known = known_logs(store)
+    store = existing_job(root, named_or_newest(root, job, endpoint_url), endpoint_url)
+    available = available_logs(store)
     if rank is None:
         if follow or lines is not None:
             raise ConfigError("--rank: required with --follow and --lines")
-        _print_list([log for log in known if generation in (None, log.generation)])
+        _print_list([log for log in available if generation in (None, log.generation)])
         return
-    log = chosen(known, rank, generation)
+    log = chosen(available, rank, generation)
     start = 0 if lines is None else start_of_last_lines(store, log, lines)
-    out, shown = sys.stdout.buffer, log
+    out, current = sys.stdout.buffer, log
     for of, data in follow_log(store, log, start, on=follow):
-        if of != shown:
+        if of != current:
             click.echo(f"convoy: rank {rank}, generation {of.generation}", err=True)
-            shown = of
+            current = of
         out.write(data)
         out.flush()
 

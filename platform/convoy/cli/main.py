@@ -16,8 +16,8 @@ from convoy.cli.options import (
     ENDPOINT,
     ROOT,
     configuration,
+    existing_job,
     jobs_under,
-    known_job,
     named_or_newest,
     reached,
     root_of,
@@ -120,7 +120,9 @@ def show(job: str | None, root: str | None, endpoint_url: str | None, as_json: b
     from convoy.report.to_json import to_json
 
     named = named_or_newest(root, job, endpoint_url)
-    beat = heartbeat(known_job(root, named, endpoint_url), time.time())  # first: a run that ends now is in the log then
+    beat = heartbeat(
+        existing_job(root, named, endpoint_url), time.time()
+    )  # first: a run that ends now is in the log then
     store, events, config = _open(root, named, endpoint_url)
     report = fold(events, target_steps(store, config), beat)
     if as_json:
@@ -249,7 +251,7 @@ def _open(root: str | None, job: str, endpoint_url: str | None) -> "tuple[Store,
     from convoy.job.events.log import read_events
     from convoy.job.lineage import read_history
 
-    store = known_job(root, job, endpoint_url)
+    store = existing_job(root, job, endpoint_url)
     return store, read_events(store), configuration(store, read_history(store))
 
 

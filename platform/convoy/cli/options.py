@@ -39,7 +39,7 @@ def root_of(root: str | None) -> str:
     return root or default_root()
 
 
-def known_job(root: str | None, job: str, endpoint_url: str | None) -> "Store":
+def existing_job(root: str | None, job: str, endpoint_url: str | None) -> "Store":
     """The job's store. Raises ConfigError if there is no such job."""
     from convoy.config.errors import ConfigError, nearest
     from convoy.job.record import job_uri, read_record
@@ -51,16 +51,16 @@ def known_job(root: str | None, job: str, endpoint_url: str | None) -> "Store":
     except ValueError:
         raise ConfigError(f"job = {job}: {store.uri}/JOB.json is damaged: it is not the record of a job") from None
     if record is None:
-        known = sorted(jobs_under(root, endpoint_url))
-        raise ConfigError(f"job = {job}: no such job under {where}" + (f"; {nearest(job, known)}" if known else ""))
+        names = sorted(jobs_under(root, endpoint_url))
+        raise ConfigError(f"job = {job}: no such job under {where}" + (f"; {nearest(job, names)}" if names else ""))
     return store
 
 
 def jobs_under(root: str | None, endpoint_url: str | None) -> "dict[str, Store]":
     """The stores of all jobs, by name."""
-    from convoy.job.record import known_jobs
+    from convoy.job.record import existing_jobs
 
-    return known_jobs(root_of(root), lambda uri: store_at(uri, endpoint_url))
+    return existing_jobs(root_of(root), lambda uri: store_at(uri, endpoint_url))
 
 
 def named_or_newest(root: str | None, job: str | None, endpoint_url: str | None) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from convoy.cli.options import ENDPOINT, ROOT, known_job
+from convoy.cli.options import ENDPOINT, ROOT, existing_job
 
 
 @click.command("run")
@@ -44,7 +44,7 @@ def run(
     from convoy.launch.checks.host import name_user, use_this_interpreter
     from convoy.launch.metaflow_options import values_of_options
     from convoy.launch.restarts.command_line import around_run, job_words
-    from convoy.launch.restarts.driver import Asked, complete
+    from convoy.launch.restarts.driver import RunRequest, complete
     from convoy.launch.restarts.policy import Limits
 
     check_name(job)
@@ -54,7 +54,7 @@ def run(
     use_this_interpreter()
     before, after = around_run(words, values_of_options())
     limits = Limits(pause, max(pause, longest_pause), most_runs)
-    sys.exit(complete(Asked(flow, job, before, after, root, start_minutes * 60, limits)))
+    sys.exit(complete(RunRequest(flow, job, before, after, root, start_minutes * 60, limits)))
 
 
 @click.command()
@@ -74,7 +74,7 @@ def drain(job: str, root: str | None, endpoint_url: str | None, now: bool) -> No
     from convoy.gang.notices.drain import Drain, request_drain
     from convoy.job.heartbeat import is_live, read_mark
 
-    store = known_job(root, job, endpoint_url)
+    store = existing_job(root, job, endpoint_url)
     mark = read_mark(store)
     if mark is None or not is_live(mark, time.time()):
         raise ConfigError(f"job = {job}: no run is running it now")

@@ -4,7 +4,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from convoy.config.errors import shown
+from convoy.config.errors import yaml_value
 
 LARGEST_INTEGER = 2**63 - 1
 """What every store, tensor and log can hold; and a float, to which sums convert it."""
@@ -28,7 +28,7 @@ class Frozen(BaseModel):
             if isinstance(value, bool) and field is not None and _is_number(field.annotation):
                 raise ValueError(f"{name} = {str(value).lower()}: must be a number")
             if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-                raise ValueError(f"{name} = {shown(value)}: must be at most {LARGEST_INTEGER}")
+                raise ValueError(f"{name} = {yaml_value(value)}: must be at most {LARGEST_INTEGER}")
         return values
 
 

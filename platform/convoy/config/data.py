@@ -132,7 +132,7 @@ class DataConfig(Frozen):
     """Local folder for the memory-mapped shards of a remote root. Default: `convoy` in the user's cache folder."""
 
     @model_validator(mode="after")
-    def _boundaries_known(self) -> "DataConfig":
+    def _has_document_boundaries(self) -> "DataConfig":
         set_keys = {"respect_documents = true": self.respect_documents, "packing = false": not self.packing}
         for key in (key for key, is_set in set_keys.items() if is_set and not names_ends(self)):
             raise ValueError(f"{key}: the {self.corpus.kind} corpus names no eos_id")

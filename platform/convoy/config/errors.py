@@ -39,13 +39,13 @@ class PrerequisiteMissing(ConfigError):
 
 def refusals(demands: Iterable[Callable[[], object]]) -> list[ConfigError]:
     """What the demands raise, in their order, each text once."""
-    found: dict[str, ConfigError] = {}
+    errors: dict[str, ConfigError] = {}
     for demand in demands:
         try:
             demand()
         except ConfigError as error:
-            found.setdefault(str(error), error)
-    return list(found.values())
+            errors.setdefault(str(error), error)
+    return list(errors.values())
 
 
 def prerequisites(demands: Iterable[Callable[[], object]]) -> list[PrerequisiteMissing]:
@@ -65,11 +65,11 @@ def one_line(error: ValidationError, model: type[BaseModel]) -> str:
     # A misspelled key is often why another one is missing, so what was given is told first.
     others = [problem for problem in problems if problem["type"] != "missing"]
     if others:
-        line, told = _describe(others[0], model), 1
+        line, described = _describe(others[0], model), 1
     else:
         names = [".".join(locate(model, problem["loc"])[0]) for problem in missing]
-        line, told = f"{', '.join(names)}: required, and not given", len(missing)
-    return line if len(problems) == told else f"{line} (and {len(problems) - told} more)"
+        line, described = f"{', '.join(names)}: required, and not given", len(missing)
+    return line if len(problems) == described else f"{line} (and {len(problems) - described} more)"
 
 
 def first_mistake(error: ValidationError) -> str:
@@ -79,13 +79,13 @@ def first_mistake(error: ValidationError) -> str:
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """`did you mean X?` when some known name is close, else the list of what is known."""
-    close = _closest(name, known)
-    return f"did you mean {close}?" if close else f"known: {', '.join(sorted(known))}"
+    close = _closest(name, names)
+    return f"did you mean {close}?" if close else f"known: {', '.join(sorted(names))}"
 
 
-def shown(value: Any) -> str:
+def yaml_value(value: Any) -> str:
     """A value as one would write it in YAML, shortened to 60 characters."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -93,7 +93,7 @@ def shown(value: Any) -> str:
 
 def _describe(problem: Any, model: type[BaseModel]) -> str:
     keys, _ = locate(model, problem["loc"])
-    key, value = ".".join(keys), shown(problem["input"])
+    key, value = ".".join(keys), yaml_value(problem["input"])
     match problem["type"]:
         case "extra_forbidden":
             return f"{key} = {value}: unknown key; {_unknown_key_hint(problem['loc'], model)}"
@@ -102,8 +102,8 @@ def _describe(problem: Any, model: type[BaseModel]) -> str:
             text = str(problem["ctx"]["error"])
             return f"{key}.{text}" if key else text
         case "union_tag_invalid":
-            tag, known = str(problem["ctx"]["tag"]), _quoted(problem["ctx"]["expected_tags"])
-            return f"{key}.kind = {tag}: {_one_of(tag, known)}"
+            tag, choices = str(problem["ctx"]["tag"]), _quoted(problem["ctx"]["expected_tags"])
+            return f"{key}.kind = {tag}: {_one_of(tag, choices)}"
         case "union_tag_not_found":
             kinds = ", ".join(classes_at(model, keys))
             return f"{key}.kind: required, and not given; one of {kinds}"
@@ -156,9 +156,9 @@ def _quoted(text: str) -> list[str]:
     return re.findall(r"'([^']*)'", text)
 
 
-def _one_of(name: str, known: list[str]) -> str:
-    close = _closest(name, known)
-    return f"must be one of {', '.join(known)}" + (f"; did you mean {close}?" if close else "")
+def _one_of(name: str, choices: list[str]) -> str:
+    close = _closest(name, choices)
+    return f"must be one of {', '.join(choices)}" + (f"; did you mean {close}?" if close else "")
 
 
 def _form(problem: Any, model: type[BaseModel]) -> str:
@@ -190,5 +190,5 @@ def _named(name: str, model: type[BaseModel]) -> list[str]:
     return list(dict.fromkeys(".".join(keys) for keys in leaves(model) if keys[-1] == name))
 
 
-def _closest(name: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
+def _closest(name: str, names: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)

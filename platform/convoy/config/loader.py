@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.config.errors import ConfigError, nearest, one_line, shown
+from convoy.config.errors import ConfigError, nearest, one_line, yaml_value
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.config.schema import Keys, classes_at
@@ -29,14 +29,14 @@ def read_overrides(text: str) -> Tree:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"overrides {shown(text)!r}: {str(error).lower()}") from None
+        raise ConfigError(f"overrides {yaml_value(text)!r}: {str(error).lower()}") from None
     tree: Tree = {}
     for word in words:
         key, equals, value = word.partition("=")
         keys = tuple(key.split("."))
         if not equals or not all(keys):
             raise ConfigError(
-                f"override {shown(word)!r}: must have the form key=value, e.g. train.steps=200; "
+                f"override {yaml_value(word)!r}: must have the form key=value, e.g. train.steps=200; "
                 "quote values with spaces"
             )
         tree = _laid_over(tree, _nested(*_preset_key(keys, _parse_value(key, value))))
@@ -88,8 +88,8 @@ def default_root() -> str:
     if configured:
         return configured
     here = Path.cwd()
-    found = next((p / ".convoy" for p in (here, *here.parents) if (p / ".convoy").is_dir()), here / ".convoy")
-    return str(found)
+    folder = next((p / ".convoy" for p in (here, *here.parents) if (p / ".convoy").is_dir()), here / ".convoy")
+    return str(folder)
 
 
 def shipped(kind: str) -> Path:
@@ -110,9 +110,9 @@ def config_file(name: str, kind: str) -> Path:
     path, folder = Path(name), configs_folder() / kind
     if path.is_file():
         return path
-    known = sorted(preset.stem for preset in folder.glob("*.yaml"))
-    if name not in known:
-        raise ConfigError(f"{name}: no such file, and no preset of {folder}; {nearest(name, known)}")
+    presets = sorted(preset.stem for preset in folder.glob("*.yaml"))
+    if name not in presets:
+        raise ConfigError(f"{name}: no such file, and no preset of {folder}; {nearest(name, presets)}")
     return folder / f"{name}.yaml"
 
 
@@ -133,9 +133,9 @@ def with_preset(tree: Tree) -> Tree:
 
 def _read_preset(name: str) -> Tree:
     folder = configs_folder() / "models"
-    known = sorted(p.stem for p in folder.glob("*.yaml"))
-    if name not in known:
-        raise ConfigError(f"model = {name}: no such preset in {folder}; {nearest(name, known)}")
+    presets = sorted(p.stem for p in folder.glob("*.yaml"))
+    if name not in presets:
+        raise ConfigError(f"model = {name}: no such preset in {folder}; {nearest(name, presets)}")
     file = folder / f"{name}.yaml"
     preset = {"name": name, **mapping(str(file), file.read_text())}
     # In full, so that nothing of the model it is laid over shines through.
@@ -151,7 +151,7 @@ def mapping(what: str, text: str) -> Tree:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError(f"{what} must be a mapping of keys to values, not: {shown(tree)}")
+        raise ConfigError(f"{what} must be a mapping of keys to values, not: {yaml_value(tree)}")
     return tree
 
 
@@ -160,7 +160,7 @@ def _parse_value(key: str, text: str) -> Any:
         return parse_yaml(text)
     except YamlError as error:
         raise ConfigError(
-            f"{key} = {shown(text)}: must be a YAML value ({error}); quote text with special signs"
+            f"{key} = {yaml_value(text)}: must be a YAML value ({error}); quote text with special signs"
         ) from None
 
 

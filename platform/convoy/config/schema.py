@@ -15,11 +15,11 @@ Classes = dict[str, type[BaseModel]]
 
 def classes_at(model: type[BaseModel], keys: Sequence[str]) -> Classes:
     """The classes whose fields may stand below `keys`; none for a plain value or an unknown key."""
-    found: Classes = {"": model}
+    classes: Classes = {"": model}
     for key in keys:
-        fields = [cls.model_fields[key] for cls in found.values() if key in cls.model_fields]
-        found = {tag: cls for field in fields for tag, cls in _classes_in(field.annotation).items()}
-    return found
+        fields = [cls.model_fields[key] for cls in classes.values() if key in cls.model_fields]
+        classes = {tag: cls for field in fields for tag, cls in _classes_in(field.annotation).items()}
+    return classes
 
 
 def locate(model: type[BaseModel], location: Sequence[int | str]) -> tuple[Keys, Classes]:

@@ -45,12 +45,12 @@ class _NoKeyTwice(yaml.constructor.BaseConstructor):
     """PyYAML's loaders take the last of two equal keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key_node, _ in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-            if key in seen and key != "<<":
+            if key in keys and key != "<<":
                 raise ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
 

@@ -18,7 +18,7 @@ from convoy.config.data import (
     StdlibCorpus,
     SyntheticCorpus,
 )
-from convoy.config.errors import ConfigError, shown
+from convoy.config.errors import ConfigError, yaml_value
 from convoy.data.dataset_writer import DatasetWriter, Vocabulary, id_dtype
 from convoy.data.documents import Document, Documents
 from convoy.data.imported_shards import ready_made_shards
@@ -160,7 +160,7 @@ def _build_text(
                 if tokenizer.eos_id in ids:
                     raise ConfigError(
                         f"data.tokenizer.eos_token = {eos_token}: must be a special token of the tokenizer; the text "
-                        f"{shown([document.text])} has it, and would end there"
+                        f"{yaml_value([document.text])} has it, and would end there"
                     )
                 writer.add_document("validation" if document.validation else "train", ids, len(document.text.encode()))
         if not writer.documents:

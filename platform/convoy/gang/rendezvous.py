@@ -19,7 +19,7 @@ from convoy.gang.workers.worker_group import Site
 from convoy.job.generations import FormationRefusedError, await_generation, form_generation, refusal_of
 from convoy.job.heartbeat import LiveMarker, check_not_live
 from convoy.job.lineage import Generation
-from convoy.job.record import ensure_record, keep_config, known_record
+from convoy.job.record import ensure_record, existing_record, keep_config
 from convoy.job.tokens import new_token, read_token, remove_tokens
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
@@ -116,7 +116,7 @@ def holding(task: Task, node: Node, store: Store) -> Iterator[None]:
     another configuration."""
     check_not_live(store, task.job, node.run)
     if task.known:
-        known_record(store, task.config, task.fingerprint)
+        existing_record(store, task.config, task.fingerprint)
     else:
         ensure_record(store, task.job, task.config, task.fingerprint)
     with marked(store, task.job, node.run):

@@ -36,7 +36,7 @@ def log_name(generation: int, node: int, rank: int) -> str:
     return f"{LOGS}{generation:06d}/{node:05d}/rank{rank:05d}.log"
 
 
-def known_logs(store: Store) -> list[RankLog]:
+def available_logs(store: Store) -> list[RankLog]:
     """All that there are, oldest generation first. Raises StoreUnavailable."""
     found = []
     for name, size in store.sizes(LOGS).items():
@@ -97,7 +97,7 @@ def follow(
 
 def _next(store: Store, log: RankLog) -> RankLog | None:
     """The rank's log of the first generation after that one's."""
-    return next((n for n in known_logs(store) if n.rank == log.rank and n.generation > log.generation), None)
+    return next((n for n in available_logs(store) if n.rank == log.rank and n.generation > log.generation), None)
 
 
 def _is_worked_on(store: Store) -> bool:

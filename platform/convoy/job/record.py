@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from convoy.config.base import UnixTime
-from convoy.config.errors import ConfigError, shown
+from convoy.config.errors import ConfigError, yaml_value
 from convoy.config.json_text import parse_json
 from convoy.config.run import RunConfig, config_hash
 from convoy.job.lineage import CommitRef, config_name, generation_name, generation_numbers, read_generation, threads_for
@@ -82,7 +82,7 @@ def target_steps(store: Store, config: Mapping[str, Any]) -> int | None:
         return None
     steps = config.get("train", {}).get("steps", record.steps)
     if not isinstance(steps, int):
-        raise ConfigError(f"train.steps = {shown(steps)} in the configuration of {store.uri}: must be an integer")
+        raise ConfigError(f"train.steps = {yaml_value(steps)} in the configuration of {store.uri}: must be an integer")
     return steps
 
 
@@ -109,7 +109,7 @@ def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -
     return record
 
 
-def known_record(store: Store, config: RunConfig, fingerprint: str) -> JobRecord:
+def existing_record(store: Store, config: RunConfig, fingerprint: str) -> JobRecord:
     """The record of a job that has one. Raises StoreUnavailable if it is gone: a folder where nothing is mounted
     looks like a job that never was. Raises ConfigError if this configuration is another job's.
     """
@@ -133,7 +133,7 @@ def check_same_job(record: JobRecord, config: RunConfig, fingerprint: str | None
             raise ConfigError(f"{key} = {value}: job {record.job} was started with {was}; keep that, or name a new job")
 
 
-def known_jobs(root: str, open_: Callable[[str], Store]) -> dict[str, Store]:
+def existing_jobs(root: str, open_: Callable[[str], Store]) -> dict[str, Store]:
     """Stores of what may be jobs under a root, by name: folders that have a record, or generations without one.
 
     open_: opens the store at a URI.

@@ -77,8 +77,8 @@ class ClientRun:
             return []
         if not tasks or any(task.finished for task in tasks):
             return []
-        told = [m.created_at for task in tasks for m in task.metadata if m.name == "attempt_ok"]
-        return [DueGang(step, max(told, default=0) / 1000)]
+        attempt_ends = [m.created_at for task in tasks for m in task.metadata if m.name == "attempt_ok"]
+        return [DueGang(step, max(attempt_ends, default=0) / 1000)]
 
     def _gang_steps(self) -> list[str]:
         """Of the flow's graph, those that are split over nodes. It never changes."""

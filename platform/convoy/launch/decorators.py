@@ -58,13 +58,13 @@ def _batch_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> D
         # A single node has no peers to reach, and Metaflow would mount one adapter only.
         "efa": machine.efa_interfaces if cluster.nodes > 1 else 0,
     }
-    return Decorator("batch", _given(arguments | _batch_common(cluster)))
+    return Decorator("batch", _set_arguments(arguments | _batch_common(cluster)))
 
 
 def _batch_ordinary(cluster: ClusterConfig) -> Decorator:
     # Not cluster.queue: a CPU task there would start, and wait on, one of its GPU machines.
     arguments = {"cpu": ORDINARY_CPU, "memory": ORDINARY_MEMORY_MIB}
-    return Decorator("batch", _given(arguments | _batch_common(cluster)))
+    return Decorator("batch", _set_arguments(arguments | _batch_common(cluster)))
 
 
 def _batch_common(cluster: ClusterConfig) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def _kubernetes_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int)
         "extended_resources": _efa_resources(machine),
     }
     gpu_taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    return Decorator("kubernetes", _given(arguments | _kubernetes_common(cluster, gpu_taint)))
+    return Decorator("kubernetes", _set_arguments(arguments | _kubernetes_common(cluster, gpu_taint)))
 
 
 def _kubernetes_ordinary(cluster: ClusterConfig) -> Decorator:
     # Without cluster.node_selector, whose labels are those of the GPU machines.
     arguments = {"cpu": ORDINARY_CPU, "memory": int(ORDINARY_MEMORY_MIB * MIB_IN_MB)}
-    return Decorator("kubernetes", _given(arguments | _kubernetes_common(cluster)))
+    return Decorator("kubernetes", _set_arguments(arguments | _kubernetes_common(cluster)))
 
 
 def _kubernetes_common(cluster: ClusterConfig, *taints: dict[str, str]) -> dict[str, Any]:
@@ -133,6 +133,6 @@ def _retry(cluster: ClusterConfig) -> tuple[Decorator, ...]:
     return (Decorator("retry", arguments),)
 
 
-def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+def _set_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     """Without what is not set: Metaflow's own settings apply to an argument that is absent, not to an empty one."""
     return {key: value for key, value in arguments.items() if value not in (None, 0, [], {})}

@@ -35,19 +35,19 @@ def describe(config: RunConfig, local_gpus: int = 0) -> str:
 def aligned(lines: Mapping[str, str]) -> str:
     """As lines `key: value`, whose values, of one line or several, stand below each other."""
     width = max(len(key) for key in lines) + 2
-    beside = "\n" + width * " "
-    return "\n".join(f"{key + ':':<{width}}" + text.replace("\n", beside) for key, text in lines.items())
+    line_break = "\n" + width * " "
+    return "\n".join(f"{key + ':':<{width}}" + text.replace("\n", line_break) for key, text in lines.items())
 
 
 def described_decorators(config: RunConfig) -> str:
     """The Metaflow decorators that its `cluster:` adds to the flow, as one would write them."""
     wanted = step_decorators(config)
     kinds = {"the gang's step": wanted.gang, "the other steps, but start and end": wanted.ordinary}
-    told = [
+    lines = [
         "",
         *(line for which, kind in kinds.items() if kind for line in (f"Decorators of {which}:", *_written(kind))),
     ]
-    return "\n".join(told if any(kinds.values()) else ["", "Decorators: none"])
+    return "\n".join(lines if any(kinds.values()) else ["", "Decorators: none"])
 
 
 def _written(decorators: Sequence[Decorator]) -> Iterator[str]:
@@ -128,12 +128,12 @@ def _checkpoints(config: RunConfig) -> str:
         return text
     size = saved_bytes(config.model)
     # One more than are kept is there while the newest is read back, after which the oldest goes.
-    most = min(count, _kept(config) + 1)
+    most = min(count, _retained_checkpoints(config) + 1)
     places = f" on each of {1 + len(config.checkpoint.tiers)} tiers" if config.checkpoint.tiers else ""
     return f"{text}, {sized(size)} each; at most {most:,} at a time: {sized(size * most)}{places}"
 
 
-def _kept(config: RunConfig) -> int:
+def _retained_checkpoints(config: RunConfig) -> int:
     """Checkpoints that retention leaves at the end."""
     keep, every = config.checkpoint.retention.keep_last, config.checkpoint.retention.keep_every_steps
     return keep + (config.train.steps // every if every else 0)

@@ -79,7 +79,7 @@ class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
         command, configs = click.get_current_context(), dict(mutable_step.flow.configs)
         try:
             if self._config not in configs:
-                raise ConfigError(f"@convoy_machines: the flow has no Config {self._config}; {_known(configs)}")
+                raise ConfigError(f"@convoy_machines: the flow has no Config {self._config}; {_config_names(configs)}")
             config = resolve(plain(configs[self._config]), {})
             if command.info_name in LAUNCHES:
                 check_cluster(config, datastore_of(command))
@@ -110,12 +110,16 @@ def _check(command: Any, config: RunConfig) -> None:
         _say_plan(config)
 
 
-def _dry_run(config: RunConfig, found: Survey) -> None:
+def _dry_run(config: RunConfig, result: Survey) -> None:
     """The configuration on stdout, for programs; for people on stderr what would be launched, and what is missing."""
     print(json.dumps(config.model_dump(mode="json"), indent=2))
-    told = [describe(found.config, local_gpus()), *([str(found.finished)] if found.finished else [])]
-    told += [described_decorators(config), *_plan(config, root_answers=found.root_answers), checklist(found.missing)]
-    print(*told, sep="\n", file=sys.stderr)
+    sections = [describe(result.config, local_gpus()), *([str(result.finished)] if result.finished else [])]
+    sections += [
+        described_decorators(config),
+        *_plan(config, root_answers=result.root_answers),
+        checklist(result.missing),
+    ]
+    print(*sections, sep="\n", file=sys.stderr)
 
 
 def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
@@ -125,7 +129,7 @@ def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
 
     plan = planned(config, root_answers=root_answers)
     yield f"\nPlan{_plans_like(config, root_answers)}:\n{aligned(plan_lines(plan))}"
-    yield from (f"  {said}" for said in unsure(config, plan))
+    yield from (f"  {caveat}" for caveat in unsure(config, plan))
     if (why := warning(plan)) is not None:
         yield f"\nWARNING: by its plan this run {why}"
 
@@ -176,12 +180,12 @@ def add_decorators(mutable_flow: Any, config: RunConfig) -> None:
     for name, step in mutable_flow.steps:
         if name in _NEVER_REMOTE:
             continue
-        gang = any(known == GANG for known, *_ in step.decorator_specs)
+        gang = any(name_of_decorator == GANG for name_of_decorator, *_ in step.decorator_specs)
         for decorator in wanted.gang if gang else wanted.ordinary:
             step.add_decorator(decorator.name, deco_kwargs=decorator.arguments, duplicates=step.IGNORE)
 
 
-def _known(configs: dict[str, Any]) -> str:
+def _config_names(configs: dict[str, Any]) -> str:
     return f"it has {', '.join(sorted(configs))}" if configs else "it has none"
 
 

@@ -16,7 +16,7 @@ from convoy.launch.checks.preflight import JOB_TAG
 from convoy.launch.restarts.command_line import RUN, command_line
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
-from convoy.report.pages.sections import kept
+from convoy.report.pages.sections import newest_checkpoint_line
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store
 
@@ -53,9 +53,9 @@ def say_last_words(launched: Launched) -> None:
 def state_line(job: str, report: TrainReport) -> str:
     """How the job stands, and what a run that continues it begins with."""
     if report.started is None:
-        return f"convoy: job {job} has not begun. {kept(report)}"
+        return f"convoy: job {job} has not begun. {newest_checkpoint_line(report)}"
     reason = f" ({report.outcome.reason})" if report.outcome.reason else ""
-    return f"convoy: job {job}: {state_word(report)} at step {report.step:,}{reason}. {kept(report)}"
+    return f"convoy: job {job}: {state_word(report)} at step {report.step:,}{reason}. {newest_checkpoint_line(report)}"
 
 
 def next_commands(

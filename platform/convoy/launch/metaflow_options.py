@@ -7,10 +7,10 @@ def values_of_options() -> dict[str, int]:
     """How many words follow each option."""
     from metaflow.cli import start
 
-    found = {}
+    counts = {}
     for option in start.params:
         flag = getattr(option, "is_flag", False) or getattr(option, "count", False)
         for name in (*option.opts, *option.secondary_opts):
-            found[name] = 0 if flag else option.nargs
+            counts[name] = 0 if flag else option.nargs
     # Which it adds to a flow that has any: NAME and FILE, NAME and VALUE.
-    return {**found, **dict.fromkeys(CONFIGS, 2)}
+    return {**counts, **dict.fromkeys(CONFIGS, 2)}

@@ -59,13 +59,13 @@ def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any
     from convoy.launch.pricing import with_price
 
     with plain_errors():
-        asked = flow_config({"run": run_config, "set": overrides})
-        config = with_price(asked)
+        configured = flow_config({"run": run_config, "set": overrides})
+        config = with_price(configured)
         check_budget(config)
         job = named_job(job_option, current.tags) or f"{current.flow_name}-{current.run_id}"
     tag_run(job, current)
     # Planned as asked for: a price that `with_price` filled in would hide what other zones cost.
-    return config.model_dump(mode="json"), job, planned(asked).model_dump(mode="json")
+    return config.model_dump(mode="json"), job, planned(configured).model_dump(mode="json")
 
 
 def prepare_data(config_json: Json, job: str) -> Json:
@@ -78,14 +78,14 @@ def prepare_data(config_json: Json, job: str) -> Json:
     with plain_errors():
         manifest = prepare(config.data, open_store(config.root, config.checkpoint.store))
         check_vocabulary(manifest, config.model.vocab_size)
-        found = fingerprint(manifest, config.data)
+        data_fingerprint = fingerprint(manifest, config.data)
         # Made here, so that the gang can tell a new job from one whose root is not mounted where it runs.
-        ensure_record(job_store(config.root, job, config), job, config, found)
-    print(_told(manifest))
-    return {"id": manifest.id, "fingerprint": found}
+        ensure_record(job_store(config.root, job, config), job, config, data_fingerprint)
+    print(_preparation_line(manifest))
+    return {"id": manifest.id, "fingerprint": data_fingerprint}
 
 
-def _told(manifest: "PreparedData") -> str:
+def _preparation_line(manifest: "PreparedData") -> str:
     """What was prepared, and what was left out, in one line."""
     documents, text_bytes = sum(manifest.documents.values()), sum(manifest.text_bytes.values())
     train, held_out = manifest.tokens("train"), manifest.tokens("validation")
@@ -116,10 +116,10 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     folded = fold(read_events(store), config.train.steps)
     checkpoint, model = artifacts.checkpoint_uri(folded, store), artifacts.model_uri(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
-    known = JobPlan(store, config, plan or read_plan(store)).at(folded)
-    show(current.card, final_page(folded, config_json, places, known))  # written as the task ends
-    told = artifacts.metrics(folded), artifacts.incidents(folded), known.model_dump(mode="json")
-    return Result(checkpoint, model, *told, config_json)
+    drawn_plan = JobPlan(store, config, plan or read_plan(store)).at(folded)
+    show(current.card, final_page(folded, config_json, places, drawn_plan))  # written as the task ends
+    results = artifacts.metrics(folded), artifacts.incidents(folded), drawn_plan.model_dump(mode="json")
+    return Result(checkpoint, model, *results, config_json)
 
 
 def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) -> str:

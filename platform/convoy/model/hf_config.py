@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.config.errors import ConfigError, one_line, shown
+from convoy.config.errors import ConfigError, one_line, yaml_value
 from convoy.config.json_text import parse_json
 from convoy.config.model import TransformerConfig
 from convoy.model.hf_keys import (
@@ -55,7 +55,7 @@ def read_hf_config(folder: Path) -> TransformerConfig:
     tree = read_json_object(folder, "config.json")
     kind = tree.get("model_type")
     if not isinstance(kind, str) or kind not in _FAMILIES:
-        raise refusal(folder, f"model_type {shown(kind)}: must be gpt2, llama or mistral")
+        raise refusal(folder, f"model_type {yaml_value(kind)}: must be gpt2, llama or mistral")
     form, fields, fixed = _FAMILIES[kind]
     rotary = "rope_theta" in fields
     handled = {key.name for key in fields.values()} | ({HEAD_WIDTH.name, *ROPE_DICTS} if rotary else set())
@@ -82,7 +82,7 @@ def read_json_object(folder: Path, name: str) -> Json:
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not JSON
         raise refusal(folder, f"cannot read {name}: {error}") from None
     if not isinstance(tree, dict):
-        raise refusal(folder, f"{name} holds {shown(tree)}: must be a JSON object")
+        raise refusal(folder, f"{name} holds {yaml_value(tree)}: must be a JSON object")
     return tree
 
 
@@ -126,15 +126,15 @@ def _check_fixed(folder: Path, tree: Json, fixed: Mapping[str, Fixed], within: s
         value = tree.get(name, key.default)
         if value not in key.allowed:
             absent = "" if name in tree else ", where the key is absent"
-            needed = shown(key.allowed[0])
-            raise refusal(folder, f"{within}{name} = {shown(value)} in config.json{absent}: must be {needed}")
+            needed = yaml_value(key.allowed[0])
+            raise refusal(folder, f"{within}{name} = {yaml_value(value)} in config.json{absent}: must be {needed}")
 
 
 def _check_known(folder: Path, tree: Json, known: AbstractSet[str]) -> None:
     """A key that is null says nothing."""
     unknown = [name for name, value in tree.items() if name not in known and value is not None]
     if unknown:
-        told = f"{shown(unknown[0])} = {shown(tree[unknown[0]])} in config.json"
+        told = f"{yaml_value(unknown[0])} = {yaml_value(tree[unknown[0]])} in config.json"
         more = "" if len(unknown) == 1 else f" (and {len(unknown) - 1} more such keys)"
         raise refusal(
             folder, f"{told}: unknown key, which may change what the model computes; remove it if it does not{more}"
@@ -148,7 +148,7 @@ def _value(folder: Path, tree: Json, key: Key) -> Any:
     if (value is None and key.nullable) or type(value) is key.kind or (key.kind is float and type(value) is int):
         return value
     kinds = {int: "an integer", float: "a number", bool: "true or false"}
-    raise refusal(folder, f"{key.name} = {shown(json.dumps(value))} in config.json: must be {kinds[key.kind]}")
+    raise refusal(folder, f"{key.name} = {yaml_value(json.dumps(value))} in config.json: must be {kinds[key.kind]}")
 
 
 def _rope_theta(folder: Path, tree: Json, beside: float) -> float:
@@ -159,7 +159,7 @@ def _rope_theta(folder: Path, tree: Json, beside: float) -> float:
     given = {name: tree[name] for name in ROPE_DICTS if tree.get(name)}
     for name, rope in given.items():
         if not isinstance(rope, dict):
-            raise refusal(folder, f"{name} = {shown(rope)} in config.json: must be an object")
+            raise refusal(folder, f"{name} = {yaml_value(rope)} in config.json: must be an object")
         _check_plain_rope(folder, name, rope)
     if len(given) == 2 and tree["rope_parameters"] != tree["rope_scaling"]:
         raise refusal(folder, "rope_parameters and rope_scaling differ in config.json: remove one of them")
@@ -168,7 +168,7 @@ def _rope_theta(folder: Path, tree: Json, beside: float) -> float:
     if "rope_theta" in tree:
         thetas.add(beside)
     if len(thetas) > 1:
-        values = " and ".join(f"{value:g}" if value < 1e300 else shown(value) for value in sorted(thetas))
+        values = " and ".join(f"{value:g}" if value < 1e300 else yaml_value(value) for value in sorted(thetas))
         raise refusal(folder, f"rope_theta is {values} in config.json: must be one value")
     return thetas.pop()
 
@@ -181,7 +181,7 @@ def _check_plain_rope(folder: Path, name: str, rope: Json) -> None:
     }
     _check_fixed(folder, rope, fixed, f"{name}.")
     for key in rope.keys() - fixed.keys() - {"rope_theta"}:
-        raise refusal(folder, f"{name} has {shown(key)} = {shown(rope[key])} in config.json: must be absent")
+        raise refusal(folder, f"{name} has {yaml_value(key)} = {yaml_value(rope[key])} in config.json: must be absent")
 
 
 def _to_gpt2(config: TransformerConfig) -> Json:

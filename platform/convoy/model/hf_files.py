@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from convoy.config.errors import shown
+from convoy.config.errors import yaml_value
 from convoy.config.model import TransformerConfig
 from convoy.model.hf_config import read_json_object, refusal
 from convoy.model.hf_names import HEAD, Shape, bare, is_buffer, tensor_shapes
@@ -57,7 +57,7 @@ def check_tensors(folder: Path, config: TransformerConfig) -> dict[str, Stored]:
     if missing:
         raise refusal(folder, f"no tensor {missing[0]} in its safetensors files{_more(missing)}")
     if unused:
-        place = f"{shown(unused[0].name)} in {unused[0].file}"
+        place = f"{yaml_value(unused[0].name)} in {unused[0].file}"
         raise refusal(folder, f"tensor {place} is not part of the model of config.json{_more(unused)}")
     return found
 
@@ -76,10 +76,10 @@ def _stored(folder: Path) -> list[Stored]:
     tensors = [stored for file in sorted(set(index.values())) for stored in _header(folder, file)]
     for stored in tensors:
         if index.get(stored.name) != stored.file:
-            raise refusal(folder, f"tensor {shown(stored.name)} is in {stored.file}, against {INDEX}")
+            raise refusal(folder, f"tensor {yaml_value(stored.name)} is in {stored.file}, against {INDEX}")
     missing = sorted(index.keys() - {stored.name for stored in tensors})
     if missing:
-        raise refusal(folder, f"no tensor {shown(missing[0])} in {shown(index[missing[0]])}{_more(missing)}")
+        raise refusal(folder, f"no tensor {yaml_value(missing[0])} in {yaml_value(index[missing[0]])}{_more(missing)}")
     return tensors
 
 
@@ -91,11 +91,11 @@ def _header(folder: Path, file: str) -> list[Stored]:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
             return [Stored(file, name, s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()]
     except (OSError, ValueError, SafetensorError) as error:  # ValueError: a file name that no file can have
-        raise refusal(folder, f"cannot read {shown(file)}: {error}") from None
+        raise refusal(folder, f"cannot read {yaml_value(file)}: {error}") from None
 
 
 def _check_tensor(folder: Path, stored: Stored, shape: Shape) -> None:
-    place = f"tensor {shown(stored.name)} in {stored.file}"
+    place = f"tensor {yaml_value(stored.name)} in {stored.file}"
     if stored.dtype not in _FLOATS:
         raise refusal(folder, f"{place} is of type {stored.dtype}: must be one of {', '.join(_FLOATS)}, not quantized")
     if stored.shape != shape:

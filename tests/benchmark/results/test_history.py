@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.history import earlier, keep, kept
+from convoy.benchmark.results.history import earlier, keep, saved_cases
 from convoy.storage import Store, open_store
 from tests.benchmark.results.cases import a_case
 
@@ -27,14 +27,14 @@ def test_a_run_s_cases_come_back(store: Store) -> None:
     for case in cases:
         keep(store, "Flow-7", case)
     keep(store, "Flow-8", on(1))
-    assert kept(store, "Flow-7") == sorted(cases, key=lambda case: case.key)
-    assert kept(store, "Flow-9") == []
+    assert saved_cases(store, "Flow-7") == sorted(cases, key=lambda case: case.key)
+    assert saved_cases(store, "Flow-9") == []
 
 
 def test_a_case_that_was_measured_again_replaces_the_first(store: Store) -> None:
     keep(store, "run", on(0))
     keep(store, "run", on(1))
-    assert kept(store, "run") == [on(1)]
+    assert saved_cases(store, "run") == [on(1)]
 
 
 def test_history_is_of_the_same_fingerprint_and_before(store: Store) -> None:
@@ -61,11 +61,11 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     (name,) = store.sizes("benchmarks/run-0/")
     store.write(name, b"{")
     assert earlier(store, on(2)) == [on(1)]
-    assert kept(store, "run-0") == []
+    assert saved_cases(store, "run-0") == []
 
 
 def test_of_a_case_that_failed_and_was_tried_again_what_was_measured_counts(store: Store) -> None:
     broken = on(2).model_copy(update={"status": "failed", "hardware": on(0).hardware.model_copy(update={"cores": 1})})
     for case in (on(0), on(1), broken):
         keep(store, "run", case)
-    assert kept(store, "run") == [on(1)]
+    assert saved_cases(store, "run") == [on(1)]

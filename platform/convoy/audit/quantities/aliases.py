@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from convoy.config.errors import shown
+from convoy.config.errors import yaml_value
 
 Entries = dict[str, Any]
 """What a section of the file has below each key."""
@@ -135,7 +135,7 @@ def with_own_keys(entries: Mapping[str, Any], fields: Mapping[str, Any]) -> Entr
         key, unit = (word, "") if word in fields else _ALIASES.get(word, (name, ""))
         key, unit = (key, unit) if key in fields else (name, "")
         if key in own and key not in _SEVERAL:
-            raise ValueError(f"{name} = {shown(value)}: {key} is given, too; one key may have a list")
+            raise ValueError(f"{name} = {yaml_value(value)}: {key} is given, too; one key may have a list")
         bare = unit and isinstance(value, str) and re.fullmatch(r"[\d.,]+ ?[kKMBT]?", value.strip())
         figure = f"{value} {unit}" if bare else value
         own[key] = [*_listed(own[key]), *_listed(figure)] if key in own else figure

@@ -18,7 +18,7 @@ def keep(store: Store, run: str, case: Case) -> None:
     store.write(_name(run, case), case.model_dump_json().encode())
 
 
-def kept(store: Store, run: str) -> list[Case]:
+def saved_cases(store: Store, run: str) -> list[Case]:
     """All of a run, in the order of their keys: of each the newest that was measured, or else the newest."""
     found: dict[str, Case] = {}
     for case in sorted(_read(store, sorted(store.sizes(f"{PREFIX}{file_name(run)}/"))), key=standing):

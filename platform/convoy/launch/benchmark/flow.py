@@ -60,8 +60,8 @@ def bench_config(configs: dict[str, Any]) -> BenchConfig:
 def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None:
     runs = [group.run for share in shares for group in share.groups]
     with keys_under_run():
-        found = [each for run in runs for each in missing_settings(run, datastore_of(command))]
-    missing = list({str(each): each for each in map(under_run, found)}.values())
+        unset_keys = [each for run in runs for each in missing_settings(run, datastore_of(command))]
+    missing = list({str(each): each for each in map(under_run, unset_keys)}.values())
     if command.params.get("dry_run"):
         _dry_run(config, shares, missing)
         raise SystemExit(0)
@@ -75,11 +75,11 @@ def _dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError
     """As `launch/flow.py` has it; a benchmark has no plan."""
     run = shares[0].groups[0].run
     with keys_under_run():
-        found = survey_root(run, missing)
+        root_survey = survey_root(run, missing)
     print(json.dumps(config.model_dump(mode="json"), indent=2))
-    told = [
-        describe_bench(shares, found.config),
+    sections = [
+        describe_bench(shares, root_survey.config),
         described_decorators(run),
-        checklist([*map(under_run, found.missing)]),
+        checklist([*map(under_run, root_survey.missing)]),
     ]
-    print(*told, sep="\n", file=sys.stderr)
+    print(*sections, sep="\n", file=sys.stderr)

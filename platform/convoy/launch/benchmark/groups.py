@@ -66,13 +66,13 @@ def run_groups(
         done += len(group.cases)
         for each in here.refused:
             say(f"{each.spec.name}: {each.reason}")
-        asked = here.model_copy(update={"command": command})
+        recorded = here.model_copy(update={"command": command})
         began = time.time()
         run = partial(run_drills, say=say) if here.suite == RECOVERY else run_gang
         cases: tuple[Case, ...] = ()
         failure = ""
         if drills or here.suite != RECOVERY:
-            cases, failure = _in_turns(asked, run, say) if here.compared else _run(asked, run)
+            cases, failure = _in_turns(recorded, run, say) if here.compared else _run(recorded, run)
         if failure:
             say(f"{group.name}: {failure}")
             ended = {case.name: case for case in cases if here.suite == RECOVERY}  # drills are, one by one
@@ -84,11 +84,11 @@ def run_groups(
 def _run(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple[Case, ...], str]:
     """One gang, or one group's drills: the cases that were written, and why it failed."""
     with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
-        folder, told = Path(name) / "cases", Path(name) / "group.json"
-        told.write_text(group.model_dump_json())
+        folder, group_file = Path(name) / "cases", Path(name) / "group.json"
+        group_file.write_text(group.model_dump_json())
         failure = ""
         try:
-            run(group, Script(entrypoint=WORKER, args=(str(told), str(folder)), hang_seconds=HANG_SECONDS))
+            run(group, Script(entrypoint=WORKER, args=(str(group_file), str(folder)), hang_seconds=HANG_SECONDS))
         except GangFailedError as error:
             failure = str(error)
         return tuple(read_cases(folder)) if folder.is_dir() else (), failure
@@ -99,14 +99,14 @@ def _in_turns(
 ) -> tuple[tuple[Case, ...], str]:
     """A gang for each turn of each environment. The first that fails ends them all: without its pair too few may be
     left, and one that cannot work would fail again each time."""
-    found, planned = [], list(turns(group))
+    measured, planned = [], list(turns(group))
     for number, turn in enumerate(planned, 1):
         say(f"{group.name}: gang {number} of {len(planned)}, {turn.case}")
         cases, failure = _run(turn.group, run)
         if failure:
             return (), f"{turn.case}: {failure}"
-        found += [(turn, case) for case in cases]
-    return merged(group, found), ""
+        measured += [(turn, case) for case in cases]
+    return merged(group, measured), ""
 
 
 def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:
@@ -176,9 +176,9 @@ def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str
     )
 
 
-def _check(told: Sequence[local_node.Told]) -> None:
+def _check(results: Sequence[local_node.Told]) -> None:
     """Raise GangFailedError with the first cause, which node 0 knows before all others."""
-    for each in told:
+    for each in results:
         if each.outcome is None:
             raise GangFailedError(each.error)
         if each.outcome.outcome != "finished":

@@ -50,13 +50,13 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
     What an earlier attempt of this run has measured is not measured again. Fails for a preemption, and where no gang
     of the share gave any figure.
     """
-    from convoy.benchmark.results.history import keep, kept
+    from convoy.benchmark.results.history import keep, saved_cases
     from convoy.launch.benchmark.groups import run_groups
     from convoy.launch.gang.step import GangFailedError
 
     groups = _groups([share])
     store = _store(groups[0])
-    there = {(case.group, case.name) for case in kept(store, name) if case.status != "failed"}
+    there = {(case.group, case.name) for case in saved_cases(store, name) if case.status != "failed"}
     left = [group for group in groups if not _names(group) <= there]
     times = []
     first = current.parallel.node_index == 0
@@ -81,14 +81,14 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     """Draw the card; every case as plain data."""
     from convoy.benchmark.analysis.history import earlier_runs
     from convoy.benchmark.pages.page import benchmark_page
-    from convoy.benchmark.results.history import earlier, kept
+    from convoy.benchmark.results.history import earlier, saved_cases
     from convoy.catalog.prices import PriceBook
     from convoy.launch.pricing import read_prices
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show
 
     with plain_errors():
         store = _store(_groups(shares)[0])
-        cases = kept(store, name)
+        cases = saved_cases(store, name)
         before = earlier_runs(past for case in cases for past in earlier(store, case))
         page = benchmark_page(cases, before, PriceBook(read_prices(store)))
     show(current.card, page)  # written as the task ends

@@ -97,14 +97,16 @@ def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ..
 
     config: as for `check_budget`. local_gpus: as in `world`. host_mib: memory of this host.
     """
-    asked: tuple[Callable[[RunConfig], None], ...] = (*_OF_MACHINES, _fits_machine)
+    demands: tuple[Callable[[RunConfig], None], ...] = (*_OF_MACHINES, _fits_machine)
     if config.cluster.backend == "local":
-        asked = (
+        demands = (
             lambda run: _ranks_have_local_gpus(run, local_gpus),
             lambda run: check_offload(run, local_gpus),
             lambda run: check_host(run, local_gpus, host_mib),
         )
-    return tuple(str(error) for error in errors.refusals(partial(demand, config) for demand in (*asked, check_budget)))
+    return tuple(
+        str(error) for error in errors.refusals(partial(demand, config) for demand in (*demands, check_budget))
+    )
 
 
 def check_offload(config: RunConfig, local_gpus: int) -> None:
@@ -154,8 +156,8 @@ def _keys_belong_to_backend(config: RunConfig) -> None:
     for key in KUBERNETES_ONLY if backend == "batch" else BATCH_ONLY:
         value = getattr(config.cluster, key)
         if value:
-            shown = value if isinstance(value, str) else list(value)
-            raise ConfigError(f"cluster.{key} = {shown}: only with cluster.backend = {other[backend]}, not {backend}")
+            text = value if isinstance(value, str) else list(value)
+            raise ConfigError(f"cluster.{key} = {text}: only with cluster.backend = {other[backend]}, not {backend}")
 
 
 def _time_limit_is_long_enough(config: RunConfig) -> None:

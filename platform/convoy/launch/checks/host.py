@@ -21,9 +21,9 @@ def local_gpus() -> int:
 
 def gpu_memory_bytes() -> int | None:
     """Of the smallest of this host's GPUs, as the driver tells it; None: it does not."""
-    asked = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout
+        answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout
         return min(int(line) for line in answer.splitlines()) * 2**20
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
@@ -31,12 +31,12 @@ def gpu_memory_bytes() -> int | None:
 
 def check_interpreter() -> None:
     """Raise ConfigError unless `python` on PATH is this interpreter: Metaflow starts local @parallel nodes with it."""
-    found = shutil.which("python")
+    on_path = shutil.which("python")
     here = Path(sys.executable)
-    if found is None or Path(found).absolute() != here.absolute():
+    if on_path is None or Path(on_path).absolute() != here.absolute():
         folder = here.parent
         raise ConfigError(
-            f"PATH: `python` is {found or 'not found'}, this is {here}; activate its environment, "
+            f"PATH: `python` is {on_path or 'not found'}, this is {here}; activate its environment, "
             f"or run with PATH={folder}:$PATH"
         )
 

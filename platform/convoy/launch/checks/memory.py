@@ -52,17 +52,18 @@ def memory_mib(machine: Instance) -> int:
 
 def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
     """Raise ConfigError if a node's workers and what they stage do not fit the machine."""
-    staged, given, most = staging_mib(config, ranks), config.cluster.shared_memory_mib, memory_mib(machine)
-    if given is not None and given > most:
+    staged, configured, most = staging_mib(config, ranks), config.cluster.shared_memory_mib, memory_mib(machine)
+    if configured is not None and configured > most:
         raise ConfigError(
-            f"cluster.shared_memory_mib = {given}: must be at most the memory of the task, {most} on a {machine.name}"
+            f"cluster.shared_memory_mib = {configured}: must be at most the memory of the task, {most} on a "
+            f"{machine.name}"
         )
     if staged is None:
         return
-    if given is not None and given < staged:
+    if configured is not None and configured < staged:
         raise ConfigError(
-            f"cluster.shared_memory_mib = {given}: must be at least {staged}, for two copies of each node's part of "
-            "the state, one of which is saved while the other is made; or leave it out"
+            f"cluster.shared_memory_mib = {configured}: must be at least {staged}, for two copies of each node's "
+            "part of the state, one of which is saved while the other is made; or leave it out"
         )
     needed = staged + SHARED_MIB + WORKER_MIB * ranks.nproc_per_node
     if not machine.gpus and not isinstance(config.model, CustomModelConfig):  # the state itself is there too

@@ -84,10 +84,10 @@ class Survey:
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
     """Raise ConfigError for a run that cannot work; tell if the job is finished already."""
     missing = missing_settings(config, datastore)  # if anything is, no bucket is asked
-    found = Survey(config, None, tuple(missing)) if missing else _looked_at(config, job, _sees(config))
-    if found.missing:
-        raise together(found.missing)
-    return found.finished
+    result = Survey(config, None, tuple(missing)) if missing else _looked_at(config, job, _sees(config))
+    if result.missing:
+        raise together(result.missing)
+    return result.finished
 
 
 def together(missing: Sequence[ConfigError]) -> PrerequisiteMissing:
@@ -99,15 +99,15 @@ def survey(config: RunConfig, job: str | None, datastore: str | None) -> Survey:
     """The same for a dry run, which needs nothing that the user has still to provide. Raises ConfigError for a
     configuration that is wrong."""
     missing = [*missing_settings(config, datastore), *prerequisites(of_account(config))]
-    found = _looked_at(config, job, _reaches(config, missing))
-    return replace(found, missing=(*missing, *found.missing))
+    result = _looked_at(config, job, _reaches(config, missing))
+    return replace(result, missing=(*missing, *result.missing))
 
 
 def survey_root(config: RunConfig, missing: Sequence[ConfigError]) -> Survey:
     """The part of it that account and root alone decide. missing: of the settings."""
     missing = [*missing, *prerequisites(of_account(config))]
-    found = _at_root(config, None) if _reaches(config, missing)(str(config.root)) else _unseen(config)
-    return replace(found, missing=(*missing, *found.missing))
+    result = _at_root(config, None) if _reaches(config, missing)(str(config.root)) else _unseen(config)
+    return replace(result, missing=(*missing, *result.missing))
 
 
 def missing_settings(config: RunConfig, datastore: str | None) -> list[PrerequisiteMissing]:
@@ -120,8 +120,8 @@ def _looked_at(config: RunConfig, job: str | None, sees: Callable[[str], bool]) 
     """sees: whether a root or a tier can be looked at from here."""
     tiers = (partial(_check_tier, config, tier) for tier in config.checkpoint.tiers if sees(tier))
     missing = prerequisites([*_of_host(config), *tiers])
-    found = _at_root(config, job) if sees(str(config.root)) else _unseen(config)
-    return replace(found, missing=(*missing, *found.missing))
+    result = _at_root(config, job) if sees(str(config.root)) else _unseen(config)
+    return replace(result, missing=(*missing, *result.missing))
 
 
 def _at_root(config: RunConfig, job: str | None) -> Survey:
@@ -201,8 +201,8 @@ def _sees(config: RunConfig) -> Callable[[str], bool]:
 
 def _reaches(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str], bool]:
     """The same, but for buckets that have no name yet, and all buckets where there are no credentials."""
-    seen, no_buckets = _sees(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
-    return lambda place: seen(place) and not (place.startswith("s3://") and (no_buckets or is_placeholder(place)))
+    visible, no_buckets = _sees(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
+    return lambda place: visible(place) and not (place.startswith("s3://") and (no_buckets or is_placeholder(place)))
 
 
 def _check_place(key: str, uri: str, config: RunConfig) -> None:
@@ -236,11 +236,11 @@ def _check_job(config: RunConfig, job: str) -> Finished | None:
         raise ConfigError(f"job = {job}: it had checkpoints, and every one is damaged or gone; name a new job")
     newest, ran_with = newest_commit(history), newest_config(history)
     with contextlib.suppress(ObjectMissing):  # of a job that was copied from a tier of an older version
-        kept = read_config(store, ran_with) if ran_with is not None else None
-        if kept is not None:
-            check_same_data(job, kept, config)
+        earlier = read_config(store, ran_with) if ran_with is not None else None
+        if earlier is not None:
+            check_same_data(job, earlier, config)
             if newest is not None:
-                check_same_model(job, kept, config)
+                check_same_model(job, earlier, config)
     check_not_live(store, job)
     if newest is not None:
         _check_format([store, *others][places(history, newest)[0]], newest)

@@ -7,7 +7,7 @@ tells is told before the run starts.
 from collections.abc import Mapping
 from typing import Any
 
-from convoy.config.errors import ConfigError, shown
+from convoy.config.errors import ConfigError, yaml_value
 from convoy.config.run import RunConfig
 
 Json = Mapping[str, Any]
@@ -24,21 +24,21 @@ _MODEL_MAY_CHANGE = {f"model.{key}" for key in ("name", "init_from", "init_std",
 _NO_TOKENIZER = ("shards", "synthetic")
 
 
-def check_same_data(job: str, kept: Json, config: RunConfig) -> None:
-    """Raise ConfigError, naming the key and both values, if `config` makes other sequences than `kept` did.
+def check_same_data(job: str, earlier: Json, config: RunConfig) -> None:
+    """Raise ConfigError, naming the key and both values, if `config` makes other sequences than `earlier` did.
 
-    kept: the configuration the job ran with, as plain data.
+    earlier: the configuration the job ran with, as plain data.
     """
     ours = config.model_dump(mode="json")["data"]
     unused = {"tokenizer"} if config.data.corpus.kind in _NO_TOKENIZER else set()
     _compare(
-        job, "data", _without(kept["data"], unused), _without(ours, unused), _DATA_MAY_CHANGE | _TOKENIZER_MAY_CHANGE
+        job, "data", _without(earlier["data"], unused), _without(ours, unused), _DATA_MAY_CHANGE | _TOKENIZER_MAY_CHANGE
     )
 
 
-def check_same_model(job: str, kept: Json, config: RunConfig) -> None:
-    """Raise ConfigError, naming the key and both values, if weights of `kept` do not fit the model of `config`."""
-    was, now = kept["model"], config.model_dump(mode="json")["model"]
+def check_same_model(job: str, earlier: Json, config: RunConfig) -> None:
+    """Raise ConfigError, naming the key and both values, if weights of `earlier` do not fit the model of `config`."""
+    was, now = earlier["model"], config.model_dump(mode="json")["model"]
     if ("build" in was) != ("build" in now):
         raise ConfigError(
             f"model = {now['name']}: job {job} was started with {was['name']}; keep that, or name a new job"
@@ -54,7 +54,9 @@ def _compare(job: str, at: str, was: Any, now: Any, free: set[str]) -> None:
         for key in sorted(was.keys() & now.keys(), key=lambda key: key != "kind"):
             _compare(job, f"{at}.{key}", was[key], now[key], free)
     elif was != now:
-        raise ConfigError(f"{at} = {shown(now)}: job {job} was started with {shown(was)}; keep that, or name a new job")
+        raise ConfigError(
+            f"{at} = {yaml_value(now)}: job {job} was started with {yaml_value(was)}; keep that, or name a new job"
+        )
 
 
 def _without(tree: Json, keys: set[str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class CurrentConvoy:
     """
 
     def __init__(self, nproc_per_node: int | None, flow: Any) -> None:
-        self._asked = nproc_per_node
+        self._nproc_per_node = nproc_per_node
         self._flow = flow
         self._calls = 0
 
@@ -46,7 +46,7 @@ class CurrentConvoy:
 
         current, settled = self._settled(config)
         name = job or self._job(current)
-        train(settled, name, data, plan, current, self._calls, self._asked)
+        train(settled, name, data, plan, current, self._calls, self._nproc_per_node)
         return name
 
     def run(
@@ -84,7 +84,7 @@ class CurrentConvoy:
                 exit_seconds=_positive("exit_seconds", exit_seconds),
             )
         name = job or self._job(current)
-        run_script(settled, name, script, current, self._calls, self._asked)
+        run_script(settled, name, script, current, self._calls, self._nproc_per_node)
         return name
 
     def _settled(self, config: Any) -> tuple[Any, RunConfig]:
@@ -117,12 +117,12 @@ def settled(config: Any, nodes: int, environment: Mapping[str, str]) -> RunConfi
     from convoy.config.loader import default_root
     from convoy.launch.gang.node import on_one_host
 
-    found = _resolved(config)
-    if found.root is None:
+    resolved = _resolved(config)
+    if resolved.root is None:
         if not on_one_host(environment) and "CONVOY_ROOT" not in environment:
             raise ConfigError("root = null: must be an s3:// prefix or a folder that every machine of the gang sees")
-        found = found.model_copy(update={"root": default_root()})
-    return found.model_copy(update={"cluster": found.cluster.model_copy(update={"nodes": nodes})})
+        resolved = resolved.model_copy(update={"root": default_root()})
+    return resolved.model_copy(update={"cluster": resolved.cluster.model_copy(update={"nodes": nodes})})
 
 
 def _resolved(config: Any) -> RunConfig:

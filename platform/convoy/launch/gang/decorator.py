@@ -31,21 +31,23 @@ def check_step(step: str, nproc_per_node: Any, decorators: Sequence[Any]) -> Non
     _check_gpus(step, nproc_per_node, decorators)
 
 
-def _check_count(step: str, asked: Any) -> None:
-    if asked is None:
+def _check_count(step: str, nproc_per_node: Any) -> None:
+    if nproc_per_node is None:
         return
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-        raise ConfigError(f"step {step}: nproc_per_node = {asked!r} of @convoy_gang: must be a whole number from 1 on")
-
-
-def _check_gpus(step: str, asked: int | None, decorators: Sequence[Any]) -> None:
-    """The step's own request is all that it will see of a machine's GPUs."""
-    found = {d.name: _number(d.attributes.get("gpu")) for d in decorators if d.name in COMPUTE}
-    gpus = max(found.values(), default=0)
-    if asked is not None and 0 < gpus < asked:
-        (name, *_) = [name for name, count in found.items() if count == gpus]
+    if isinstance(nproc_per_node, bool) or not isinstance(nproc_per_node, int) or nproc_per_node < 1:
         raise ConfigError(
-            f"step {step}: nproc_per_node = {asked} of @convoy_gang: @{name} asks for {gpus} GPU"
+            f"step {step}: nproc_per_node = {nproc_per_node!r} of @convoy_gang: must be a whole number from 1 on"
+        )
+
+
+def _check_gpus(step: str, nproc_per_node: int | None, decorators: Sequence[Any]) -> None:
+    """The step's own request is all that it will see of a machine's GPUs."""
+    requested_gpus = {d.name: _number(d.attributes.get("gpu")) for d in decorators if d.name in COMPUTE}
+    gpus = max(requested_gpus.values(), default=0)
+    if nproc_per_node is not None and 0 < gpus < nproc_per_node:
+        (name, *_) = [name for name, count in requested_gpus.items() if count == gpus]
+        raise ConfigError(
+            f"step {step}: nproc_per_node = {nproc_per_node} of @convoy_gang: @{name} asks for {gpus} GPU"
             f"{'s' if gpus > 1 else ''}, and each worker needs one of its own"
         )
 

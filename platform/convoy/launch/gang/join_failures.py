@@ -44,9 +44,9 @@ class Hindrance:
             self._asking = Background("the refusal", lambda: refusal_of(store, formation), ANSWER_SECONDS)
         if self._asking is None or not self._asking.over:
             return None
-        asked, self._asking, self._ask_at = self._asking, None, now + ASK_SECONDS
+        answer, self._asking, self._ask_at = self._asking, None, now + ASK_SECONDS
         try:
-            return asked.result()
+            return answer.result()
         except StoreUnavailable:
             return None
 

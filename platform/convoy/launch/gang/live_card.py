@@ -77,7 +77,7 @@ class LiveCard:
         self._seconds = seconds
         self._config: dict[str, Any] = watch.config.model_dump(mode="json")
         self._script = watch.script
-        self._said = ""
+        self._last_line = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="live card", daemon=True)
 
@@ -122,6 +122,6 @@ class LiveCard:
         return live_page(report, self._config, self._plan.at(report) if self._plan else None)
 
     def _say(self, line: str) -> None:
-        if line != self._said:
+        if line != self._last_line:
             say(line)
-        self._said = line
+        self._last_line = line

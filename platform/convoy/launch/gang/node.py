@@ -12,7 +12,7 @@ from convoy.gang.task import Node
 from convoy.launch.checks.compatibility import world
 
 
-def this_node(config: RunConfig, current: Any, call: int, asked: int | None, gpus: int) -> Node:
+def this_node(config: RunConfig, current: Any, call: int, nproc_per_node: int | None, gpus: int) -> Node:
     """The node of the running task.
 
     call: which gang of this task it is, from 1 on. asked: workers, as `@convoy_gang` has it. gpus: of this machine.
@@ -20,7 +20,7 @@ def this_node(config: RunConfig, current: Any, call: int, asked: int | None, gpu
     """
     gang = current.parallel
     shared = on_one_host(os.environ)
-    nproc = workers_per_node(asked, config, gang.num_nodes, gpus, shared=shared)
+    nproc = workers_per_node(nproc_per_node, config, gang.num_nodes, gpus, shared=shared)
     return Node(
         index=gang.node_index,
         nodes=gang.num_nodes,
@@ -50,17 +50,17 @@ def on_one_host(environment: Mapping[str, str]) -> bool:
     return environment.get("METAFLOW_RUNTIME_ENVIRONMENT", "local") == "local"
 
 
-def workers_per_node(asked: int | None, config: RunConfig, nodes: int, gpus: int, *, shared: bool) -> int:
+def workers_per_node(requested: int | None, config: RunConfig, nodes: int, gpus: int, *, shared: bool) -> int:
     """Workers of each node: as asked for, else one for each GPU, or one. Raises ConfigError if they do not fit.
 
-    asked: by `@convoy_gang`. gpus: of this machine. shared: all nodes are on it.
+    requested: by `@convoy_gang`. gpus: of this machine. shared: all nodes are on it.
     """
     configured, on_machine = config.cluster.nproc_per_node, nodes if shared else 1
-    if asked is not None and configured is not None and asked != configured:
+    if requested is not None and configured is not None and requested != configured:
         raise ConfigError(
-            f"nproc_per_node = {asked} of @convoy_gang: cluster.nproc_per_node is {configured}; give one of them"
+            f"nproc_per_node = {requested} of @convoy_gang: cluster.nproc_per_node is {configured}; give one of them"
         )
-    wanted = asked or configured
+    wanted = requested or configured
     if wanted is None and config.cluster.backend != "local":
         wanted = world(config).nproc_per_node
     if wanted is None:

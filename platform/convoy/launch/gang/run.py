@@ -12,7 +12,7 @@ from convoy.display.page import Page
 from convoy.gang.assignment import Script
 from convoy.gang.rendezvous import marked
 from convoy.gang.task import Node, Task
-from convoy.job.record import SCRIPT_DATA, job_store, known_record
+from convoy.job.record import SCRIPT_DATA, existing_record, job_store
 from convoy.launch.checks.compatibility import check, check_budget
 from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.live_card import Draw, How
@@ -27,7 +27,13 @@ TELL_SECONDS = 5.0
 
 
 def train(
-    config: RunConfig, job: str, data: Json | None, plan: Json | None, current: Any, call: int, asked: int | None
+    config: RunConfig,
+    job: str,
+    data: Json | None,
+    plan: Json | None,
+    current: Any,
+    call: int,
+    nproc_per_node: int | None,
 ) -> None:
     """Train as configured. Fails with a message that tells the first cause.
 
@@ -38,8 +44,8 @@ def train(
     from convoy.data.manifest import DataDamaged
     from convoy.launch.gang.shared_data import prepared_by_first
 
-    with _plainly(DataDamaged), _others_are_told(config, job, current, call):
-        node = this_node(config, current, call, asked, local_gpus())
+    with _plainly(DataDamaged), _failures_reach_other_nodes(config, job, current, call):
+        node = this_node(config, current, call, nproc_per_node, local_gpus())
         check(config)
         check_budget(config)
         check_ranks(config, World(node.nodes, node.nproc_per_node))
@@ -51,13 +57,15 @@ def train(
         _run(_training(config, job, data), node, current, plan)
 
 
-def run_script(config: RunConfig, job: str, script: Script, current: Any, call: int, asked: int | None) -> None:
+def run_script(
+    config: RunConfig, job: str, script: Script, current: Any, call: int, nproc_per_node: int | None
+) -> None:
     """Run the user's script on all ranks. Fails as `train`. Of the configuration the root, the notices, the store, the
     threads per rank and the card's pace count."""
     from convoy.launch.pricing import rent
 
-    with _plainly(), _others_are_told(config, job, current, call):
-        node = this_node(config, current, call, asked, local_gpus())
+    with _plainly(), _failures_reach_other_nodes(config, job, current, call):
+        node = this_node(config, current, call, nproc_per_node, local_gpus())
         named = config.model.model_copy(update={"name": script.name})  # by which a job is shown
         task = Task(
             config=config.model_copy(update={"model": named}),
@@ -79,7 +87,7 @@ def _preparing(config: RunConfig, job: str, store: Store, node: Node, data: Json
         yield
         return
     if data is not None:
-        known_record(store, config, data["fingerprint"])  # no mark where the root is not mounted
+        existing_record(store, config, data["fingerprint"])  # no mark where the root is not mounted
     with marked(store, job, node.run, preparing=True):
         yield
 
@@ -110,7 +118,7 @@ def _plainly(*kinds: type[Exception]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _others_are_told(config: RunConfig, job: str, current: Any, call: int) -> Iterator[None]:
+def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call: int) -> Iterator[None]:
     """Whatever keeps node 0 from forming the generation ends the other nodes too, which wait for it, or come late; and
     what keeps another node from joining ends node 0."""
     from convoy.gang.async_call import Background

@@ -33,8 +33,8 @@ def prepared_by_first(store: Store, node: Node, prepare: Callable[[], Json], sec
     deadline, parent = time.monotonic() + seconds, os.getppid()
     while time.monotonic() < deadline:
         try:
-            found: Json = parse_json(store.read(name))
-            return found
+            prepared: Json = parse_json(store.read(name))
+            return prepared
         except ObjectMissing:
             pass
         refused = refusal_of(store, node.formation)

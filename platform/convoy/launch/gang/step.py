@@ -44,10 +44,10 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: Outcome | None =
     )
 
 
-def _run_first(task: Task, node: Node, draw: Draw, told: Json | None) -> None:
+def _run_first(task: Task, node: Node, draw: Draw, settled_plan: Json | None) -> None:
     with Gang(task, node, Hindrance(job_store(task.root, task.job, task.config), node)) as gang:
         watch = Watch.of(gang.store, gang.config, task.script)
-        plan = JobPlan(gang.store, _with_ranks(gang.config, node), told) if task.script is None else None
+        plan = JobPlan(gang.store, _with_ranks(gang.config, node), settled_plan) if task.script is None else None
         with LiveCard(watch, draw, task.config.report.card_refresh_seconds, plan) as card:
             outcome = _until_the_end(gang)
         if outcome.outcome in ("failed", "preempted"):

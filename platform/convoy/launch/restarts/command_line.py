@@ -22,11 +22,11 @@ def around_run(words: Sequence[str], values: Mapping[str, int]) -> tuple[list[st
 
 def with_files(words: Sequence[str], config: str, file_of: Callable[[str], Path]) -> list[str]:
     """The words, in which `--config CONFIG` is followed by a file. file_of: of what a user may write there."""
-    found = list(words)
+    replaced = list(words)
     for place in range(len(words) - 2):
         if words[place : place + 2] == ["--config", config]:
-            found[place + 2] = str(file_of(words[place + 2]))
-    return found
+            replaced[place + 2] = str(file_of(words[place + 2]))
+    return replaced
 
 
 def command_line(words: Sequence[str], values: Mapping[str, int], environ: Mapping[str, str]) -> str:

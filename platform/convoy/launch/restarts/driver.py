@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """What `convoy run` was asked for."""
 
     flow: Path
@@ -53,28 +53,28 @@ class Asked:
     limits: Limits = field(default_factory=Limits)
 
 
-def complete(asked: Asked) -> int:
+def complete(request: RunRequest) -> int:
     """Run the flow until its job is done, or nothing is to be hoped for; the command's exit code."""
     history: list[Ended] = []
     with EndingSignals() as signals:
         while True:
-            say(f"job {asked.job}, run {len(history) + 1}")
-            turn = _Turn(asked, signals)
+            say(f"job {request.job}, run {len(history) + 1}")
+            turn = _Turn(request, signals)
             history.append(turn.run())
-            decision = decide(history, asked.limits, random.random())
+            decision = decide(history, request.limits, random.random())
             if signals.first is not None and history[-1].how != "finished":
                 decision = Over(128 + signals.first)
-            say(told(history[-1], decision))
+            say(outcome_line(history[-1], decision))
             if isinstance(decision, Again) and signals.wait(decision.pause_seconds):
                 decision = Over(128 + int(signals.first or 0))
             if isinstance(decision, Over):
                 if len(history) > 1:
-                    say(summary(asked.job, history))
+                    say(summary(request.job, history))
                 print(*turn.last_words(sys.argv), sep="\n", file=sys.stderr, flush=True)
                 return decision.code
 
 
-def told(ended: Ended, decision: Again | Over) -> str:
+def outcome_line(ended: Ended, decision: Again | Over) -> str:
     """What became of a run, in one line, and what follows."""
     what = {
         "finished": "has finished",
@@ -108,8 +108,8 @@ def say(line: str) -> None:
 class _Turn:
     """One run of the flow, from its start to how it ended."""
 
-    def __init__(self, asked: Asked, signals: EndingSignals) -> None:
-        self._asked = asked
+    def __init__(self, request: RunRequest, signals: EndingSignals) -> None:
+        self._request = request
         self._signals = signals
         self._heeded = signals.count
         self._client: ClientRun | None = None
@@ -120,20 +120,20 @@ class _Turn:
 
     def run(self) -> Ended:
         """Raises ConfigError for a root that cannot be one."""
-        asked = self._asked
-        with FlowProcess(asked.flow, asked.before, [*asked.after, "--tag", f"{JOB_TAG}{asked.job}"]) as process:
+        request = self._request
+        with FlowProcess(request.flow, request.before, [*request.after, "--tag", f"{JOB_TAG}{request.job}"]) as process:
             while (code := process.wait(TURN_SECONDS)) is None:
                 self._heed_signals(process)
                 if not self._late and self._is_late(process):
-                    self._late = f"node 0 did not run within {duration(asked.start_seconds)}"
+                    self._late = f"node 0 did not run within {duration(request.start_seconds)}"
                     process.end()
             return self._ended(process, code)
 
     def last_words(self, words: Sequence[str]) -> list[str]:
         """How the job stands, and what to type next. words: of the command that this is."""
-        job, elsewhere = self._asked.job, f" --root {shlex.quote(self._asked.root)}" if self._asked.root else ""
+        job, elsewhere = self._request.job, f" --root {shlex.quote(self._request.root)}" if self._request.root else ""
         try:
-            report = self._asked_store(job_report)
+            report = self._query_store(job_report)
         except (StoreUnavailable, ValueError):  # out of reach, or damaged: there is nothing to say of it
             return []
         lines = [state_line(job, report), f"  show      convoy show {shlex.quote(job)}{elsewhere}"]
@@ -148,7 +148,7 @@ class _Turn:
         self._know(process)
         facts, task, outage = JobFacts(), FailedTask(), ""
         try:
-            facts = self._asked_store(lambda store: read_facts(store, identity.run))
+            facts = self._query_store(lambda store: read_facts(store, identity.run))
         except StoreUnavailable as error:
             outage = str(error)
         if code != 0 and self._client is not None:
@@ -170,10 +170,10 @@ class _Turn:
         self._know(process)
         identity = process.identity
         try:
-            if identity is None or not self._asked_store(lambda store: _heeds(store, identity.run)):
+            if identity is None or not self._query_store(lambda store: _heeds(store, identity.run)):
                 return False
             wish = Drain(run=identity.run, now=False, host=socket.gethostname(), requested=time.time())
-            self._asked_store(lambda store: request_drain(store, wish))
+            self._query_store(lambda store: request_drain(store, wish))
         except StoreUnavailable:
             return False
         return True
@@ -189,7 +189,7 @@ class _Turn:
         if identity is None or client is None:
             return False
         try:
-            waits = self._asked_store(lambda store: _waits(store, identity.run, client))
+            waits = self._query_store(lambda store: _waits(store, identity.run, client))
         except (StoreUnavailable, KeyError, ValueError):  # out of reach, or written by another version
             return False
         if waits is None:
@@ -198,7 +198,7 @@ class _Turn:
             self._due_since = None
             return False
         self._due_since = self._due_since or now
-        return now - self._due_since > self._asked.start_seconds
+        return now - self._due_since > self._request.start_seconds
 
     def _know(self, process: FlowProcess) -> None:
         """Where the run's facts are, as soon as they can be known."""
@@ -206,12 +206,12 @@ class _Turn:
         if self._client is None and identity is not None:
             self._client = ClientRun(identity)
         if self._store is None and self._client is not None:
-            root = self._asked.root or self._client.root()
-            self._store = job_store(root, self._asked.job) if root else None
+            root = self._request.root or self._client.root()
+            self._store = job_store(root, self._request.job) if root else None
 
-    def _asked_store(self, question: Callable[[Store], T]) -> T:
+    def _query_store(self, question: Callable[[Store], T]) -> T:
         """The answer of the job's root, by default the default one. Raises StoreUnavailable."""
-        store = self._store or job_store(default_root(), self._asked.job)
+        store = self._store or job_store(default_root(), self._request.job)
         return Background("the job's root", lambda: question(store), STORE_SECONDS).result()
 
 

@@ -34,8 +34,8 @@ class FlowProcess:
         """before, after: words around `run`."""
         self._folder = TemporaryDirectory(prefix="convoy-run-")
         self._attributes = Path(self._folder.name) / "run.json"
-        told = ["--runner-attribute-file", str(self._attributes)]
-        self._command = [this_interpreter(), str(flow), *before, RUN, *after, *told]
+        runner_words = ["--runner-attribute-file", str(self._attributes)]
+        self._command = [this_interpreter(), str(flow), *before, RUN, *after, *runner_words]
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> "FlowProcess":
@@ -59,10 +59,10 @@ class FlowProcess:
     def identity(self) -> Identity | None:
         """None: the run was not made, or not yet."""
         try:
-            told = json.loads(self._attributes.read_text())
+            attributes = json.loads(self._attributes.read_text())
         except (FileNotFoundError, ValueError):
             return None
-        return Identity(f"{told['flow_name']}/{told['run_id']}", told["metadata"])
+        return Identity(f"{attributes['flow_name']}/{attributes['run_id']}", attributes["metadata"])
 
     def interrupt(self) -> None:
         """Have Metaflow end the run, and its tasks wherever they are."""

@@ -120,11 +120,11 @@ def idle(history: Sequence[Ended]) -> int:
 
 def _progress(history: Sequence[Ended]) -> list[tuple[Ended, bool]]:
     """Each run, and whether the job came further by it than it ever was."""
-    furthest, found = 0, []
+    furthest, runs = 0, []
     for ended in history:
-        found.append((ended, ended.step > furthest))
+        runs.append((ended, ended.step > furthest))
         furthest = max(furthest, ended.step)
-    return found
+    return runs
 
 
 def _in_a_row(holds: Iterable[bool]) -> int:

@@ -77,18 +77,18 @@ def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
         if not formation.startswith(own):
             return False  # of a run before
         if formation.startswith(f"{own}{step}/"):
-            told = read_log(store, number, "agent")
-            return bool(told) and outcome_of(told).state in ("finished", "stopped") and told[-1].t > failed
+            events = read_log(store, number, "agent")
+            return bool(events) and outcome_of(events).state in ("finished", "stopped") and events[-1].t > failed
     return False
 
 
 def read_log(store: Store, generation: int, writer: str) -> list[AnyEvent]:
     """What all writers of that name told of a generation, by time: one on each node. Raises StoreUnavailable."""
-    found: list[AnyEvent] = []
+    events: list[AnyEvent] = []
     for name in store.sizes(f"events/{generation:06d}/"):
         if re.match(rf"events/\d+/\d+/{writer}[./]", name):  # on S3 a log is a folder of pieces
-            found += _decoded(store.read(name))
-    return sorted(found, key=lambda event: event.t)
+            events += _decoded(store.read(name))
+    return sorted(events, key=lambda event: event.t)
 
 
 def how_it_ended(
@@ -152,18 +152,18 @@ def _gang_failed(facts: JobFacts) -> bool:
 
 def _first_causes(events: Sequence[AnyEvent]) -> list[FailureDetected]:
     """Node 0's word or, where it was lost, the first of the others'."""
-    told = [event for event in events if isinstance(event, FailureDetected)]
-    return ([event for event in told if event.node == 0] or told)[:1]
+    failures = [event for event in events if isinstance(event, FailureDetected)]
+    return ([event for event in failures if event.node == 0] or failures)[:1]
 
 
 def _decoded(data: bytes) -> list[AnyEvent]:
-    found = []
+    events = []
     for line in data.splitlines():
         try:
-            found.append(decode(line))
+            events.append(decode(line))
         except ValidationError:  # another version's, or half a line
             continue
-    return found
+    return events
 
 
 def _drain(store: Store) -> Drain | None:

@@ -26,13 +26,14 @@ def verdict(report: TrainReport) -> tuple[Block, ...]:
             return (Callout(f"Stopped {at}", f"{_sentence(outcome.reason)} {_GO_ON}", "warning"),)
         case "preempted" | "lost":
             title = f"{state_word(report).capitalize()} {at}"
-            return (Callout(title, f"{_sentence(outcome.reason)} {kept(report)}", "warning"),)
+            return (Callout(title, f"{_sentence(outcome.reason)} {newest_checkpoint_line(report)}", "warning"),)
         case "failed":
             return _failed(outcome.cause, report)
         case "running" if outcome.notice:
-            return (Callout(f"Ending {at}", ending(report, kept(report)), "warning"),)
+            return (Callout(f"Ending {at}", ending(report, newest_checkpoint_line(report)), "warning"),)
         case "running" if outcome.cause is not None:
-            return (Callout("Restarting in place", f"{_sentence(in_words(outcome.cause))} {kept(report)}", "warning"),)
+            restarting = f"{_sentence(in_words(outcome.cause))} {newest_checkpoint_line(report)}"
+            return (Callout("Restarting in place", restarting, "warning"),)
     return ()
 
 
@@ -46,12 +47,12 @@ def _failed(cause: FirstCause | None, report: TrainReport) -> tuple[Block, ...]:
     if cause is None:
         return (Callout(f"Failed {at}", "No worker's end was seen, so the first cause is not known."),)
     title = f"{subject(cause).capitalize()} {happened(cause)} {at}"
-    why = " ".join(filter(None, (_sentence(more(cause)), _sentence(cause.reason), kept(report))))
+    why = " ".join(filter(None, (_sentence(more(cause)), _sentence(cause.reason), newest_checkpoint_line(report))))
     tail: tuple[Block, ...] = (Text("Its last lines", quiet=True), Code(cause.log_tail)) if cause.log_tail else ()
     return (Callout(title, why), *tail)
 
 
-def kept(report: TrainReport) -> str:
+def newest_checkpoint_line(report: TrainReport) -> str:
     """What a job that ended now would go on from."""
     newest = report.checkpoints[-1].step if report.checkpoints else None
     return "No checkpoint exists yet." if newest is None else f"The newest checkpoint holds step {newest:,}."

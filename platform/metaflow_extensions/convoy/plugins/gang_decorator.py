@@ -41,7 +41,7 @@ class ConvoyGangDecorator(ParallelDecorator):
     def step_init(self, flow, graph, step_name, decorators, environment, flow_datastore, logger):  # type: ignore[no-untyped-def]
         super().step_init(flow, graph, step_name, decorators, environment, flow_datastore, logger)
         # Where Metaflow's own decorator is there too, it starts the nodes: twice would be twice as many.
-        self._beside_parallel = any(type(decorator) is ParallelDecorator for decorator in decorators)
+        self._metaflow_starts_nodes = any(type(decorator) is ParallelDecorator for decorator in decorators)
         from convoy.launch.gang.decorator import check_or_exit
 
         check_or_exit(step_name, self.attributes["nproc_per_node"], decorators)
@@ -82,7 +82,7 @@ class ConvoyGangDecorator(ParallelDecorator):
         ubf_context,
         inputs,
     ):
-        if not self._beside_parallel:
+        if not self._metaflow_starts_nodes:
             super().task_pre_step(
                 step_name,
                 task_datastore,
@@ -103,6 +103,6 @@ class ConvoyGangDecorator(ParallelDecorator):
         current._update_env({"convoy": CurrentConvoy(self.attributes["nproc_per_node"], flow)})
 
     def task_decorate(self, step_func, flow, graph, retry_count, max_user_code_retries, ubf_context):  # type: ignore[no-untyped-def]
-        if self._beside_parallel:
+        if self._metaflow_starts_nodes:
             return step_func
         return super().task_decorate(step_func, flow, graph, retry_count, max_user_code_retries, ubf_context)

@@ -48,9 +48,9 @@ def show(card: Any, page: p.Page) -> None:
     """Have `card` (`current.card` or `current.card["id"]`) show the page when it is next written: by a refresh, or as
     Metaflow writes it at the end of a task that succeeds."""
     parts = list(parts_of(page))
-    shown = list(card.components)
-    if shown and [_kind(c.part) for c in shown] == [_kind(part) for part in parts]:
-        for component, part in zip(shown, parts, strict=True):
+    components = list(card.components)
+    if components and [_kind(c.part) for c in components] == [_kind(part) for part in parts]:
+        for component, part in zip(components, parts, strict=True):
             component.update(part)
     else:
         card.clear()
@@ -67,16 +67,16 @@ def draw(card: Any, page: p.Page, force: bool = False) -> None:
     the caller decides how often to draw.
     """
     show(card, page)
-    for known in _writing():
+    for writer in _writing():
         if not force:
             return  # Metaflow would drop it: the next refresh shows this page
-        known["proc"].kill()  # what it writes is out of date, and who draws for the last time may have seconds left
-        known["proc"].wait()
+        writer["proc"].kill()  # what it writes is out of date, and who draws for the last time may have seconds left
+        writer["proc"].wait()
     with _spared():
         card.refresh(force=force)
-    for known in _writing() if force else ():
+    for writer in _writing() if force else ():
         with contextlib.suppress(subprocess.TimeoutExpired):
-            known["proc"].wait(WRITE_SECONDS)
+            writer["proc"].wait(WRITE_SECONDS)
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def _spared() -> Iterator[None]:
 
 def _writing() -> list[Any]:
     """The processes that write this task's cards now."""
-    return [known for known in CardProcessManager.async_card_processes.values() if known["proc"].poll() is None]
+    return [writer for writer in CardProcessManager.async_card_processes.values() if writer["proc"].poll() is None]
 
 
 def parts_of(page: p.Page) -> Iterator[Part]:
