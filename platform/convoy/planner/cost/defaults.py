@@ -39,7 +39,7 @@ GPU_FAULT_SECONDS = Assumed(
 )  # fmt: skip
 """Of one GPU, until something of it, of its machine or of its job breaks: 5.8 years. Other clusters have other ones."""
 
-_CAMPAIGN, _CONFIG = CampaignConfig(), "default of recovery.campaign in platform/convoy/config/bench_recovery.py"
+_CAMPAIGN, _CONFIG = CampaignConfig(), "default of recovery.campaign"
 
 REPLACEMENT_SECONDS = Assumed(_CAMPAIGN.replacement_seconds, date(2026, 11, 23), _CONFIG)
 """Until there is another machine in place of one that was taken away."""
