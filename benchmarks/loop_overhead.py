@@ -102,7 +102,7 @@ def ours_loop(t: Training) -> Callable[[], None]:
 
     def step() -> None:
         result, lr = one_step(t)
-        t.saver.settle(result.standing, t.progress.step)
+        t.saver.settle(result.save_status, t.progress.step)
         log_step(t, result, lr)
 
     return step

@@ -262,11 +262,11 @@ def test_importing_the_package_imports_no_torch() -> None:
 
 
 def stopped_writer(ckpt: Checkpoints) -> None:
-    os.kill(ckpt._engine._link._writer._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+    os.kill(ckpt._engine._client._writer._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
 
 
 def resumed_writer(ckpt: Checkpoints) -> None:
-    os.kill(ckpt._engine._link._writer._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+    os.kill(ckpt._engine._client._writer._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
 
 
 def run_in(rank: int, folder: Path, script: str) -> str:
@@ -426,7 +426,7 @@ def save_one_that_fails(rank: int, uri: str) -> list[str]:
             stopped_writer(ckpt)
         pending = ckpt.save(2, sharded())
         if rank == 1:
-            os.kill(ckpt._engine._link._writer._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+            os.kill(ckpt._engine._client._writer._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
             with pytest.raises(CheckpointError) as error:
                 pending.wait()
             told.append(str(error.value))
@@ -447,7 +447,7 @@ def test_a_rank_whose_part_failed_fails_the_save_for_all_and_the_next_one_commit
 def save_that_the_coordinator_fails(rank: int, uri: str) -> str:
     with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
         ckpt.save(1, sharded()).wait()
-        link = ckpt._engine._link
+        link = ckpt._engine._client
         send = link.send
 
         def send_wrong(given: Any, layout: Any, request: Any) -> None:

@@ -16,7 +16,7 @@ import torch
 from convoy.checkpoint import chunks
 from convoy.checkpoint.format import Progress
 from convoy.checkpoint.restore import load
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.save.staging import Staged, Stager
 from convoy.checkpoint.writer import maintenance
 from convoy.storage import Store
@@ -143,7 +143,7 @@ def settle_before_each_save() -> None:
 
 def know_nothing_of_saves() -> None:
     """What became of a save is not known until the last one."""
-    last, ask = Saver.save_last, Saver.standing
+    last, ask = Saver.save_last, Saver.status
     ended: list[bool] = []
 
     def save_last(self: Saver, progress: Progress) -> str | None:
@@ -151,7 +151,7 @@ def know_nothing_of_saves() -> None:
         return last(self, progress)
 
     Saver.save_last = save_last  # type: ignore[method-assign]
-    Saver.standing = lambda self: ask(self) if ended else Standing()  # type: ignore[method-assign]
+    Saver.status = lambda self: ask(self) if ended else SaveStatus()  # type: ignore[method-assign]
 
 
 def slow_chores(seconds: float) -> None:

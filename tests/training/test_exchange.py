@@ -7,12 +7,12 @@ from typing import get_args
 import pytest
 import torch.distributed as dist
 
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
 from tests.ranks import on_ranks
 
-Offer = tuple[int, Vote | None] | tuple[int, Vote | None, Standing]
-NOTHING = Standing()
+Offer = tuple[int, Vote | None] | tuple[int, Vote | None, SaveStatus]
+NOTHING = SaveStatus()
 
 
 def exchanged(offers: list[list[Offer]], folder: Path) -> list[list[Agreed]]:
@@ -76,23 +76,23 @@ def test_a_save_and_an_end_are_both_told(tmp_path: Path) -> None:
 def test_what_each_rank_knows_of_the_save_under_way_is_summed(tmp_path: Path) -> None:
     told = exchanged(
         [
-            [(1, None, Standing(committed=1)), (1, None, NOTHING)],
-            [(1, "requested", Standing(failed=1)), (1, None, Standing(failed=1, superseded=1))],
+            [(1, None, SaveStatus(committed=1)), (1, None, NOTHING)],
+            [(1, "requested", SaveStatus(failed=1)), (1, None, SaveStatus(failed=1, superseded=1))],
         ],
         tmp_path,
     )
 
-    stopped = Agreed(2, "requested", Standing(failed=2, superseded=1))
-    assert told == [[Agreed(2, None, Standing(committed=1)), stopped]] * 2
+    stopped = Agreed(2, "requested", SaveStatus(failed=2, superseded=1))
+    assert told == [[Agreed(2, None, SaveStatus(committed=1)), stopped]] * 2
 
 
 def test_what_each_rank_is_busy_with_is_summed_by_tier(tmp_path: Path) -> None:
-    one = Standing(reading_back=(1, 0), copying=(0, 1))
-    other = Standing(committed=1, reading_back=(1, 0), copying=(0, 0))
+    one = SaveStatus(reading_back=(1, 0), copying=(0, 1))
+    other = SaveStatus(committed=1, reading_back=(1, 0), copying=(0, 0))
 
     told = exchanged([[(1, None, one), (1, None, other)]], tmp_path)
 
-    assert told == [[Agreed(2, None, Standing(committed=1, reading_back=(2, 0), copying=(0, 1)))]] * 2
+    assert told == [[Agreed(2, None, SaveStatus(committed=1, reading_back=(2, 0), copying=(0, 1)))]] * 2
 
 
 def test_finishing_what_was_not_begun_is_an_error(tmp_path: Path) -> None:

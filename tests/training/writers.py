@@ -6,7 +6,7 @@ import sys
 import time
 
 from convoy.checkpoint.save import writer_process
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.writer import maintenance
 from convoy.checkpoint.writer.__main__ import main
 from convoy.training.checkpointing.saver import Saver
@@ -58,9 +58,9 @@ def fork_writers() -> None:
 
 def wait_for_each_save() -> None:
     """In this process, a rank: each step begins only when it is known what became of the save that is being written."""
-    ask = Saver.standing
+    ask = Saver.status
 
-    def standing(self: Saver) -> Standing:
+    def status(self: Saver) -> SaveStatus:
         deadline = time.monotonic() + DEADLINE_SECONDS
         known = ask(self)
         while self._ranks.first and self._queue.under_way is not None and not _settles(known):
@@ -69,8 +69,8 @@ def wait_for_each_save() -> None:
             known = ask(self)
         return known
 
-    Saver.standing = standing  # type: ignore[method-assign]
+    Saver.status = status  # type: ignore[method-assign]
 
 
-def _settles(known: Standing) -> bool:
+def _settles(known: SaveStatus) -> bool:
     return bool(known.failed or known.committed or known.superseded)

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 import torch.distributed as dist
 
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 
 StopReason = Literal["preempted_unsaved", "preempted", "max_hours", "max_cost_usd", "requested"]
 Vote = StopReason | Literal["save"]
@@ -27,7 +27,7 @@ class Agreed:
     """Targets with weight in this step's global batch."""
     stop: StopReason | None
     """End after this step; None: go on."""
-    standing: Standing
+    save_status: SaveStatus
     """Sums over all ranks: how the save under way stood when each began the exchange."""
     save: bool = False
     """Save after this step."""
@@ -43,10 +43,10 @@ class Exchange:
         self._values = torch.zeros(0, dtype=torch.int64)
         self._work: dist.Work | None = None
 
-    def begin(self, tokens: int, vote: Vote | None, standing: Standing) -> None:
+    def begin(self, tokens: int, vote: Vote | None, save_status: SaveStatus) -> None:
         """Offer this rank's token count, its wish to stop or to save, and what it knows of the save under way."""
         votes = [int(vote == reason) for reason in _REASONS]
-        self._values = torch.tensor([tokens, int(vote == "save"), *votes, *standing.values()], dtype=torch.int64)
+        self._values = torch.tensor([tokens, int(vote == "save"), *votes, *save_status.values()], dtype=torch.int64)
         self._work = dist.all_reduce(self._values, group=self._control, async_op=True)
 
     def finish(self) -> Agreed:
@@ -56,9 +56,9 @@ class Exchange:
         self._work.wait()
         self._work = None
         tokens, save, *rest = self._values.tolist()
-        votes, standing = rest[: len(_REASONS)], Standing.of(rest[len(_REASONS) :])
+        votes, save_status = rest[: len(_REASONS)], SaveStatus.of(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
-        return Agreed(tokens // self._shared_by, stop, standing, save > 0)
+        return Agreed(tokens // self._shared_by, stop, save_status, save > 0)
 
 
 class Haste:

@@ -91,7 +91,7 @@ def train(t: Training) -> Progress:
     t.begun_at = t.tried = t.own_logged_at = t.progress.step
     while t.progress.step < total:
         result, lr = one_step(t)
-        t.saver.settle(result.standing, t.progress.step)
+        t.saver.settle(result.save_status, t.progress.step)
         log_step(t, result, lr)
         check_finite(t, result)
         if not (t.updated or result.skipped):
@@ -121,7 +121,7 @@ def one_step(t: Training) -> tuple[StepResult, float]:
     t.clock.mark("data")
     t.own_time.meet()
     lr = learning_rate(t.progress.step, t.config.train.steps, t.config.optimizer, t.config.schedule)
-    result = t.stepper(batches, t.progress.step, lr, t.vote(t.elapsed()), t.saver.standing())
+    result = t.stepper(batches, t.progress.step, lr, t.vote(t.elapsed()), t.saver.status())
     if result.save:  # also by a rank that had not voted for it yet: it would have a second one made
         t.marker.answer("save")
     t.nonfinite = t.nonfinite + 1 if result.skipped else 0

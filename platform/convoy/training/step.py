@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
 from convoy.training.measure.clock import Clock
@@ -46,7 +46,7 @@ class StepResult:
     skipped: bool
     """Loss or gradient was not finite: the update was not applied."""
     stop: StopReason | None
-    standing: Standing
+    save_status: SaveStatus
     """Of the save under way, over all ranks."""
     save: bool = False
     """Some rank wants the state saved now."""
@@ -92,10 +92,10 @@ class Stepper:
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
     def __call__(
-        self, batches: Sequence[Batch], step: int, lr: float, vote: Vote | None, standing: Standing
+        self, batches: Sequence[Batch], step: int, lr: float, vote: Vote | None, save_status: SaveStatus
     ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
-        self._exchange.begin(sum(b.weight for b in batches), vote, standing)
+        self._exchange.begin(sum(b.weight for b in batches), vote, save_status)
         loss_sum, agreed = (self._one_by_one if self._pipeline is None else self._along_pipeline)(batches, step)
         reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
         norm = self._grad_norm()
@@ -109,7 +109,7 @@ class Stepper:
             self._update(lr, norm)
         self._optimizer.zero_grad(set_to_none=True)
         self._clock.mark("optimizer")
-        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.standing, agreed.save)
+        return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.save_status, agreed.save)
 
     def _one_by_one(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreed]:
         """Forward and backward of each: the sum of their losses, and what the ranks exchanged meanwhile."""

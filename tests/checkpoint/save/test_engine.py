@@ -19,15 +19,15 @@ from convoy.checkpoint.messages import Committed, SaveFailed, SetLayout, WriterS
 from convoy.checkpoint.restore.load import restore
 from convoy.checkpoint.save import staging
 from convoy.checkpoint.save.engine import Engine
-from convoy.checkpoint.save.queue import Attempt, Standing
+from convoy.checkpoint.save.queue import Attempt, SaveStatus
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import candidates, read_history
 from convoy.storage import open_store
 from tests.checkpoint.torchless import form
 
 DEADLINE_SECONDS = 20.0
-FAILED = Standing(failed=1)
-COMMITTED = Standing(committed=1)
+FAILED = SaveStatus(failed=1)
+COMMITTED = SaveStatus(committed=1)
 
 
 class Model(nn.Module):
@@ -86,17 +86,17 @@ def attempt(step: int, slot: int = 0, tier: int = 0) -> Attempt:
     return Attempt(step, slot, tier, f"a-{step}-{tier}")
 
 
-def settled(engine: Engine, of: Attempt) -> Standing:
+def settled(engine: Engine, of: Attempt) -> SaveStatus:
     until = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < until:
-        standing = engine.standing(of)
-        if standing != Standing():
-            return standing
+        status = engine.status(of)
+        if status != SaveStatus():
+            return status
         time.sleep(0.005)
     raise TimeoutError
 
 
-def save(engine: Engine, state: dict[str, Any], step: int, slot: int = 0) -> Standing:
+def save(engine: Engine, state: dict[str, Any], step: int, slot: int = 0) -> SaveStatus:
     engine.stage(slot, state)
     engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
     return settled(engine, attempt(step, slot))
@@ -235,11 +235,11 @@ def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_
 def test_an_attempt_that_was_given_up_before_it_was_sent_is_never_sent(engine: Engine, uri: str, model: Model) -> None:
     engine.plan({"model": model})
     engine.stage(0, {"model": model})
-    link = engine._link
-    given = link.expect("a-1-0", DEADLINE_SECONDS, coordinator=True)
+    client = engine._client
+    state = client.expect("a-1-0", DEADLINE_SECONDS, coordinator=True)
     engine.forget(attempt(1))
-    link.send(given, SetLayout(shards=[], file_bytes=[]), None)  # type: ignore[arg-type]
-    assert given.sent_to is None
+    client.send(state, SetLayout(shards=[], file_bytes=[]), None)  # type: ignore[arg-type]
+    assert state.sent_to is None
     assert save(engine, {"model": model}, 2) == COMMITTED
 
 
@@ -291,7 +291,7 @@ def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
 def test_another_generation_is_told_apart_from_a_failure(engine: Engine, uri: str, model: Model) -> None:
     engine.plan({"model": model})
     form(open_store(uri))
-    assert save(engine, {"model": model}, 1) == Standing(failed=1, superseded=1)
+    assert save(engine, {"model": model}, 1) == SaveStatus(failed=1, superseded=1)
 
 
 def test_a_plan_that_fails_is_an_error_that_names_the_tensor(engine: Engine) -> None:
@@ -306,15 +306,15 @@ def stopped(engine: Engine) -> None:
 
 def sent(engine: Engine, attempt: Attempt) -> None:
     deadline = time.monotonic() + 10
-    while engine._link._given[attempt.name].sent_to is None:
+    while engine._client._attempts[attempt.name].sent_to is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def writer_of(engine: Engine) -> int:
-    assert engine._link._writer is not None
-    assert engine._link._writer._process is not None
-    return engine._link._writer._process.pid
+    assert engine._client._writer is not None
+    assert engine._client._writer._process is not None
+    return engine._client._writer._process.pid
 
 
 def buffer_of(engine: Engine, slot: int) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from convoy.checkpoint.messages import AfterCommit
 from convoy.checkpoint.save.post_commit import Busy, chores, part_to_read
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.job.lineage import CommitRef
 from tests.campaign import examples
 
@@ -70,5 +70,5 @@ def test_what_was_left_out_is_made_up_for_once_and_nothing_else(tier: int, first
 
 
 def test_what_any_rank_is_busy_with_is_told_by_the_sums() -> None:
-    assert Busy.told(Standing(committed=1, reading_back=(0, 2, 0), copying=(1, 0, 3))) == busy({1}, {0, 2})
-    assert Busy.told(Standing(failed=3)) == Busy()
+    assert Busy.told(SaveStatus(committed=1, reading_back=(0, 2, 0), copying=(1, 0, 3))) == busy({1}, {0, 2})
+    assert Busy.told(SaveStatus(failed=3)) == Busy()

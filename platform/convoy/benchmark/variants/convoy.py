@@ -8,7 +8,7 @@ import torch
 from convoy.benchmark.measure.memory_footprint import Kept
 from convoy.benchmark.measure.profiled import MarkedClock
 from convoy.benchmark.variants.held import held_bytes, training_state
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.config.run import RunConfig
 from convoy.job.events.log import EventWriter
 from convoy.storage import open_store
@@ -70,7 +70,7 @@ class Ours:
         batches = next(self._batches)
         self.clock.mark("data")
         lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
-        none_saved = Standing(reading_back=(0,), copying=(0,))
+        none_saved = SaveStatus(reading_back=(0,), copying=(0,))
         result = self._stepper(batches, done, lr, None, none_saved)
         self.losses.append(result.loss)
         self._tokens += result.tokens

@@ -1,7 +1,7 @@
 """Saving on one rank: the state is staged, its writer process writes it, and what became of that is known at each step.
 
 Nothing here decides for the gang: whether a save begins, is tried again or is over follows from the sum of the ranks'
-`Standing`, in `SaveQueue`. No call but `plan` waits for another rank, and none for the storage.
+`SaveStatus`, in `SaveQueue`. No call but `plan` waits for another rank, and none for the storage.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
 from convoy.checkpoint.messages import AfterCommit, Report, SetLayout, WritePart, WriterSetup
 from convoy.checkpoint.save.post_commit import Busy
-from convoy.checkpoint.save.queue import Attempt, Standing
+from convoy.checkpoint.save.queue import Attempt, SaveStatus
 from convoy.checkpoint.save.staging import Staged, Stager
-from convoy.checkpoint.save.writer_client import Given, Link
+from convoy.checkpoint.save.writer_client import AttemptState, WriterClient
 from convoy.checkpoint.state.layout import Layout, Plan, Signature, make_plan, signature
 from convoy.checkpoint.state.tree import Tree, flatten
 from convoy.checkpoint.state.values import encode
@@ -97,21 +97,21 @@ class Engine:
         self._plan: Plan | None = None
         self._layouts: tuple[Layout, SetLayout] | None = None
         self._slots: dict[int, _Slot | str] = {}
-        self._unsafe: dict[int, list[Given]] = {}
+        self._unsafe: dict[int, list[AttemptState]] = {}
         """Attempts that were settled while their slot was perhaps still being read."""
-        self._link = Link(setup)
+        self._client = WriterClient(setup)
         self.waited_seconds = 0.0
         """In all calls of `join`, those before the optimizer's steps included."""
         self._hook = optimizer.register_step_pre_hook(lambda *_: self.join()) if optimizer is not None else None
 
     def start(self) -> None:
         """Start the writer process; it takes some tenths of a second to be ready, and nobody waits for it."""
-        self._link.start()
+        self._client.start()
 
     @property
     def unfit(self) -> dict[str, str]:
         """Tiers that do not keep what commits stand on, and why; known a moment after `start`."""
-        return self._link.unfit
+        return self._client.unfit
 
     def fits(self, state: Checked) -> bool:
         """Whether the plan is one for this state."""
@@ -189,9 +189,9 @@ class Engine:
         deadline_seconds: for the part, and on rank 0 the commit; what is not there by then is given up.
         """
         slot = self._slots.get(attempt.slot, "nothing was staged")
-        given = self._link.expect(attempt.name, deadline_seconds, coordinator=self._rank == 0)
+        state = self._client.expect(attempt.name, deadline_seconds, coordinator=self._rank == 0)
         if isinstance(slot, str):
-            self._link.fail(given, slot)
+            self._client.fail(state, slot)
             return
         whole = draft.model_copy(update={"attempt": attempt.name, "tensors": slot.tensors})
         request = WritePart(
@@ -211,45 +211,45 @@ class Engine:
             try:
                 replicas = slot.staged.digests()
             except CheckpointError as error:
-                self._link.fail(given, one_line(error))
+                self._client.fail(state, one_line(error))
                 return
-            self._link.send(given, slot.layout, request.model_copy(update={"replicas": replicas}))
+            self._client.send(state, slot.layout, request.model_copy(update={"replicas": replicas}))
 
         self._stager.after(slot.staged, send)
 
     def hurry(self, attempt: Attempt) -> None:
         """Somebody waits for what was submitted: it is not held to the setup's pace any more. Returns at once."""
-        self._link.hurry(attempt.name)
+        self._client.hurry(attempt.name)
 
-    def standing(self, attempt: Attempt | None) -> Standing:
+    def status(self, attempt: Attempt | None) -> SaveStatus:
         """What this rank knows of an attempt that was submitted. Never blocks."""
-        given = self._link.given(attempt.name) if attempt is not None else None
-        if attempt is None or given is None:
-            return Standing()
-        return given.standing
+        state = self._client.state_of(attempt.name) if attempt is not None else None
+        if attempt is None or state is None:
+            return SaveStatus()
+        return state.status
 
     def written(self, attempt: Attempt) -> bool:
         """Whether all that is left to be done is the coordinator's, which is another rank."""
-        given = self._link.given(attempt.name)
-        return given is not None and given.written
+        state = self._client.state_of(attempt.name)
+        return state is not None and state.written
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is settled, one way or the other."""
-        given = self._link.forget(attempt.name)
-        if given is not None and given.may_be_read:
-            self._unsafe.setdefault(attempt.slot, []).append(given)
+        state = self._client.forget(attempt.name)
+        if state is not None and state.may_be_read:
+            self._unsafe.setdefault(attempt.slot, []).append(state)
 
     def reports(self) -> list[Report]:
         """What the writer process has told since the last call, also of failures that it could not tell itself."""
-        return self._link.reports()
+        return self._client.reports()
 
     def after_commit(self, request: AfterCommit) -> None:
         """What is to be done between saves. Returns at once; what was asked before is ended first."""
-        self._link.after_commit(request)
+        self._client.after_commit(request)
 
     def busy(self) -> Busy:
         """What the writer process has not ended of what it was asked between saves, by tier. Never blocks."""
-        return self._link.busy()
+        return self._client.busy()
 
     def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> Apart:
         """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.
@@ -285,7 +285,7 @@ class Engine:
             self._hook.remove()
         if self._made_stager is not None:
             self._made_stager.drain()
-        self._link.close(deadline_seconds)
+        self._client.close(deadline_seconds)
         if self._made_stager is not None:
             self._made_stager.close()
             self._made_stager = None
@@ -299,8 +299,8 @@ class Engine:
     def _release(self, slot: int) -> None:
         self._slots.pop(slot, None)
         # Bytes that change while a writer reads them would get checksums that are right, of a state that never was.
-        self._link.collect()
-        if any(given.may_be_read for given in self._unsafe.pop(slot, [])):
+        self._client.collect()
+        if any(state.may_be_read for state in self._unsafe.pop(slot, [])):
             self._stager.discard(slot)
 
     def _put(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convoy.checkpoint.messages import AfterCommit
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.job.lineage import CommitRef
 
 
@@ -21,7 +21,7 @@ class Busy:
     """Those that it copies to."""
 
     @classmethod
-    def told(cls, sums: Standing) -> "Busy":
+    def told(cls, sums: SaveStatus) -> "Busy":
         """What any rank is busy with, from the sums over all of them."""
         reading_back, copying = (
             frozenset(tier for tier, ranks in enumerate(counts) if ranks)

@@ -1,7 +1,7 @@
 """Which saves are under way, the same on every rank: a pure function of what the ranks told each other.
 
 At most two: the first is being written, the second waits, staged. Every rank makes the same calls in the same order:
-`add` when the gang saves, `settle` with the sum of all ranks' `Standing`.
+`add` when the gang saves, `settle` with the sum of all ranks' `SaveStatus`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ MOST = 2
 
 
 @dataclass(frozen=True)
-class Standing:
+class SaveStatus:
     """What one rank knows of the first save under way; the sums over all ranks are what `settle` is given."""
 
     failed: int = 0
@@ -37,7 +37,7 @@ class Standing:
         return [self.failed, self.committed, self.superseded, *self.reading_back, *self.copying, *away]
 
     @classmethod
-    def of(cls, values: Sequence[int]) -> "Standing":
+    def of(cls, values: Sequence[int]) -> "SaveStatus":
         """Of what `values` gave, or of sums of that."""
         failed, committed, superseded, *counts = values
         tiers = len(counts) // 3
@@ -65,7 +65,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Settled:
-    """What the ranks' standing means, the same on every rank."""
+    """What the sum of the ranks' status means, the same on every rank."""
 
     committed: Attempt | None = None
     given_up: Attempt | None = None
@@ -143,8 +143,8 @@ class SaveQueue:
             self._first.begun(tier)
         return self._begin() if len(self._attempts) == 1 else None
 
-    def settle(self, sums: Standing) -> Settled:
-        """sums: of all ranks' standing of `under_way`. A commit counts even if a rank failed after its part.
+    def settle(self, sums: SaveStatus) -> Settled:
+        """sums: of all ranks' status of `under_way`. A commit counts even if a rank failed after its part.
 
         A save does not wait for its deadline on a tier that is away, where there is another one.
         """

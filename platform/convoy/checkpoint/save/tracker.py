@@ -32,7 +32,7 @@ from convoy.checkpoint.save.commit_lookup import Found, Looks
 from convoy.checkpoint.save.engine import Engine
 from convoy.checkpoint.save.post_commit import Busy
 from convoy.checkpoint.save.post_commit_pending import Asked
-from convoy.checkpoint.save.queue import Attempt, SaveQueue, Settled, Standing
+from convoy.checkpoint.save.queue import Attempt, SaveQueue, SaveStatus, Settled
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store
@@ -148,7 +148,7 @@ class Saves:
             for attempt in self._queue.attempts:
                 told = [errors[attempt.number] for errors in settled if attempt.number in errors]
                 if None in told:
-                    self._settle(Standing(committed=1))
+                    self._settle(SaveStatus(committed=1))
                 elif told:
                     self._give_up(attempt.number, str(told[0]))
                 else:
@@ -278,10 +278,10 @@ class Saves:
         before = None
         while (head := self._queue.under_way) is not None and head != before:
             before = head
-            standing = self._engine.standing(head)
+            status = self._engine.status(head)
             self._hear(self._engine.reports())
-            if standing != Standing():
-                self._settle(standing, alone=not self._commits)
+            if status != SaveStatus():
+                self._settle(status, alone=not self._commits)
         self._hear(self._engine.reports())
 
     def _hear(self, reports: Iterable[Report]) -> None:
@@ -300,11 +300,11 @@ class Saves:
                 case Pruned() if report.error is not None:
                     log.warning("pruning %s: %s", report.tier, report.error)
 
-    def _settle(self, standing: Standing, *, alone: bool = False) -> None:
+    def _settle(self, status: SaveStatus, *, alone: bool = False) -> None:
         """alone: the coordinator may not know of it yet."""
         self._next_look, self._pause = 0.0, LOOK_SECONDS[0]
         self._patience.settled(time.monotonic(), alone=alone)
-        settled = self._queue.settle(standing)
+        settled = self._queue.settle(status)
         head = settled.committed or settled.moved or settled.given_up
         error = self._errors.pop(head.name, "its part was not written") if head else None
         if settled.superseded:
@@ -357,7 +357,7 @@ class Saves:
         while (head := self._queue.under_way) is not None:
             self._unheard.add(head.number)
             self._engine.forget(head)
-            settled = self._queue.settle(Standing(failed=1))
+            settled = self._queue.settle(SaveStatus(failed=1))
             self._patience.settled(time.monotonic(), alone=True)
             self._patience.begun(time.monotonic())
             if settled.given_up is not None:
@@ -386,27 +386,27 @@ class Saves:
     def _give_up(self, number: int, error: str) -> None:
         while (head := self._queue.under_way) is not None and head.number == number:
             self._errors[head.name] = error
-            self._settle(Standing(failed=1))
+            self._settle(SaveStatus(failed=1))
 
     def _move(self, number: int, tried: int) -> None:
         while (head := self._queue.under_way) is not None and head.number == number and head.tried < tried:
             self._errors[head.name] = "another rank could not write it"
-            self._settle(Standing(failed=1))
+            self._settle(SaveStatus(failed=1))
 
     def _take(self, head: Attempt, found: Found) -> None:
         """What the store has told of the attempt under way, if anything; then it is asked again."""
         now = time.monotonic()
         if isinstance(found, Commit):
             self._known[head.name] = found
-            self._settle(Standing(committed=1))
+            self._settle(SaveStatus(committed=1))
         elif found is not None:
             self._errors[head.name] = found
             # Of another writer's word the coordinator may hear later, if the store hangs for it.
-            self._settle(Standing(failed=1), alone=not found.startswith("writer 0: "))
+            self._settle(SaveStatus(failed=1), alone=not found.startswith("writer 0: "))
         elif self._patience.ended(now):
             self._errors[head.name] = "nothing was heard of its commit"
             self._unheard.add(head.number)
-            self._settle(Standing(failed=1))
+            self._settle(SaveStatus(failed=1))
         elif now >= self._next_look and self._looks.ask(head.tier, self._drafts[head.number].ref, head.name):
             self._next_look = now + self._pause
             self._pause = min(LOOK_SECONDS[1], 1.5 * self._pause)

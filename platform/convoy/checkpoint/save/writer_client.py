@@ -1,4 +1,4 @@
-"""A rank's writer process over the life of the training process, and what is known of the attempts it was given.
+"""A rank's writer process over the life of the training process, and the state of the attempts that it was sent.
 
 Where one hangs it is given up, never waited for, and replaced; at most once in a row.
 """
@@ -24,7 +24,7 @@ from convoy.checkpoint.messages import (
     WriterSetup,
 )
 from convoy.checkpoint.save.post_commit import Busy
-from convoy.checkpoint.save.queue import Standing
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.save.writer_process import WriterProcess
 from convoy.job.lineage import CommitRef
 from convoy.storage.usage import tally
@@ -34,14 +34,14 @@ GRACE_SECONDS = 10.0
 
 
 @dataclass
-class Given:
+class AttemptState:
     """What is known of an attempt."""
 
     name: str
     coordinator: bool
     until: float
     """By the monotonic clock: when the writer is taken to hang."""
-    standing: Standing = field(default_factory=Standing)
+    status: SaveStatus = field(default_factory=SaveStatus)
     sent_to: WriterProcess | None = None
     sent: tuple[SetLayout, WritePart] | None = None
     """What was sent."""
@@ -59,15 +59,15 @@ class Given:
         return not (self.read or self.sent_to is None or self.sent_to.ended())
 
 
-class Link:
+class WriterClient:
     """For one thread, but for `send` and `fail`, which another one calls too."""
 
     def __init__(self, setup: WriterSetup) -> None:
         self._setup = setup
         self._writer: WriterProcess | None = None
         self._replaced = False
-        self._given: dict[str, Given] = {}
-        self._owed: dict[str, Given] = {}
+        self._attempts: dict[str, AttemptState] = {}
+        self._owed: dict[str, AttemptState] = {}
         """What the process was sent and has not answered, forgotten attempts too: whether it hangs, they tell."""
         self._chores: dict[tuple[Chore, str], CommitRef] = {}
         """What the process was asked last of each kind on each tier, and has not ended: there it keeps the order."""
@@ -85,7 +85,7 @@ class Link:
             writer.start()
             self._writer = writer  # from now on `send` may use it
 
-    def expect(self, name: str, deadline_seconds: float, *, coordinator: bool) -> Given:
+    def expect(self, name: str, deadline_seconds: float, *, coordinator: bool) -> AttemptState:
         """An attempt that is about to be sent."""
         if self._writer is not None and not self._writer.alive():
             self.collect()
@@ -93,15 +93,15 @@ class Link:
         elif self._writer is None and all(writer.ended() for writer in self._abandoned):
             self.start()  # what they hung in is over
         until = time.monotonic() + deadline_seconds + GRACE_SECONDS
-        given = self._given[name] = Given(name, coordinator, until)
-        return given
+        attempt = self._attempts[name] = AttemptState(name, coordinator, until)
+        return attempt
 
-    def send(self, given: Given, layout: SetLayout, request: WritePart) -> None:
+    def send(self, attempt: AttemptState, layout: SetLayout, request: WritePart) -> None:
         """layout: of the buffer; the same object where it is the same layout."""
         with self._sending:
             writer = self._writer
-            if writer is None or given.forgotten:
-                given.lost = True
+            if writer is None or attempt.forgotten:
+                attempt.lost = True
                 return
             if self._layout_sent is None or self._layout_sent[0] is not writer or self._layout_sent[1] is not layout:
                 writer.send(layout)
@@ -110,8 +110,8 @@ class Link:
             soon = time.monotonic() + GRACE_SECONDS
             for owed in self._owed.values():
                 owed.until = min(owed.until, soon)
-            self._owed[given.name] = given
-            given.sent_to, given.sent = writer, (layout, request)
+            self._owed[attempt.name] = attempt
+            attempt.sent_to, attempt.sent = writer, (layout, request)
             writer.send(request)
 
     def hurry(self, name: str) -> None:
@@ -119,27 +119,27 @@ class Link:
         if self._writer is not None:
             self._writer.send(Hurry(attempt=name))
 
-    def fail(self, given: Given, error: str) -> None:
+    def fail(self, attempt: AttemptState, error: str) -> None:
         """The attempt is over on this rank; told as if the writer had said so."""
-        given.standing = Standing(failed=1)
-        self._reports.append(SaveFailed(attempt=given.name, error=error))
+        attempt.status = SaveStatus(failed=1)
+        self._reports.append(SaveFailed(attempt=attempt.name, error=error))
 
-    def given(self, name: str) -> Given | None:
+    def state_of(self, name: str) -> AttemptState | None:
         """What is known of an attempt by now. Never blocks."""
         self.collect()
         self._give_up_hung()
-        given = self._given.get(name)
-        if given is not None and given.standing == Standing() and not given.written:
-            self._look_after(given)
-        return given
+        attempt = self._attempts.get(name)
+        if attempt is not None and attempt.status == SaveStatus() and not attempt.written:
+            self._look_after(attempt)
+        return attempt
 
-    def forget(self, name: str) -> Given | None:
+    def forget(self, name: str) -> AttemptState | None:
         """The attempt is settled; where it was not sent yet, it never is."""
-        given = self._given.pop(name, None)
-        if given is not None:
+        attempt = self._attempts.pop(name, None)
+        if attempt is not None:
             with self._sending:
-                given.forgotten = True
-        return given
+                attempt.forgotten = True
+        return attempt
 
     def reports(self) -> list[Report]:
         """What was told since the last call. Never blocks."""
@@ -179,36 +179,36 @@ class Link:
                 if self._chores.get((report.chore, report.tier)) == report.ref:
                     del self._chores[report.chore, report.tier]
             elif isinstance(report, (PartWritten, Committed, SaveFailed)):
-                given = self._given.get(report.attempt) or self._owed.get(report.attempt)
-                if given is not None:
-                    self._note(given, report)
+                attempt = self._attempts.get(report.attempt) or self._owed.get(report.attempt)
+                if attempt is not None:
+                    self._note(attempt, report)
 
     def _tiers_of(self, chore: Chore) -> frozenset[int]:
         return frozenset(index for index, uri in enumerate(self._setup.tiers) if (chore, uri) in self._chores)
 
-    def _note(self, given: Given, report: PartWritten | Committed | SaveFailed) -> None:
-        given.read = True
+    def _note(self, attempt: AttemptState, report: PartWritten | Committed | SaveFailed) -> None:
+        attempt.read = True
         match report:
             case PartWritten():
-                given.written = not given.coordinator
+                attempt.written = not attempt.coordinator
                 self._replaced = False
             case Committed():
-                given.standing = Standing(committed=1)
+                attempt.status = SaveStatus(committed=1)
             case SaveFailed():
-                given.standing = Standing(failed=1, superseded=int(report.superseded))
-        if given.written or given.standing != Standing():
-            self._owed.pop(given.name, None)
+                attempt.status = SaveStatus(failed=1, superseded=int(report.superseded))
+        if attempt.written or attempt.status != SaveStatus():
+            self._owed.pop(attempt.name, None)
 
-    def _look_after(self, given: Given) -> None:
+    def _look_after(self, attempt: AttemptState) -> None:
         """Fail the attempt if the process that has it will not answer any more."""
-        if self._writer is None or given.lost:
-            self.fail(given, "there is no writer process: two in a row have failed, or it cannot be started")
-        elif given.sent_to is not None and given.sent_to is not self._writer:
-            self.fail(given, "the writer process hangs, and was given up")
+        if self._writer is None or attempt.lost:
+            self.fail(attempt, "there is no writer process: two in a row have failed, or it cannot be started")
+        elif attempt.sent_to is not None and attempt.sent_to is not self._writer:
+            self.fail(attempt, "the writer process hangs, and was given up")
         elif not self._writer.alive():
             self.collect()  # its last words
-            if given.standing == Standing() and not given.written:
-                self.fail(given, "the writer process ended")
+            if attempt.status == SaveStatus() and not attempt.written:
+                self.fail(attempt, "the writer process ended")
             self._replace()
 
     def _give_up_hung(self) -> None:
@@ -217,13 +217,13 @@ class Link:
         writer, now = self._writer, time.monotonic()
         if writer is None or all(now <= owed.until for owed in list(self._owed.values())):
             return
-        behind = [given for given in self._given.values() if given.name in self._owed and now <= given.until]
+        behind = [each for each in self._attempts.values() if each.name in self._owed and now <= each.until]
         writer.abandon()
         self._abandoned.append(writer)
         self._replace()
-        for given in behind if self._writer is not None else ():
-            assert given.sent is not None
-            self.send(given, *given.sent)
+        for attempt in behind if self._writer is not None else ():
+            assert attempt.sent is not None
+            self.send(attempt, *attempt.sent)
 
     def _replace(self) -> None:
         """At most once without a part written between: after that, storage or machine are at fault, not the process."""

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.utils.hooks import RemovableHandle
 
 from convoy.checkpoint.format import DRAFT, Commit, Progress, SamplerPosition
-from convoy.checkpoint.save.queue import Attempt, SaveQueue, Standing
+from convoy.checkpoint.save.queue import Attempt, SaveQueue, SaveStatus
 from convoy.config.run import config_hash
 from convoy.gang.assignment import Assignment
 from convoy.gang.workers.board import Marker
@@ -126,17 +126,17 @@ class Saver:
         self._engine.start()
         self._engine.plan(self._state())
 
-    def standing(self) -> Standing:
+    def status(self) -> SaveStatus:
         """What this rank knows of the save that is being written, and what it does besides; never blocks."""
         if self._engine is None:
-            return Standing(reading_back=self._each(()), copying=self._each(()))
-        known, busy = self._engine.standing(self._queue.under_way), self._engine.busy()
+            return SaveStatus(reading_back=self._each(()), copying=self._each(()))
+        known, busy = self._engine.status(self._queue.under_way), self._engine.busy()
         away = self._marker.away()
         told = replace(known, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
         return replace(told, away=self._each(away)) if away else told
 
-    def settle(self, sums: Standing, step: int) -> None:
-        """Draw the conclusions from all ranks' standing, `step` steps done.
+    def settle(self, sums: SaveStatus, step: int) -> None:
+        """Draw the conclusions from all ranks' status, `step` steps done.
 
         Raises SupersededError, on all ranks, if the job is another gang's now.
         """
@@ -198,7 +198,7 @@ class Saver:
         No commit follows the newest one, so that its own chores come after those of the one before it.
         """
         self._exchange(step, until=0)
-        self._make_up(Standing())
+        self._make_up(SaveStatus())
 
     def close(self, deadline_seconds: float) -> None:
         """End the writer process. What it does between saves, such as copying to other tiers, gets so long to end."""
@@ -211,15 +211,15 @@ class Saver:
             self._log.take(self._engine.reports())
 
     def _exchange(self, step: int, until: int) -> None:
-        """Exchange standings until at most `until` saves are under way."""
+        """Exchange statuses until at most `until` saves are under way."""
         pauses, self._waits = _pauses(), True
         self._hurry()
         while len(self._queue.steps) > until:
             self._marker.passed()
-            sums = torch.tensor(self.standing().values())
+            sums = torch.tensor(self.status().values())
             dist.all_reduce(sums, group=self._ranks.saving)
             before = self._queue.under_way
-            self.settle(Standing.of(sums.tolist()), step)
+            self.settle(SaveStatus.of(sums.tolist()), step)
             if self._queue.under_way == before:
                 time.sleep(next(pauses))
             else:
@@ -237,7 +237,7 @@ class Saver:
         if self._engine is not None and (head := self._queue.under_way) is not None:
             self._engine.hurry(head)
 
-    def _on_commit(self, attempt: Attempt, sums: Standing) -> None:
+    def _on_commit(self, attempt: Attempt, sums: SaveStatus) -> None:
         """On a tier where some rank is still at an earlier commit, no rank does anything for this one."""
         from convoy.checkpoint.save.post_commit import Busy
 
@@ -252,7 +252,7 @@ class Saver:
         self._left = (attempt, busy) if busy != Busy() else None
         self._commits += 1
 
-    def _make_up(self, sums: Standing) -> None:
+    def _make_up(self, sums: SaveStatus) -> None:
         """Have done what was left out for the newest commit, where no rank is busy any more."""
         if self._left is None:
             return
