@@ -46,6 +46,7 @@ def test_rates_have_units(value: float, text: str) -> None:
         (2 * 3600 + 299, "2 h 05 m"),
         (86_399, "1 d 00 h"),
         (3 * 86_400 + 4 * 3600, "3 d 04 h"),
+        (-252, "-4 m 12 s"),
     ],
 )
 def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
@@ -78,7 +79,21 @@ def test_percentages_and_plurals() -> None:
     assert [formatting.percent(share) for share in (0, 9.9e-6, -1e-6, 1e-5)] == [
         "0.00 %", "< 0.001 %", "< 0.001 %", "0.00100 %"
     ]  # fmt: skip
+    assert [formatting.signed_percent(p) for p in (1.26, -1.26, -0.01)] == ["+1.3 %", "-1.3 %", "+0.0 %"]
     assert (formatting.plural(1, "rank"), formatting.plural(2000, "rank")) == ("1 rank", "2,000 ranks")
+
+
+def test_money_and_units() -> None:
+    assert (formatting.usd(1234.5), formatting.whole_usd(1234.5)) == ("1,234.50 USD", "1,234 USD")
+    assert formatting.unit("TFLOP/s")(312.4) == "312 TFLOP/s"
+    assert formatting.bandwidth(1.5e9) == "1.50 GB/s"
+
+
+def test_a_range_names_its_unit_once_and_one_figure_if_both_ends_are_written_alike() -> None:
+    assert formatting.between([3e9, 1e9, 2e9], formatting.size) == "1.00 to 3.00 GB"
+    assert formatting.between([1e6, 2e9], formatting.size) == "1.00 MB to 2.00 GB"
+    assert formatting.between([1e9, 1.0001e9], formatting.size) == "1.00 GB"
+    assert formatting.between([]) == ""
 
 
 def test_long_durations_are_days_and_years() -> None:

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from convoy.stats.spread import Spread
@@ -27,6 +28,16 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:.{max(decimals, 0)}f}"
 
 
+def integer(value: int) -> str:
+    """Every digit: `1,234,567`."""
+    return f"{value:,}"
+
+
+def unit(name: str) -> Form:
+    """A formatter of three digits and this unit, e.g. `312 TFLOP/s`."""
+    return lambda value: f"{significant(value)} {name}"
+
+
 def count(value: float) -> str:
     """1234567 as `1.23 M`; below ten thousand every digit is shown."""
     if abs(value) < 10_000:
@@ -46,7 +57,9 @@ def rate(tokens_per_second: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as `85 ms`, `3.2 s`, `4 m 12 s`, `2 h 05 m` or `3 d 04 h`."""
+    """Seconds as `85 ms`, `3.2 s`, `4 m 12 s`, `2 h 05 m` or `3 d 04 h`, with a sign if less than zero."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
     if seconds < 0.9995:
         return f"{significant(seconds * 1000)} ms" if seconds else "0 s"
     if seconds < 59.95:
@@ -91,6 +104,11 @@ def size(n_bytes: float) -> str:
     return f"{n_bytes:.0f} B"
 
 
+def bandwidth(bytes_per_second: float) -> str:
+    """Bytes per second, e.g. `43.2 MB/s`."""
+    return f"{size(bytes_per_second)}/s"
+
+
 def gib(n_bytes: float) -> str:
     """Memory, in the units of data sheets: `38.6 GiB`, `73.6 MiB`."""
     if abs(n_bytes) >= 0.1 * 2**30 or not n_bytes:
@@ -101,6 +119,21 @@ def gib(n_bytes: float) -> str:
 def percent(share: float) -> str:
     """0.4567 as `45.7 %`, and what is left of nearly nothing as `< 0.001 %`."""
     return "< 0.001 %" if 0 < abs(share) < 1e-5 else f"{significant(100 * share)} %"
+
+
+def signed_percent(percentage: float) -> str:
+    """A difference given in percent: -1.26 as `-1.3 %`, 0.0 as `+0.0 %`."""
+    return f"{percentage:+z.1f} %"
+
+
+def usd(amount: float | Decimal) -> str:
+    """`1,234.56 USD`."""
+    return f"{amount:,.2f} USD"
+
+
+def whole_usd(amount: float) -> str:
+    """`1,235 USD`, for estimates."""
+    return f"{amount:,.0f} USD"
 
 
 def plural(n: int, noun: str) -> str:
@@ -118,22 +151,33 @@ def ratio(figure: "Interval") -> str:
     return f"{middle}× ({low} to {high})"
 
 
-def estimate(figure: "Interval", form: Callable[[float], str] = significant) -> str:
+def estimate(figure: "Interval", form: Form = significant) -> str:
     """`12.3k tok/s (12.1k to 12.5k)`, each written by `form`."""
     return f"{form(figure.estimate)} ({bounds(figure, form)})"
 
 
-def bounds(figure: "Interval", form: Callable[[float], str] = significant) -> str:
+def bounds(figure: "Interval", form: Form = significant) -> str:
     """`12.1k to 12.5k`, without the unit that `form` writes after each."""
     low, high = form(figure.low), form(figure.high)
-    number, _, unit = low.partition(" ")
-    return f"{number} to {high.removesuffix(f' {unit}')}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
+    number, unit = _split(low, high)
+    return f"{number} to {high.removesuffix(unit)}"
 
 
-def quartiles(figure: "Spread", form: Callable[[float], str] = significant) -> str:
+def quartiles(figure: "Spread", form: Form = significant) -> str:
     """`IQR 1.2 to 1.4, n = 30`, each bound written by `form`; the unit is written once."""
     low, high = form(figure.q1), form(figure.q3)
-    number, _, unit = low.partition(" ")
-    if unit and high.endswith(f" {unit}"):
-        low = number
-    return f"IQR {low} to {high}, n = {figure.n:,}"
+    return f"IQR {_split(low, high)[0]} to {high}, n = {figure.n:,}"
+
+
+def between(values: Iterable[float], form: Form = significant) -> str:
+    """From the least to the greatest, as `60.1 to 62.0 GFLOP/s`; one figure if both are written alike, or none."""
+    if not (figures := list(values)):
+        return ""
+    low, high = form(min(figures)), form(max(figures))
+    return high if low == high else f"{_split(low, high)[0]} to {high}"
+
+
+def _split(low: str, high: str) -> tuple[str, str]:
+    """The number of `low` and the unit that it shares with `high`; all of it, and no unit, if theirs differ."""
+    number, space, unit = low.partition(" ")
+    return (number, space + unit) if unit and high.endswith(f" {unit}") else (low, "")

@@ -1,7 +1,8 @@
 """A page as plain data: what to show, in order. Cards and terminals each draw it in their way."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 Tone = Literal["plain", "good", "warning", "bad"]
 
@@ -64,6 +65,8 @@ class Table:
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    right: tuple[int, ...] = ()
+    """Indices of the columns that a terminal aligns right."""
 
 
 @dataclass(frozen=True)
@@ -107,3 +110,40 @@ class Page:
 
     title: str
     blocks: tuple[Block, ...]
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column of a table: what it shows of each row, and how."""
+
+    title: str
+    value: Callable[[Row], Any]
+    """Returns None where the row has no such value."""
+    format: Callable[[Any], str] = str
+    missing: str = ""
+    """The cell of a value that is None."""
+    right: bool = False
+
+    def cell(self, row: Row) -> str:
+        value = self.value(row)
+        return self.missing if value is None else self.format(value)
+
+
+def columns(rows: Iterable[Row], *of: Column[Row], drop_empty: bool = False) -> Table:
+    """A table with a line for each row. drop_empty: leaves out the columns whose cells are all empty."""
+    rows = tuple(rows)
+    cells = [(column, [column.cell(row) for row in rows]) for column in of]
+    used = [(column, texts) for column, texts in cells if any(texts) or not drop_empty]
+    right = tuple(i for i, (column, _) in enumerate(used) if column.right)
+    lines = tuple(zip(*(texts for _, texts in used), strict=True))
+    return Table(tuple(column.title for column, _ in used), lines, right)
+
+
+def transposed(table: Table) -> Table:
+    """The table turned on its side: each column becomes a row, and the first column the headers."""
+    corner, *titles = table.headers
+    first, *others = zip(*table.rows, strict=True)
+    return Table((corner, *first), tuple((title, *cells) for title, cells in zip(titles, others, strict=True)))

@@ -80,8 +80,8 @@ def _draw(block: Block, room: int) -> tuple[RenderableType, ...]:
             return ("", _values(block))
         case Progress():
             return (_progress(block),)
-        case Table(headers, rows):
-            return (_grid(headers, rows, room),)
+        case Table():
+            return (_grid(block, room),)
         case Chart():
             return _chart(block)
         case Timeline(entries):
@@ -112,11 +112,14 @@ def _progress(block: Progress) -> RichTable:
     return table
 
 
-def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> RichTable:
-    cells = [[h, *(row[i] for row in rows)] for i, h in enumerate(headers)]
-    columns = [Column(h, width=w, overflow="fold") for h, w in zip(headers, _widths(cells, room), strict=True)]
+def _grid(block: Table, room: int) -> RichTable:
+    cells = [[header, *(row[i] for row in block.rows)] for i, header in enumerate(block.headers)]
+    columns = [
+        Column(header, width=width, overflow="fold", justify="right" if i in block.right else "left")
+        for i, (header, width) in enumerate(zip(block.headers, _widths(cells, room), strict=True))
+    ]
     table = RichTable(*columns, box=None, header_style="dim", pad_edge=False)
-    for row in rows:
+    for row in block.rows:
         table.add_row(*(RichText(cell, overflow="fold") for cell in row))  # a path is to be copied, so none is cut
     return table
 

@@ -1,8 +1,8 @@
 """Parts of the training pages on checkpoints: each takes the report and gives blocks or nothing."""
 
 from convoy.display import formatting
-from convoy.display.page import Block, Callout, Heading, Table, Text
-from convoy.report.train_report import TrainReport
+from convoy.display.page import Block, Callout, Column, Heading, Text, columns
+from convoy.report.train_report import Tier, TrainReport
 
 _ROWS = 10
 
@@ -32,17 +32,18 @@ def tiers(report: TrainReport) -> tuple[Block, ...]:
     """What each shared place for checkpoints holds, where there are several."""
     if len(report.tiers) < 2:
         return ()
-    rows = tuple(
-        (
-            t.uri,
-            "none" if t.newest_step is None else f"{t.newest_step:,}",
-            f"{t.behind_steps:,} steps, {formatting.duration(t.behind_seconds)}" if t.behind_steps else "",
-            t.error or "",
-        )
-        for t in report.tiers
+    table = columns(
+        report.tiers,
+        Column("Tier", lambda t: t.uri),
+        Column("Newest step", lambda t: t.newest_step, formatting.integer, missing="none"),
+        Column("Behind", _behind),
+        Column("Last failure", lambda t: t.error),
     )
-    table = Table(("Tier", "Newest step", "Behind", "Last failure"), rows)
     return (Heading("Checkpoint tiers"), *_elsewhere(report), table)
+
+
+def _behind(tier: Tier) -> str | None:
+    return f"{tier.behind_steps:,} steps, {formatting.duration(tier.behind_seconds)}" if tier.behind_steps else None
 
 
 def _elsewhere(report: TrainReport) -> tuple[Block, ...]:
@@ -57,16 +58,14 @@ def table(report: TrainReport) -> tuple[Block, ...]:
     """The newest checkpoints that can be restored, newest first."""
     if not report.checkpoints:
         return ()
-    rows = tuple(
-        (
-            f"{c.step:,}",
-            str(c.generation),
-            formatting.size(c.bytes),
-            formatting.duration(c.seconds),
-            formatting.duration(c.committed_seconds) if c.committed_seconds else "",
-            "yes" if c.verified else "not yet",
-        )
-        for c in reversed(report.checkpoints[-_ROWS:])
+    newest_first = report.checkpoints[: -_ROWS - 1 : -1]
+    table = columns(
+        newest_first,
+        Column("Step", lambda c: c.step, formatting.integer),
+        Column("Generation", lambda c: c.generation),
+        Column("Size", lambda c: c.bytes, formatting.size),
+        Column("Training stood still", lambda c: c.seconds, formatting.duration),
+        Column("Committed after", lambda c: c.committed_seconds or None, formatting.duration),
+        Column("Read back", lambda c: "yes" if c.verified else "not yet"),
     )
-    headers = ("Step", "Generation", "Size", "Training stood still", "Committed after", "Read back")
-    return (Heading("Checkpoints"), Table(headers, rows))
+    return (Heading("Checkpoints"), table)

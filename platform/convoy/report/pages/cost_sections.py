@@ -1,12 +1,12 @@
 """Parts of the training pages on money: each takes the report and gives blocks or a value."""
 
 from datetime import date
-from decimal import Decimal
 
 from convoy.catalog.services import GB, ServiceCost
 from convoy.display import formatting
-from convoy.display.page import Block, Heading, Table, Text, Tone, Value
-from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, Split
+from convoy.display.formatting import usd
+from convoy.display.page import Block, Column, Heading, Table, Text, Tone, Value, columns
+from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice
 from convoy.report.train_report import TrainReport
 
 
@@ -33,9 +33,14 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
         rows.append(("Total", "", "", usd(spent.total), ""))
         splits.append(("Total", spent.split))
     bill = Table(("What", "Quantity", "Price", "USD", "Price of"), tuple(rows))
-    uses = Table(
-        ("What", "Productive", "Recomputed", "Measuring", "Stalled", "Idle"),
-        tuple((name, *_parts(split)) for name, split in splits),
+    uses = columns(
+        splits,
+        Column("What", lambda row: row[0]),
+        Column("Productive", lambda row: row[1].productive, usd),
+        Column("Recomputed", lambda row: row[1].recomputed, usd),
+        Column("Measuring", lambda row: row[1].measuring, usd),
+        Column("Stalled", lambda row: row[1].stalled, usd),
+        Column("Idle", lambda row: row[1].idle, usd),
     )
     why = tuple(Text(f"No total: {reason}.") for reason in spent.lacking)
     left_out = Text(f"Not in it, as the log does not tell of it: {'; '.join(spent.not_counted)}.", quiet=True)
@@ -46,11 +51,6 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
     )
     on_demand = [Text(f"On demand: {told}.", quiet=True) for told in map(_on_demand, spent.on_demand_prices)]
     return (Heading("Cost"), *why, Text(meaning, quiet=True), bill, *([uses] if splits else []), *on_demand, left_out)
-
-
-def usd(amount: Decimal) -> str:
-    """`1,234.56 USD`."""
-    return f"{amount:,.2f} USD"
 
 
 def _instead(spent: Cost) -> str:
@@ -76,10 +76,6 @@ def _machine(machine: MachineCost) -> tuple[str, ...]:
 
 def _name(machine: MachineCost) -> str:
     return f"{machine.instance}, {machine.market.replace('_', ' ')}, {machine.region}"
-
-
-def _parts(split: Split) -> tuple[str, ...]:
-    return tuple(map(usd, (split.productive, split.recomputed, split.measuring, split.stalled, split.idle)))
 
 
 def _on_demand(price: OnDemandPrice) -> str:

@@ -1,10 +1,10 @@
 """Parts of the training pages on failures and on what they cost: each takes the report and gives blocks or nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from convoy.display import charts, formatting
-from convoy.display.page import Block, Heading, Table, Text, Tone, Value
-from convoy.report.train_report import Goodput, Incident, TrainReport
+from convoy.display.page import Block, Column, Heading, Text, Tone, Value, columns
+from convoy.report.train_report import NodeTime, TrainReport
 from convoy.stats.spread import spread
 
 _ROWS = 20
@@ -15,11 +15,21 @@ def incidents(report: TrainReport) -> tuple[Block, ...]:
     if not report.incidents or report.started is None:
         return ()
     start = report.started
-    rows = tuple(_row(incident, start) for incident in reversed(report.incidents[-_ROWS:]))
-    headers = ("At", "What", "Detected", "Stopped", "Recovered", "Beyond", "Steps done again", "")
-    left = len(report.incidents) - len(rows)
+    newest_first = report.incidents[: -_ROWS - 1 : -1]
+    table = columns(
+        newest_first,
+        Column("At", lambda i: max(i.t - start, 0.0), lambda seconds: f"+ {formatting.duration(seconds)}"),
+        Column("What", lambda i: i.what),
+        Column("Detected", lambda i: i.detected_s, formatting.duration),
+        Column("Stopped", lambda i: i.stopped_s, formatting.duration),
+        Column("Recovered", lambda i: i.recovered_s, formatting.duration),
+        Column("Beyond", lambda i: i.beyond_s, formatting.duration),
+        Column("Steps done again", lambda i: i.steps_recomputed, formatting.integer),
+        Column("", lambda i: i.then),
+    )
+    left = len(report.incidents) - len(newest_first)
     more: tuple[Block, ...] = (Text(f"{left:,} earlier ones are in the report's JSON.", quiet=True),) if left else ()
-    return (Heading("Incidents"), Text(_summary(report), quiet=True), Table(headers, rows), *more)
+    return (Heading("Incidents"), Text(_summary(report), quiet=True), table, *more)
 
 
 def goodput_value(report: TrainReport) -> Value:
@@ -42,12 +52,11 @@ def goodput(report: TrainReport) -> tuple[Block, ...]:
         "of a generation. Restarting: until the first step of a generation was done. Waiting: for ranks of other "
         "nodes, and at the end for the last commit and the export. Other: between two steps, mostly for the log."
     )
-    bar = charts.stacked_bar("Seconds of the gang, mean over its nodes", _means(spent), unit="s")
-    rows = tuple(
-        (str(node.node), *(formatting.duration(seconds) for seconds in _parts(spent, i).values()))
-        for i, node in enumerate(spent.nodes)
-    )
-    return (Heading("Goodput"), Text(note, quiet=True), bar, Table(("Node", *_NAMES), rows))
+    means = {name.lower(): sum(map(part, spent.nodes)) / len(spent.nodes) for name, part in _PARTS.items()}
+    bar = charts.stacked_bar("Seconds of the gang, mean over its nodes", means, unit="s")
+    parts = [Column[NodeTime](name, part, formatting.duration) for name, part in _PARTS.items()]
+    table = columns(spent.nodes, Column("Node", lambda node: node.node), *parts)
+    return (Heading("Goodput"), Text(note, quiet=True), bar, table)
 
 
 def deaf_nodes(report: TrainReport) -> str:
@@ -60,35 +69,15 @@ def deaf_nodes(report: TrainReport) -> str:
     return f"no notice source on node{'s' if len(deaf) > 1 else ''} {', '.join(deaf)}"
 
 
-_NAMES = ("Productive", "Recomputed", "Checkpoints", "Measuring", "Restarting", "Waiting", "Other")
-
-
-def _parts(spent: Goodput, i: int) -> dict[str, float]:
-    node = spent.nodes[i]
-    seconds = (
-        node.productive_seconds, node.recomputed_seconds, node.checkpoint_seconds, node.measuring_seconds,
-        node.restarting_seconds, node.waiting_seconds, node.other_seconds,
-    )  # fmt: skip
-    return dict(zip(_NAMES, seconds, strict=True))
-
-
-def _means(spent: Goodput) -> dict[str, float]:
-    parts = [_parts(spent, i) for i in range(len(spent.nodes))]
-    return {name.lower(): sum(part[name] for part in parts) / len(parts) for name in _NAMES}
-
-
-def _row(incident: Incident, start: float) -> tuple[str, ...]:
-    again = incident.steps_recomputed
-    return (
-        f"+ {formatting.duration(max(incident.t - start, 0.0))}",
-        incident.what,
-        _seconds(incident.detected_s),
-        _seconds(incident.stopped_s),
-        _seconds(incident.recovered_s),
-        _seconds(incident.beyond_s),
-        "" if again is None else f"{again:,}",
-        incident.then,
-    )
+_PARTS: dict[str, Callable[[NodeTime], float]] = {
+    "Productive": lambda node: node.productive_seconds,
+    "Recomputed": lambda node: node.recomputed_seconds,
+    "Checkpoints": lambda node: node.checkpoint_seconds,
+    "Measuring": lambda node: node.measuring_seconds,
+    "Restarting": lambda node: node.restarting_seconds,
+    "Waiting": lambda node: node.waiting_seconds,
+    "Other": lambda node: node.other_seconds,
+}
 
 
 def _summary(report: TrainReport) -> str:
@@ -110,7 +99,3 @@ def _median(what: str, seconds: Iterable[float | None]) -> str:
 
 def _count(n: int) -> str:
     return formatting.plural(n, "incident") if n else "no incident"
-
-
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else formatting.duration(seconds)

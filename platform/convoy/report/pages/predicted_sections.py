@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 from convoy.display import formatting
-from convoy.display.page import Block, Heading, Table, Text
+from convoy.display.page import Block, Column, Heading, Text, columns
 from convoy.planner.pages import sections
 from convoy.planner.pages.summary import warning
 from convoy.planner.plan_parts import PlannedStep
 from convoy.planner.plan_schema import Plan
-from convoy.report.analysis.prediction_error import Compared, compared, computing_parts, unlike
+from convoy.report.analysis.prediction_error import Compared, Unit, compared, computing_parts, unlike
 from convoy.report.train_report import TrainReport
-
-_HEADERS = ("", "Predicted", "Measured", "Error", "n")
 
 _WHOLE = "The whole job has its start, evaluations and export, which are not planned."
 
@@ -26,7 +24,16 @@ def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
     if other:
         blocks.append(Text(f"{other}: only what does not depend on that is compared."))
     if figures:
-        blocks.append(Table(_HEADERS, tuple(_row(each, yet) for each in figures)))
+        blocks.append(
+            columns(
+                figures,
+                Column("", lambda f: f.what),
+                Column("Predicted", lambda f: _FORMATS[f.unit](f.predicted)),
+                Column("Measured", lambda f: None if f.measured is None else _FORMATS[f.unit](f.measured), missing=yet),
+                Column("Error", lambda f: f.pct_error, formatting.signed_percent),
+                Column("n", lambda f: None if f.measured is None else f.n, formatting.integer),
+            )
+        )
     if plan.step is not None and not other:
         blocks.append(Text(_computing(plan.step), quiet=True))
     notes = _notes(figures, report, plan)
@@ -42,29 +49,13 @@ def _from(plan: Plan, figures: Sequence[Compared]) -> str:
     return f"{told} Error: (predicted - measured) / measured." if figures else told
 
 
-def _row(each: Compared, yet: str) -> tuple[str, ...]:
-    error = each.pct_error
-    measured = yet if each.measured is None else _form(each.unit, each.measured)
-    return (
-        each.what,
-        _form(each.unit, each.predicted),
-        measured,
-        "" if error is None else f"{error:+z.1f} %",
-        "" if each.measured is None or each.n is None else f"{each.n:,}",
-    )
-
-
-def _form(unit: str, value: float) -> str:
-    match unit:
-        case "seconds":
-            return formatting.long_duration(value)
-        case "tokens/s":
-            return formatting.rate(value)
-        case "share":
-            return formatting.percent(value)
-        case "bytes":
-            return formatting.size(value)
-    return f"{value:,.2f} USD"
+_FORMATS: dict[Unit, formatting.Form] = {
+    "seconds": formatting.long_duration,
+    "tokens/s": formatting.rate,
+    "share": formatting.percent,
+    "bytes": formatting.size,
+    "usd": formatting.usd,
+}
 
 
 def _notes(figures: Sequence[Compared], report: TrainReport, plan: Plan) -> list[str]:

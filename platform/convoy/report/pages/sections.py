@@ -6,11 +6,23 @@ from typing import Any
 import yaml
 
 from convoy.display import charts, formatting
-from convoy.display.page import Block, Callout, Code, Entry, Heading, Progress, Table, Text, Timeline
+from convoy.display.page import (
+    Block,
+    Callout,
+    Code,
+    Column,
+    Entry,
+    Heading,
+    Progress,
+    Table,
+    Text,
+    Timeline,
+    columns,
+)
 from convoy.job.events.causes import FirstCause, happened, in_words, more, subject
 from convoy.report.analysis.outcome import state_word
 from convoy.report.pages import checkpoint_sections
-from convoy.report.train_report import TrainReport
+from convoy.report.train_report import Generation, TrainReport
 
 _TIMELINE_ENTRIES = 40
 _GO_ON = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
@@ -112,34 +124,31 @@ def step_breakdown(report: TrainReport, detailed: bool = False) -> tuple[Block, 
     blocks: tuple[Block, ...] = (Heading("Step time"), Text(around, quiet=True), bar)
     if not detailed:
         return blocks
-    rows = tuple(
-        (
-            name,
-            formatting.duration(part.median),
-            f"{formatting.duration(part.q1)} to {formatting.duration(part.q3)}",
-            formatting.percent(part.median / times.total.median) if times.total.median else "",
-        )
-        for name, part in times.parts.items()
+    whole = times.total.median
+    table = columns(
+        times.parts.items(),
+        Column("Part", lambda row: row[0]),
+        Column("Median", lambda row: row[1].median, formatting.duration),
+        Column("Middle half", lambda row: f"{formatting.duration(row[1].q1)} to {formatting.duration(row[1].q3)}"),
+        Column("Of the median step", lambda row: row[1].median / whole if whole else None, formatting.percent),
     )
-    return (*blocks, Table(("Part", "Median", "Middle half", "Of the median step"), rows))
+    return (*blocks, table)
 
 
 def ranks(report: TrainReport) -> tuple[Block, ...]:
     """Throughput and memory of each rank."""
     if not report.ranks:
         return ()
-    rows = tuple(
-        (
-            str(r.rank),
-            str(r.node),
-            "not measured" if r.tokens_per_second is None else formatting.rate(r.tokens_per_second.median),
-            "" if r.tokens_per_second is None else formatting.quartiles(r.tokens_per_second, formatting.rate),
-            "not measured" if r.memory_peak_bytes is None else formatting.size(r.memory_peak_bytes),
-            "not measured" if r.matmul_tflops is None else f"{formatting.significant(r.matmul_tflops)} TFLOP/s",
-        )
-        for r in report.ranks
+    table = columns(
+        report.ranks,
+        Column("Rank", lambda r: r.rank),
+        Column("Node", lambda r: r.node),
+        Column("Throughput", lambda r: r.tokens_per_second, lambda rate: formatting.rate(rate.median), "not measured"),
+        Column("Spread", lambda r: r.tokens_per_second, lambda rate: formatting.quartiles(rate, formatting.rate)),
+        Column("Memory peak", lambda r: r.memory_peak_bytes, formatting.size, "not measured"),
+        Column("Matmul rate", lambda r: r.matmul_tflops, formatting.unit("TFLOP/s"), "not measured"),
     )
-    return (Heading("Ranks"), Table(("Rank", "Node", "Throughput", "Spread", "Memory peak", "Matmul rate"), rows))
+    return (Heading("Ranks"), table)
 
 
 def samples(report: TrainReport) -> tuple[Block, ...]:
@@ -168,19 +177,21 @@ def history(report: TrainReport) -> tuple[Block, ...]:
     """The generations, where there was more than one, and the newest checkpoints."""
     blocks: list[Block] = []
     if len(report.generations) > 1:
-        rows = tuple(
-            (
-                str(g.number),
-                f"{g.world_size} on {formatting.plural(g.nodes, 'node')}",
-                "the start" if g.parent_step is None else f"step {g.parent_step:,} of generation {g.parent_generation}",
-                g.why,
-                f"{g.outcome}, step {g.last_step:,}",
-                formatting.duration(g.seconds),
-            )
-            for g in report.generations
+        table = columns(
+            report.generations,
+            Column("", lambda g: g.number),
+            Column("Ranks", lambda g: f"{g.world_size} on {formatting.plural(g.nodes, 'node')}"),
+            Column("From", _origin),
+            Column("Why", lambda g: g.why),
+            Column("Outcome", lambda g: f"{g.outcome}, step {g.last_step:,}"),
+            Column("Time", lambda g: g.seconds, formatting.duration),
         )
-        blocks += [Heading("Generations"), Table(("", "Ranks", "From", "Why", "Outcome", "Time"), rows)]
+        blocks += [Heading("Generations"), table]
     return (*blocks, *checkpoint_sections.table(report))
+
+
+def _origin(g: Generation) -> str:
+    return "the start" if g.parent_step is None else f"step {g.parent_step:,} of generation {g.parent_generation}"
 
 
 def places(uris: Mapping[str, str]) -> tuple[Block, ...]:

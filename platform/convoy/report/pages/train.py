@@ -9,7 +9,6 @@ from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values
 from convoy.report.analysis.outcome import state_word
 from convoy.report.pages import checkpoint_sections, cost_sections, incident_sections, sections, trouble_sections
 from convoy.report.train_report import TrainReport, Validation
-from convoy.stats.spread import Spread
 
 if TYPE_CHECKING:
     from convoy.planner.plan_schema import Plan
@@ -158,13 +157,10 @@ def _share(report: TrainReport) -> Value:
     if report.mfu is not None:
         return Value("MFU", formatting.percent(report.mfu), "model FLOP/s over the dense peak")
     if report.matmul_share is not None and report.hardware:
-        peak = _tflops(report.hardware.matmul_tflops)
+        rate = report.hardware.matmul_tflops
+        peak = "" if rate is None else formatting.unit("TFLOP/s")(rate.median)
         return Value("Of matmul rate", formatting.percent(report.matmul_share), f"measured {peak} per rank")
     return Value("MFU", "—", "not shown: this device's peak is not known")
-
-
-def _tflops(figure: Spread | None) -> str:
-    return "" if figure is None else f"{formatting.significant(figure.median)} TFLOP/s"
 
 
 def _memory(report: TrainReport) -> Value:
