@@ -63,7 +63,7 @@ def a_drill(name: str, detected: tuple[float, ...], recovered: tuple[float, ...]
         "hardware": HARDWARE.model_copy(update={"ranks": 3}),
         "samples": {DETECTED: detected, RECOVERED: recovered, BEYOND: tuple(s + 1 for s in recovered)},
         "values": told,
-        "config": {"campaign": CampaignConfig(bad_day_hours=None).model_dump(mode="json")},  # which would take longest
+        "config": {"campaign": CampaignConfig(bad_day_hours=None).model_dump(mode="json")},
     }
     return a_case(name, **(facts | changed))
 
@@ -77,7 +77,7 @@ def faults() -> list[Case]:
 
 
 def with_campaign(cases: list[Case], **setting: Any) -> list[Case]:
-    """With that setting of the campaign; without bad days, which take longest, unless they are asked for."""
+    """With that setting of the campaign; without bad days, unless they are set."""
     told = {"campaign": CampaignConfig(**({"bad_day_hours": None} | setting)).model_dump(mode="json")}
     return [case.model_copy(update={"config": told}) if case.suite == "recovery" else case for case in cases]
 

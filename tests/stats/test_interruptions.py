@@ -1,17 +1,23 @@
-"""What interruptions take in the long run, against Daly's formula and figures worked out by hand."""
+"""What interruptions take in the long run, against Daly's formulas and figures worked out by hand."""
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.stats.interruptions import Kind, LongRun, expected_overhead, long_run
+from convoy.stats.interruptions import Kind, LongRun, best_interval, long_run, poisson_quantile
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
 
 HOUR = 3600.0
+
+
+def daly(interval: float, save: float, restart: float, mtbf: float) -> float:
+    """Wall time beyond the work, over the work (Daly 2006, equation 20)."""
+    return mtbf / interval * math.exp(restart / mtbf) * math.expm1((interval + save) / mtbf) - 1
 
 
 def overhead(found: LongRun) -> float:
@@ -22,7 +28,7 @@ def overhead(found: LongRun) -> float:
 def test_without_notice_it_is_daly_s_formula(interval: float, save: float, restart: float, lag: float) -> None:
     after = (restart / 3, 2 * restart / 3)
     found = long_run(interval, save, HOUR, (Kind(1.0, False, after),), after, lag)
-    assert overhead(found) == pytest.approx(expected_overhead(interval, save, restart + lag, HOUR), rel=1e-9)
+    assert overhead(found) == pytest.approx(daly(interval, save, restart + lag, HOUR), rel=1e-9)
 
 
 def test_rare_interruptions_cost_what_each_of_them_costs() -> None:
@@ -74,3 +80,36 @@ def test_what_means_nothing_is_refused() -> None:
         long_run(0.0, 1.0, HOUR, (kind,), (0.0,))
     with pytest.raises(ValueError, match="parts of 1"):
         long_run(1.0, 1.0, HOUR, (kind, kind), (0.0,))
+    with pytest.raises(ValueError, match="more than zero"):
+        best_interval(0.0, 3600.0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        poisson_quantile(1.0, 3.0)
+
+
+def test_the_interval_of_a_short_save_is_young_s() -> None:
+    assert best_interval(0.5, 86400.0) == pytest.approx(math.sqrt(2 * 0.5 * 86400.0), rel=0.01)
+
+
+def test_the_interval_of_a_long_save_was_computed_by_hand() -> None:
+    # C = 60 s, M = 1 h: sqrt(432000) = 657.27; x = 1/120, 657.27 (1 + 0.09129/3 + 0.00093) - 60
+    assert best_interval(60.0, 3600.0) == pytest.approx(617.88, abs=0.05)
+
+
+@pytest.mark.parametrize(("save", "mtbf"), [(0.1, 3600.0), (18.0, 3600.0), (600.0, 7200.0)])
+def test_no_other_interval_loses_less(save: float, mtbf: float) -> None:
+    best = best_interval(save, mtbf)
+    others = [daly(best * factor, save, 30.0, mtbf) for factor in (0.5, 0.8, 1.25, 2.0)]
+    assert all(daly(best, save, 30.0, mtbf) < other for other in others)
+
+
+def test_saves_longer_than_the_time_between_failures_come_that_often() -> None:
+    assert best_interval(100.0, 40.0) == 40.0
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.3, 7.5, 240.0, 5000.0])
+def test_a_poisson_variable_stays_at_its_quantile_or_below_as_often_as_it_should(mean: float) -> None:
+    drawn = np.random.default_rng(0).poisson(mean, 200_000)
+    for share in (0.05, 0.5, 0.95):
+        count = poisson_quantile(share, mean)
+        assert (drawn <= count).mean() >= share - 0.005
+        assert (drawn < count).mean() <= share + 0.005

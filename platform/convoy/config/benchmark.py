@@ -100,7 +100,7 @@ class PredictConfig(Frozen):
 
 
 class CampaignConfig(Frozen):
-    """A training on spot machines that is simulated with the stalls and recoveries that were measured."""
+    """A training on spot machines, computed with the stalls and recoveries that were measured."""
 
     days: float = Field(30, gt=0)
     """It lasts so long."""
@@ -116,7 +116,7 @@ class CampaignConfig(Frozen):
     """Share of such machines that are taken away within a month; null: as the catalog has it, the upper end of its
     band."""
     bad_day_hours: float | None = Field(3.0, gt=0)
-    """Mean time between interruptions of the gang on a bad day, which is simulated beside that; null: none is."""
+    """Mean time until a machine of the gang is taken away on a bad day, which is computed too; null: it is not."""
     announced_share: float = Field(1.0, ge=0, le=1)
     """Of those, that have notice; AWS gives it as far as it can."""
     notice_seconds: float = Field(120.0, ge=0)
@@ -125,11 +125,11 @@ class CampaignConfig(Frozen):
     """Until there is another machine in its place, added to each restart that was measured. The default is assumed: a
     machine is to be had at once, and boots and loads its image in ten minutes."""
     seed: int = 0
-    """Of the random times."""
+    """No longer used: campaigns were simulated before."""
 
 
 class RecoveryConfig(Frozen):
-    """Which faults are put into gangs of this host, and the campaign that is simulated with what they show."""
+    """Which faults are put into gangs of this host, and the campaign that is computed with what they show."""
 
     drills: tuple[str, ...] = Field(("node-kill", "spot-notice"), min_length=1)
     """As `convoy drill` lists them."""
@@ -160,7 +160,7 @@ class BenchConfig(Frozen):
     predict: PredictConfig = PredictConfig()
     """The job whose saves and loads the checkpoint suite predicts."""
     recovery: RecoveryConfig = RecoveryConfig()
-    """What the recovery suite does, and the campaign that is simulated with what it shows."""
+    """What the recovery suite does, and the campaign that is computed with what it shows."""
     schedule: str | None = None
     """When the flow runs by itself, in cron's five fields; where Argo Workflows has it."""
 

@@ -131,15 +131,13 @@ def best_interval(save_seconds: float, mtbf_seconds: float) -> float:
     return math.sqrt(2 * save_seconds * mtbf_seconds) * (1 + math.sqrt(x) / 3 + x / 9) - save_seconds
 
 
-def expected_overhead(interval: float, save_seconds: float, restart_seconds: float, mtbf_seconds: float) -> float:
-    """Wall time beyond the work, over the work: M/t exp(R/M) (exp((t + C)/M) - 1) - 1, for t seconds of work between
-    saves that stop it for C, restarts of R and a mean time between failures of M; failures come at any time, also while
-    it saves and restarts. Source: Daly 2006, equation 20. Raises ValueError unless interval and M are more than zero.
-    """
-    if not (interval > 0 and mtbf_seconds > 0):
-        raise ValueError(f"interval = {interval}, mtbf_seconds = {mtbf_seconds}: both must be more than zero")
-    try:
-        again = math.exp(restart_seconds / mtbf_seconds) * math.expm1((interval + save_seconds) / mtbf_seconds)
-    except OverflowError:
-        return math.inf
-    return mtbf_seconds / interval * again - 1
+def poisson_quantile(share: float, mean: float) -> int:
+    """The least count that a Poisson variable does not exceed with that probability. Raises ValueError unless share is
+    between 0 and 1 and the mean is finite."""
+    if not (0 < share < 1 and 0 <= mean < math.inf):
+        raise ValueError(f"share = {share}, mean = {mean}: must be between 0 and 1, and finite")
+    count, below = 0, math.exp(-mean)
+    while below < share and count < mean + 40 * math.sqrt(mean) + 40:  # rounding must not keep it from its end
+        count += 1
+        below += math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
+    return count

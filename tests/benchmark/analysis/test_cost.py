@@ -77,7 +77,7 @@ def test_where_a_campaign_is_of_the_same_machines_spot_is_also_told_with_its_ove
     assert dear.estimate == pytest.approx(usd.estimate * (1 + bad.mean_overhead))
     assert dear.low > told.high > usd.high
     page = to_markdown(benchmark_page(cases))
-    assert "| spot with the simulated overhead, none announced | 39.60 (26.12 to 55.96 by zone) |" in page
+    assert "| spot with the expected overhead, none announced | 39.60 (26.12 to 55.96 by zone) |" in page
     assert "| spot with that of bad days, none announced | 39.60 (26.12 to 55.96 by zone) |" in page
 
 

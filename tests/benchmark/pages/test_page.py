@@ -107,7 +107,7 @@ def test_on_spot_the_headline_is_the_price_of_spot_and_says_what_is_not_in_it() 
     assert _value(benchmark_page(cases), "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
     saved = [*saves(hardware=GPUS, config=config, model="gpt-1b"), *faults()]
     told = _value(benchmark_page([*cases, *saved]), "Cost").subtitle
-    assert re.search(rf"{re.escape(where)}, 0\.01\d+ USD with those that were simulated$", told)
+    assert re.search(rf"{re.escape(where)}, 0\.01\d+ USD with those that are expected$", told)
 
 
 def test_a_table_has_a_row_for_each_case_and_says_where_no_difference_was_seen() -> None:

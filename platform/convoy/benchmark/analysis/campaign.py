@@ -1,34 +1,79 @@
-"""A training on spot machines, simulated with the stalls and recoveries that were measured. Pure, and seeded: the same
-cases give the same campaigns."""
+"""What a training on spot machines is expected to take, by the planner's model and with what was measured. Pure."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pydantic import Field, ValidationError
 
 from convoy.benchmark.analysis import checkpoints
-from convoy.benchmark.analysis.campaign_machines import (
-    PriceRatio,
-    Setting,
-    asked_for,
-    is_example,
-    price_ratio,
-    setting_of,
-    taken,
-)
-from convoy.benchmark.analysis.campaign_simulation import CampaignCourse, course
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
-from convoy.benchmark.analysis.recovery import DrillFigures
+from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
 from convoy.benchmark.results.case import Case
-from convoy.catalog.interruptions import mtbf_seconds
+from convoy.catalog.instances import instance_names
+from convoy.catalog.interruptions import interruptions
 from convoy.catalog.prices import PriceBook
+from convoy.config.benchmark import CampaignConfig
+from convoy.planner.cost.drain import Drain
+from convoy.planner.cost.failures import Failures, Rate, Restart, Saving, never_taken
+from convoy.planner.cost.save_interval import best_save_interval
+from convoy.planner.cost.spot import Campaign, expected_campaign
 from convoy.report.train_report import Fact
-from convoy.stats.simulation import Assumed
-
-CAMPAIGNS, BAD_CAMPAIGNS = 1000, 100
-"""That are simulated: of bad days fewer, in each of which more happens."""
+from convoy.stats.interruptions import poisson_quantile
+from convoy.stats.interval import Interval
 
 HOUR, DAY = 3600.0, 86400.0
 
 UNANNOUNCED, ANNOUNCED = "node-kill", "spot-notice"
 """Drills of a machine that is lost, and of one that has notice."""
+
+EXAMPLE, EXAMPLE_NODES, EXAMPLE_REGION = "p4d.24xlarge", 4, "us-east-1"
+"""The machines of a campaign where neither the configuration nor the results name any."""
+
+
+class Setting(CampaignConfig):
+    """With the machines filled in."""
+
+    instance_type: str
+    region: str
+    nodes: int = Field(ge=1)
+
+
+class Range(Fact):
+    """What a campaign comes to with as many interruptions as half of all campaigns have at most; low and high: with as
+    many as 5 and 95 of 100 have at most."""
+
+    median: float
+    low: float
+    high: float
+
+
+class CampaignCourse(Fact):
+    """A campaign as it is expected, and how far luck takes it from that."""
+
+    announced_share: float
+    """Of interruptions: those before which there is time to save."""
+    interval_seconds: float
+    """Work between two saves: the planner's best for the band, which nobody changes on a bad day."""
+    interruptions: Range
+    mtbf_seconds: float
+    recovered: Interval
+    """Share of interruptions after which work resumes before the next one; computed, so without a spread."""
+    overhead: Range
+    """All other time over the productive time."""
+    stalled: float
+    """Expected share of all time, as the next two."""
+    recomputed: float
+    restarting: float
+    """Last saves after a notice, waiting for another machine, and restarts."""
+    mean_overhead: float
+    expected_overhead: float
+    """The same: reports of earlier versions compare a simulation with it."""
+    savings: Range | None
+    """Of the price of the same work on demand, without an interruption; None: a price is not known."""
+    savings_by_zone: tuple[float, float] | None = None
+    """At the spot price of the dearest zone and high overhead, and of the cheapest zone and low overhead."""
 
 
 class CampaignFigures(Fact):
@@ -37,19 +82,20 @@ class CampaignFigures(Fact):
     setting: Setting
     example: bool = True
     """Saves were measured on other machines, or on another number of them."""
-    campaigns: int = CAMPAIGNS
-    bad_campaigns: int = BAD_CAMPAIGNS
+    campaigns: int = 0
+    bad_campaigns: int = 0
+    """Simulated by earlier versions; 0: the figures are expected values."""
     taken_per_month: float | None = None
     """Share of machines."""
     taken_source: str = ""
     mtbf_seconds: float | None = None
-    """Of the gang, as assumed."""
+    """Mean time until the gang is interrupted: a machine is taken away, or breaks."""
     stall_seconds: float | None = None
     durable_seconds: float | None = None
     restart_seconds: float | None = None
     """After an interruption without notice, with the replacement."""
     announced_seconds: float | None = None
-    """From the notice until work goes on, with the replacement; None: no drill has told, and all come unannounced."""
+    """From the notice until work resumes, with the replacement; None: no drill had a notice; none is used."""
     saved_seconds: float | None = None
     """From the notice until all is saved."""
     measured: dict[str, str] = {}
@@ -63,9 +109,26 @@ class CampaignFigures(Fact):
     prices: tuple[str, ...] = ()
     courses: tuple[CampaignCourse, ...] = ()
     bad_day: tuple[CampaignCourse, ...] = ()
-    """The same where interruptions come as often as on a bad day, all the time; none where that was not asked for."""
+    """The same where machines are taken away as often as on a bad day, all the time; empty: the setting has none."""
     why: str = ""
-    """Why nothing is simulated."""
+    """Why nothing is computed."""
+
+
+class PriceRatio(NamedTuple):
+    """Spot over on-demand: median over zones, the cheapest zone and the dearest; and where both prices come from."""
+
+    median: float
+    low: float
+    high: float
+    sources: tuple[str, ...]
+
+
+class Inputs(NamedTuple):
+    """What the planner's model is called with."""
+
+    failures: Failures
+    saving: Saving
+    restart: Restart
 
 
 def campaign(
@@ -75,33 +138,51 @@ def campaign(
     prices: PriceBook,
 ) -> CampaignFigures | None:
     """None where no recovery suite was run."""
-    asked = asked_for(cases)
-    if asked is None:
+    config = _config(cases)
+    if config is None:
         return None
     saving = max((c for c in checkpoints if c.stall and c.save), key=lambda c: c.state_bytes, default=None)
     saved = _case_of(saving, cases)
-    setting = setting_of(asked, saved)
-    share, source = taken(setting)
+    setting = _setting(config, saved)
+    share, source = _taken(setting)
     lost = next((d for d in drills if d.drill == UNANNOUNCED and d.recovered is not None), None)
-    why = ""
+    facts: dict[str, Any] = {"setting": setting, "taken_per_month": share, "taken_source": source}
     if share is None:
         why = f"how often {setting.instance_type} is taken away is not known (recovery.campaign.taken_per_month)"
-    elif saving is None or saving.stall is None or saving.stall.median <= 0:
-        why = "no stall of a save was measured (suite checkpoint)"
-    elif lost is None:
-        why = f"no recovery from {UNANNOUNCED} was measured (recovery.drills)"
-    if why or share is None or saving is None or lost is None:
-        return CampaignFigures(setting=setting, taken_per_month=share, taken_source=source, why=why)
-    told = CampaignFigures(
-        setting=setting,
-        example=is_example(setting, saved),
-        taken_per_month=share,
-        taken_source=source,
-        mtbf_seconds=mtbf_seconds(share, setting.nodes),
-        saved_on=saved.hardware.machines if saved is not None else "",
-        **_measured(setting, saving, lost, next((d for d in drills if d.drill == ANNOUNCED), None)),
+        return CampaignFigures(**facts, why=why)
+    if saved is None or saving is None or saving.stall is None or saving.stall.median <= 0:
+        return CampaignFigures(**facts, why="no stall of a save was measured (suite checkpoint)")
+    if lost is None:
+        return CampaignFigures(**facts, why=f"no recovery from {UNANNOUNCED} was measured (recovery.drills)")
+    notice = next((d for d in drills if d.drill == ANNOUNCED and d.detected is not None), None)
+    inputs = _inputs(setting, share, saving, lost, notice)
+    ratio, hours = _price_ratio(setting, saved, prices), setting.bad_day_hours
+    machine = (saved.hardware.instance_type, saved.hardware.nodes)
+    try:
+        courses = _courses(inputs, setting, ratio)
+        bad_day = () if hours is None else _courses(inputs, setting, ratio, hours * HOUR)
+    except ValueError as error:  # it would hardly ever end
+        return CampaignFigures(**facts, why=str(error))
+    return CampaignFigures(
+        **facts,
+        **_measured(inputs, saving, lost, notice),
+        example=machine != (setting.instance_type, setting.nodes),
+        saved_on=saved.hardware.machines,
+        prices=ratio.sources if ratio is not None else (),
+        courses=courses,
+        bad_day=bad_day,
     )
-    return _simulated(told, price_ratio(setting, saved, prices))
+
+
+def _config(cases: Sequence[Case]) -> CampaignConfig | None:
+    """By the first case of the recovery suite that has it as this version understands it."""
+    for case in cases:
+        if case.suite == SUITE and isinstance(config := case.config.get("campaign"), dict):
+            try:
+                return CampaignConfig.model_validate(config)
+            except ValidationError:
+                continue
+    return None
 
 
 def _case_of(saving: CheckpointFigures | None, cases: Sequence[Case]) -> Case | None:
@@ -110,66 +191,168 @@ def _case_of(saving: CheckpointFigures | None, cases: Sequence[Case]) -> Case | 
     return next((case for case in cases if (case.suite, case.group, case.name) == of), None)
 
 
-def _simulated(told: CampaignFigures, ratio: PriceRatio | None) -> CampaignFigures:
-    """With its courses: at the rate of the band, and at that of a bad day."""
-    assert told.mtbf_seconds is not None
-    shares, hours = _shares(told), told.setting.bad_day_hours
-    bad = () if hours is None else tuple(_course(told, s, hours * HOUR, BAD_CAMPAIGNS, ratio) for s in shares)
-    return told.model_copy(
-        update={
-            "prices": ratio.sources if ratio is not None else (),
-            "courses": tuple(_course(told, s, told.mtbf_seconds, CAMPAIGNS, ratio) for s in shares),
-            "bad_day": bad,
-        }
+def _setting(config: CampaignConfig, saved: Case | None) -> Setting:
+    """What is left open is that of the case whose saves were measured; of what has no name, the example's."""
+    machine = saved.hardware.instance_type if saved is not None else None
+    name = config.instance_type or machine or EXAMPLE
+    nodes = saved.hardware.nodes if saved is not None and name == machine else EXAMPLE_NODES
+    filled = {
+        "instance_type": name,
+        "region": config.region or (saved and saved.cluster("region")) or EXAMPLE_REGION,
+        "nodes": config.nodes or nodes,
+    }
+    return Setting.model_validate(config.model_dump() | filled)
+
+
+def _taken(setting: Setting) -> tuple[float | None, str]:
+    """Share of machines that are taken away within a month, and where that is from."""
+    if setting.taken_per_month is not None:
+        return setting.taken_per_month, "recovery.campaign.taken_per_month"
+    band = interruptions(setting.instance_type)
+    if band is None:
+        return None, ""
+    share = f"{100 * band.low:g} to {100 * band.high:g} %"
+    return band.high, f"upper end of {share} a month, {band.date}, {band.source}"
+
+
+def _inputs(
+    setting: Setting, share: float, saving: CheckpointFigures, lost: DrillFigures, notice: DrillFigures | None
+) -> Inputs:
+    """The last save after a notice is one with nothing else going on. Machines that nobody takes away break as in a
+    plan; of a type that the catalog does not have, that is not known."""
+    assert saving.stall is not None
+    assert saving.save is not None
+    assert lost.recovered is not None
+    name, nodes = setting.instance_type, setting.nodes
+    drain = Drain(notice.detected.median, saving.save.median) if notice and notice.detected else None
+    failures = Failures(
+        nodes,
+        low=share,
+        high=share,
+        faults_seconds=never_taken(name, nodes).faults_seconds if name in instance_names() else math.inf,
+        notice_seconds=setting.notice_seconds,
+        announced=setting.announced_share,
+        drain=drain,
+    )
+    durable = saving.durable or saving.save
+    return Inputs(
+        failures,
+        Saving(saving.stall.median, durable.median),
+        Restart(lost.recovered.median, setting.replacement_seconds),
     )
 
 
 def _measured(
-    setting: Setting, saving: CheckpointFigures, lost: DrillFigures, announced: DrillFigures | None
-) -> dict[str, object]:
-    """What campaigns take from measurements."""
+    inputs: Inputs, saving: CheckpointFigures, lost: DrillFigures, notice: DrillFigures | None
+) -> dict[str, Any]:
+    """The inputs as the report has them, and where each was measured."""
     assert saving.stall is not None
     assert saving.save is not None
     assert lost.recovered is not None
-    found: dict[str, object] = {
-        "saved_model": saving.model,
-        "saved_state_bytes": saving.state_bytes,
-        "drilled_nodes": lost.nodes,
-        "stall_seconds": saving.stall.median,
-        "durable_seconds": saving.durable.median if saving.durable else saving.save.median,
-        "restart_seconds": lost.recovered.median + setting.replacement_seconds,
-    }
-    told = {
+    restart, drain = inputs.restart.seconds + inputs.restart.wait_seconds, inputs.failures.drain
+    sources = {
         "stall_seconds": f"{saving.case}, {saving.model}, n = {saving.stall.n}",
         "durable_seconds": f"{saving.case}, {saving.model}, n = {(saving.durable or saving.save).n}",
         "restart_seconds": f"drill {UNANNOUNCED}, n = {lost.recovered.n}",
     }
-    if announced is not None and announced.recovered is not None and announced.detected is not None:
-        found["announced_seconds"] = announced.recovered.median + setting.replacement_seconds
-        found["saved_seconds"] = announced.detected.median + saving.save.median
-        told["announced_seconds"] = f"drill {ANNOUNCED}, n = {announced.recovered.n}"
-        told["saved_seconds"] = f"detected in drill {ANNOUNCED}, n = {announced.detected.n}; save of {saving.model}"
-    return {**found, "measured": told}
+    seconds = {
+        "stall_seconds": inputs.saving.stall_seconds,
+        "durable_seconds": inputs.saving.durable_seconds,
+        "restart_seconds": restart,
+    }
+    if drain is not None and notice is not None and notice.detected is not None:
+        saved = drain.before_seconds + drain.write_seconds
+        seconds |= {"announced_seconds": saved + restart, "saved_seconds": saved}
+        save = f"detected in drill {ANNOUNCED}, n = {notice.detected.n}; save of {saving.model}"
+        sources |= {"announced_seconds": f"{save}; drill {UNANNOUNCED}, n = {lost.recovered.n}", "saved_seconds": save}
+    return {
+        **seconds,
+        "mtbf_seconds": inputs.failures.often.mtbf_seconds,
+        "saved_model": saving.model,
+        "saved_state_bytes": saving.state_bytes,
+        "drilled_nodes": lost.nodes,
+        "measured": sources,
+    }
 
 
-def _shares(told: CampaignFigures) -> list[float]:
-    """Of interruptions that lose nothing: as configured, where the notice is long enough; and none of them."""
-    in_time = told.saved_seconds is not None and told.saved_seconds <= told.setting.notice_seconds
-    return list(dict.fromkeys([told.setting.announced_share if in_time else 0.0, 0.0]))
-
-
-def _course(
-    told: CampaignFigures, share: float, mtbf: float, campaigns: int, ratio: PriceRatio | None
-) -> CampaignCourse:
-    assert told.stall_seconds is not None
-    assert told.restart_seconds is not None
-    assumed = Assumed(
-        seconds=told.setting.days * DAY,
-        mtbf_seconds=mtbf,
-        stall_seconds=told.stall_seconds,
-        durable_seconds=told.durable_seconds or 0.0,
-        restart_seconds=told.restart_seconds,
-        announced_share=share,
-        announced_seconds=told.announced_seconds or 0.0,
+def _price_ratio(setting: Setting, saved: Case, prices: PriceBook) -> PriceRatio | None:
+    """None where either price is not known. saved: whose saves were measured; a price of its own counts, where it is of
+    these machines."""
+    book = replace(prices, own=saved.own_prices)
+    spot = book.price(setting.instance_type, "spot", setting.region)
+    dear = book.price(setting.instance_type, "on_demand", setting.region)
+    if spot is None or dear is None:
+        return None
+    zones = ""
+    if spot.low_usd_per_hour < spot.high_usd_per_hour:
+        zones = f"{spot.low_usd_per_hour:,.2f} to {spot.high_usd_per_hour:,.2f} by zone, "
+    sources = (
+        f"spot {spot.usd_per_hour:,.2f} USD an hour, {zones}{spot.date}, {spot.source}",
+        f"on-demand {dear.usd_per_hour:,.2f} USD an hour, {dear.date}, {dear.source}",
     )
-    return course(assumed, campaigns, told.setting.seed, ratio)
+    usd = dear.usd_per_hour
+    return PriceRatio(spot.usd_per_hour / usd, spot.low_usd_per_hour / usd, spot.high_usd_per_hour / usd, sources)
+
+
+def _courses(
+    inputs: Inputs, setting: Setting, ratio: PriceRatio | None, taken_seconds: float | None = None
+) -> tuple[CampaignCourse, ...]:
+    """With the notices of the setting, where there is time to use them, and without any. taken_seconds: mean time until
+    a machine is taken away; None: as the setting has it."""
+    ways = [inputs] if inputs.failures.often.notice_used else []
+    without = inputs._replace(failures=replace(inputs.failures, announced=0.0))
+    return tuple(_course(way, setting, ratio, taken_seconds) for way in (*ways, without))
+
+
+def _course(inputs: Inputs, setting: Setting, ratio: PriceRatio | None, taken_seconds: float | None) -> CampaignCourse:
+    failures, saving, restart = inputs
+    interval = best_save_interval(failures, saving)
+    rate = failures.often if taken_seconds is None else failures.every(taken_seconds)
+    expected = expected_campaign(setting.days * DAY, rate, interval, failures, saving, restart)
+    counts = _range(setting, rate)
+    overhead = Range.model_validate({name: _overhead(expected, setting, n) for name, n in counts})
+    resumed = expected.resumed
+    return CampaignCourse(
+        announced_share=rate.notice_used,
+        interval_seconds=interval,
+        interruptions=counts,
+        mtbf_seconds=rate.mtbf_seconds,
+        recovered=Interval(estimate=resumed, low=resumed, high=resumed, n=1),
+        overhead=overhead,
+        stalled=expected.stalled / expected.seconds,
+        recomputed=expected.recomputed / expected.seconds,
+        restarting=expected.down_seconds / expected.seconds,
+        mean_overhead=expected.overhead,
+        expected_overhead=expected.overhead,
+        savings=_savings(ratio, overhead),
+        savings_by_zone=None if ratio is None else (_saved(ratio.high, overhead.high), _saved(ratio.low, overhead.low)),
+    )
+
+
+def _range(setting: Setting, rate: Rate) -> Range:
+    """Interruptions in a campaign, which come also while the gang is down."""
+    mean = setting.days * DAY / rate.mtbf_seconds
+    low, median, high = (float(poisson_quantile(share, mean)) for share in (0.05, 0.5, 0.95))
+    return Range(median=median, low=low, high=high)
+
+
+def _overhead(expected: Campaign, setting: Setting, interruptions: float) -> float:
+    """Of a campaign with so many interruptions, each of which costs what one is expected to cost; infinite: nothing was
+    done."""
+    seconds = setting.days * DAY
+    lost, down = (each / expected.interruptions for each in (expected.recomputed, expected.down_seconds))
+    working = (expected.productive + expected.recomputed) / (expected.seconds - expected.down_seconds)
+    productive = (seconds - interruptions * down) * working - interruptions * lost
+    return seconds / productive - 1 if productive > 0 else math.inf
+
+
+def _savings(ratio: PriceRatio | None, overhead: Range) -> Range | None:
+    """The higher the overhead, the lower they are."""
+    if ratio is None:
+        return None
+    low, median, high = (_saved(ratio.median, each) for each in (overhead.high, overhead.median, overhead.low))
+    return Range(median=median, low=low, high=high)
+
+
+def _saved(price_ratio: float, overhead: float) -> float:
+    return 1 - price_ratio * (1 + overhead)

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.benchmark.analysis.campaign import CampaignFigures
-from convoy.benchmark.analysis.campaign_simulation import CampaignCourse
+from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures
 from convoy.benchmark.analysis.levers import levers
 from convoy.benchmark.analysis.model import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
 from convoy.benchmark.analysis.topology import topology
@@ -52,7 +51,7 @@ def with_levers(
 
 
 def with_overhead(found: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:
-    """With what the simulated interruptions add on spot, where the campaign is of that model on the same machines."""
+    """With what interruptions are expected to add on spot, where the campaign is of that model on the same machines."""
     if campaign is None or campaign.example or not campaign.courses:
         return tuple(found)
     of = (campaign.saved_model, campaign.saved_on, campaign.setting.region)
@@ -117,7 +116,7 @@ def _with(offer: Offer, campaign: CampaignFigures) -> Offer:
 
 
 def _dearer(usd: Interval, course: CampaignCourse) -> Interval:
-    """By the mean over campaigns, for in the median one nothing may have happened; bounds multiply bound by bound."""
+    """By the expected overhead, for in the median campaign nothing may happen; bounds multiply bound by bound."""
     mean = course.mean_overhead
     low, high = min(mean, course.overhead.low), max(mean, course.overhead.high)
     return Interval(estimate=usd.estimate * (1 + mean), low=usd.low * (1 + low), high=usd.high * (1 + high), n=usd.n)

@@ -168,8 +168,8 @@ class Offer(Fact):
     source: str
     usd_per_million_tokens: Interval
     simulated_usd_per_million_tokens: Interval | None = None
-    """With the mean overhead of the simulated campaigns, bound by bound; None: this is not spot, or no campaign is of
-    this model on the same machines."""
+    """With the expected overhead of the campaign, bound by bound; None: this is not spot, or no campaign is of this
+    model on the same machines."""
     bad_day_usd_per_million_tokens: Interval | None = None
     """The same were every day a bad one."""
 

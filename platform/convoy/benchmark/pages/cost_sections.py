@@ -11,7 +11,7 @@ from convoy.display.page import Block, Heading, Table, Text
 _ASSUMED = (
     "Computed from measured rates and dated prices: at the rate of the fastest case, around the clock, without "
     "interruptions, saves or evaluations. What spot machines lose when they are taken away is only in a row with the "
-    "simulated overhead. The interval is that of the rate; prices are medians over zones."
+    "expected overhead. The interval is that of the rate; prices are medians over zones."
 )
 
 
@@ -42,15 +42,15 @@ def _unpriced(report: BenchReport) -> list[Text]:
 
 
 def _offers(cost: CostFigures, offer: Offer) -> Iterator[tuple[str, ...]]:
-    """Without interruptions, and with those that were simulated."""
+    """Without interruptions, and with those that are expected."""
     yield _offer(cost, offer)
     model, machines, bought, usd, _, source = _offer(cost, offer)
     for more, name in (
-        (offer.simulated_usd_per_million_tokens, "with the simulated overhead, none announced"),
+        (offer.simulated_usd_per_million_tokens, "with the expected overhead, none announced"),
         (offer.bad_day_usd_per_million_tokens, "with that of bad days, none announced"),
     ):
         if more is not None:
-            yield model, machines, f"{bought} {name}", usd, f"{formatting.estimate(more)}, simulated", source
+            yield model, machines, f"{bought} {name}", usd, f"{formatting.estimate(more)}, expected", source
 
 
 def _offer(cost: CostFigures, offer: Offer) -> tuple[str, ...]:

@@ -164,8 +164,8 @@ def _interrupted(offer: Offer) -> str:
     if offer.market != "spot":
         return ""
     more = offer.simulated_usd_per_million_tokens
-    simulated = "" if more is None else f", {formatting.significant(more.estimate)} USD with those that were simulated"
-    return f"; interruptions not counted{simulated}"
+    expected = "" if more is None else f", {formatting.significant(more.estimate)} USD with those that are expected"
+    return f"; interruptions not counted{expected}"
 
 
 def market(offer: Offer) -> str:

@@ -1,14 +1,12 @@
-"""Parts of a benchmark's page on faults: what drills showed, and a simulated campaign on spot machines."""
+"""Parts of a benchmark's page on faults: what drills showed, and a campaign that is expected on spot machines."""
 
-from convoy.benchmark.analysis.campaign import HOUR, CampaignFigures
-from convoy.benchmark.analysis.campaign_simulation import CampaignCourse, Range
+from convoy.benchmark.analysis.campaign import HOUR, CampaignCourse, CampaignFigures, Range
 from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.pages.checkpoint_sections import told
 from convoy.benchmark.results.samples import Sample
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Heading, Table, Text
-from convoy.stats.interval import Interval
 
 _HOW = (
     "Each trial puts a fault into a real gang of processes on one host, which trains a small model. It counts as "
@@ -16,16 +14,17 @@ _HOW = (
     "final state is that of an undisturbed training. Seconds count from the fault; targets are what medians keep to."
 )
 
-_SIMULATED = (
-    "Simulated, from what was measured above and what the table says: no machine was bought for it. Machines are taken "
-    "away independently, at a constant rate; the gang stops when it loses one, and goes on with another. Restarts are "
-    "those of the drills, on one host: what a new machine and a larger state add is replacement_seconds. A bad day is "
-    "deliberately bad, and simulated as if every day were one."
+_EXPECTED = (
+    "Computed by the planner's model of interruptions (docs/planner.md), from what was measured above and what the "
+    "table says: no machine was bought for it. Machines are taken away independently, at a constant rate, and break as "
+    "often as in a plan; the gang stops when it loses one, and resumes with another. Restarts are those of the drills, "
+    "on one host: what a new machine and a larger state add is replacement_seconds. A bad day is deliberately bad, as "
+    "if every day were one."
 )
 
-_RECOVERED = (
-    "The interval of what recovered is Wilson's over interruptions that were simulated: it says how many there were, "
-    "and nothing of how sure a recovery is, which the drills show."
+_RANGES = (
+    "In brackets is a campaign with as many interruptions as 5 and as 95 of 100 campaigns have at most; before them is "
+    "one with the median number. Shares of all time are expected values. How sure a recovery is, the drills show."
 )
 
 
@@ -49,18 +48,18 @@ def campaign(report: BenchReport) -> tuple[Block, ...]:
         return ()
     setting = found.setting
     machines = f"{setting.nodes} × {setting.instance_type}"
-    title = f"Campaign on spot machines (simulated): {machines}, {setting.region}, {setting.days:g} days"
+    title = f"Campaign on spot machines (expected): {machines}, {setting.region}, {setting.days:g} days"
     if found.why:
-        return (Heading(title), Text(f"Not simulated: {found.why}."))
+        return (Heading(title), Text(f"Not computed: {found.why}."))
     courses = (*found.courses, *found.bad_day)
     names = (*map(_name, found.courses), *(f"Bad day, {_name(course).lower()}" for course in found.bad_day))
     return (
         Heading(title),
         *_example(found, machines),
-        Text(_SIMULATED, quiet=True),
+        Text(_EXPECTED, quiet=True),
         Table(("Input", "Value", "From"), tuple(_inputs(found))),
         Table(("", *names), tuple(zip(_OUTCOMES, *map(_outcomes, courses), strict=True))),
-        Text(_check(found), quiet=True),
+        Text(_RANGES, quiet=True),
     )
 
 
@@ -113,7 +112,7 @@ def _inputs(found: CampaignFigures) -> list[tuple[str, str, str]]:
     setting = found.setting
     rows = [
         ("Taken away within a month, of each machine", _percent(found.taken_per_month), found.taken_source),
-        ("Mean time between interruptions of the gang", _time(found.mtbf_seconds), "the row above, for all machines"),
+        ("Mean time between interruptions of the gang", _time(found.mtbf_seconds), _RATE),
         ("The same on a bad day", _hours(setting.bad_day_hours), "assumed: recovery.campaign.bad_day_hours"),
         *((what, _time(getattr(found, name)), f"measured: {found.measured.get(name)}") for name, what in _MEASURED),
         ("Notice until the machine is gone", _time(setting.notice_seconds), "recovery.campaign.notice_seconds"),
@@ -127,11 +126,13 @@ def _inputs(found: CampaignFigures) -> list[tuple[str, str, str]]:
     return [row for row in rows if row[1]]
 
 
+_RATE = "the row above, for all machines, and faults of their GPUs, as a plan assumes them"
+
 _MEASURED = (
     ("stall_seconds", "Stall of a save"),
     ("durable_seconds", "Save until durable"),
-    ("restart_seconds", "Machine lost until work goes on"),
-    ("announced_seconds", "Notice until work goes on"),
+    ("restart_seconds", "Machine lost until work resumes"),
+    ("announced_seconds", "Notice until work resumes"),
     ("saved_seconds", "Notice until all is saved"),
 )
 
@@ -139,7 +140,7 @@ _OUTCOMES = (
     "Work between two saves",
     "Interruptions in a campaign",
     "Mean time between them",
-    "Recovered before the next one",
+    "Resumed before the next one",
     "Overhead",
     "Of all time: saves",
     "Of all time: work done again",
@@ -152,8 +153,8 @@ def _outcomes(course: CampaignCourse) -> tuple[str, ...]:
     return (
         formatting.duration(course.interval_seconds),
         _range(course.interruptions, formatting.significant),
-        "no interruption came" if course.mtbf_seconds is None else formatting.long_duration(course.mtbf_seconds),
-        _recovered(course.recovered),
+        formatting.long_duration(course.mtbf_seconds),
+        formatting.percent(course.recovered.estimate),
         _range(course.overhead, formatting.percent),
         formatting.percent(course.stalled),
         formatting.percent(course.recomputed),
@@ -162,34 +163,17 @@ def _outcomes(course: CampaignCourse) -> tuple[str, ...]:
     )
 
 
-def _check(found: CampaignFigures) -> str:
-    bad = f", of bad days over {found.bad_campaigns:,}" if found.bad_day else ""
-    ranges = f"Medians over {found.campaigns:,} campaigns{bad}, and between what 90 of 100 of them lie. {_RECOVERED}"
-    told = " and, on bad days, ".join(
-        f"{formatting.percent(course.expected_overhead)} ({formatting.percent(course.mean_overhead)} was simulated)"
-        for course in (*found.courses[-1:], *found.bad_day[-1:])
-        if course.expected_overhead is not None
-    )
-    return f"{ranges} Without notices, Young and Daly expect an overhead of {told}." if told else ranges
-
-
 def _name(course: CampaignCourse) -> str:
     if course.announced_share == 0:
         return "None announced"
     return f"{formatting.percent(course.announced_share)} announced" if course.announced_share < 1 else "All announced"
 
 
-def _recovered(share: Interval | None) -> str:
-    if share is None:
-        return "no interruption came"
-    return f"{round(share.estimate * share.n):,}/{share.n:,} ({formatting.bounds(share, formatting.percent)} %)"
-
-
 def _savings(course: CampaignCourse) -> str:
     if course.savings is None or course.savings_by_zone is None:
         return "a price is not known"
     low, high = map(formatting.percent, course.savings_by_zone)
-    return f"{formatting.percent(course.savings.median)} ({low} to {high}, over zones and campaigns)"
+    return f"{formatting.percent(course.savings.median)} ({low} to {high}, over zones and numbers of interruptions)"
 
 
 def _range(found: Range, form: formatting.Form) -> str:

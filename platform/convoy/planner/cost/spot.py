@@ -29,10 +29,17 @@ class Campaign:
     interruptions: float
     saves: float
     """Periodic ones, and those after notices."""
+    resumed: float = 1.0
+    """Share of interruptions after which work resumes before the next one."""
+
+    @property
+    def down_seconds(self) -> float:
+        """While no work is done after interruptions."""
+        return self.draining + self.waiting + self.restarting
 
     @property
     def seconds(self) -> float:
-        return self.productive + self.stalled + self.recomputed + self.draining + self.waiting + self.restarting
+        return self.productive + self.stalled + self.recomputed + self.down_seconds
 
     @property
     def overhead(self) -> float:
@@ -82,6 +89,7 @@ def expected_campaign(
         restarting=seconds * shares.down[2],
         interruptions=interruptions,
         saves=seconds * shares.stalled / saving.stall_seconds + interruptions * shares.interrupted * used,
+        resumed=shares.interrupted,
     )
 
 
