@@ -7,9 +7,10 @@ SETUP := tools/setup_venv.sh $(VENV)
 # Metaflow's local @parallel starts `python` from PATH: it must be the environment's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 PYTEST := $(RUN):/usr/sbin:/sbin python -m pytest
+MKDOCS := NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 PARALLEL := -n auto --durations 15
 
-.PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills campaign lint clean
+.PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills campaign lint docs clean
 
 help:
 	@echo "make train        train the default model on this machine, and draw a card"
@@ -23,7 +24,8 @@ help:
 	@echo "make test-long    test-slow and test-system in one run"
 	@echo "make test-system-drills  faults of networks and disks in real gangs, which need root"
 	@echo "make campaign     as root: full counts of the slow campaigns, every drill, and faults at random times for 20 minutes"
-	@echo "make lint         ruff, mypy, import-linter"
+	@echo "make lint         ruff, mypy, import-linter, and the site of docs/ with its links"
+	@echo "make docs         build the site of docs/ into build/docs"
 	@echo "CONFIG='--config-value set \"KEY=VALUE ...\"' precedes Metaflow's run in train and bench, ARGS follows it."
 	@echo "In all other targets ARGS are pytest's."
 
@@ -72,6 +74,11 @@ lint: $(VENV)/.dev
 	$(RUN) ruff format --check .
 	$(RUN) MYPY_NUM_WORKERS=auto mypy || $(RUN) mypy
 	$(RUN) lint-imports
+	$(RUN) $(MKDOCS)
+
+docs: $(VENV)/.dev
+	$(RUN) $(MKDOCS)
+	@echo "open build/docs/index.html"
 
 $(VENV)/.runtime: pyproject.toml constraints.txt tools/setup_venv.sh
 	$(SETUP)

@@ -2,14 +2,14 @@
 
     python benchmarks/generate_report.py FOLDER … --format html|md|json [--output FILE] [--earlier FOLDER …]
 
-FOLDER holds a JSON file for each case (docs/benchmarks.md). Of several each is a benchmark by itself, such as one for
-each kind of machine; time and cost on all of them are in one table. HTML is one file that opens offline, in light and
-dark, and prints; JSON has the figures under the names of `convoy.benchmark.analysis.model`, those of several folders by
-folder. The same results give the same bytes. Without --output HTML is written to report.html in the first FOLDER, and
-Markdown and JSON to standard output. --earlier,
-which may be given several times, names folders of earlier results: those of the same fingerprint are the history in
-which changes are looked for. --prices names the `prices.json` that `convoy prices refresh` wrote below a root, beside
-the catalog's prices.
+FOLDER holds a JSON file for each case (docs/reference/benchmark-results.md). Each of several folders is a benchmark by
+itself, such as one for each kind of machine; one table has time and cost on all of them. HTML is one file that opens
+offline, follows a light or dark scheme, and prints; JSON has the figures under the names of
+`convoy.benchmark.analysis.model`, and by folder if there are several. The same results give the same bytes. Without
+--output, HTML is written to report.html in the first FOLDER, and Markdown and JSON to standard output. --earlier, which
+may be repeated, names folders of earlier results: those of the same fingerprint are the history in which changes are
+looked for. --prices names the `prices.json` that `convoy prices refresh` wrote below a root; its prices are used next
+to the catalog's.
 """
 
 import importlib.util

@@ -6,7 +6,7 @@
 
 A model without room on this host, such as `--model gpt-7b` on most, is refused with the memory that it needs. What is
 not given is as in `configs/bench/default.yaml`, or in the file of `--config`. Cases of a group take turns in one gang;
-`generate_report.py` makes a report of the folder. docs/benchmarks.md says how to read it.
+`generate_report.py` makes a report of the folder. docs/guides/benchmarks.md says how to read it.
 """
 
 import importlib.util

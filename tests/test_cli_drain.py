@@ -13,7 +13,7 @@ from convoy.job.heartbeat import LiveMarker
 from convoy.job.record import ensure_record, job_store
 from convoy.storage import Store
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "errors.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "errors.md"
 
 
 @pytest.fixture

@@ -99,11 +99,10 @@ def test_a_flow_without_its_environment_says_how_to_get_it(flow: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_readme_s_own_flow_needs_no_user_s_name(tmp_path: Path) -> None:
+def test_the_documented_flow_needs_no_user_name(tmp_path: Path) -> None:
     """As root in a container, of whom Metaflow takes no name."""
-    (example,) = re.findall(
-        r"```python\n(from metaflow import FlowSpec, .*?)```", (REPOSITORY / "README.md").read_text(), re.S
-    )
+    guide = (REPOSITORY / "docs" / "guides" / "own-flow.md").read_text()
+    (example,) = re.findall(r"```python\n(from metaflow import FlowSpec, .*?)```", guide, re.S)
     (tmp_path / "my_flow.py").write_text(example)
     bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     bare |= {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}

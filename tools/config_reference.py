@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the references of every configuration key into docs/configuration.md, from the classes themselves.
+"""Write the references of every configuration key into docs/reference/configuration.md, from the classes themselves.
 
 tools/config_reference.py           write it
 tools/config_reference.py --check   exit 1 if what is there is out of date
@@ -21,7 +21,7 @@ from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.config.schema import Classes, Keys, classes_at
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "configuration.md"
 REFERENCES: dict[str, type[BaseModel]] = {"reference": RunConfig, "benchmark reference": BenchConfig}
 """By what the marks around each are called."""
 

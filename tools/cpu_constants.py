@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fit the planner's constants of CPUs (planner/step/cpu.json) to the steps that benchmarks/cpu_steps.py measured.
 
-tools/cpu_constants.py [ROWS]   write them, and what docs/planner.md has of them; print how near they come to each row
+tools/cpu_constants.py [ROWS]   write them, also to docs/explanation/step-time.md; print how near they come to each row
 tools/cpu_constants.py --check  exit 1 if what is there is out of date
 """
 
@@ -28,7 +28,7 @@ from convoy.planner.validation.vectorised import percent_errors
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROWS = REPOSITORY / "benchmarks" / "results" / "cpu_steps.json"
 CONSTANTS = REPOSITORY / "platform" / "convoy" / "planner" / "step" / "cpu.json"
-DOCUMENT = REPOSITORY / "docs" / "planner.md"
+DOCUMENT = REPOSITORY / "docs" / "explanation" / "step-time.md"
 BEGIN, END = "<!-- cpu: written by tools/cpu_constants.py, not by hand -->", "<!-- end of cpu -->"
 
 NOTHING = 1e-9

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the table of docs/errors.md: runs every command of tests/flows/error_cases.py and notes what it prints.
+"""Write the table of docs/reference/errors.md: run each command of tests/flows/error_cases.py and note what it prints.
 
 tools/error_table.py   takes about a minute
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write what docs/planner.md has in figures, from the measurements themselves: a sample page, constants, accuracy,
-ablation, break-even, picture.
+"""Write the planner's figures in docs/ from the measurements themselves: a sample page, constants, accuracy, ablation,
+break-even, picture.
 
 tools/planner_tables.py           write it
 tools/planner_tables.py --check   exit 1 if what is there is out of date
@@ -35,8 +35,8 @@ from convoy.planner.validation.validate import median_abs, p90_abs
 from convoy.planner.validation.vectorised import percent_errors
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DOCUMENT = REPOSITORY / "docs" / "planner.md"
-PICTURE = REPOSITORY / "docs" / "images" / "planner.svg"
+DOCS = REPOSITORY / "docs"
+PICTURE = DOCS / "images" / "planner.svg"
 OTHERS = REPOSITORY / "tests" / "planner" / "other_clusters.csv"
 SAMPLE = "gpt-7b-p4d"
 """Preset whose plan is shown."""
@@ -198,7 +198,16 @@ TABLES = {
 """By what the marks around each are called."""
 
 
-def rewritten(document: str, names: Iterable[str] = TABLES) -> str:
+DOCUMENTS: dict[Path, tuple[str, ...]] = {
+    DOCS / "guides" / "planning.md": ("sample",),
+    DOCS / "explanation" / "step-time.md": ("constants",),
+    DOCS / "explanation" / "planner-accuracy.md": ("accuracy", "ablation"),
+    DOCS / "explanation" / "interruptions.md": ("break-even",),
+}
+"""The tables of each document."""
+
+
+def rewritten(document: str, names: Iterable[str]) -> str:
     """The document with the tables between their marks brought up to date."""
     for name in names:
         begin, end = f"<!-- {name}: written by tools/planner_tables.py, not by hand -->", f"<!-- end of {name} -->"
@@ -272,14 +281,14 @@ def _value(constants: Constants, name: str) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    old = (DOCUMENT.read_text(), PICTURE.read_text() if PICTURE.exists() else "")
-    new = (rewritten(old[0]), picture())
+    new = {path: rewritten(path.read_text(), names) for path, names in DOCUMENTS.items()} | {PICTURE: picture()}
+    stale = [path for path, text in new.items() if not path.exists() or path.read_text() != text]
     if arguments == ["--check"]:
-        if new != old:
-            print("docs/planner.md or its picture is out of date; run tools/planner_tables.py", file=sys.stderr)
-        return int(new != old)
-    DOCUMENT.write_text(new[0])
-    PICTURE.write_text(new[1])
+        for path in stale:
+            print(f"{path.relative_to(REPOSITORY)} is out of date; run tools/planner_tables.py", file=sys.stderr)
+        return int(bool(stale))
+    for path in stale:
+        path.write_text(new[path])
     return 0
 
 

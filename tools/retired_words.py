@@ -1,8 +1,8 @@
 """Count the identifiers of a tree that contain a retired word: python tools/retired_words.py [--list] [REV]
 
 An identifier is the name of a variable, argument, keyword, attribute, function, class or import, once per occurrence in
-`platform/`. Names of the standard library and of other packages that say "not found" do not count. docs/glossary.md
-has the words that took their place.
+`platform/`. Names of the standard library and of other packages that say "not found" do not count. The words that took
+their place are in docs/reference/glossary.md.
 """
 
 import argparse

@@ -159,7 +159,7 @@ def test_a_link_is_of_a_type_of_machines_however_many_there_are() -> None:
 
 @pytest.mark.parametrize("section", [RunClaims, CollectiveClaims, LinkClaims, CheckpointClaims])
 def test_every_key_is_documented(section: type[Claims]) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "claims.md").read_text()
     for key, field in section.model_fields.items():
         assert f"| `{key}` |" in text
         assert field.description
@@ -167,7 +167,7 @@ def test_every_key_is_documented(section: type[Claims]) -> None:
 
 
 def test_the_documented_example_is_read() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "audit.md").read_text()
     example = text.split("```yaml\n")[1].split("```")[0]
     found = audit(read_claims(example, "docs"))
     assert not found.consistent

@@ -276,10 +276,9 @@ def run_in(rank: int, folder: Path, script: str) -> str:
     return told.getvalue().strip()
 
 
-def test_the_readmes_example_runs_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    section = text.partition("## Checkpoints in your own loop")[2]
-    code = section.partition("```python\n")[2].partition("```")[0]
+def test_the_documented_example_runs_and_resumes_where_it_stopped(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "checkpoints.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
     assert on_ranks(1, run_in, tmp_path, code) == ["300"]
     assert on_ranks(1, run_in, tmp_path, code) == [""], "it is done"
     assert on_ranks(1, run_in, tmp_path, code.replace("< 300", "< 500")) == ["500"]

@@ -1,4 +1,4 @@
-"""docs/checkpoint-format.md is true: its writer's checkpoints are read by Convoy, and Convoy's by its reader."""
+"""docs/reference/checkpoint-format.md is true: Convoy reads its writer's checkpoints, and its reader reads Convoy's."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from convoy.job.generations import rewind
 from convoy.storage import open_store
 from tests.checkpoint.torchless import TinyState, form, newest, part_bytes
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "checkpoint-format.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "checkpoint-format.md").read_text()
 
 
 def block(kind: str) -> str:

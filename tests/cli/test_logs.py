@@ -10,7 +10,7 @@ from convoy.config.run import RunConfig
 from convoy.job.rank_logs import log_name
 from convoy.job.record import ensure_record, job_store
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the classes say."""
+"""docs/reference/configuration.md says what the classes say."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from convoy.config.run import RunConfig
 from convoy.config.schema import leaves
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TEXT = (REPOSITORY / "docs" / "configuration.md").read_text()
+TEXT = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()
 
 
 def test_the_committed_reference_is_up_to_date() -> None:

@@ -1,4 +1,4 @@
-"""The table of docs/errors.md: what each bad input's command prints. Written by tools/error_table.py."""
+"""The table of docs/reference/errors.md: what each bad input's command prints. Written by tools/error_table.py."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from convoy.job.record import job_store
 from tests.flows.error_cases import SMOKE, Case
 from tests.flows.places import FLOW, REPOSITORY, Place, own_lines
 
-DOCUMENT = REPOSITORY / "docs" / "errors.md"
+DOCUMENT = REPOSITORY / "docs" / "reference" / "errors.md"
 BEGIN = "<!-- table: written by tools/error_table.py, not by hand -->"
 END = "<!-- end of table -->"
 

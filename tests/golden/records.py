@@ -115,7 +115,7 @@ def _dry_runs(forked: Forked, folder: Path) -> dict[str, Made]:
 
 
 def _formats() -> dict[str, Made]:
-    """Every error of docs/errors.md, to which tests/flows/test_errors.py holds the commands, and the form of a job."""
+    """Every error of docs/reference/errors.md, to which tests/flows/test_errors.py holds the commands, and jobs."""
     found: dict[str, Made] = {"errors.md": _errors}
     for job in sorted(each.name for each in JOBS.iterdir() if (each / "shards").is_dir()):
         found[f"format/{job}.txt"] = partial(_form, JOBS / job)

@@ -1,4 +1,4 @@
-"""What a page says, as a file of claims has it. docs/audit.md has the keys with examples.
+"""What a page says, as a file of claims has it. docs/reference/claims.md has the keys with examples.
 
 Every figure is text with its unit, or a number in the default unit of its key, or a list of such where the page says it
 more than once. Keys are the field's own words; what a claim is about is told by where it stands.

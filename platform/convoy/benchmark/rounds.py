@@ -57,7 +57,7 @@ class Plan:
     """At least so many steps are in a block,"""
     block_seconds: float = 0.5
     """and as many more as fill so much time: a step's time follows that of the step before it, a block's hardly does
-    (docs/benchmarks.md)."""
+    (docs/explanation/measurement.md)."""
     warm_up_most: int = 200
     """Steps after which warm-up ends though the times still drift."""
 

@@ -1,6 +1,6 @@
 """What joins machines that are near or far from each other: dated inputs of a model, not measurements.
 
-Sources are in `links.json`; docs/cost.md has them with what they leave out.
+Sources are in `links.json`; docs/explanation/cost.md has them with what they leave out.
 """
 
 from typing import Literal

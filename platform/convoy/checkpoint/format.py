@@ -1,6 +1,6 @@
 """What the objects of a checkpoint say: the part record of each writer, and the commit. Imports neither torch nor boto.
 
-`docs/checkpoint-format.md` specifies the same for someone who writes another reader.
+`docs/reference/checkpoint-format.md` specifies the same for someone who writes another reader.
 """
 
 import hashlib

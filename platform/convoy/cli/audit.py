@@ -14,8 +14,8 @@ INCONSISTENT = 3
 def audit(file: Path, as_json: bool) -> None:
     """Recompute what the claims of FILE imply of each other and of the hardware's limits.
 
-    FILE is YAML, by docs/audit.md. Exit code 0 if the claims agree, 3 if some cannot be true, and 2 if FILE cannot be
-    read. What is only unlikely, or cannot be checked, does not change it.
+    FILE is YAML; docs/reference/claims.md has its keys. Exit code 0 if the claims agree, 3 if some cannot be true, and
+    2 if FILE cannot be read. What is only unlikely, or cannot be checked, does not change it.
     """
     import sys
 

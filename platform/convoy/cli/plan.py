@@ -76,7 +76,7 @@ def show(
 @CALIBRATION
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def validate(file: str, calibration: str | None, as_json: bool) -> None:
-    """Compare predictions with the measured runs of FILE, a CSV file in the columns of docs/planner.md."""
+    """Compare predictions with the measured runs of FILE, a CSV file (docs/reference/plan-formats.md)."""
     from pathlib import Path
 
     from rich.console import Console

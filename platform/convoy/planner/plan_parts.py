@@ -1,6 +1,6 @@
 """The parts of a plan: machines, batch, memory, time of a step, checkpoints, and time and cost of the whole.
 
-docs/planner.md#json has every key. Bytes and seconds unless a name says otherwise.
+docs/reference/plan-formats.md#plan has every key. Bytes and seconds unless a name says otherwise.
 """
 
 from datetime import date

@@ -1,6 +1,6 @@
 """What a run is planned to need, take and cost: the figures that `convoy plan` shows, as they are kept.
 
-docs/planner.md#json has every key. Bytes and seconds unless a name says otherwise.
+docs/reference/plan-formats.md#plan has every key. Bytes and seconds unless a name says otherwise.
 """
 
 import json

@@ -26,7 +26,7 @@ from tests.checkpoint.torchless import TinyState, form, restored
 
 STATE = TinyState(sizes=(50, 30))
 ONE = RetentionConfig(keep_last=1)
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "errors.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "errors.md"
 
 
 @pytest.fixture

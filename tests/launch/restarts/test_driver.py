@@ -124,7 +124,7 @@ def test_the_most_runs_are_kept(run: Any) -> None:
     assert outcome.lines[-2].endswith("; the job was given 2 runs")
 
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "errors.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "errors.md"
 NAMED = "the job is named by convoy run --job blue, before the --"
 
 

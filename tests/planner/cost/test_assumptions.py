@@ -22,7 +22,7 @@ def test_a_figure_that_nobody_measured_has_its_value_its_day_and_its_source() ->
     text = assumed()
     for value, day, source in (
         ("at 3.58 GB/s", "2026-11-22", "benchmarks/results/checkpoint.json"),
-        ("takes 4.7 s", "2026-11-22", "docs/drills.md"),
+        ("takes 4.7 s", "2026-11-22", "docs/guides/drills.md"),
         ("10 m 00 s after one is gone", "2026-11-23", "recovery.campaign"),
         ("once in 5.78 years", "2024-07-31", "Llama 3 405B"),
         ("5 to 10 % are taken away a month", "2026-02-24", "Spot Instance Advisor"),

@@ -147,7 +147,7 @@ def test_a_longer_notice_is_never_done_later(
     failures: Failures, saving: Saving, restart: Restart, longer: float
 ) -> None:
     # A last save takes no longer than a paced one. Where saves follow one after the other it takes longer than the
-    # work that it keeps: a drain is then not worth it (docs/planner.md).
+    # work that it keeps: a drain is then not worth it (docs/explanation/interruptions.md).
     if failures.drain is not None:
         assume(failures.drain.write_seconds <= saving.durable_seconds)
     assume(saving.durable_seconds + 3 * saving.stall_seconds <= best_save_interval(failures, saving))

@@ -10,7 +10,7 @@ from convoy.audit.rules.shape import passes
 from convoy.audit.solver import Bound, Law
 
 MOST_MFU = 0.70
-"""Published MFU ends at 64 % (docs/audit.md)."""
+"""Published MFU ends at 64 % (docs/explanation/auditing.md)."""
 
 _UNTOLD_CONTEXT = 4096
 """Tokens of a sequence at most, where the page does not tell; attention is a small part of it."""

@@ -1,4 +1,4 @@
-"""A benchmark's own figures as claims, which are audited as those of anybody else (docs/audit.md). Pure.
+"""A benchmark's own figures as claims, which are audited as those of anybody else (docs/guides/audit.md). Pure.
 
 Rates, costs and efficiencies come to the page by different ways, each with its interval: what they imply of each other
 is computed once more from what the page says.
@@ -34,8 +34,8 @@ def own_figures(report: BenchReport) -> tuple[Block, ...]:
     told = f"{formatting.plural(found.claims, 'figure')} of this page, recomputed from each other and held against the"
     heading = Heading("Audit of these figures")
     if not found.findings:
-        return (heading, Text(f"{told} hardware's limits (docs/audit.md), agree."))
-    return heading, Text(f"{told} hardware's limits (docs/audit.md):"), findings_table(found.findings)
+        return (heading, Text(f"{told} hardware's limits (docs/guides/audit.md), agree."))
+    return heading, Text(f"{told} hardware's limits (docs/guides/audit.md):"), findings_table(found.findings)
 
 
 def _cases(report: BenchReport) -> Iterator[RunClaims]:

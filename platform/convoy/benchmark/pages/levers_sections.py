@@ -14,7 +14,7 @@ _LEVERS = (
 
 _PLACES = (
     "A model, and no measurement: collectives in a ring whose slowest link is the pace of all. From computation that "
-    "hides all the communication it can, to none at all. Inputs and sources are in docs/cost.md."
+    "hides all the communication it can, to none at all. Inputs and sources are in docs/explanation/cost.md."
 )
 
 LEVELS = {

@@ -9,7 +9,8 @@ from convoy.display import formatting
 from convoy.display.page import Block, Heading, Table, Text
 
 _HOW = (
-    "By the planner (docs/planner.md), before the first block of each gang: no step of a benchmark is in a prediction. "
+    "By the planner (docs/explanation/step-time.md), before the first block of each gang: no step of a benchmark is in "
+    "a prediction. "
     "The error is that of the prediction, over what was measured; + is more than was measured. Measured step times are "
     "medians over blocks. A memory peak is of tensors alone, as in Memory."
 )

@@ -1,4 +1,7 @@
-"""Names of `Case.samples` that readers of results know, and what is told of them. docs/benchmarks.md has them all."""
+"""Names of `Case.samples` that readers of results know, and what is told of them.
+
+docs/reference/benchmark-results.md has them all.
+"""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Names of `Case.values` that readers of results know; docs/benchmarks.md has them with their units."""
+"""Names of `Case.values` that readers of results know; docs/reference/benchmark-results.md has their units."""
 
 from typing import Literal
 

@@ -18,7 +18,7 @@ class Assumed(NamedTuple):
 
 
 _CHECKPOINT = "benchmarks/results/checkpoint.json, convoy, 2 ranks of 268 MB each"
-_DRILLS = "benchmarks/results/drills.json, docs/drills.md"
+_DRILLS = "benchmarks/results/drills.json, docs/guides/drills.md"
 
 SAVED_BYTES_PER_STALL_SECOND = Assumed(3.58e9, date(2026, 11, 22), f"{_CHECKPOINT}: extra_window, median of 24")
 """Of one rank: what a save adds to the steps around it. On a GPU the copy to host memory decides, over PCIe."""

@@ -50,8 +50,8 @@ def requests_of_a_save(kept: Kept) -> tuple[int, int]:
     """PUT and the like, and GET and the like, of one checkpoint on S3; at least, for nobody has to try again.
 
     Each writer sends its chunks, begins and completes its files, and puts a record and the mark that it was read back;
-    then there are a commit and the mark of the whole (docs/checkpoint-format.md). To read back takes a request for each
-    chunk, and of each writer for the commit and its record.
+    then there are a commit and the mark of the whole (docs/reference/checkpoint-format.md). To read back takes a
+    request for each chunk, and of each writer for the commit and its record.
     """
     puts = kept.chunks + 2 * kept.files + kept.writers * (1 + kept.verified) + 1 + kept.verified
     return puts, kept.chunks + 2 * kept.writers if kept.verified else 0

@@ -1,7 +1,7 @@
 """What a job takes of each GPU's memory, part by part at the peak of a step, and whether it fits.
 
 Weights, gradients, activations and buffers are those of tensors, followed through a step (`replay.py`). What CUDA, NCCL
-and the allocator take beside them are the constants here. Derivation and checks: docs/planner.md#memory.
+and the allocator take beside them are the constants here. Derivation and checks: docs/explanation/memory.md.
 """
 
 from dataclasses import dataclass

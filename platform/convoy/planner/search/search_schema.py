@@ -1,4 +1,4 @@
-"""What a search over machines found: the figures that `convoy plan search` shows. docs/planner.md#json-of-a-search."""
+"""The result of a search over machines, as `convoy plan search` prints it. docs/reference/plan-formats.md#search."""
 
 from datetime import date
 

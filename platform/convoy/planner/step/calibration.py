@@ -1,7 +1,7 @@
 """Constants of the step-time model: what hardware and software reach of what a data sheet promises.
 
-Each has a physical meaning and a prior (docs/planner.md#constants). A calibration is a dated file that names the
-measurements it was fitted to.
+Each has a physical meaning and a prior (docs/explanation/step-time.md#constants). A calibration is a dated file that
+names the measurements it was fitted to.
 """
 
 import datetime

@@ -1,7 +1,7 @@
 """What ranks send each other in a step: every collective of FSDP2, of tensor and of pipeline parallelism.
 
-Derivation and checks: docs/planner.md#communication-1. What ranks decide together is left out: a few numbers a step, on
-the host, while they compute.
+Derivation and checks: docs/explanation/communication.md. What ranks decide together is left out: a few numbers a step,
+on the host, while they compute.
 """
 
 from collections.abc import Iterator

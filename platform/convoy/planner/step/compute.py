@@ -1,4 +1,4 @@
-"""Seconds that a GPU computes, from counts and constants. docs/planner.md#compute derives each formula.
+"""Seconds that a GPU computes, from counts and constants. docs/explanation/step-time.md#compute derives each formula.
 
 Only sums, products and absolute values: the arguments may be numbers or arrays of them.
 """

@@ -1,7 +1,8 @@
 """Seconds of a step that its collectives take where nothing hides them: each of `communication.py`, by measured lines.
 
 On CPUs that is all of them: FSDP2 puts what it prefetches and reduces on streams of its own, of which a CPU has none,
-and waits for each call. docs/planner.md#machines-that-the-catalog-does-not-know has the source and the measurement.
+and waits for each call. docs/explanation/step-time.md#machines-that-the-catalog-does-not-know has the
+source and the measurement.
 """
 
 from dataclasses import dataclass

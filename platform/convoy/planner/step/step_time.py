@@ -1,4 +1,4 @@
-"""The time of one optimizer step, part by part, before it is taken. docs/planner.md derives each part."""
+"""The time of one optimizer step, part by part, before it is taken. docs/explanation/step-time.md derives each part."""
 
 import math
 from dataclasses import dataclass, field, fields

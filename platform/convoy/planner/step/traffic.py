@@ -2,7 +2,8 @@
 
 A group of ranks that lie beside each other has `q` of them on each of `m` machines. A ring carries (n - 1) / n of a
 message of n = q m ranks through each of its links. Between machines it crosses each network card (m - 1) / m of a
-message times as often as there are such groups on a machine: they share its network. docs/planner.md#communication.
+message times as often as there are such groups on a machine: they share its network.
+docs/explanation/step-time.md#communication.
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 Counts are of the forward pass; the backward pass is twice that, or 2.5 times for fused attention, which makes its
 scores again, and what `recomputation.py` counts. They are plain numbers, so that the same formulas serve one plan and
-a whole table of measurements at once. docs/planner.md#compute derives each.
+a whole table of measurements at once. docs/explanation/step-time.md#compute derives each.
 """
 
 from dataclasses import dataclass

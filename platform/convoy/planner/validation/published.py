@@ -1,6 +1,6 @@
 """Runs that others measured and published, one a line of a CSV file, as workloads.
 
-The columns are those of `published.csv`; docs/planner.md#measurements explains them.
+The columns are those of `published.csv`; docs/reference/plan-formats.md#columns-of-measured-runs explains them.
 """
 
 import dataclasses

@@ -37,8 +37,8 @@ def work(text: bytes, listener: int | None) -> int:
 
     The board says when the script's last line has run, and with which code. From then on it is for the node's agent to
     end a process that hangs (`gang/workers/exit_progress.py`): a thread in here could not, where another one keeps
-    Python's lock. Nothing that the script holds is destroyed, as docs/architecture.md explains, so that the caller must
-    end the process by `os._exit`.
+    Python's lock. Nothing that the script holds is destroyed, as docs/explanation/gang.md explains, so that the caller
+    must end the process by `os._exit`.
     """
     began, rank = time.perf_counter(), os.getpid()
     assignment = Assignment.model_validate_json(text)

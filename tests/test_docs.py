@@ -1,0 +1,85 @@
+"""What docs/, README.md and the source cite of each other exists: pages, anchors, files of the source."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markdown.extensions.toc import slugify
+
+from convoy.config.loader import read_run, resolve
+from tests.flows.places import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+ROOT_PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as mkdocs and GitHub name them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
+    return {slugify(heading.replace("`", ""), "-") for heading in headings}
+
+
+def names_a_heading(page: Path, anchor: str) -> bool:
+    return not anchor or anchor in anchors(page)
+
+
+def cited_in_source() -> Iterator[tuple[str, str]]:
+    """Each `docs/….md#…` of a tracked file outside docs/, with that file."""
+    folders = ["platform", "tests", "flows", "configs", "tools", "benchmarks", ".ci", "*.toml", "*.yml", "Makefile"]
+    tracked = subprocess.run(["git", "ls-files", *folders], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    for name in tracked.stdout.splitlines():
+        path = REPOSITORY / name
+        if path.suffix in (".py", ".yaml", ".yml", ".toml", ".sh", "") and path.is_file():
+            for cited in re.findall(r"(?<![\w/])docs/[\w/-]+\.md(?:#[\w-]+)?", path.read_text()):
+                yield name, cited
+
+
+def test_every_page_and_anchor_that_the_source_cites_exists() -> None:
+    cited = sorted(set(cited_in_source()))
+    assert len(cited) > 20
+    missing = []
+    for name, target in cited:
+        page, _, anchor = target.partition("#")
+        if not (REPOSITORY / page).is_file() or not names_a_heading(REPOSITORY / page, anchor):
+            missing.append(f"{name}: {target}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", [*ROOT_PAGES, *PAGES], ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not re.match(r"https?://|mailto:", target):
+            name, _, anchor = target.partition("#")
+            other = (page.parent / name) if name else page
+            if not other.is_file() or (other.suffix == ".md" and not names_a_heading(other, anchor)):
+                broken.append(target)
+    assert broken == []
+
+
+def is_a_file_of_the_source(name: str) -> bool:
+    places = (REPOSITORY, REPOSITORY / "platform", REPOSITORY / "platform" / "convoy")
+    return any((place / name).exists() for place in places)
+
+
+def is_a_file_of_a_job(name: str) -> bool:
+    return name.startswith(("shards/", "commits/", "generations/")) or "NAME" in name
+
+
+@pytest.mark.parametrize("page", [*ROOT_PAGES[:2], *PAGES], ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
+    """`gang/agent.py` is a path from the repository, from platform/ or from platform/convoy/."""
+    named = re.findall(r"`((?:[a-z_.]+/)+[\w.-]+\.(?:py|json|csv|yaml|toml))`", page.read_text())
+    assert [name for name in named if not is_a_file_of_the_source(name) and not is_a_file_of_a_job(name)] == []
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 220
+
+
+def test_the_readmes_configuration_is_valid() -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    assert resolve(read_run(example), {}).train.steps == 2000
