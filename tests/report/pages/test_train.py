@@ -5,6 +5,7 @@ from typing import Any
 from convoy.display.page import Callout, Chart, Code, Heading, Page, Progress, Table, Text, Timeline, Value, Values
 from convoy.job.events.types import AnyEvent, Environment, GenerationEnded, Stopping
 from convoy.report.fold import fold
+from convoy.report.pages.script import script_page
 from convoy.report.pages.train import final_page, live_page
 from tests.report.synthetic import CONFIG, LOG_TAIL, Log, failed_job, finished_job, resumed_job, running_job
 
@@ -107,6 +108,16 @@ def test_a_failure_without_a_checkpoint_says_so() -> None:
     (callout,) = _of(_live(log.events), Callout)
     assert callout.text.endswith("No checkpoint exists yet.")
     assert _value(_final(log.events), "Durable step") == Value("Durable step", "none", "nothing is durable", "warning")
+
+
+def test_a_failed_script_names_its_step_if_it_reported_one_and_no_checkpoint_of_convoys() -> None:
+    log = Log()
+    log.start()
+    log.fail(0)
+    (before,) = _of(script_page(fold(log.events), "train.py"), Callout)
+    assert before.title.endswith("failed")
+    (after,) = _of(script_page(fold(failed_job()), "train.py"), Callout)
+    assert after == Callout("Rank 1 on node 1 failed at step 120", "Killed by SIGKILL. MemoryError: <no room> for `x`.")
 
 
 def test_a_stop_is_a_warning_with_its_reason() -> None:

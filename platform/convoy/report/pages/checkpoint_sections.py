@@ -8,17 +8,17 @@ _ROWS = 10
 
 
 def alert(report: TrainReport) -> tuple[Block, ...]:
-    """That nothing is saved any more, while training goes on."""
-    found = report.alert
-    if found is None:
+    """A warning that nothing is saved any more, while training continues."""
+    alert = report.alert
+    if alert is None:
         return ()
-    lost = "Nothing is saved yet" if found.newest is None else f"Everything after step {found.newest:,} would be lost"
-    title = f"The last {formatting.plural(found.failures, 'checkpoint')} failed"
-    return (Callout(title, f"{lost} if the gang failed now. {found.error}", "warning"),)
+    lost = "Nothing is saved yet" if alert.newest is None else f"Everything after step {alert.newest:,} would be lost"
+    title = f"The last {formatting.plural(alert.failures, 'checkpoint')} failed"
+    return (Callout(title, f"{lost} if the gang failed now. {alert.error}", "warning"),)
 
 
 def save_troubles(report: TrainReport) -> list[str]:
-    """Saves that did not go as they should, a few words for each kind."""
+    """The saves that failed or were skipped, a few words for each kind."""
     kinds = {
         "skipped": report.saves.skipped,
         "given up": report.saves.given_up,
@@ -29,7 +29,7 @@ def save_troubles(report: TrainReport) -> list[str]:
 
 
 def tiers(report: TrainReport) -> tuple[Block, ...]:
-    """What each shared place for checkpoints holds, where there are several."""
+    """What each shared tier holds, where there are several."""
     if len(report.tiers) < 2:
         return ()
     table = columns(
@@ -47,7 +47,7 @@ def _behind(tier: Tier) -> str | None:
 
 
 def _elsewhere(report: TrainReport) -> tuple[Block, ...]:
-    """That saves pass over the first tier, since it failed."""
+    """A note that saves pass over the first tier, since it failed."""
     first, newest = report.tiers[0].uri, report.checkpoints[-1].tier if report.checkpoints else ""
     if newest == first or newest not in {tier.uri for tier in report.tiers}:
         return ()

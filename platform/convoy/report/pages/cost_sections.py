@@ -49,7 +49,7 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
         "between steps. Idle: until the first step of a generation was done. What it would have cost on demand leaves "
         "out what interruptions took, so it is a lower bound."
     )
-    on_demand = [Text(f"On demand: {told}.", quiet=True) for told in map(_on_demand, spent.on_demand_prices)]
+    on_demand = [Text(f"On demand: {_on_demand(price)}.", quiet=True) for price in spent.on_demand_prices]
     return (Heading("Cost"), *why, Text(meaning, quiet=True), bill, *([uses] if splits else []), *on_demand, left_out)
 
 

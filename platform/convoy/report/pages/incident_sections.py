@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from convoy.display import charts, formatting
-from convoy.display.page import Block, Column, Heading, Text, Tone, Value, columns
+from convoy.display.page import Block, Callout, Column, Heading, Text, Tone, Value, columns
+from convoy.report.analysis.nodes_timeline import nodes_in_words
 from convoy.report.train_report import NodeTime, TrainReport
 from convoy.stats.spread import spread
 
@@ -30,6 +31,24 @@ def incidents(report: TrainReport) -> tuple[Block, ...]:
     left = len(report.incidents) - len(newest_first)
     more: tuple[Block, ...] = (Text(f"{left:,} earlier ones are in the report's JSON.", quiet=True),) if left else ()
     return (Heading("Incidents"), Text(_summary(report), quiet=True), table, *more)
+
+
+def troubles(report: TrainReport) -> tuple[Block, ...]:
+    """A callout for each tier that does not work and each slow node of a job that runs."""
+    if report.outcome.state != "running":
+        return ()
+    others = {tier.uri for tier in report.tiers} - {trouble.tier for trouble in report.storage_troubles}
+    saves = "saves go to another tier." if others else "nothing can be saved meanwhile."
+    storage = (
+        (f"Storage {t.tier}: {t.problem}", f"Seen on {nodes_in_words(t.nodes)}. Training goes on; {saves}")
+        for t in report.storage_troubles
+    )
+    advice = "Nothing is lost; it is worth looking at its clocks, its memory and its neighbours."
+    slow = (
+        (f"Node {n.node} is slow", f"The others wait for it {formatting.percent(n.share)} of their time. {advice}")
+        for n in report.slow_nodes
+    )
+    return tuple(Callout(title, text, "warning") for title, text in (*storage, *slow))
 
 
 def goodput_value(report: TrainReport) -> Value:
@@ -82,14 +101,14 @@ _PARTS: dict[str, Callable[[NodeTime], float]] = {
 
 def _summary(report: TrainReport) -> str:
     all_of = report.incidents
-    told = [
+    facts = [
         _count(len(all_of)),
         _median("detected", (i.detected_s for i in all_of)),
         _median("recovered", (i.recovered_s for i in all_of)),
         f"{formatting.plural(sum(i.steps_recomputed or 0 for i in all_of), 'step')} done again",
     ]
     since = "Seconds count from the last sign of life of what failed, or from the notice."
-    return f"{', '.join(filter(None, told))}. {since}"
+    return f"{', '.join(filter(None, facts))}. {since}"
 
 
 def _median(what: str, seconds: Iterable[float | None]) -> str:

@@ -1,4 +1,4 @@
-"""The part of the training pages that has the plan beside what was measured."""
+"""The part of the training pages that compares the plan with what was measured."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _WHOLE = "The whole job has its start, evaluations and export, which are not pla
 
 
 def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
-    """Predictions beside measurements, each with its error."""
+    """Predictions next to measurements, each with its error."""
     figures, yet = compared(plan, report), "not yet" if report.outcome.state == "running" else "not measured"
     blocks: list[Block] = [Heading("Predicted and measured"), Text(_from(plan, figures), quiet=True)]
     if (why := warning(plan)) is not None:
@@ -43,10 +43,10 @@ def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
 def _from(plan: Plan, figures: Sequence[Compared]) -> str:
     if plan.measured is not None:
         measured = "Planned from this machine's matmul, memory and collectives, measured as the job began"
-        told = f"{measured}; no step's time is in it."
+        origin = f"{measured}; no step's time is in it."
     else:
-        told = "Planned from the configuration and the catalog, before the run began."
-    return f"{told} Error: (predicted - measured) / measured." if figures else told
+        origin = "Planned from the configuration and the catalog, before the run began."
+    return f"{origin} Error: (predicted - measured) / measured." if figures else origin
 
 
 _FORMATS: dict[Unit, formatting.Form] = {
@@ -72,8 +72,11 @@ def _notes(figures: Sequence[Compared], report: TrainReport, plan: Plan) -> list
 
 
 def _computing(step: PlannedStep) -> str:
-    """What forward and backward are planned to be made of, the longest first."""
+    """The planned parts of forward and backward, the longest first."""
     parts = sorted(computing_parts(step).items(), key=lambda part: -part[1])
-    shown = [(name, each) for name, each in parts if each / step.seconds >= 0.0005]
-    told = (f"{sections.STEP_PARTS.get(name, name)} {formatting.duration(each)}" for name, each in shown)
-    return f"Predicted of forward and backward: {', '.join(told)}."
+    texts = [
+        f"{sections.STEP_PARTS.get(name, name)} {formatting.duration(seconds)}"
+        for name, seconds in parts
+        if seconds / step.seconds >= 0.0005
+    ]
+    return f"Predicted of forward and backward: {', '.join(texts)}."

@@ -25,49 +25,55 @@ from convoy.report.pages import checkpoint_sections
 from convoy.report.train_report import Generation, TrainReport
 
 _TIMELINE_ENTRIES = 40
-_GO_ON = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
+_RESUME = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
 
 _ENDING = "If this page stays as it is, `convoy show` reports how the run ended."
 
 
-def verdict(report: TrainReport) -> tuple[Block, ...]:
-    """What went wrong, or why it stopped early; nothing for a job that runs or has finished."""
-    outcome, at = report.outcome, f"at step {report.step:,}"
+def verdict(report: TrainReport, *, of_script: bool = False) -> tuple[Block, ...]:
+    """What went wrong, or why the job stopped early; nothing for a job that runs or has finished.
+
+    of_script: a script saves its own checkpoints, and may report no steps.
+    """
+    outcome = report.outcome
+    at = "" if of_script and not report.step else f" at step {report.step:,}"
+    newest = "" if of_script else newest_checkpoint_line(report)
     match outcome.state:
         case "stopped":
-            return (Callout(f"Stopped {at}", f"{_sentence(outcome.reason)} {_GO_ON}", "warning"),)
+            return (Callout(f"Stopped{at}", _sentences(outcome.reason, _RESUME), "warning"),)
         case "preempted" | "lost":
-            title = f"{state_word(report).capitalize()} {at}"
-            return (Callout(title, f"{_sentence(outcome.reason)} {newest_checkpoint_line(report)}", "warning"),)
+            title = f"{state_word(report).capitalize()}{at}"
+            return (Callout(title, _sentences(outcome.reason, newest), "warning"),)
         case "failed":
-            return _failed(outcome.cause, report)
+            return _failed(outcome.cause, at, newest)
         case "running" if outcome.notice:
-            return (Callout(f"Ending {at}", ending(report, newest_checkpoint_line(report)), "warning"),)
+            return (Callout(f"Ending{at}", _sentences(outcome.reason, newest, _ENDING), "warning"),)
         case "running" if outcome.cause is not None:
-            restarting = f"{_sentence(in_words(outcome.cause))} {newest_checkpoint_line(report)}"
-            return (Callout("Restarting in place", restarting, "warning"),)
+            return (Callout("Restarting in place", _sentences(in_words(outcome.cause), newest), "warning"),)
     return ()
 
 
-def ending(report: TrainReport, *facts: str) -> str:
-    """Why a run is about to end, and where to look if the page that says so is never drawn again."""
-    return " ".join([_sentence(report.outcome.reason), *facts, _ENDING])
-
-
-def _failed(cause: FirstCause | None, report: TrainReport) -> tuple[Block, ...]:
-    at = f"at step {report.step:,}"
+def _failed(cause: FirstCause | None, at: str, newest: str) -> tuple[Block, ...]:
     if cause is None:
-        return (Callout(f"Failed {at}", "No worker's end was seen, so the first cause is not known."),)
-    title = f"{subject(cause).capitalize()} {happened(cause)} {at}"
-    why = " ".join(filter(None, (_sentence(more(cause)), _sentence(cause.reason), newest_checkpoint_line(report))))
+        return (Callout(f"Failed{at}", "No worker's end was seen, so the first cause is not known."),)
+    title = f"{subject(cause).capitalize()} {happened(cause)}{at}"
     tail: tuple[Block, ...] = (Text("Its last lines", quiet=True), Code(cause.log_tail)) if cause.log_tail else ()
-    return (Callout(title, why), *tail)
+    return (Callout(title, _sentences(more(cause), cause.reason, newest)), *tail)
 
 
 def newest_checkpoint_line(report: TrainReport) -> str:
     """What a job that ended now would go on from."""
     newest = report.checkpoints[-1].step if report.checkpoints else None
     return "No checkpoint exists yet." if newest is None else f"The newest checkpoint holds step {newest:,}."
+
+
+def gang(report: TrainReport) -> list[str]:
+    """The newest generation: its ranks, its number and its run."""
+    if not report.generations:
+        return []
+    newest = report.generations[-1]
+    ranks = f"{formatting.plural(newest.world_size, 'rank')} on {formatting.plural(newest.nodes, 'node')}"
+    return [ranks, *([f"generation {newest.number}"] if newest.number else []), *([newest.run] if newest.run else [])]
 
 
 def progress(report: TrainReport) -> tuple[Block, ...]:
@@ -83,14 +89,14 @@ def curves(report: TrainReport) -> tuple[Block, ...]:
     """Loss with validation, and tokens per second over the steps."""
     training = charts.Series("training", [(s.step, s.loss) for s in report.steps])
     validation = charts.Series("validation", [(v.step, v.loss) for v in report.validations], dots=True)
-    shown = [s for s in (training, validation) if s.points]
-    if not shown:
+    losses = [s for s in (training, validation) if s.points]
+    if not losses:
         return ()
+    loss = charts.curves("Loss", losses, "nats per token")
+    if not report.steps:
+        return (loss,)
     rates = charts.Series("tokens per second", [(s.step, s.tokens_per_second) for s in report.steps])
-    loss = charts.curves("Loss", shown, "nats per token")
-    return (
-        (loss, charts.curves("Throughput", [rates], "tokens per second", from_zero=True)) if rates.points else (loss,)
-    )
+    return (loss, charts.curves("Throughput", [rates], "tokens per second", from_zero=True))
 
 
 def optimizer_curves(report: TrainReport) -> tuple[Block, ...]:
@@ -108,12 +114,10 @@ def optimizer_curves(report: TrainReport) -> tuple[Block, ...]:
 def step_breakdown(report: TrainReport, detailed: bool = False) -> tuple[Block, ...]:
     """Where a step's time goes: a stacked bar, and the figures as a table if `detailed`."""
     times = report.step_time
+    if times is None and not report.steps:
+        return ()
     if times is None:
-        return (
-            (Heading("Step time"), Text(f"Not measured yet: the first {report.warmup_steps} steps are warm-up."))
-            if report.steps
-            else ()
-        )
+        return (Heading("Step time"), Text(f"Not measured yet: the first {report.warmup_steps} steps are warm-up."))
     bar = charts.stacked_bar("Median of each part", {name: part.median for name, part in times.parts.items()})
     around = (
         f"Rank 0's wall time. A step takes {formatting.duration(times.total.median)} "
@@ -232,8 +236,7 @@ def _phase(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _sentence(text: str) -> str:
-    text = text.strip()
-    if not text:
-        return ""
-    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
+def _sentences(*texts: str) -> str:
+    """The texts that are not empty, each with a capital and a full stop."""
+    stripped = filter(None, (text.strip() for text in texts))
+    return " ".join(text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".") for text in stripped)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from convoy.display import formatting
 from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values
 from convoy.report.analysis.outcome import state_word
-from convoy.report.pages import checkpoint_sections, cost_sections, incident_sections, sections, trouble_sections
+from convoy.report.pages import checkpoint_sections, cost_sections, incident_sections, sections
 from convoy.report.train_report import TrainReport, Validation
 
 if TYPE_CHECKING:
@@ -97,13 +97,7 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
     facts = [state_word(report).capitalize()]
     if report.model:
         facts.append(f"{formatting.count(report.model.parameters)} parameters")
-    if report.generations:
-        newest = report.generations[-1]
-        facts.append(f"{formatting.plural(newest.world_size, 'rank')} on {formatting.plural(newest.nodes, 'node')}")
-        if newest.number:
-            facts.append(f"generation {newest.number}")
-        if newest.run:
-            facts.append(newest.run)
+    facts += sections.gang(report)
     if report.hardware:
         facts.append(report.hardware.device)
     if report.outcome.state == "running" and report.memory_peak_bytes is not None:
@@ -117,7 +111,7 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
         Text(" · ".join(facts), quiet=True),
         *sections.verdict(report),
         *checkpoint_sections.alert(report),
-        *trouble_sections.troubles(report),
+        *incident_sections.troubles(report),
     )
 
 
