@@ -7,7 +7,7 @@ from transformers import AutoConfig, GenerationConfig, GPT2Config, LlamaConfig, 
 
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
-from convoy.model.hf_config import check_same_shape, family, hf_config, read_hf_config
+from convoy.model.hf_config import check_same_shape, hf_config, hf_format, read_hf_config
 from tests.model.models import GPT2, LLAMA, MIXED
 
 SMALL_LLAMA: dict[str, Any] = {
@@ -188,5 +188,5 @@ def test_a_longer_context_than_the_folders_is_allowed_with_rotary_positions(tmp_
 )
 def test_a_form_without_a_hugging_face_model_names_the_field(config: TransformerConfig, line: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        family(config)
+        hf_format(config)
     assert str(caught.value) == line

@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.distributed.fsdp import fully_shard
 
 from convoy.config.model import TransformerConfig
+from convoy.model.dense.modules import rotate
 from convoy.model.init import initialise
 from convoy.model.loss import IGNORE
-from convoy.model.transformer import Transformer, rotate
+from convoy.model.transformer import Transformer
 from tests.model.gloo import on_ranks
 from tests.model.models import FORMS, GPT2, LLAMA, MIXED, random_tokens, ready, sharded
 

@@ -15,8 +15,9 @@ from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.ranks import World, check_ranks
+from convoy.model.families import block_of
 from convoy.model.init import initialise
-from convoy.model.transformer import Transformer, head_rows
+from convoy.model.transformer import Transformer
 from convoy.parallel.mesh import build_mesh, data_place
 from convoy.parallel.pipeline import Pipeline, stage_blocks
 from convoy.training.process_groups import lost_peer
@@ -29,9 +30,9 @@ STAGES = SHAPE | {"n_layers": 3}
 
 
 def test_each_rank_has_whole_heads_and_the_keys_that_its_queries_need() -> None:
-    config = TransformerConfig(d_model=16, n_heads=8, n_kv_heads=4)
-    assert head_rows(config, 2) == ((0, 8), (16, 4), (24, 4), (8, 8), (20, 4), (28, 4))
-    assert head_rows(config, 1) == ((0, 16), (16, 8), (24, 8))
+    qkv = block_of(TransformerConfig(d_model=16, n_heads=8, n_kv_heads=4)).attention[0]
+    assert qkv.row_order(2) == ((0, 8), (16, 4), (24, 4), (8, 8), (20, 4), (28, 4))
+    assert qkv.row_order(1) == ((0, 16), (16, 8), (24, 8))
 
 
 def cut(rank: int, path: str) -> tuple[tuple[int, int], list[int], dict[str, tuple[int, ...]]]:

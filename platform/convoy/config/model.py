@@ -59,6 +59,16 @@ class TransformerConfig(Frozen):
     def head_width(self) -> int:
         return self.d_model // self.n_heads
 
+    @property
+    def split_sizes(self) -> dict[str, int]:
+        """Sizes that tensor-parallel ranks must divide, by key."""
+        return {"n_heads": self.n_heads, "n_kv_heads": self.kv_heads, "d_ff": self.ff_width}
+
+    @property
+    def norm_vectors(self) -> int:
+        """Vectors that each norm has: a weight, and perhaps a bias."""
+        return 2 if self.norm == "layernorm" and self.bias else 1
+
     @model_validator(mode="after")
     def _heads_divide(self) -> "TransformerConfig":
         if self.d_model % self.n_heads:

@@ -88,10 +88,9 @@ class RunConfig(Frozen):
 
 
 def _check_heads(model: TransformerConfig, ranks: int) -> None:
-    sizes = {"model.n_heads": model.n_heads, "model.n_kv_heads": model.kv_heads, "model.d_ff": model.ff_width}
-    for name, size in sizes.items():
+    for name, size in model.split_sizes.items():
         if size % ranks:
-            raise ValueError(f"parallel.tensor = {ranks}: must divide {name}, {size}")
+            raise ValueError(f"parallel.tensor = {ranks}: must divide model.{name}, {size}")
 
 
 def tokenizer_vocabulary(data: DataConfig) -> int | None:

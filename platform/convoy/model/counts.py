@@ -1,6 +1,7 @@
 """Parameters and floating-point operations of a decoder in closed form, without building it."""
 
 from convoy.config.model import TransformerConfig
+from convoy.model.families import block_of
 
 SAVED_BYTES = 12
 """Of a parameter between steps, and in a checkpoint: the fp32 weight and the two moments of AdamW."""
@@ -19,8 +20,8 @@ def saved_bytes(config: TransformerConfig) -> int:
 def parameter_count(config: TransformerConfig) -> int:
     """Trainable parameters; a tied head counts once, with the token embedding."""
     head = 0 if config.tied_embeddings else config.vocab_size * config.d_model
-    blocks = config.n_layers * (_attention_parameters(config) + _mlp_parameters(config))
-    return embedding_parameter_count(config) + blocks + _norm_parameters(config) + head
+    blocks = config.n_layers * block_of(config).parameters
+    return embedding_parameter_count(config) + blocks + config.norm_vectors * config.d_model + head
 
 
 def embedding_parameter_count(config: TransformerConfig) -> int:
@@ -43,28 +44,15 @@ def flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
 
 def forward_flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
     """Operations of the forward pass alone per token, 2 N + 4 L d S; terms as in `flops_per_token`."""
-    attention = 4.0 * config.n_layers * config.d_model * sequence_length
-    return 2.0 * multiplied_parameters(config) + attention
+    return 2.0 * multiplied_parameters(config) + attention_flops_per_token(config, sequence_length)
+
+
+def attention_flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
+    """Operations of the two attention products in forward, 4 L d S; d is the width of all heads together."""
+    return 4.0 * config.n_layers * block_of(config).attention_width * sequence_length
 
 
 def multiplied_parameters(config: TransformerConfig) -> int:
     """N of `flops_per_token`."""
     shared_head = config.vocab_size * config.d_model if config.tied_embeddings else 0
     return parameter_count(config) - embedding_parameter_count(config) + shared_head
-
-
-def _attention_parameters(config: TransformerConfig) -> int:
-    qkv_rows = (config.n_heads + 2 * config.kv_heads) * config.head_width
-    biases = qkv_rows + config.d_model if config.bias else 0
-    return qkv_rows * config.d_model + config.d_model * config.d_model + biases
-
-
-def _mlp_parameters(config: TransformerConfig) -> int:
-    inner = 2 if config.mlp == "swiglu" else 1
-    biases = inner * config.ff_width + config.d_model if config.bias else 0
-    return (inner + 1) * config.d_model * config.ff_width + biases
-
-
-def _norm_parameters(config: TransformerConfig) -> int:
-    vectors = 2 if config.norm == "layernorm" and config.bias else 1
-    return (2 * config.n_layers + 1) * vectors * config.d_model

@@ -15,8 +15,7 @@ from torch import Tensor
 from convoy.config.json_text import parse_json
 from convoy.config.model import TransformerConfig
 from convoy.model.hf_config import check_same_shape, hf_config, refusal
-from convoy.model.hf_files import INDEX, SINGLE, Stored, check_tensors
-from convoy.model.hf_names import HEAD, Correspondence, correspondences
+from convoy.model.hf_files import HEAD, INDEX, SINGLE, Correspondence, Stored, check_tensors, correspondences
 
 
 def read_hf_weights(folder: Path, config: TransformerConfig) -> Iterator[tuple[str, Tensor]]:

@@ -1,5 +1,6 @@
-"""The tensors of a Hugging Face folder, known from the headers of its safetensors files. No torch."""
+"""The tensors of a Hugging Face folder: those that a model must have, and those in its files. No torch."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,8 +8,10 @@ from safetensors import SafetensorError, safe_open
 
 from convoy.config.errors import yaml_value
 from convoy.config.model import TransformerConfig
-from convoy.model.hf_config import read_json_object, refusal
-from convoy.model.hf_names import HEAD, Shape, bare, is_buffer, tensor_shapes
+from convoy.model.block import Matrix, Norm
+from convoy.model.families import block_of
+from convoy.model.hf_config import hf_format, read_json_object, refusal
+from convoy.model.hf_format import HfFormat
 from convoy.storage.names import is_component
 
 INDEX = "model.safetensors.index.json"
@@ -16,6 +19,21 @@ SINGLE = "model.safetensors"
 
 _ADAPTER = "adapter_config.json"
 _FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+HEAD = "lm_head.weight"
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Correspondence:
+    """One of our parameters and the tensors of a Hugging Face model that hold it."""
+
+    ours: str
+    theirs: Mapping[str, Shape]
+    """Names and shapes. The rows of several tensors stand on top of each other in ours."""
+    transposed: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,36 +48,87 @@ class Stored:
     shape: Shape
 
 
+def correspondences(config: TransformerConfig) -> list[Correspondence]:
+    """Every parameter of the model, in its order. Raises ConfigError for a form that no Hugging Face model has."""
+    chosen, table = hf_format(config), (config.vocab_size, config.d_model)
+    final = Norm("head.norm", config.d_model, config.norm_vectors)
+
+    def end(name: str, shape: Shape) -> Correspondence:
+        return Correspondence(f"{name}.weight", {f"{chosen.prefix}{chosen.ends[name]}.weight": shape})
+
+    pairs = [end("embed.token", table)]
+    if config.positions == "learned":
+        pairs.append(end("embed.position", (config.max_sequence_length, config.d_model)))
+    for layer in range(config.n_layers):
+        pairs.extend(_of_block(config, chosen, layer))
+    pairs.extend(_of_norm(final, "head.norm", f"{chosen.prefix}{chosen.ends['head.norm']}"))
+    if not config.tied_embeddings:
+        pairs.append(Correspondence("head.weight", {HEAD: table}))
+    return pairs
+
+
+def _of_block(config: TransformerConfig, chosen: HfFormat, layer: int) -> Iterator[Correspondence]:
+    block = block_of(config)
+    modules: dict[str, Norm | Matrix] = {norm.name: norm for norm in block.norms}
+    modules |= {matrix.name: matrix for matrix in block.matrices}
+    for name, theirs in chosen.block.items():
+        module, ours = modules[name], f"blocks.{layer}.{name}"
+        paths = [f"{chosen.prefix}{chosen.layers}.{layer}.{path}" for path in theirs]
+        if isinstance(module, Norm):
+            yield from _of_norm(module, ours, paths[0])
+        else:
+            yield from _of_matrix(module, ours, paths, transposed=chosen.transposed)
+
+
+def _of_norm(norm: Norm, ours: str, theirs: str) -> Iterator[Correspondence]:
+    for kind in ("weight", "bias")[: norm.vectors]:
+        yield Correspondence(f"{ours}.{kind}", {f"{theirs}.{kind}": (norm.width,)})
+
+
+def _of_matrix(matrix: Matrix, ours: str, theirs: list[str], *, transposed: bool) -> Iterator[Correspondence]:
+    rows = dict(zip(theirs, matrix.parts if len(theirs) > 1 else (matrix.rows,), strict=True))
+    shapes = {name: (matrix.columns, n) if transposed else (n, matrix.columns) for name, n in rows.items()}
+    yield Correspondence(f"{ours}.weight", {f"{name}.weight": shape for name, shape in shapes.items()}, transposed)
+    if matrix.bias:
+        yield Correspondence(f"{ours}.bias", {f"{name}.bias": (n,) for name, n in rows.items()})
+
+
+def tensor_shapes(config: TransformerConfig) -> dict[str, Shape]:
+    """Every tensor that a folder of this model must have."""
+    return {name: shape for pair in correspondences(config) for name, shape in pair.theirs.items()}
+
+
 def check_tensors(folder: Path, config: TransformerConfig) -> dict[str, Stored]:
     """The tensors of the model by their full names; a tied head may be among them.
 
     Reads headers only. Raises ConfigError, naming the tensor, unless the folder has each tensor of the model once, in
     its shape and as floating-point numbers, and no other tensor.
     """
-    given = _stored(folder)
-    if config.n_layers > len(given):  # before so many are listed
-        raise refusal(folder, f"config.json gives {config.n_layers} layers, and there are {len(given)} tensors in all")
-    shapes = tensor_shapes(config)
-    known = {HEAD: (config.vocab_size, config.d_model), **shapes}
-    names = {bare(config, name): name for name in known}
-    found: dict[str, Stored] = {}
+    stored, chosen = _stored(folder), hf_format(config)
+    if config.n_layers > len(stored):  # before so many are listed
+        raise refusal(folder, f"config.json gives {config.n_layers} layers, and there are {len(stored)} tensors in all")
+    needed = tensor_shapes(config)
+    shapes = {HEAD: (config.vocab_size, config.d_model), **needed}
+    names = {name.removeprefix(chosen.prefix): name for name in shapes}
+    tensors: dict[str, Stored] = {}
     unused = []
-    for stored in given:
-        name = names.get(bare(config, stored.name))
+    for tensor in stored:
+        bare = tensor.name.removeprefix(chosen.prefix)
+        name = names.get(bare)
         if name is not None:
-            if name in found:
-                raise refusal(folder, f"tensor {name} is given twice, as {found[name].name} and as {stored.name}")
-            _check_tensor(folder, stored, known[name])
-            found[name] = stored
-        elif not is_buffer(config, stored.name):
-            unused.append(stored)
-    missing = [name for name in shapes if name not in found]
+            if name in tensors:
+                raise refusal(folder, f"tensor {name} is given twice, as {tensors[name].name} and as {tensor.name}")
+            _check_tensor(folder, tensor, shapes[name])
+            tensors[name] = tensor
+        elif chosen.buffers.fullmatch(bare) is None:
+            unused.append(tensor)
+    missing = [name for name in needed if name not in tensors]
     if missing:
         raise refusal(folder, f"no tensor {missing[0]} in its safetensors files{_more(missing)}")
     if unused:
         place = f"{yaml_value(unused[0].name)} in {unused[0].file}"
         raise refusal(folder, f"tensor {place} is not part of the model of config.json{_more(unused)}")
-    return found
+    return tensors
 
 
 def _stored(folder: Path) -> list[Stored]:

@@ -8,6 +8,7 @@ pytorch issues 138329 and 168058.)
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator
 
 import torch
@@ -16,10 +17,12 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
-from convoy.model.transformer import Attention, Rows, Transformer
+from convoy.model.block import Rows
+from convoy.model.families import block_of
+from convoy.model.transformer import Transformer
 
 _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
-_RESIDUAL_PROJECTIONS = ("attention.out.weight", "mlp.down.weight")
+_BLOCK = re.compile(r"^blocks\.\d+\.")
 
 
 def parameter_names(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
@@ -37,10 +40,11 @@ def initialise(model: Transformer, seed: int, drawn_on: torch.device | None = No
     parameters are kept; None: the device that computes with them.
     Source: GPT-2 (Radford et al. 2019), section 2.3.
     """
-    rows = row_orders(model)
+    rows, residual = row_orders(model), _residual_projections(model.config)
     for name, parameter in parameter_names(model):
         device = drawn_on or _computing(parameter)
-        full = _initial_values(name, parameter, model.config, seed, device)
+        std = model.config.init_std / (math.sqrt(2 * model.config.n_layers) if name.endswith(residual) else 1.0)
+        full = _initial_values(name, parameter, std, seed, device)
         _keep_own_part(parameter, _in_memory_order(full, rows.get(name, ())))
 
 
@@ -63,13 +67,12 @@ def load_full_weights(model: nn.Module, named_tensors: Iterator[tuple[str, Tenso
 
 
 def row_orders(model: nn.Module) -> dict[str, Rows]:
-    """Of each parameter whose rows do not lie in their order, by name."""
-    shared = [(name, module) for name, module in model.named_modules() if isinstance(module, Attention) and module.rows]
-    return {
-        _plain(f"{name}.qkv.{kind}"): module.rows
-        for name, module in shared
-        for kind, _ in module.qkv.named_parameters()
-    }
+    """By name, the parameters whose rows lie in another order than theirs, because tensor-parallel ranks share them."""
+    if not isinstance(model, Transformer) or model.tensor_ranks == 1:
+        return {}
+    orders = {m.name: m.row_order(model.tensor_ranks) for m in block_of(model.config).matrices if m.parts}
+    matrices = {name: _BLOCK.sub("", name).rpartition(".")[0] for name, _ in parameter_names(model)}
+    return {name: orders[matrix] for name, matrix in matrices.items() if matrix in orders}
 
 
 def _in_memory_order(full: Tensor, rows: Rows) -> Tensor:
@@ -87,14 +90,17 @@ def _computing(parameter: Tensor) -> torch.device:
     return torch.device(parameter.device_mesh.device_type) if isinstance(parameter, DTensor) else parameter.device
 
 
-def _initial_values(name: str, parameter: Tensor, config: TransformerConfig, seed: int, device: torch.device) -> Tensor:
+def _residual_projections(config: TransformerConfig) -> tuple[str, ...]:
+    """How the names of those weights end."""
+    return tuple(f".{matrix.name}.weight" for matrix in block_of(config).matrices if matrix.split == "columns")
+
+
+def _initial_values(name: str, parameter: Tensor, std: float, seed: int, device: torch.device) -> Tensor:
     full = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
     if name.endswith(".bias"):
         return full.zero_()
     if name.endswith("norm.weight"):
         return full.fill_(1.0)
-    residual = name.endswith(_RESIDUAL_PROJECTIONS)
-    std = config.init_std / math.sqrt(2 * config.n_layers) if residual else config.init_std
     return full.normal_(0.0, std, generator=torch.Generator(device).manual_seed(_key(seed, name)))
 
 

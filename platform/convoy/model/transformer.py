@@ -1,25 +1,23 @@
-"""One decoder transformer for the GPT-2 and LLaMA families.
+"""A decoder transformer: embedding, the blocks of its family (`families.py`), and the head with its loss.
 
 Shapes: b batch, s sequence, d width of the residual stream, h query heads, g key and value heads,
 k width of a head, f width of the MLP, v vocabulary, p rotary pairs (k / 2).
 
-The modules are cut for FSDP2: `embed`, each of `blocks` (or each `attention` and `mlp` in them, norm
-included) and `head` can be wrapped on their own, and every use of a parameter is inside the forward of
-the module that owns it. Blocks take positions as integers, so that a policy that casts floating-point
-inputs to bf16 cannot blur them.
+The modules are cut for FSDP2: `embed`, each of `blocks` (or each matrix in them) and `head` can be wrapped on
+their own, and every use of a parameter is inside the forward of the module that owns it. Blocks take positions
+as integers, so that a policy that casts floating-point inputs to bf16 cannot blur them.
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from convoy.config.model import TransformerConfig
+from convoy.model.families import family_of
 from convoy.model.loss import linear_cross_entropy_sum
 
 
@@ -38,8 +36,11 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.loss_chunk_tokens = loss_chunk_tokens
+        self.tensor_ranks = 1
+        """Ranks that share the matrices of blocks; `parallel/tensor.py` sets it."""
         self.embed = Embed(config)
-        self.blocks = nn.ModuleList(Block(config, fused_attention) for _ in range(config.n_layers))
+        build_block = family_of(config).build
+        self.blocks = nn.ModuleList(build_block(config, fused_attention) for _ in range(config.n_layers))
         self.head = Head(config)
         self._tie()
 
@@ -98,88 +99,6 @@ class Embed(nn.Module):
         return dropped
 
 
-class Block(nn.Module):
-    """Pre-norm attention and MLP, each added to the residual stream."""
-
-    def __init__(self, config: TransformerConfig, fused_attention: bool = True) -> None:
-        super().__init__()
-        self.attention = Attention(config, fused_attention)
-        self.mlp: GeluMLP | SwiGLU = SwiGLU(config) if config.mlp == "swiglu" else GeluMLP(config)
-
-    def forward(self, hidden_bsd: Tensor, positions: Tensor, mask_b1ss: Tensor | None) -> Tensor:
-        hidden_bsd = hidden_bsd + self.attention(hidden_bsd, positions, mask_b1ss)
-        result: Tensor = hidden_bsd + self.mlp(hidden_bsd)
-        return result
-
-
-class Attention(nn.Module):
-    """Norm and causal multi-head or grouped-query attention; rows of `qkv` are all queries, keys, values."""
-
-    def __init__(self, config: TransformerConfig, fused: bool = True) -> None:
-        super().__init__()
-        self.fused = fused
-        self.heads, self.kv_heads, self.head_width = config.n_heads, config.kv_heads, config.head_width
-        self.rope_theta = config.rope_theta if config.positions == "rotary" else None
-        self.rows: Rows = ()
-        """Of `qkv`, where ranks share it."""
-        self.norm = make_norm(config)
-        self.qkv = nn.Linear(config.d_model, (self.heads + 2 * self.kv_heads) * self.head_width, bias=config.bias)
-        self.out = nn.Linear(config.d_model, config.d_model, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, hidden_bsd: Tensor, positions: Tensor, mask_b1ss: Tensor | None) -> Tensor:
-        heads_bsnk = self.qkv(self.norm(hidden_bsd)).unflatten(-1, (-1, self.head_width))
-        rotated = self.heads + self.kv_heads
-        query_key_bsnk, value_bsgk = heads_bsnk.split((rotated, self.kv_heads), dim=2)
-        if self.rope_theta is not None:
-            query_key_bsnk = rotate(query_key_bsnk, positions, self.rope_theta)
-        query_bshk, key_bsgk = query_key_bsnk.split((self.heads, self.kv_heads), dim=2)
-        with nullcontext() if self.fused else sdpa_kernel(SDPBackend.MATH):
-            mixed_bhsk = F.scaled_dot_product_attention(
-                query_bshk.transpose(1, 2),
-                key_bsgk.transpose(1, 2),
-                value_bsgk.transpose(1, 2),
-                attn_mask=mask_b1ss,
-                is_causal=mask_b1ss is None,
-                enable_gqa=self.kv_heads != self.heads,
-            )
-        result: Tensor = self.dropout(self.out(mixed_bhsk.transpose(1, 2).flatten(2)))
-        return result
-
-
-class GeluMLP(nn.Module):
-    """Norm and two matrices with the tanh-approximated GELU between them."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.norm = make_norm(config)
-        self.up = nn.Linear(config.d_model, config.ff_width, bias=config.bias)
-        self.down = nn.Linear(config.ff_width, config.d_model, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, hidden_bsd: Tensor) -> Tensor:
-        inner_bsf = F.gelu(self.up(self.norm(hidden_bsd)), approximate="tanh")
-        result: Tensor = self.dropout(self.down(inner_bsf))
-        return result
-
-
-class SwiGLU(nn.Module):
-    """Norm and three matrices: down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.norm = make_norm(config)
-        self.gate = nn.Linear(config.d_model, config.ff_width, bias=config.bias)
-        self.up = nn.Linear(config.d_model, config.ff_width, bias=config.bias)
-        self.down = nn.Linear(config.ff_width, config.d_model, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, hidden_bsd: Tensor) -> Tensor:
-        normed_bsd = self.norm(hidden_bsd)
-        result: Tensor = self.dropout(self.down(F.silu(self.gate(normed_bsd)) * self.up(normed_bsd)))
-        return result
-
-
 class Head(nn.Module):
     """Final norm, then logits or the summed loss."""
 
@@ -195,42 +114,11 @@ class Head(nn.Module):
         return linear_cross_entropy_sum(normed_bsd.flatten(0, 1), weight_vd, targets_bs.flatten(), chunk_tokens)
 
 
-Rows = tuple[tuple[int, int], ...]
-"""How a weight's rows follow each other in memory where that is not their order: (first row, how many), piece by piece;
-empty: in order."""
-
-
-def head_rows(config: TransformerConfig, ranks: int) -> Rows:
-    """Of `qkv` cut over so many ranks: each one's queries, keys and values beside each other."""
-    counts = (config.n_heads, config.kv_heads, config.kv_heads)
-    firsts = (0, config.n_heads, config.n_heads + config.kv_heads)
-    return tuple(
-        ((first + rank * count // ranks) * config.head_width, count // ranks * config.head_width)
-        for rank in range(ranks)
-        for first, count in zip(firsts, counts, strict=True)
-    )
-
-
 def make_norm(config: TransformerConfig) -> nn.LayerNorm | nn.RMSNorm:
     """The norm of the configuration; both compute in fp32 whatever the input's dtype."""
     if config.norm == "rmsnorm":
         return nn.RMSNorm(config.d_model, eps=config.norm_eps)
     return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
-
-
-def rotate(heads_bsnk: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Rotary embedding of every head, computed in fp32 and returned in the input's dtype.
-
-    positions: (s,) or (b, s). Pair i is the elements i and i + k/2, turned by position * theta^(-2i/k).
-    Source: RoFormer (Su et al. 2021), with the pairing of the LLaMA weights in `transformers`.
-    """
-    width = heads_bsnk.shape[-1]
-    exponents_p = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
-    angles_sp = positions.unsqueeze(-1).float() * theta**-exponents_p
-    cos_s1p, sin_s1p = angles_sp.cos().unsqueeze(-2), angles_sp.sin().unsqueeze(-2)
-    first_bsnp, second_bsnp = heads_bsnk.chunk(2, dim=-1)
-    turned = (first_bsnp * cos_s1p - second_bsnp * sin_s1p, second_bsnp * cos_s1p + first_bsnp * sin_s1p)
-    return torch.cat(turned, dim=-1).to(heads_bsnk.dtype)
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ forward and one in backward. Norms, embeddings and the head's weight are on ever
 is shared by tokens, each rank taking the logits and the loss of a part of the sequence.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -13,8 +12,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from convoy.config.model import TransformerConfig
-from convoy.model.transformer import Attention, Block, Transformer, head_rows
+from convoy.model.block import Block
+from convoy.model.families import block_of
+from convoy.model.transformer import Transformer
 from convoy.parallel.pipeline import Elsewhere
 
 
@@ -24,13 +24,11 @@ def share_products(model: nn.Module, mesh: DeviceMesh) -> None:
     model: a transformer on the meta device, whose sizes so many ranks divide, as `RunConfig` makes sure of.
     """
     assert isinstance(model, Transformer)
+    model.tensor_ranks = mesh.size()
+    shape = block_of(model.config)
     for block in model.blocks:
-        if isinstance(block, Elsewhere):
-            continue
-        assert isinstance(block, Block)
-        plan = {name: _STYLES[name.rpartition(".")[2]]() for name, _ in block.named_modules() if _is_part(name)}
-        parallelize_module(block, mesh, plan)
-        _keep_own_heads(block.attention, model.config, mesh.size())
+        if not isinstance(block, Elsewhere):
+            parallelize_module(block, mesh, _block_plan(shape))
     ends: dict[str, ParallelStyle] = {
         "embed.token": OnEveryRank(copied=True),
         "embed.position": OnEveryRank(),
@@ -62,23 +60,12 @@ class ByTokens(ParallelStyle):
         return distribute_module(module, device_mesh, _on_every_rank, _enter_by_tokens)
 
 
-_STYLES: dict[str, Callable[[], ParallelStyle]] = {
-    "norm": OnEveryRank,
-    "qkv": ColwiseParallel,
-    "gate": ColwiseParallel,
-    "up": ColwiseParallel,
-    "out": RowwiseParallel,
-    "down": RowwiseParallel,
-}
-
-
-def _is_part(name: str) -> bool:
-    return name.rpartition(".")[2] in _STYLES
-
-
-def _keep_own_heads(attention: Attention, config: TransformerConfig, ranks: int) -> None:
-    attention.heads, attention.kv_heads = config.n_heads // ranks, config.kv_heads // ranks
-    attention.rows = head_rows(config, ranks)
+def _block_plan(block: Block) -> dict[str, ParallelStyle]:
+    """How each module of a block is cut, by its name."""
+    plan: dict[str, ParallelStyle] = {norm.name: OnEveryRank() for norm in block.norms}
+    for matrix in block.matrices:
+        plan[matrix.name] = ColwiseParallel() if matrix.split == "rows" else RowwiseParallel()
+    return plan
 
 
 def _on_every_rank(_: str, module: nn.Module, mesh: DeviceMesh) -> None:

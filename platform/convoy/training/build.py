@@ -13,11 +13,12 @@ from torch.distributed.tensor import DTensor
 from convoy.config.model import ModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.job.events.types import ModelBuilt
+from convoy.model.block import Rows
 from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token, parameter_count
 from convoy.model.hf import read_hf_weights
 from convoy.model.init import initialise, load_full_weights, row_orders
-from convoy.model.transformer import Rows, Transformer
+from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import DTYPES, kept_on, parallelize
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.optimizer import build_optimizer

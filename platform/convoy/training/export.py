@@ -18,7 +18,7 @@ from convoy.job.lineage import CommitRef, lineage, places, read_history
 from convoy.job.record import tier_stores
 from convoy.model.build import build_model
 from convoy.model.hf import write_hf
-from convoy.model.hf_config import family
+from convoy.model.hf_config import hf_format
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.checkpointing.same_model import PREFIX, check_same_model
 
@@ -31,7 +31,7 @@ def exportable(model: TransformerConfig | CustomModelConfig) -> bool:
     if isinstance(model, CustomModelConfig):
         return False
     try:
-        family(model)
+        hf_format(model)
     except ConfigError:
         return False
     return True
@@ -79,7 +79,7 @@ def export_commit(
     """Write a commit as a folder that `transformers` loads. Raises ConfigError for a shape it has no class for."""
     if isinstance(model, CustomModelConfig):
         raise ConfigError(f"model.build = {model.build}: a custom model has no Hugging Face form")
-    family(model)
+    hf_format(model)
     there = tokenizer_json if tokenizer_json is not None and tokenizer_json.exists() else None
     write_hf(folder, model, commit_weights(tiers, ref, model), there, eos_id)
 

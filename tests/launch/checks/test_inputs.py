@@ -18,7 +18,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.inputs import check_inputs, existing_folder
 from convoy.model.hf_config import hf_config
-from convoy.model.hf_names import tensor_shapes
+from convoy.model.hf_files import tensor_shapes
 
 NOBODY = 65534
 

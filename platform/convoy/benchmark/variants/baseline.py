@@ -21,7 +21,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.hf import hf_tensors
-from convoy.model.hf_config import family, hf_config
+from convoy.model.hf_config import hf_config, hf_format
 from convoy.model.init import initialise
 from convoy.model.transformer import Transformer
 from convoy.training.batches import Data
@@ -121,5 +121,5 @@ def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
     tensors = dict(hf_tensors(shape, ours.state_dict()))
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:
-        raise AssertionError(f"{family(shape)}: missing {missing}, unexpected {unexpected}")
+        raise AssertionError(f"{hf_format(shape).model_type}: missing {missing}, unexpected {unexpected}")
     return model.to(device).float().train()

@@ -7,6 +7,8 @@ keeps its inputs, its output, and one fp32 number for each head and token. Not c
 from dataclasses import dataclass
 from typing import Protocol
 
+from convoy.model.block import Block
+from convoy.model.families import block_of
 from convoy.planner.memory.tally import Live
 from convoy.planner.step.fsdp_units import WIDTH
 from convoy.planner.workload import Workload
@@ -29,10 +31,15 @@ class Weights(Protocol):
 class Sizes:
     """Bytes of the tensors of a block, of one pass of one rank."""
 
+    block: Block
     hidden: int
     """Of the residual stream."""
+    middle: int
+    """Of the residual stream between attention and the MLP; 0: both read the same norm."""
     normed: int
     """After a norm, with what the norm keeps beside its input."""
+    normed_2: int
+    """After a second one."""
     qkv: int
     rotated: int
     """Queries and keys; 0: they are not rotated."""
@@ -42,7 +49,6 @@ class Sizes:
     """Of the MLP's width."""
     mask: int
     """Of one dropout."""
-    gated: bool
     plain: int
     """Scores of an attention that keeps them."""
 
@@ -50,19 +56,22 @@ class Sizes:
     def of(cls, workload: Workload) -> "Sizes":
         model, train, cut = workload.model, workload.train, workload.parallel.tensor
         width, tokens = WIDTH[train.param_dtype], workload.tokens_per_pass
-        heads, head = model.n_heads // cut, model.head_width
-        shared = model.kv_heads // cut
+        block = block_of(model)
+        heads, shared, head = block.heads // cut, block.kv_heads // cut, block.head_width
         hidden = width * tokens * model.d_model
+        normed = hidden + 4 * tokens * (2 if model.norm == "layernorm" else 1)
         scores = tokens * heads * workload.sequence_length
         return cls(
+            block=block,
             hidden=hidden,
-            normed=hidden + 4 * tokens * (2 if model.norm == "layernorm" else 1),
-            qkv=width * tokens * (heads + 2 * shared) * head,
-            rotated=width * tokens * (heads + shared) * head if model.positions == "rotary" else 0,
+            middle=0 if block.parallel else hidden,
+            normed=normed,
+            normed_2=0 if block.parallel else normed,
+            qkv=width * tokens * sum(matrix.rows // cut for matrix in block.attention[:-1]),
+            rotated=width * tokens * (heads + shared) * head if block.rotary else 0,
             mixed=width * tokens * heads * head + 4 * tokens * heads,
-            inner=width * tokens * (model.ff_width // cut),
+            inner=width * tokens * (block.inner_width // cut),
             mask=tokens * model.d_model if model.dropout else 0,
-            gated=model.mlp == "swiglu",
             plain=scores * 4 if train.attention == "plain" else 0,
         )
 
@@ -88,10 +97,14 @@ def forward(live: Live, sizes: Sizes, keep: frozenset[str], weights: Weights) ->
     def done_with(*names: str) -> None:
         live.drop(*(name for name in names if name not in keep))
 
+    *inputs, out = (matrix.name for matrix in sizes.block.attention)
+    *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
     live.take("normed", sizes.normed)
-    weights.forward("qkv")
+    for name in inputs:
+        weights.forward(name)
     live.take("qkv", sizes.qkv)
-    done_with("normed")
+    if not sizes.block.parallel:
+        done_with("normed")
     if sizes.rotated:
         live.take("turning", 4 * sizes.rotated)  # fp32: both halves, and put together
         live.take("rotated", sizes.rotated)
@@ -99,49 +112,50 @@ def forward(live: Live, sizes: Sizes, keep: frozenset[str], weights: Weights) ->
     live.take("scores", sizes.plain)
     live.take("mixed", sizes.mixed)
     done_with("qkv", "rotated", "scores")
-    weights.forward("out")
+    weights.forward(out)
     live.take("attended", sizes.hidden)
     done_with("mixed")
     live.take("masks", 2 * sizes.mask)
-    live.take("middle", sizes.hidden)
+    live.take("middle", sizes.middle)
     live.drop("attended")
-    live.take("normed_2", sizes.normed)
-    if sizes.gated:
-        weights.forward("gate")
+    live.take("normed_2", sizes.normed_2)
+    if sizes.block.gated:
+        weights.forward(gate[0])
         live.take("gate", sizes.inner)
         live.take("silu", sizes.inner)
         done_with("gate")
-    weights.forward("up")
+    weights.forward(up)
     live.take("up", sizes.inner)
-    if not sizes.gated:
+    if not sizes.block.gated:
         done_with("normed_2")
     live.take("inner", sizes.inner)
-    done_with("normed_2", "up", "silu")
-    weights.forward("down")
+    done_with("normed", "normed_2", "up", "silu")
+    weights.forward(down)
 
 
 def backward(live: Live, sizes: Sizes, weights: Weights) -> None:
     """Of a block of which everything is there, and the gradient of its output; that of its input takes its place."""
+    *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
     live.take("g_inner", sizes.inner)
-    weights.gradient("down")
+    weights.gradient(down)
     live.drop("inner", "fifth")
-    weights.done("down")
+    weights.done(down)
     live.take("g_up", sizes.inner)
-    if sizes.gated:
+    if sizes.block.gated:
         live.take("g_silu", sizes.inner)
         live.drop("g_inner", "silu", "up")
         live.take("g_gate", sizes.inner)
         live.drop("g_silu", "gate")
     live.drop("g_inner", "up")
     live.take("g_normed", sizes.hidden)
-    weights.gradient("up")
+    weights.gradient(up)
     live.drop("g_up")
-    weights.done("up")
-    if sizes.gated:
+    weights.done(up)
+    if sizes.block.gated:
         live.take("g_normed_gate", sizes.hidden)
-        weights.gradient("gate")
+        weights.gradient(gate[0])
         live.drop("g_gate", "g_normed_gate")
-        weights.done("gate")
+        weights.done(gate[0])
     live.drop("normed_2")
     live.take("g_middle", sizes.hidden)
     live.drop("g_normed", "middle", "g_middle", "masks")
@@ -149,9 +163,10 @@ def backward(live: Live, sizes: Sizes, weights: Weights) -> None:
 
 
 def _attention_backward(live: Live, sizes: Sizes, weights: Weights) -> None:
+    *inputs, out = (matrix.name for matrix in sizes.block.attention)
     live.take("g_mixed", sizes.mixed)
-    weights.gradient("out")
-    weights.done("out")
+    weights.gradient(out)
+    weights.done(out)
     live.take("g_scores", 2 * sizes.plain)
     live.take("g_heads", sizes.qkv)
     live.drop("mixed", "rotated", "g_mixed", "scores", "g_scores")
@@ -162,8 +177,10 @@ def _attention_backward(live: Live, sizes: Sizes, weights: Weights) -> None:
     live.take("g_qkv", sizes.qkv)
     live.drop("g_heads")
     live.take("g_normed", sizes.hidden)
-    weights.gradient("qkv")
+    for name in reversed(inputs):
+        weights.gradient(name)
     live.drop("g_qkv", "normed")
-    weights.done("qkv")
+    for name in reversed(inputs):
+        weights.done(name)
     live.take("g_input", sizes.hidden)
     live.drop("g_normed", "g_input")

@@ -66,7 +66,7 @@ class _Step:
         )
         self._sizes = Sizes.of(workload)
         self._loss = loss
-        self._keep = kept(train.activation_checkpointing, gated=model.mlp == "swiglu")
+        self._keep = kept(train.activation_checkpointing, gated=self._sizes.block.gated)
         self._recomputes = train.activation_checkpointing != "none"
         self._reshards = parallel.reshard_after_forward
         self._alone = parallel.wrap == "linear"

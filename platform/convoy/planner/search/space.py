@@ -89,7 +89,7 @@ def _strategies(model: TransformerConfig, machine: Machine, nodes: int) -> Itera
 
 
 def _divides(model: TransformerConfig, ranks: int) -> bool:
-    return not any(size % ranks for size in (model.n_heads, model.kv_heads, model.ff_width))
+    return not any(size % ranks for size in model.split_sizes.values())
 
 
 def _has_stages(model: TransformerConfig) -> bool:

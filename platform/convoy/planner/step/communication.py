@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from convoy.model.families import block_of
 from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, stages
 from convoy.planner.workload import Workload
 
@@ -110,7 +111,9 @@ def _among_tensor_ranks(workload: Workload, stage: Stage) -> Iterator[Collective
     """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do.
     The head's tokens are shared, so that its weights get a part of their gradient on each rank."""
     model, train, ranks = workload.model, workload.train, workload.parallel.tensor
-    forward, backward = 2, 3 if model.mlp == "swiglu" else 2
+    matrices = block_of(model).matrices
+    forward = sum(matrix.split == "columns" for matrix in matrices)
+    backward = len(matrices) - forward
     # What follows the block's last product is not needed again, but for the mask of a dropout.
     again = 0 if train.activation_checkpointing == "none" else 2 if model.dropout else 1
     number = workload.passes * stage.blocks * (forward + again + backward)
@@ -121,10 +124,9 @@ def _among_tensor_ranks(workload: Workload, stage: Stage) -> Iterator[Collective
     yield Collective("all_gather", "activations", "hidden", workload.passes, hidden, ranks, 1)
     added_up = _late(workload) and workload.passes > 1
     times, width = (1, WIDTH[train.reduce_dtype]) if added_up else (workload.passes, WIDTH[train.param_dtype])
-    vectors = 2 if model.norm == "layernorm" and model.bias else 1
     whole = width * model.vocab_size * model.d_model
     yield Collective("all_reduce", "gradients", "head", times, whole, ranks, 1)
-    yield Collective("all_reduce", "gradients", "head", times * vectors, width * model.d_model, ranks, 1)
+    yield Collective("all_reduce", "gradients", "head", times * model.norm_vectors, width * model.d_model, ranks, 1)
 
 
 def _hidden(workload: Workload) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from convoy.config.model import TransformerConfig
+from convoy.model.families import block_of
 from convoy.planner.workload import Workload
 
 WIDTH = {"bf16": 2, "fp32": 4}
@@ -103,13 +104,13 @@ def _head(model: TransformerConfig) -> tuple[Shape, ...]:
 
 
 def _norm(model: TransformerConfig) -> tuple[Shape, ...]:
-    return ((model.d_model, 1),) * (2 if model.norm == "layernorm" and model.bias else 1)
+    return ((model.d_model, 1),) * model.norm_vectors
 
 
 def _block_units(workload: Workload) -> Iterator[Unit]:
     model, shards = workload.model, workload.shards
     cut = matrices(model, workload.parallel.tensor)
-    norms = _norm(model) * 2
+    norms = tuple((norm.width, 1) for norm in block_of(model).norms for _ in range(norm.vectors))
     if workload.parallel.wrap == "linear":
         yield Unit("norms", norms, shards)
         for name, shapes in cut.items():
@@ -119,11 +120,6 @@ def _block_units(workload: Workload) -> Iterator[Unit]:
 
 
 def matrices(model: TransformerConfig, tensor: int) -> dict[str, tuple[Shape, ...]]:
-    """Of a block, with their biases, in forward's order, as one of so many tensor ranks has them: the first of
-    attention and of the MLP is cut by rows, the second by columns."""
-    width, inner = model.d_model, model.ff_width // tensor
-    rows = (model.n_heads + 2 * model.kv_heads) * model.head_width // tensor
-    firsts = ("gate", "up") if model.mlp == "swiglu" else ("up",)
-    cut = {"qkv": (rows, width), "out": (width, width // tensor)}
-    cut |= dict.fromkeys(firsts, (inner, width)) | {"down": (width, inner)}
-    return {name: (shape, (shape[0], 1)) if model.bias else (shape,) for name, shape in cut.items()}
+    """Of a block, with their biases, in forward's order, as one of so many tensor ranks has them."""
+    split = [matrix.split_over(tensor) for matrix in block_of(model).matrices]
+    return {m.name: ((m.rows, m.columns), (m.rows, 1)) if m.bias else ((m.rows, m.columns),) for m in split}

@@ -10,6 +10,7 @@ from typing import Literal
 
 from convoy.config.model import TransformerConfig
 from convoy.config.train import TrainConfig
+from convoy.model.families import block_of
 from convoy.planner.step.recomputation import Again, again
 from convoy.planner.workload import Workload
 
@@ -68,21 +69,21 @@ def work(job: Workload, kernels: Kernels) -> Work:
     model, whole = job.model, job.parallel.wrap == "block"
     train = job.train if whole else job.train.model_copy(update={"compile": False})
     tokens, size, tensor, width = job.tokens_per_pass, element_bytes(train), job.parallel.tensor, model.d_model
-    layers = linear_layers(model)
+    block, layers = block_of(model), linear_layers(model)
     matrices = sum(rows * columns for rows, columns in layers)
     operands = sum(tokens * (rows + columns) + rows * columns for rows, columns in layers)
     plain = train.attention == "plain"
     # A formula written out makes all scores, masks some, and moves them four times in fp32.
-    scores = tokens * job.sequence_length * model.n_heads / tensor if plain else 0.0
+    scores = tokens * job.sequence_length * block.heads / tensor if plain else 0.0
     moved = _moved(model, train, kernels, tensor)
     moved["attention"] += 16.0 * scores / tokens
     return Work(
         blocks=-(-model.n_layers // job.parallel.pipeline),
         matmul_flops=2.0 * tokens * matrices / tensor,
         matmul_bytes=size * operands / tensor,
-        attention_flops=(4.0 if plain else 2.0) * tokens * job.sequence_length * width / tensor,
+        attention_flops=(4.0 if plain else 2.0) * tokens * job.sequence_length * block.attention_width / tensor,
         attention_backward=2.0 if plain else 2.5,
-        head_width=model.head_width,
+        head_width=block.head_width,
         memory_bytes=tokens * sum(moved.values()),
         kernels=_kernels(model, train),
         head_flops=2.0 * tokens * model.vocab_size * width / tensor,
@@ -100,29 +101,28 @@ def element_bytes(train: TrainConfig) -> int:
 def linear_layers(model: TransformerConfig, *, separate: bool = False) -> list[tuple[int, int]]:
     """(inputs, outputs) of each in a block, in forward's order; of grouped queries, keys and values are narrower.
     separate: queries, keys and values have one each."""
-    width, inner, keys = model.d_model, model.ff_width, model.kv_heads * model.head_width
-    inputs = [(width, width), (width, keys), (width, keys)] if separate else [(width, width + 2 * keys)]
-    ups = 2 if model.mlp == "swiglu" else 1
-    return [*inputs, (width, width), *[(width, inner)] * ups, (inner, width)]
+    matrices = block_of(model).matrices
+    return [(m.columns, rows) for m in matrices for rows in (m.parts if separate and m.parts else (m.rows,))]
 
 
 def _moved(model: TransformerConfig, train: TrainConfig, kernels: Kernels, tensor: int) -> dict[str, float]:
     """Bytes for each token: a kernel reads and writes each of its elements once. A compiled block makes a norm with the
     residual before it, a rotation, and a gated nonlinearity in one kernel each. Ranks that share products each have all
     of the residual stream."""
-    width, inner, compiled, size = model.d_model, model.ff_width, train.compile, element_bytes(train)
-    rotated = width + model.kv_heads * model.head_width  # queries and keys
-    norm = 2 * 2 * size * width
+    block, compiled, size = block_of(model), train.compile, element_bytes(train)
+    rotated = block.attention_width + block.kv_width  # queries and keys
+    normed = sum(norm.width for norm in block.norms)
+    norm = 2 * size * normed
     if model.norm == "rmsnorm" and not (compiled or kernels.fused_norm):
-        norm = 2 * 30 * width  # to fp32, square, mean, scale, back, times the weight
-    rotation = 0 if model.positions != "rotary" else 2 * size * rotated if compiled else 24 * rotated
-    nonlinear = {("gelu", True): 2, ("gelu", False): 2, ("swiglu", True): 3, ("swiglu", False): 5}
+        norm = 30 * normed  # to fp32, square, mean, scale, back, times the weight
+    rotation = 0 if not block.rotary else 2 * size * rotated if compiled else 24 * rotated
+    nonlinear = 2 if not block.gated else 3 if compiled else 5
     return {
         "norms": norm,
-        "residuals": (4 if compiled else 12) * width * size / 2,
+        "residuals": (4 if compiled else 12) * model.d_model * size / 2,
         "attention": 2 * size * rotated / tensor,
         "rotation": rotation / tensor,  # not compiled, in fp32: there, turned, back
-        "nonlinear": nonlinear[model.mlp, compiled] * size * inner / tensor,
+        "nonlinear": nonlinear * size * block.inner_width / tensor,
     }
 
 
@@ -139,4 +139,4 @@ def _again(model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved
 def _kernels(model: TransformerConfig, train: TrainConfig) -> float:
     if train.compile:
         return 10.0
-    return 30.0 if model.positions == "rotary" else 14.0
+    return 30.0 if block_of(model).rotary else 14.0

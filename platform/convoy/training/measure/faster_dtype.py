@@ -17,6 +17,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import ParamDtype
 from convoy.job.events.types import ParamDtypeChoice
+from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.measure.machine import device_name
 from convoy.training.measure.machine_probe import mlp_flops, mlp_products, pass_size
@@ -52,7 +53,7 @@ def _layer(config: RunConfig) -> tuple[int, int]:
     known, CUSTOM_WIDTH for both."""
     if not isinstance(config.model, TransformerConfig):
         return CUSTOM_WIDTH, CUSTOM_WIDTH
-    return config.model.d_model, config.model.ff_width // config.parallel.tensor
+    return config.model.d_model, block_of(config.model).inner_width // config.parallel.tensor
 
 
 def _interleaved(calls: dict[ParamDtype, Callable[[], None]]) -> dict[ParamDtype, float]:

@@ -15,7 +15,7 @@ from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.model.counts import parameter_count
+from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
 from convoy.parallel.mesh import data_place
 from convoy.planner.machine import rented_type
@@ -103,12 +103,12 @@ class _Sizes:
     def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
         self.length = config.data.sequence_length
         self.sequences, self.tokens = pass_size(config, data_place(ranks.mesh)[1])
-        self.width, self.inner = model.d_model, model.ff_width // config.parallel.tensor
-        self.heads, self.head_width = max(1, model.n_heads // config.parallel.tensor), model.head_width
+        block, tensor = block_of(model), config.parallel.tensor
+        self.width, self.inner = model.d_model, block.inner_width // tensor
+        self.heads, self.head_width = max(1, block.heads // tensor), block.head_width
         self.fused = config.train.attention == "fused"
         self.dtype, self.reduced = DTYPES[config.train.param_dtype], DTYPES[config.train.reduce_dtype]
-        longer = model.model_copy(update={"n_layers": model.n_layers + 1})
-        self.block = (parameter_count(longer) - parameter_count(model)) // config.parallel.tensor
+        self.block = block.parameters // tensor
 
 
 def _matmul(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:

@@ -1,9 +1,11 @@
-"""Which keys of a Hugging Face config.json are understood, which must have one value, and which change no logits.
+"""A Hugging Face model type: the keys of its config.json and the names of its tensors. No torch.
 
-Source: the configuration classes of `transformers` 4.46 to 5.23. A key that is in none of these tables is refused,
-because nobody has looked at what it does to the logits.
+Source of the keys: the configuration classes of `transformers` 4.46 to 5.23. A key that is in none of these tables is
+refused, because nobody has looked at what it does to the logits.
 """
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,31 +32,32 @@ class Fixed:
     """What `transformers` takes where the key is absent."""
 
 
-GPT2_FIELDS = {
-    "vocab_size": Key("vocab_size", int),
-    "n_layers": Key("n_layer", int),
-    "d_model": Key("n_embd", int),
-    "n_heads": Key("n_head", int),
-    "d_ff": Key("n_inner", int, None, nullable=True),
-    "max_sequence_length": Key("n_positions", int),
-    "norm_eps": Key("layer_norm_epsilon", float, 1e-5),
-    "tied_embeddings": Key("tie_word_embeddings", bool, True),
-}
+@dataclass(frozen=True)
+class HfFormat:
+    """A model_type that computes what a family does."""
 
-LLAMA_FIELDS = {
-    "vocab_size": Key("vocab_size", int),
-    "n_layers": Key("num_hidden_layers", int),
-    "d_model": Key("hidden_size", int),
-    "n_heads": Key("num_attention_heads", int),
-    "n_kv_heads": Key("num_key_value_heads", int, None, nullable=True),
-    "d_ff": Key("intermediate_size", int),
-    "max_sequence_length": Key("max_position_embeddings", int),
-    "norm_eps": Key("rms_norm_eps", float, 1e-6),
-    "rope_theta": Key("rope_theta", float, 10000.0),
-    "tied_embeddings": Key("tie_word_embeddings", bool, False),
-}
+    model_type: str
+    architecture: str
+    form: Mapping[str, Any]
+    """Our fields that have one value in all its models."""
+    keys: Mapping[str, Key]
+    """The keys that become our fields, by field."""
+    fixed: Mapping[str, Fixed]
+    others: Callable[[Any], dict[str, Any]]
+    """Keys that are written besides those, for a configuration."""
+    prefix: str
+    """Of tensor names; files of a bare model, without its head, leave it out."""
+    ends: Mapping[str, str]
+    """Tensors of the embedding and of the final norm, by our modules."""
+    layers: str
+    """What comes before the number of a layer."""
+    block: Mapping[str, tuple[str, ...]]
+    """Tensors of a block, by our modules. Where there are several, their rows stand on top of each other in ours."""
+    transposed: bool
+    """Its layers keep (in, out), as GPT-2's Conv1D, where a linear layer keeps (out, in)."""
+    buffers: re.Pattern[str]
+    """Constants that older versions of `transformers` saved, and that every version computes itself."""
 
-MISTRAL_FIELDS = {**LLAMA_FIELDS, "n_kv_heads": Key("num_key_value_heads", int, 8, nullable=True)}
 
 HEAD_WIDTH = Key("head_dim", int, None, nullable=True)
 """Must be the width of the model divided by its heads."""
@@ -62,7 +65,7 @@ HEAD_WIDTH = Key("head_dim", int, None, nullable=True)
 ROPE_DICTS = ("rope_parameters", "rope_scaling")
 """`transformers` 5 writes the first one, and before it the second one with `rope_theta` next to it."""
 
-_SAME_FOR_ALL = {
+SAME_FOR_ALL = {
     "add_cross_attention": Fixed((False,), False),
     "cross_attention_hidden_size": Fixed((None,)),
     "is_encoder_decoder": Fixed((False,), False),
@@ -71,24 +74,6 @@ _SAME_FOR_ALL = {
     "quantization_config": Fixed((None,)),
     "tie_encoder_decoder": Fixed((False,), False),
 }
-
-GPT2_FIXED = {
-    **_SAME_FOR_ALL,
-    "activation_function": Fixed(("gelu_new", "gelu_pytorch_tanh"), "gelu_new"),
-    "scale_attn_weights": Fixed((True,), True),
-    "scale_attn_by_inverse_layer_idx": Fixed((False,), False),
-}
-
-LLAMA_FIXED = {
-    **_SAME_FOR_ALL,
-    "hidden_act": Fixed(("silu", "swish"), "silu"),
-    "attention_bias": Fixed((False,), False),
-    "mlp_bias": Fixed((False,), False),
-    "rope_interleaved": Fixed((False,), False),
-    "sliding_window": Fixed((None,)),
-}
-
-MISTRAL_FIXED = {**LLAMA_FIXED, "sliding_window": Fixed((None,), 4096)}
 
 _DESCRIPTION = """
     model_type architectures transformers_version name_or_path _name_or_path _commit_hash _from_model_config _auto_class
