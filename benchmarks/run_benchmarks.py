@@ -20,21 +20,24 @@ if importlib.util.find_spec("convoy") is None:
 import math
 import shlex
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
-from convoy.config.benchmark import SuiteName, read_bench, resolve_bench
+from convoy.benchmark.suites.registry import SUITES
+from convoy.config.benchmark import read_bench, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.loader import configs_folder, merged, read_overrides
 
 ENOUGH_ROUNDS = 20
 
+MEANINGS = "\n".join(f"  {suite.name:12}{suite.meaning}" for suite in SUITES)
 
-@click.command()
+
+@click.command(epilog=f"\b\nSuites:\n{MEANINGS}")
 @click.option("--output-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the results.")
 @click.option("--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="As YAML.")
-@click.option("--suite", "suites", multiple=True, help=f"{', '.join(get_args(SuiteName))}; may be given again.")
+@click.option("--suite", "suites", multiple=True, help="As listed below; may be given again.")
 @click.option("--model", "models", multiple=True, help="A preset of configs/models/; may be given again.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Processes that stand for nodes, on this host.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Sequences of a step over all ranks.")

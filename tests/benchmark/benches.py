@@ -4,6 +4,7 @@ from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import memories
+from convoy.benchmark.suites.registry import SUITES
 from convoy.config.benchmark import MeasureConfig
 from convoy.config.run import RunConfig
 from tests.training.job import tiny
@@ -18,6 +19,7 @@ def a_group(root: str, *variants: VariantSpec, nodes: int = 1, suite: str = "thr
     return Group(
         name=f"{suite}-tiny",
         suite=suite,
+        measures=next(each.measures for each in SUITES if each.name == suite),
         baseline=variants[0].name,
         variants=variants,
         run=run.model_copy(update={"train": train}),

@@ -137,7 +137,6 @@ def test_neighbours_on_two_nodes_share_no_products() -> None:
 @pytest.mark.parametrize(
     ("tree", "told"),
     [
-        ({"suites": ["throughputs"]}, "suites"),
         ({"rounds": 3}, "rounds"),
         ({"peers": ["megatron"]}, "peers"),
         ({"measure": {"rounds": 3}}, "measure.rounds = 3"),

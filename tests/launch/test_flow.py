@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.suites.recovery import SUITE as RECOVERY
 from convoy.catalog.prices import Observed, merged
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError, PrerequisiteMissing
@@ -28,7 +27,7 @@ from convoy.storage import open_store
 def on_spot(root: str) -> BenchConfig:
     cluster = {"backend": "kubernetes", "nodes": 4, "instance_type": "p4d.24xlarge", "market": "spot"}
     run = {"root": root, "cluster": cluster, "train": {"global_batch": 64}}
-    return BenchConfig.model_validate({"suites": ["throughput", RECOVERY], "run": run})
+    return BenchConfig.model_validate({"suites": ["throughput", "recovery"], "run": run})
 
 
 def check(config: BenchConfig, name: str = "run", **params: Any) -> None:

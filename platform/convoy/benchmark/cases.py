@@ -96,12 +96,12 @@ def _case(group: Group, spec: VariantSpec, variant: AnyVariant, found: Found, ra
 
 def _values(group: Group, spec: VariantSpec, variant: AnyVariant, found: Found, ranks: Ranks) -> dict[str, float]:
     """What is told of a case beside its blocks."""
-    if group.suite == "scaling":
+    if "communication" in group.measures:
         blocks = {name: each.blocks for name, each in found.measured.items()}
         values = dict(scaling.further_values(blocks, spec, group.variants, ranks.place.world_size))
     else:
         values = dict(spec.values)
-    if group.suite == "strategies":  # rank 0's, where that is what cases differ in
+    if "state" in group.measures:  # rank 0's, where that is what cases differ in
         values[STATE_BYTES] = float(variant.held_bytes)
     seen, _ = found.seen.get(spec.name, ({}, {}))
     taken, saved = found.footprints.get(spec.name), found.saves.get(spec.name)

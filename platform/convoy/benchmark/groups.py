@@ -1,16 +1,39 @@
-"""Which cases are measured beside each other: a group is one gang, whose variants take turns. Imports no torch."""
+"""What a benchmark consists of: suites, their groups (each is one gang), and the variants that take turns in a group.
 
-from typing import Any, Literal, NamedTuple
+Imports no torch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
 from convoy.benchmark.needs import Need
 from convoy.benchmark.results.values import RDMA_CLAIMED
 from convoy.config.base import Frozen
-from convoy.config.benchmark import EnvironmentConfig, MeasureConfig, PredictConfig, RecoveryConfig, SyncConfig
+from convoy.config.benchmark import (
+    BenchConfig,
+    EnvironmentConfig,
+    MeasureConfig,
+    PredictConfig,
+    RecoveryConfig,
+    SyncConfig,
+)
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.loader import Tree, merged
 from convoy.config.run import RunConfig
+
+if TYPE_CHECKING:
+    from convoy.benchmark.analysis.model import BenchReport
+    from convoy.benchmark.results.case import Case
+    from convoy.catalog.prices import PriceBook
+    from convoy.display.page import Block
+
+Measurement = Literal["memory", "state", "utilisation", "communication", "collectives"]
+"""What a gang measures on top of its blocks: the memory of each case (always measured on GPUs; on a CPU a profiled step
+takes seconds), the bytes of a rank's weights and optimizer state, the use of cores and power with the parts of a step,
+the bytes that training sends with the rate of its links, or each collective by itself."""
 
 PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
 """Ways of other libraries to spread our model; `benchmark/suites/peers.py` tells what each needs."""
@@ -95,6 +118,8 @@ class Group(Frozen):
     run: RunConfig
     """What they share; `cluster` says how large the gang is."""
     measure: MeasureConfig
+    measures: frozenset[Measurement] = frozenset()
+    """Those of its suite."""
     predict: PredictConfig | None = None
     """Of the checkpoint suite."""
     recovery: RecoveryConfig | None = None
@@ -123,3 +148,33 @@ class Group(Frozen):
     def baseline_of(self, spec: VariantSpec) -> str | None:
         """What a case is compared with; None: it is not."""
         return None if spec.name == self.baseline else spec.baseline or self.baseline
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Something that a benchmark compares, from its groups to the sections of its page.
+
+    To add one, write its file in `suites/` and list its object in `suites/registry.py`.
+    """
+
+    name: str
+    """In a benchmark's configuration and in its results."""
+    title: str
+    """Of its groups on the page."""
+    meaning: str
+    """What it compares, in one line."""
+    groups: Callable[[BenchConfig, dict[str, RunConfig], Ranks], Iterator[Group]]
+    """Its gangs, from the configuration, the run of each model by the model's name, and the ranks of a gang."""
+    fewest_ranks: int = 1
+    """In a smaller gang the suite has no groups."""
+    measures: frozenset[Measurement] = frozenset()
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """Of groups whose names do not begin with the suite's, by how they begin."""
+    figures: "Callable[[Sequence[Case], PriceBook], Mapping[str, object]]" = lambda cases, prices: {}
+    """Fields of the report that it adds to the figures of each case, from all cases of a benchmark."""
+    comparison: "Callable[[BenchReport], tuple[Block, ...]] | None" = None
+    """Sections that take the place of a table for each group; None: the tables are its comparison."""
+    sections: "Callable[[BenchReport], tuple[Block, ...]]" = lambda report: ()
+    """Further sections of the page, below costs and memory."""
+    compares_memory: bool = False
+    """Below the memory peaks, the page has a table of what each case saves."""

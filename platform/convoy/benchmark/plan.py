@@ -1,29 +1,18 @@
 """From a benchmark's configuration to its groups, in the order in which they run. Imports no torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from convoy.benchmark.groups import Group, Ranks
 from convoy.benchmark.placement import fitted
-from convoy.benchmark.suites import checkpoint, memory, recovery, scaling, strategies, sync, throughput, utilisation
-from convoy.config.benchmark import BenchConfig, SuiteName
+from convoy.benchmark.suites.registry import suites_of
+from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError, yaml_value
 from convoy.config.loader import resolve, with_preset
 from convoy.config.run import RunConfig, with_param_dtype
 
 ENDLESS = 10**6
 """Optimizer steps of a measured job: no measurement comes to its end."""
-
-_SUITES: dict[SuiteName, Callable[[BenchConfig, dict[str, RunConfig], Ranks], Iterator[Group]]] = {
-    "throughput": throughput.groups,
-    "scaling": scaling.groups,
-    "strategies": strategies.groups,
-    "memory": memory.groups,
-    "utilisation": utilisation.groups,
-    "sync": sync.groups,
-    "checkpoint": checkpoint.groups,
-    "recovery": recovery.groups,
-}
 
 
 def run_of(config: BenchConfig, model: str) -> RunConfig:
@@ -59,8 +48,13 @@ def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[
     """All gangs, one after the other. runs: of each model, as `run_of` gives them. ranks: of each gang.
 
     Drills come last: they need one host, and the other nodes of a flow have no gang to wait for in the meantime.
-    Raises ConfigError for a model no case of which has room.
+    Raises ConfigError for a suite that does not exist, and for a model no case of which has room.
     """
-    suites = sorted(config.suites, key=lambda suite: suite == recovery.SUITE)
-    groups = (group for suite in suites for group in _SUITES[suite](config, runs, ranks))
+    groups = [
+        group.model_copy(update={"measures": suite.measures})
+        for suite in suites_of(config.suites)
+        if ranks.all >= suite.fewest_ranks
+        for group in suite.groups(config, runs, ranks)
+    ]
+    groups.sort(key=lambda group: group.recovery is not None)
     return [gang for group in groups for gang in fitted(group, ranks)]

@@ -36,9 +36,6 @@ from convoy.training.process_groups import Ranks
 MATMUL_SECONDS = 0.5
 """For each type that a case computes in."""
 
-OF_MEMORY = ("memory", "strategies")
-"""Suites that weigh their cases on a CPU too, where a profiled step of each takes seconds."""
-
 
 def main(group: Group, folder: Path) -> None:
     """Measure the group, and write what was measured."""
@@ -116,7 +113,7 @@ def _found(
     if observer is not None:
         keep_to(own if group.measure.pin else cores)
     saves = measured_at_rest(variants, group.predict, passed)
-    weighed = variants if ranks.device.type == "cuda" or group.suite in OF_MEMORY else []
+    weighed = variants if ranks.device.type == "cuda" or "memory" in group.measures else []
     footprints = {each.name: footprint(each, ranks.device, ranks.control, passed) for each in weighed}
     types = sorted({spec.config(group.run).train.param_dtype for spec in group.variants})
     rates: dict[str, float] = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in types}

@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -103,12 +103,12 @@ def _describe(problem: Any, model: type[BaseModel]) -> str:
             return f"{key}.{text}" if key else text
         case "union_tag_invalid":
             tag, choices = str(problem["ctx"]["tag"]), _quoted(problem["ctx"]["expected_tags"])
-            return f"{key}.kind = {tag}: {_one_of(tag, choices)}"
+            return f"{key}.kind = {tag}: {one_of(tag, choices)}"
         case "union_tag_not_found":
             kinds = ", ".join(classes_at(model, keys))
             return f"{key}.kind: required, and not given; one of {kinds}"
         case "literal_error":
-            return f"{key} = {value}: {_one_of(value, _quoted(problem['ctx']['expected']))}"
+            return f"{key} = {value}: {one_of(value, _quoted(problem['ctx']['expected']))}"
         case "string_pattern_mismatch":
             return f"{key} = {value}: must have the form {_form(problem, model)}"
         case _:
@@ -156,7 +156,8 @@ def _quoted(text: str) -> list[str]:
     return re.findall(r"'([^']*)'", text)
 
 
-def _one_of(name: str, choices: list[str]) -> str:
+def one_of(name: str, choices: Sequence[str]) -> str:
+    """`must be one of X, Y`, and the choice that `name` is probably meant to be."""
     close = _closest(name, choices)
     return f"must be one of {', '.join(choices)}" + (f"; did you mean {close}?" if close else "")
 

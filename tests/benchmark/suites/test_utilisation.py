@@ -11,13 +11,12 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.measure.observer import Observer, observed
+from convoy.benchmark.measure.observer import Host, Observer, gpu_values, host_values, observed
 from convoy.benchmark.measure.pinning import keep_to, threads
 from convoy.benchmark.measure.profiled import profiled
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.values import SHARES
 from convoy.benchmark.rounds import Plan, measure
-from convoy.benchmark.suites.utilisation import Host, gpu_values, host_values
 from convoy.benchmark.variants.convoy import Ours
 from convoy.config.benchmark import BenchConfig, MeasureConfig
 from convoy.training.batches import Data

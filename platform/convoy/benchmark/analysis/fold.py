@@ -4,17 +4,13 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from convoy.benchmark.analysis.campaign import campaign
-from convoy.benchmark.analysis.checkpoints import checkpoints
 from convoy.benchmark.analysis.cost import costs, with_levers, with_overhead
 from convoy.benchmark.analysis.energy import energies
 from convoy.benchmark.analysis.history import history
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.analysis.predictions import predicted
-from convoy.benchmark.analysis.recovery import drills
-from convoy.benchmark.analysis.scaling import scaling
-from convoy.benchmark.analysis.sync import environments, sync
 from convoy.benchmark.results.case import Case, Provenance
 from convoy.benchmark.results.figures import (
     NotComparableError,
@@ -26,11 +22,9 @@ from convoy.benchmark.results.figures import (
     step_seconds,
     tokens_per_second,
 )
+from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.stats.interval import Interval
-
-SUITES = ("throughput", "strategies", "memory", "utilisation", "sync", "checkpoint", "recovery", "scaling")
-"""In the order of the page; others follow by name."""
 
 LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 1e-2}
 """By which losses of the same steps may differ, relative to the loss: by the coarser type of the two cases. bf16 keeps
@@ -52,22 +46,18 @@ def fold_cases(
     """
     ordered = sorted(cases, key=lambda case: case.key)
     groups = _groups(ordered)
-    saves, faults = checkpoints(ordered), drills(ordered)
-    simulated = campaign(ordered, saves, faults, prices)
+    figures: dict[str, Any] = {}
+    for suite in registry.SUITES:
+        figures |= suite.figures(ordered, prices)
     return BenchReport(
         groups=groups,
-        scaling=scaling(ordered),
-        sync=sync(ordered),
-        environments=environments(ordered),
-        costs=with_overhead(with_levers(costs(groups, prices), groups, ordered, prices), simulated),
+        costs=with_overhead(with_levers(costs(groups, prices), groups, ordered, prices), figures["campaign"]),
         energy=energies(groups),
-        checkpoints=saves,
-        recovery=faults,
-        campaign=simulated,
         predicted=predicted(ordered),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),
+        **figures,
     )
 
 
@@ -75,8 +65,8 @@ def _groups(cases: Sequence[Case]) -> tuple[GroupFigures, ...]:
     found: dict[tuple[str, str], list[Case]] = {}
     for case in cases:
         found.setdefault((case.suite, case.group), []).append(case)
-    order = {suite: i for i, suite in enumerate(SUITES)}
-    keys = sorted(found, key=lambda key: (order.get(key[0], len(SUITES)), key))
+    order = {suite.name: i for i, suite in enumerate(registry.SUITES)}  # others follow by name
+    keys = sorted(found, key=lambda key: (order.get(key[0], len(order)), key))
     return tuple(_group(found[key]) for key in keys)
 
 

@@ -7,7 +7,7 @@ Durations are in seconds, sizes in bytes, rates in tokens per second of the whol
 from datetime import date, datetime
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from convoy.benchmark.analysis.campaign import CampaignFigures
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
@@ -276,11 +276,13 @@ class HistoryFigures(Fact):
 
 
 class BenchReport(Fact):
-    """Of all cases of a folder."""
+    """Of all cases of a folder. Suites may add further fields (`Suite.figures`)."""
+
+    model_config = ConfigDict(extra="allow")
 
     format: int = FORMAT
     groups: tuple[GroupFigures, ...]
-    scaling: tuple[ScalingPoint, ...]
+    scaling: tuple[ScalingPoint, ...] = ()
     sync: tuple[SyncFigures, ...] = ()
     environments: tuple[EnvironmentFigures, ...] = ()
     costs: tuple[CostFigures, ...]

@@ -15,7 +15,6 @@ import torch.distributed as dist
 from convoy.benchmark.groups import Group
 from convoy.benchmark.results.collectives import OPERATIONS, Collective, Operation, as_values
 from convoy.benchmark.results.values import LINK_BYTES_PER_SECOND
-from convoy.benchmark.suites import scaling, sync
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
@@ -49,15 +48,15 @@ class Exchange(NamedTuple):
 
 
 def of_cases(group: Group, ranks: Ranks) -> dict[str, dict[str, float]]:
-    """Values of the group's cases by name, for the suites that tell of collectives. All ranks call it alike."""
+    """Values of the group's cases in which all ranks train together, by name. All ranks call it alike."""
     n = ranks.place.world_size
-    whole = [spec.name for spec in group.variants if spec.name in (sync.WITH, scaling.weak(n), scaling.strong(n))]
+    whole = [spec.name for spec in group.variants if spec.ranks in (None, n) and not spec.at_once]
     if not whole or group.environment is not None:
         return {}
-    if group.suite == "sync":
+    if "collectives" in group.measures:
         found = sweep(ranks, sizes_of(group.run), group.run)
         return {name: {k: v for each in found for k, v in as_values(each).items()} for name in whole}
-    if group.suite == "scaling":
+    if "communication" in group.measures:
         gathers = sweep(ranks, SIZES[:3], group.run, operations=("all_gather",))
         return {name: {LINK_BYTES_PER_SECOND: max(each.busbw for each in gathers)} for name in whole} if gathers else {}
     return {}

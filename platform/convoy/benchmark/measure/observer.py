@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,9 +17,9 @@ from convoy.benchmark.measure.power import Gpu, Meter, Used, nvml_gpu
 from convoy.benchmark.measure.profiled import profiled
 from convoy.benchmark.measure.step_shares import Shares, shares
 from convoy.benchmark.measure.trace import UnreadableTraceError, timeline
+from convoy.benchmark.results import values
 from convoy.benchmark.results.values import POWER_WATTS, SHARES
 from convoy.benchmark.rounds import Measured, Variant
-from convoy.benchmark.suites.utilisation import SUITE, Host, gpu_values, host_values, share_values
 from convoy.benchmark.variants.convoy import Ours
 from convoy.training.process_groups import Ranks
 
@@ -112,7 +113,7 @@ class Observer:
 
 def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: Ranks) -> Observer | None:
     """Who watches the turns of a utilisation group; None for other suites. own: of the host's cores, this rank's."""
-    if group.suite != SUITE:
+    if "utilisation" not in group.measures:
         return None
     cuda = ranks.device.type == "cuda"
     gpu, why = nvml_gpu(str(torch.cuda.get_device_properties(ranks.device).uuid) if cuda else None)
@@ -150,3 +151,40 @@ def _together(figures: Sequence[float], control: dist.ProcessGroup) -> list[floa
     sums = torch.tensor(figures, dtype=torch.float64)
     dist.all_reduce(sums, group=control)
     return [float(each) for each in sums]
+
+
+class Host(NamedTuple):
+    """What the processes of all ranks used together, over all blocks of a case."""
+
+    user_seconds: float
+    system_seconds: float
+    voluntary: float
+    """Switches, as `involuntary`."""
+    involuntary: float
+
+
+def host_values(host: Host, steps: int, seconds: float, ranks: int, cores: int) -> dict[str, float]:
+    """A rank's part of a step, and the share of the cores' time. seconds: of wall time, in which the steps were made.
+    cores: of all hosts."""
+    each = steps * ranks
+    return {
+        values.USER_CPU_SECONDS: host.user_seconds / each,
+        values.SYSTEM_CPU_SECONDS: host.system_seconds / each,
+        values.VOLUNTARY_SWITCHES: host.voluntary / each,
+        values.INVOLUNTARY_SWITCHES: host.involuntary / each,
+        values.CPU_UTILISATION: (host.user_seconds + host.system_seconds) / (seconds * cores),
+    }
+
+
+def gpu_values(watts: float, busy: float, step_seconds: float) -> dict[str, float]:
+    """watts: of all GPUs together. busy: share of the time. Of either no value where it is not a number."""
+    found = {}
+    if not math.isnan(watts):
+        found = {values.POWER_WATTS: watts, values.ENERGY_JOULES_PER_STEP: watts * step_seconds}
+    return found if math.isnan(busy) else found | {values.GPU_UTILISATION: busy}
+
+
+def share_values(shares: Shares) -> dict[str, float]:
+    """By the names of values."""
+    parts: Mapping[values.SharedPart, float] = shares.parts
+    return {values.SHARES[part]: share for part, share in parts.items()} | {values.COMMUNICATION_HIDDEN: shares.hidden}

@@ -1,43 +1,18 @@
-"""Parts of a benchmark's page on its groups: for each a table and its charts."""
+"""Sections of a benchmark's page that treat every group alike: its cases, where their steps go, and their memory."""
 
 import re
 from collections.abc import Sequence
 
-from convoy.benchmark.analysis.levers import THROUGHPUT
-from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, verdict
-from convoy.benchmark.analysis.scaling import SUITE as SCALING
-from convoy.benchmark.analysis.sync import SUITE as SYNC
-from convoy.benchmark.pages.charts import COLOURS, Row, bars, ratios
-from convoy.benchmark.pages.headline import FROZEN, baseline_of, hardware_of
-from convoy.benchmark.pages.utilisation_sections import utilisation
+from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures
+from convoy.benchmark.pages.cases import about, charts, few, largest, table, utilisation
+from convoy.benchmark.pages.charts import Row, bars, stacked_bars
+from convoy.benchmark.pages.headline import FROZEN, baseline_of
 from convoy.benchmark.results.case import CHANGED
-from convoy.benchmark.results.values import (
-    LARGEST_MODEL_LAYERS,
-    LARGEST_MODEL_PARAMETERS,
-    RANK_HOST_BYTES,
-    RANK_MEMORY_BYTES,
-    STATE_BYTES,
-)
+from convoy.benchmark.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
+from convoy.benchmark.suites import registry
 from convoy.display import formatting
-from convoy.display.charts import BLUE, GREY
 from convoy.display.page import Block, Chart, Heading, Table, Text
 from convoy.stats.interval import Interval
-
-TITLES = {
-    "throughput": "Throughput",
-    "strategies": "Strategies side by side",
-    "memory": "Memory techniques",
-    "utilisation": "Utilisation",
-    "checkpoint": "Checkpoints",
-    "recovery": "Recovery",
-    "scaling": "Scaling",
-    "sync": "Gradient synchronisation",
-    "network": "Environments",
-}
-"""Of suites, and of the gangs of the sync suite that differ in their environment; others have their name."""
-
-WELL_MEASURED = 20
-"""Blocks of a case from which on nothing is said of wide intervals."""
 
 _HOW = (
     "The cases of a table took turns, block by block, in one gang. Rates are medians over blocks with 95 % intervals; "
@@ -46,8 +21,8 @@ _HOW = (
 
 
 def groups(report: BenchReport) -> tuple[Block, ...]:
-    """All but those with a part of their own: scaling, which compares across gangs, and synchronisation."""
-    apart = (SCALING, SYNC)
+    """All but those of suites with a comparison of their own."""
+    apart = [suite.name for suite in registry.SUITES if suite.comparison]
     shown = [group for group in report.groups if group.suite not in apart and any(c.rate for c in group.cases)]
     blocks: list[Block] = []
     for i, group in enumerate(shown):
@@ -61,11 +36,14 @@ def groups(report: BenchReport) -> tuple[Block, ...]:
 def title(group: GroupFigures, shown: Sequence[GroupFigures]) -> str:
     """Of its suite, with what tells it from others of that suite among `shown`: the model, how it is cut, which of the
     gangs of one comparison. Groups are named `SUITE-MODEL…`; what is named otherwise keeps its name."""
+    titles: dict[str, str] = {}
+    for suite in registry.SUITES:
+        titles |= {suite.name: suite.title, **suite.titles}
     others = [other for other in shown if other.suite == group.suite]
     kind, model, rest = group.name.partition(f"-{_preset(group)}")
     told = re.fullmatch(r"(-model-parallel)?(?:-(\d+))?", rest)
     if not model or told is None:
-        named = TITLES.get(group.suite, group.suite)
+        named = titles.get(group.suite, group.suite)
         return named if len(others) == 1 else f"{named}: {group.name}"
     cut, number = told.groups()
     words = [
@@ -73,7 +51,7 @@ def title(group: GroupFigures, shown: Sequence[GroupFigures]) -> str:
         "tensor and pipeline parallel" if cut else "",
         f"gang {number}" if number else "",
     ]
-    named, words = TITLES.get(kind, kind), [word for word in words if word]
+    named, words = titles.get(kind, kind), [word for word in words if word]
     return f"{named}: {', '.join(words)}" if words else named
 
 
@@ -84,139 +62,109 @@ def _preset(group: GroupFigures) -> str:
 
 def _frozen(group: GroupFigures) -> list[str]:
     """Who the baseline is, where it is among the cases."""
-    there = group.suite == THROUGHPUT and any(case.name == FROZEN for case in group.cases)
+    there = any(case.name == FROZEN for case in group.cases)
     return [f"{FROZEN}: {baseline_of(group)}, eager, a model of the same shape."] if there else []
 
 
-def few(group: GroupFigures) -> Sequence[Text]:
-    """How intervals become narrower, where few blocks make them wide."""
-    n = min((case.blocks for case in group.cases if case.rate), default=WELL_MEASURED)
-    if n >= WELL_MEASURED:
-        return ()
-    return [
-        Text(
-            f"{n} blocks of each case: intervals are wide. Narrower: measure.rounds of {4 * n} "
-            "(they shrink with the square root of the rounds, and time grows with the rounds)."
-        )
-    ]
+def step_parts(report: BenchReport) -> tuple[Block, ...]:
+    """A bar for each case that knows its parts."""
+    blocks: list[Block] = []
+    for group in report.groups:
+        if cases := [case for case in group.cases if case.parts]:
+            blocks.append(stacked_bars(_title("Step time", group, report), {case.name: case.parts for case in cases}))
+            blocks.append(_parts(cases))
+    note = "Rank 0's, of the last step of each block; medians over blocks."
+    return (Heading("Step time"), Text(note, quiet=True), *blocks) if blocks else ()
 
 
-def table(group: GroupFigures) -> Table:
-    """A row for each case; columns in which nothing is known are left out."""
-    several = len({case.baseline for case in group.cases if case.baseline is not None}) > 1
+def memory(report: BenchReport) -> tuple[Block, ...]:
+    """A bar for each measured case whose peak was measured for it alone, where there are several, and what the memory
+    suite's cases save."""
+    compared = [suite.name for suite in registry.SUITES if suite.compares_memory]
+    blocks: list[Block] = []
+    for group in report.groups:
+        peaks = [(case, case.memory_peak_bytes) for case in group.cases if case.rate and case.memory_peak_bytes]
+        if len(peaks) > 1:
+            blocks.append(_peaks(_title("Memory peak", group, report), peaks))
+            if group.suite in compared:
+                blocks.append(_saved([case for case, _ in peaks]))
+    note = (
+        "Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host. "
+        "Parameters, optimizer state and the buckets of gradients are held between steps; the step is what comes on "
+        "top: activations, gradients, gathered parameters, buffers. Buffers count whole, such as DeepSpeed's buckets, "
+        "though a host gives memory only to what is written of them."
+    )
+    return (Heading("Memory"), Text(note, quiet=True), *blocks) if blocks else ()
+
+
+def _peaks(named: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
+    """By part, where all cases tell of them."""
+    parts = {case.name: _memory_parts(case) for case, _ in peaks}
+    if all(parts.values()):
+        return stacked_bars(named, parts, "MB", 1e-6)
+    rows = [Row(case.name, _exact(peak / 1e9), _peak(case, peak)) for case, peak in peaks]
+    return bars(named, rows, "GB")
+
+
+def _memory_parts(case: CaseFigures) -> dict[str, float]:
+    return {part: case.values[name] for part, name in MEMORY_PARTS.items() if case.values.get(name)}
+
+
+def _saved(cases: Sequence[CaseFigures]) -> Table:
+    """What each takes and saves, and what that costs; columns in which nothing is known are left out."""
     columns = [
-        ("Case", [case.name for case in group.cases]),
-        ("Tokens per second", [_rate(case) for case in group.cases]),
-        ("Blocks", [str(case.blocks) if case.rate else "" for case in group.cases]),
-        ("Speedup", [_speedup(case, several) for case in group.cases]),
-        ("CPU time per token", [formatting.ratio(case.cpu_ratio) if case.cpu_ratio else "" for case in group.cases]),
-        ("MFU", [_percent(case.mfu) for case in group.cases]),
-        ("Of matmul rate", [_percent(case.matmul_share if case.mfu is None else None) for case in group.cases]),
-        ("Memory peak", [_size(case.memory_peak_bytes) for case in group.cases]),
-        ("State of a rank", [_size(case.values.get(STATE_BYTES)) for case in group.cases]),
-        ("Largest model", [_largest(case) for case in group.cases]),
-        ("Warm-up", [_warm_up(case) if case.rate else "" for case in group.cases]),
-        ("Losses", [losses(case) for case in group.cases]),
+        ("Case", [case.name for case in cases]),
+        ("Memory peak", [formatting.size(case.memory_peak_bytes or 0) for case in cases]),
+        ("Saved", ["" if case.memory_ratio is None else _less(case.memory_ratio) for case in cases]),
+        ("Throughput", [formatting.ratio(case.speedup) if case.speedup else "reference" for case in cases]),
+        *((part.capitalize(), [_size(case.values.get(name)) for case in cases]) for part, name in MEMORY_PARTS.items()),
+        ("Beside the GPU", [_size(case.values.get(MEMORY_HOST_BYTES)) for case in cases]),
+        ("Fragmentation", [_percent(case.values.get(MEMORY_FRAGMENTATION)) for case in cases]),
     ]
     told = [(header, cells) for header, cells in columns if any(cells)]
     return Table(tuple(header for header, _ in told), tuple(zip(*(cells for _, cells in told), strict=True)))
 
 
-def largest(group: GroupFigures) -> Sequence[Text]:
-    """What is meant by the largest model, with what it was reckoned for; none where no case tells of it."""
-    told = next((case.values for case in group.cases if case.values.get(LARGEST_MODEL_PARAMETERS)), {})
-    memory, host = told.get(RANK_MEMORY_BYTES), told.get(RANK_HOST_BYTES)
-    if memory is None:
-        return ()
-    beside = "" if host is None else f", and {formatting.size(host)} of its host's"
-    return [
-        Text(
-            f"Largest model: computed, not measured. {group.model} with as many layers as have room in "
-            f"{formatting.size(memory)} of memory of a rank{beside}, by weights, gradients and moments alone; "
-            "activations come on top. What a case takes while it is built, by which it may be refused, is not in it.",
-            quiet=True,
-        )
-    ]
+def _less(ratio: float) -> str:
+    """Of the baseline's peak."""
+    return formatting.percent(1 - ratio) if ratio <= 1 else f"{formatting.percent(ratio - 1)} more"
 
 
-def losses(case: CaseFigures) -> str:
-    """Whether it computed the same."""
-    match case.losses:
-        case "agree":
-            return "agree" if not case.loss_difference else f"agree to {_percent(case.loss_difference)}"
-        case "differ":
-            by = "" if case.loss_difference is None else f" BY {_percent(case.loss_difference)}"
-            return f"DIFFER{by}"
-        case "not told":
-            return "not told"
-    return ""
-
-
-def about(group: GroupFigures) -> str:
-    """What was trained, and on what."""
-    hardware = group.hardware
-    threads = formatting.plural(hardware.threads, "thread")
-    on = f" on {hardware.device}" if hardware.instance_type else ""
-    tokens = " or ".join(f"{n:,}" for n in group.tokens_per_step)
-    return (
-        f"{group.model}, {formatting.count(group.parameters)} parameters; {hardware_of(group)} of {threads}{on}; "
-        f"{tokens} tokens per step."
-    )
-
-
-def charts(group: GroupFigures) -> Sequence[Chart]:
-    """Rates and speedups; one case alone needs none."""
-    measured = [(case, case.tokens_per_second) for case in group.cases if case.tokens_per_second and case.rate > 0]
-    if len(measured) < 2:
-        return ()
-    rows = [
-        Row(case.name, rate, formatting.rate(rate.estimate), GREY if case.baseline is None else BLUE)
-        for case, rate in measured
-    ]
-    charts = [bars("Throughput", rows, "tokens per second")]
-    against = [(case, case.speedup) for case in group.cases if case.speedup is not None]
-    for over in dict.fromkeys(str(case.baseline) for case, _ in against):
-        beside = [_beside(case.name, found) for case, found in against if case.baseline == over]
-        charts.append(ratios(f"Speedup over {over}", beside, f"times as fast as {over}"))
-    return charts
-
-
-def _beside(name: str, found: Interval) -> Row:
-    told = verdict(found)
-    words = "no difference seen" if told == "no difference" else formatting.ratio(found).partition(" ")[0]
-    return Row(name, found, words, COLOURS[told])
-
-
-def _rate(case: CaseFigures) -> str:
-    if case.tokens_per_second is None:
-        return case.status if case.status != "measured" else "too few blocks"
-    return formatting.estimate(case.tokens_per_second, formatting.rate)
-
-
-def _speedup(case: CaseFigures, several: bool) -> str:
-    """several: cases of the table are compared with different ones."""
-    if case.baseline is None:
-        return "reference"
-    if case.speedup is None:
-        return case.not_compared
-    told = f"{formatting.ratio(case.speedup)}{f', over {case.baseline}' if several else ''}"
-    return f"no difference seen: {told}" if verdict(case.speedup) == "no difference" else told
-
-
-def _warm_up(case: CaseFigures) -> str:
-    return f"{formatting.plural(case.warm_up_steps, 'step')}{'' if case.steady else ', still drifting'}"
+def _size(n_bytes: float | None) -> str:
+    return formatting.size(n_bytes) if n_bytes else ""
 
 
 def _percent(share: float | None) -> str:
     return "" if share is None else formatting.percent(share)
 
 
-def _size(n_bytes: float | None) -> str:
-    return "" if n_bytes is None else formatting.size(n_bytes)
+def _parts(cases: Sequence[CaseFigures]) -> Table:
+    names = list(dict.fromkeys(name for case in cases for name in case.parts))
+    rows = [(case.name, *(_part(case, name) for name in names)) for case in cases]
+    return Table(("Case", *names), tuple(rows))
 
 
-def _largest(case: CaseFigures) -> str:
-    parameters, layers = case.values.get(LARGEST_MODEL_PARAMETERS), case.values.get(LARGEST_MODEL_LAYERS)
-    if parameters is None:
+def _part(case: CaseFigures, name: str) -> str:
+    """With its share of all parts."""
+    seconds, total = case.parts.get(name), sum(case.parts.values())
+    if seconds is None:
         return ""
-    return formatting.count(parameters) + ("" if layers is None else f", {formatting.plural(round(layers), 'layer')}")
+    return (
+        f"{formatting.duration(seconds)} ({formatting.percent(seconds / total)})"
+        if total
+        else formatting.duration(seconds)
+    )
+
+
+def _title(what: str, group: GroupFigures, report: BenchReport) -> str:
+    named = title(group, report.groups)
+    return f"{what}, {named[0].lower()}{named[1:]}"
+
+
+def _exact(value: float) -> Interval:
+    return Interval(estimate=value, low=value, high=value, n=1)
+
+
+def _peak(case: CaseFigures, peak: int) -> str:
+    ratio = "" if case.memory_ratio is None else f", {formatting.percent(case.memory_ratio)}"
+    return f"{formatting.size(peak)}{ratio}"

@@ -7,7 +7,6 @@ from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.history import Earlier
 from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.pages import (
-    checkpoint_sections,
     cost_sections,
     energy_sections,
     facts,
@@ -15,13 +14,10 @@ from convoy.benchmark.pages import (
     headline,
     history_sections,
     levers_sections,
-    parts,
     predicted_sections,
-    recovery_sections,
-    scaling_sections,
-    sync_sections,
 )
 from convoy.benchmark.results.case import Case
+from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.display.page import Block, Callout, Heading, Page, Text
 
@@ -62,18 +58,15 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
     """
     return (
         *groups.groups(report),
-        *sync_sections.sync(report),
-        *scaling_sections.scaling(report),
+        *(block for suite in registry.SUITES if suite.comparison for block in suite.comparison(report)),
         *costs,
         *levers_sections.levers(report),
         *levers_sections.topology(report),
         *energy_sections.energy(report),
-        *parts.step_parts(report),
-        *parts.memory(report),
+        *groups.step_parts(report),
+        *groups.memory(report),
         *predicted_sections.predicted(report),
-        *checkpoint_sections.checkpoints(report),
-        *recovery_sections.recovery(report),
-        *recovery_sections.campaign(report),
+        *(block for suite in registry.SUITES for block in suite.sections(report)),
         *history_sections.history(report),
         *facts.not_run(report),
         *facts.not_measured(report),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from convoy.benchmark.analysis.model import BenchReport, EnvironmentFigures, SyncFigures, SyncLevel, verdict
 from convoy.benchmark.analysis.sync import LIMITS, SUITE, levels
-from convoy.benchmark.pages.groups import about, charts, table
+from convoy.benchmark.pages.cases import about, charts, table
 from convoy.benchmark.results.collectives import Collective
 from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP
 from convoy.display import formatting

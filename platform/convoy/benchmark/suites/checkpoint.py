@@ -6,7 +6,9 @@ Two trainings of the same model take turns, and one of them begins a save in eac
 
 from collections.abc import Iterator
 
-from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.analysis import checkpoints
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
+from convoy.benchmark.pages import checkpoint_sections
 from convoy.benchmark.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND
 from convoy.checkpoint.writer.write_rate import PACED_SECONDS
 from convoy.config.benchmark import BenchConfig, MeasureConfig, PredictConfig
@@ -28,7 +30,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     for model, run in runs.items():
         yield Group(
             name=f"checkpoint-{model}",
-            suite="checkpoint",
+            suite=SUITE.name,
             baseline=WITHOUT,
             variants=(
                 VariantSpec(name=WITHOUT),
@@ -57,3 +59,13 @@ def predicted(asked: PredictConfig, writers: int) -> dict[str, float]:
     if asked.storage_gb_per_second is not None:
         found[STORAGE_BYTES_PER_SECOND] = 1e9 * asked.storage_gb_per_second
     return found
+
+
+SUITE = Suite(
+    name=checkpoints.SUITE,
+    title="Checkpoints",
+    meaning="what a save costs the training, and how fast the storage takes and gives its state",
+    groups=groups,
+    figures=lambda cases, _: {"checkpoints": checkpoints.checkpoints(cases)},
+    sections=checkpoint_sections.checkpoints,
+)

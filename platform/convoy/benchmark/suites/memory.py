@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.needs import GPU
 from convoy.config.benchmark import BenchConfig, MeasureConfig
 from convoy.config.run import RunConfig
@@ -26,7 +26,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     for model, run in runs.items():
         yield Group(
             name=f"memory-{model}",
-            suite="memory",
+            suite=SUITE.name,
             baseline=REFERENCE,
             variants=tuple(variants_of(run)),
             run=run,
@@ -71,3 +71,13 @@ def all_savers(run: RunConfig) -> dict[str, Any]:
     chunk = run.train.loss_chunk_tokens or LOSS_CHUNK_TOKENS
     train = {"activation_checkpointing": "full", "param_dtype": "bf16", "loss_chunk_tokens": chunk}
     return {"train": train, "parallel": {"wrap": "linear"}}
+
+
+SUITE = Suite(
+    name="memory",
+    title="Memory techniques",
+    meaning="what each way to save memory saves, and what it costs in throughput",
+    groups=groups,
+    measures=frozenset({"memory"}),
+    compares_memory=True,
+)

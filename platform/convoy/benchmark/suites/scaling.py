@@ -10,8 +10,10 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.analysis import scaling
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.memory_estimate import NOTHING, memories
+from convoy.benchmark.pages import scaling_sections
 from convoy.benchmark.placement import states_fit
 from convoy.benchmark.results.case import Block
 from convoy.benchmark.results.figures import exposed_seconds
@@ -28,7 +30,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
             continue
         yield Group(
             name=f"scaling-{model}",
-            suite="scaling",
+            suite=SUITE.name,
             baseline=alone(fewest),
             variants=tuple(variants_of(run.train.global_batch, ranks, run.parallel.shard_size, fewest)),
             run=run,
@@ -128,3 +130,15 @@ def further_values(
         pairs = [(block, others[block.number]) for block in own if block.number in others]
         found[COMMUNICATION_SECONDS] = max(0.0, exposed_seconds(pairs))
     return found
+
+
+SUITE = Suite(
+    name=scaling.SUITE,
+    title="Scaling",
+    meaning="the same training on more and more ranks of one gang",
+    groups=groups,
+    fewest_ranks=2,
+    measures=frozenset({"communication"}),
+    figures=lambda cases, _: {"scaling": scaling.scaling(cases)},
+    comparison=scaling_sections.scaling,
+)

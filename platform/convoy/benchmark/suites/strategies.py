@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.largest_model import with_largest_models
 from convoy.benchmark.suites import model_parallel, peers
 from convoy.config.benchmark import BenchConfig
@@ -12,14 +12,11 @@ REFERENCE = "ddp"
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """Two for each model, the second one of what cuts the model itself; none for a gang of one rank, on which all are
-    alike. runs: by the model's name."""
-    if ranks.all == 1:
-        return
+    """Two for each model, the second one of what cuts the model itself. runs: by the model's name."""
     for model, run in runs.items():
         group = Group(
             name=f"strategies-{model}",
-            suite="strategies",
+            suite=SUITE.name,
             baseline=REFERENCE,
             variants=(
                 *variants_of(ranks.all, by_linear=run.train.activation_checkpointing != "selective"),
@@ -51,3 +48,13 @@ def _parallel(
 ) -> dict[str, dict[str, object]]:
     keys = {"strategy": strategy, "reshard_after_forward": reshard_after_forward, "wrap": wrap}
     return {"parallel": {**keys, "shard_size": shard_size, "tensor": 1, "pipeline": 1}}
+
+
+SUITE = Suite(
+    name="strategies",
+    title="Strategies side by side",
+    meaning="the same model, data and loss under each way to spread them over the ranks",
+    groups=groups,
+    fewest_ranks=2,  # on a single rank all are alike
+    measures=frozenset({"memory", "state"}),
+)

@@ -9,7 +9,9 @@ training saves because each rank updates its share of the weights alone is no ga
 
 from collections.abc import Iterator
 
-from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.analysis import sync
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
+from convoy.benchmark.pages import sync_sections
 from convoy.benchmark.suites import scaling
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
@@ -20,15 +22,13 @@ WITH = "with synchronisation"
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """For each model one of the share, and one of gangs that take turns where there are environments; none for a gang
-    of one rank. runs: by the model's name."""
-    if ranks.all == 1:
-        return
+    """For each model one of the share, and one of gangs that take turns where there are environments. runs: by the
+    model's name."""
     for model, run in runs.items():
         if config.sync.share:
             yield Group(
                 name=f"sync-{model}",
-                suite="sync",
+                suite=SUITE.name,
                 baseline=WITHOUT,
                 variants=variants_of(run.train.global_batch, ranks, run.parallel.shard_size),
                 run=run,
@@ -49,10 +49,23 @@ def _in_environments(name: str, config: BenchConfig, run: RunConfig) -> Group:
     """Training as it is configured. A gang is one figure, so its own blocks are few."""
     return Group(
         name=name,
-        suite="sync",
+        suite=SUITE.name,
         baseline=config.sync.environments[0].name,
         variants=(VariantSpec(name=WITH),),
         run=run,
         measure=config.measure.model_copy(update={"rounds": FEWEST}),
         compared=config.sync,
     )
+
+
+SUITE = Suite(
+    name=sync.SUITE,
+    title="Gradient synchronisation",
+    meaning="what training together costs next to training alone, and in which environment",
+    groups=groups,
+    fewest_ranks=2,
+    measures=frozenset({"collectives"}),
+    titles={"network": "Environments"},
+    figures=lambda cases, _: {"sync": sync.sync(cases), "environments": sync.environments(cases)},
+    comparison=sync_sections.sync,
+)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.needs import FA3
 from convoy.config.benchmark import BenchConfig
 from convoy.config.data import names_ends
@@ -27,7 +27,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     for model, run in runs.items():
         yield Group(
             name=f"throughput-{model}",
-            suite="throughput",
+            suite=SUITE.name,
             baseline=OURS,
             variants=(
                 VariantSpec(name=BASELINE, kind="baseline", changes=PLAIN),
@@ -100,3 +100,11 @@ def _data(run: RunConfig) -> Iterator[VariantSpec]:
         yield VariantSpec(name="packed", changes={"data": {"packing": True}})
     elif names_ends(run.data):
         yield VariantSpec(name="padded", changes={"data": {"packing": False, "respect_documents": False}})
+
+
+SUITE = Suite(
+    name="throughput",
+    title="Throughput",
+    meaning="a frozen baseline against Convoy as it is configured, and what each technique does by itself",
+    groups=groups,
+)

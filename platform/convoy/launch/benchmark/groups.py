@@ -15,7 +15,6 @@ from convoy.benchmark.results.files import read_cases
 from convoy.benchmark.results.values import OF_LARGEST
 from convoy.benchmark.suites.environments import merged, turns
 from convoy.benchmark.suites.peers import parted
-from convoy.benchmark.suites.recovery import SUITE as RECOVERY
 from convoy.config.run import RunConfig
 from convoy.display.formatting import course
 from convoy.gang import local_node
@@ -68,14 +67,14 @@ def run_groups(
             say(f"{each.spec.name}: {each.reason}")
         recorded = here.model_copy(update={"command": command})
         began = time.time()
-        run = partial(run_drills, say=say) if here.suite == RECOVERY else run_gang
+        run = partial(run_drills, say=say) if here.recovery else run_gang
         cases: tuple[Case, ...] = ()
         failure = ""
-        if drills or here.suite != RECOVERY:
+        if drills or not here.recovery:
             cases, failure = _in_turns(recorded, run, say) if here.compared else _run(recorded, run)
         if failure:
             say(f"{group.name}: {failure}")
-            ended = {case.name: case for case in cases if here.suite == RECOVERY}  # drills are, one by one
+            ended = {case.name: case for case in cases if here.recovery}  # drills are, one by one
             cases = tuple(ended.get(s.name) or unmeasured_case(group, s, "failed", failure) for s in here.cases)
         refused = (unmeasured_case(group, each.spec, "refused", each.reason) for each in here.refused)
         yield Ran(group, (*cases, *refused), began, time.time(), failure)

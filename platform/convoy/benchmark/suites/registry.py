@@ -1,0 +1,27 @@
+"""All suites that a benchmark can run, in the order of its page. Imports no torch."""
+
+from collections.abc import Sequence
+
+from convoy.benchmark.groups import Suite
+from convoy.benchmark.suites import checkpoint, memory, recovery, scaling, strategies, sync, throughput, utilisation
+from convoy.config.errors import ConfigError, one_of
+
+SUITES: tuple[Suite, ...] = (
+    throughput.SUITE,
+    strategies.SUITE,
+    memory.SUITE,
+    utilisation.SUITE,
+    sync.SUITE,
+    checkpoint.SUITE,
+    recovery.SUITE,
+    scaling.SUITE,
+)
+
+
+def suites_of(names: Sequence[str]) -> list[Suite]:
+    """By their names. Raises ConfigError for one that does not exist."""
+    suites = {suite.name: suite for suite in SUITES}
+    for i, name in enumerate(names):
+        if name not in suites:
+            raise ConfigError(f"suites.{i} = {name}: {one_of(name, list(suites))}")
+    return [suites[name] for name in names]
