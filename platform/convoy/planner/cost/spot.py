@@ -39,7 +39,7 @@ class Campaign:
 
     @property
     def seconds(self) -> float:
-        return self.productive + self.stalled + self.recomputed + self.down_seconds
+        return self.productive + self.stalled + self.recomputed + self.draining + self.waiting + self.restarting
 
     @property
     def overhead(self) -> float:
