@@ -17,13 +17,11 @@ from convoy.benchmark.planner_fit import left_out
 from convoy.benchmark.planner_runs import workload_of
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
-from convoy.planner.step.calibration import NEGLIGIBLE, Calibration, shipped_for
-from convoy.planner.step.prior import Prior, prior
+from convoy.planner.step.calibration import NEGLIGIBLE, Calibration, Prior, prior, shipped_for
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.fit import fit
-from convoy.planner.validation.published import Measured
+from convoy.planner.validation.fit import fit, percent_errors
+from convoy.planner.validation.published import MeasuredRun
 from convoy.planner.validation.validate import median_abs, p90_abs
-from convoy.planner.validation.vectorised import percent_errors
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROWS = REPOSITORY / "benchmarks" / "results" / "cpu_steps.json"
@@ -74,7 +72,7 @@ def cpu_prior() -> Prior:
     return physics.model_copy(update={"constants": constants, "spread": SPREAD, "stands_for": {}})
 
 
-def read(path: Path) -> list[Measured]:
+def read(path: Path) -> list[MeasuredRun]:
     """The rows of a file, in its order."""
     told = json.loads(path.read_text())
     cores, torch = told["hardware"]["cores"], told["versions"]["torch"]
@@ -83,26 +81,26 @@ def read(path: Path) -> list[Measured]:
             for row in told["rows"]]  # fmt: skip
 
 
-def _measured(row: Mapping[str, Any], source: str) -> Measured:
+def _measured(row: Mapping[str, Any], source: str) -> MeasuredRun:
     machine = MeasuredMachine.model_validate(row["machine"])
     job = workload_of(RunConfig.model_validate(row["config"]), 1, row["ranks"], machine, on_gpus=False)
     speed = job.tokens_per_step / job.ranks / row["seconds"]
-    return Measured(f"{row['name']}, ranks: {row['ranks']}", source, job, Kernels(), speed)
+    return MeasuredRun(f"{row['name']}, ranks: {row['ranks']}", source, job, Kernels(), speed)
 
 
-def fitted(rows: Sequence[Measured]) -> Calibration:
+def fitted(rows: Sequence[MeasuredRun]) -> Calibration:
     """Without the names of its rows, which `convoy plan validate` meets nowhere."""
     return fit(rows, cpu_prior()).model_copy(update={"seen": ()})
 
 
-def others(rows: Sequence[Measured]) -> list[float]:
+def others(rows: Sequence[MeasuredRun]) -> list[float]:
     """Errors of tokens/s, in percent, of each configuration by a fit to all others."""
     names = [row.name.rpartition(",")[0] for row in rows]
     alike = [[number for number, name in enumerate(names) if name == each] for each in dict.fromkeys(names)]
     return left_out(rows, alike, cpu_prior())
 
 
-def table(rows: Sequence[Measured], calibration: Calibration) -> str:
+def table(rows: Sequence[MeasuredRun], calibration: Calibration) -> str:
     """Markdown."""
     columns = (percent_errors(rows, shipped_for("cpu")), percent_errors(rows, calibration), others(rows))
     lines = ["| tokens/s of | measured | shipped | fitted | fitted to others |", "| --- | --- | --- | --- | --- |"]
@@ -113,7 +111,7 @@ def table(rows: Sequence[Measured], calibration: Calibration) -> str:
     return "\n".join(lines)
 
 
-def section(rows: Sequence[Measured], calibration: Calibration) -> str:
+def section(rows: Sequence[MeasuredRun], calibration: Calibration) -> str:
     """Markdown: the constants, and how near they come."""
     known, found = cpu_prior(), calibration.constants.model_dump()
     lines = [

@@ -25,14 +25,11 @@ from convoy.planner.machine import rented_machine
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.plan import plan
 from convoy.planner.step.break_even import Sending, break_even_tokens, replicated, sharded
-from convoy.planner.step.calibration import Constants, chip_of, shipped
+from convoy.planner.step.calibration import Constants, Prior, chip_of, prior, shipped
 from convoy.planner.step.hardware import hardware
-from convoy.planner.step.prior import Prior, prior
-from convoy.planner.validation.baselines import constant_hfu, nearest
-from convoy.planner.validation.fit import fit
-from convoy.planner.validation.published import Measured, published, read_measured
-from convoy.planner.validation.validate import median_abs, p90_abs
-from convoy.planner.validation.vectorised import percent_errors
+from convoy.planner.validation.fit import fit, percent_errors
+from convoy.planner.validation.published import MeasuredRun, published, read_measured
+from convoy.planner.validation.validate import constant_hfu, median_abs, nearest, p90_abs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
@@ -217,7 +214,7 @@ def rewritten(document: str, names: Iterable[str]) -> str:
     return document
 
 
-def _in_tenths(rows: Sequence[Measured], known: Prior) -> tuple[list[float], list[float], list[float]]:
+def _in_tenths(rows: Sequence[MeasuredRun], known: Prior) -> tuple[list[float], list[float], list[float]]:
     shuffled = list(rows)
     random.Random(0).shuffle(shuffled)
     ours: list[float] = []
@@ -230,7 +227,7 @@ def _in_tenths(rows: Sequence[Measured], known: Prior) -> tuple[list[float], lis
     return ours, *others
 
 
-def _naive(known: Sequence[Measured], rows: Sequence[Measured]) -> tuple[list[float], list[float]]:
+def _naive(known: Sequence[MeasuredRun], rows: Sequence[MeasuredRun]) -> tuple[list[float], list[float]]:
     speeds = [[predict(known, row.workload) for row in rows] for predict in (constant_hfu, nearest)]
     constant, lookup = (
         [100 * (speed / row.tokens_per_second - 1) for speed, row in zip(told, rows, strict=True) if speed is not None]
@@ -239,9 +236,9 @@ def _naive(known: Sequence[Measured], rows: Sequence[Measured]) -> tuple[list[fl
     return constant, lookup
 
 
-def _by_source(rows: Sequence[Measured]) -> dict[str, list[Measured]]:
+def _by_source(rows: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
     """Short names of the clusters."""
-    found: dict[str, list[Measured]] = {}
+    found: dict[str, list[MeasuredRun]] = {}
     for row in rows:
         repository, chip = row.source.split()[0].split("/")[1], row.workload.machine.gpu
         found.setdefault(repository if "fms" in repository else f"{repository} {chip}", []).append(row)

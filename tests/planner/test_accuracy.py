@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from convoy.planner.step.calibration import shipped
-from convoy.planner.step.prior import prior
-from convoy.planner.validation.baselines import constant_hfu, nearest
-from convoy.planner.validation.fit import fit
-from convoy.planner.validation.published import Measured, published, read_measured
-from convoy.planner.validation.validate import median_abs, p90_abs
-from convoy.planner.validation.vectorised import percent_errors
+from convoy.planner.step.calibration import prior, shipped
+from convoy.planner.validation.fit import fit, percent_errors
+from convoy.planner.validation.published import MeasuredRun, published, read_measured
+from convoy.planner.validation.validate import constant_hfu, median_abs, nearest, p90_abs
 from tests.campaign import times
 
 pytestmark = pytest.mark.campaign
@@ -25,7 +22,7 @@ OTHERS = Path(__file__).with_name("other_clusters.csv")
 MODELS = sorted({row.name for row in published()})
 
 
-def naive(known: Sequence[Measured], rows: Sequence[Measured]) -> tuple[list[float], list[float]]:
+def naive(known: Sequence[MeasuredRun], rows: Sequence[MeasuredRun]) -> tuple[list[float], list[float]]:
     """Errors in percent of the constant HFU and of the nearest neighbour."""
     found = []
     for predictor in (constant_hfu, nearest):

@@ -13,8 +13,8 @@ from convoy.benchmark.planner_runs import workload_of
 from convoy.config.run import RunConfig
 from convoy.planner.step.calibration import Calibration, shipped_for
 from convoy.planner.step.step_time import step_time
+from convoy.planner.validation.fit import percent_errors
 from convoy.planner.validation.validate import median_abs, p90_abs
-from convoy.planner.validation.vectorised import percent_errors
 from tests.benchmark.results.cases import MEASURED
 from tests.planner.own_cases import SMALL
 from tests.tools import tool as script

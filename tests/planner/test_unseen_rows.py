@@ -17,8 +17,7 @@ from convoy.config.errors import ConfigError
 from convoy.planner.memory.gpu import memory
 from convoy.planner.step.calibration import shipped
 from convoy.planner.step.step_time import step_time, tokens_per_second
-from convoy.planner.validation.published import Measured, read_measured
-from convoy.planner.validation.published_memory import memory_of
+from convoy.planner.validation.published import MeasuredRun, memory_of, read_measured
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
@@ -77,7 +76,7 @@ def write(path: Path, *rows: dict[str, str], newline: str = "\n", before: str = 
     return path
 
 
-def predicted(row: Measured) -> float:
+def predicted(row: MeasuredRun) -> float:
     return tokens_per_second(row.workload, step_time(row.workload, shipped(), row.kernels, row.machine))
 
 

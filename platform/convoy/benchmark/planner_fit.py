@@ -14,12 +14,10 @@ from convoy.benchmark.results.case import Case
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.json_text import canonical_json
 from convoy.config.timing_hash import MODEL_UNTIMED, TRAIN
-from convoy.planner.step.calibration import Calibration, Constants
-from convoy.planner.step.prior import Prior, prior
+from convoy.planner.step.calibration import Calibration, Constants, Prior, prior
 from convoy.planner.step.step_time import calibration_of
-from convoy.planner.validation.fit import fit
-from convoy.planner.validation.published import Measured
-from convoy.planner.validation.vectorised import percent_errors
+from convoy.planner.validation.fit import fit, percent_errors
+from convoy.planner.validation.published import MeasuredRun
 from convoy.planner.workload import Workload
 
 SPREAD = {"matmul_efficiency": 0.15, "attention_efficiency": 0.3}
@@ -34,7 +32,7 @@ class OwnFit:
     """A calibration, with what it is made of. Errors are of tokens/s, in percent, positive where predicted too fast."""
 
     calibration: Calibration
-    rows: tuple[Measured, ...]
+    rows: tuple[MeasuredRun, ...]
     left_out: tuple[LeftOut, ...]
     before: tuple[float, ...]
     """By the shipped constants."""
@@ -78,7 +76,7 @@ def _one_device(machines: Sequence[MeasuredMachine]) -> None:
         raise ValueError(f"cases of several devices need a calibration each: {', '.join(devices)}")
 
 
-def own_prior(rows: Sequence[Measured]) -> Prior:
+def own_prior(rows: Sequence[MeasuredRun]) -> Prior:
     """The constants that are shipped for their machines, each as sure as the physics of it. Raises ValueError for
     machines of several kinds."""
     kinds = {row.workload.machine.measured and row.workload.machine.measured.kind for row in rows}
@@ -101,7 +99,7 @@ def _has(constants: Constants, name: str) -> bool:
     return not chip or chip in getattr(constants, field)
 
 
-def _alike(rows: Sequence[Measured]) -> list[list[int]]:
+def _alike(rows: Sequence[MeasuredRun]) -> list[list[int]]:
     """Numbers of the rows of each training: the same one is in several suites, whose gangs all measured the machine."""
     jobs = [_timed(row.workload) for row in rows]
     found: list[list[int]] = []
@@ -121,7 +119,7 @@ def _timed(job: Workload) -> tuple[object, ...]:
     return model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes
 
 
-def left_out(rows: Sequence[Measured], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:
+def left_out(rows: Sequence[MeasuredRun], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:
     """Errors, in percent, of each training as a fit to the others predicts it, in the order of the rows; none of a
     single one. alike: numbers of the rows of each."""
     if len(alike) < 2:

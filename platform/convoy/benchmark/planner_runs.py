@@ -20,7 +20,7 @@ from convoy.config.run import RunConfig
 from convoy.planner.machine import as_measured, as_rented, machine_of
 from convoy.planner.step.step_time import step_time
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.published import Measured
+from convoy.planner.validation.published import MeasuredRun
 from convoy.planner.workload import Machine, Workload
 from convoy.stats.interval import FEWEST
 
@@ -36,7 +36,7 @@ class LeftOut(NamedTuple):
 class OwnRuns(NamedTuple):
     """What a benchmark's cases tell of the time of a step."""
 
-    rows: tuple[Measured, ...]
+    rows: tuple[MeasuredRun, ...]
     left_out: tuple[LeftOut, ...]
     machines: tuple[MeasuredMachine, ...]
     """That the rows were measured on, where the catalog does not have them."""
@@ -75,7 +75,7 @@ def workload_of(
     return Workload(config.model, config.data.sequence_length, config.train, config.parallel, machine, nodes)
 
 
-def _run(case: Case) -> Measured:
+def _run(case: Case) -> MeasuredRun:
     told = case.predicted
     if case.status != "measured":
         raise NoRun(case.status)
@@ -89,7 +89,7 @@ def _run(case: Case) -> Measured:
     return _measured(case, told, seconds.estimate)
 
 
-def _measured(case: Case, told: Predicted, seconds: float) -> Measured:
+def _measured(case: Case, told: Predicted, seconds: float) -> MeasuredRun:
     try:
         job = _job(RunConfig.model_validate(case.config), told)
         step_time(job)  # or why there is none
@@ -99,7 +99,7 @@ def _measured(case: Case, told: Predicted, seconds: float) -> Measured:
         raise NoRun(str(error)) from None
     if not _is_of(job.machine, case.hardware.device):
         raise NoRun(f"it ran on {case.hardware.device}, and was planned on {_name(job.machine)}")
-    return Measured(
+    return MeasuredRun(
         name=case.model,
         source=source_of(case),
         workload=job,

@@ -54,7 +54,7 @@ def read_results(path: "Path") -> "list[Case]":
 
 
 def _of_table(path: "Path") -> "Callable[[], Fitted]":
-    from convoy.planner.step.prior import prior
+    from convoy.planner.step.calibration import prior
     from convoy.planner.validation.fit import fit
     from convoy.planner.validation.published import read_measured
 

@@ -83,14 +83,13 @@ def validate(file: str, calibration: str | None, as_json: bool) -> None:
 
     from convoy.config.errors import ConfigError
     from convoy.display.terminal import show
-    from convoy.planner.validation.published import published, read_measured
-    from convoy.planner.validation.published_memory import memory_of
+    from convoy.planner.pages.validation import validation_page
+    from convoy.planner.validation.published import memory_of, published, read_measured
     from convoy.planner.validation.validate import validate
-    from convoy.planner.validation.validate_page import validation_page
 
-    constants, measured, known = calibration_of(calibration), read_measured(Path(file)), published()
+    constants, measured, references = calibration_of(calibration), read_measured(Path(file)), published()
     try:
-        found = validate(measured, known, constants, lambda row: memory_of(row).fits)
+        found = validate(measured, references, constants, lambda row: memory_of(row).fits)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from None
     if as_json:

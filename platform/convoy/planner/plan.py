@@ -28,8 +28,7 @@ from convoy.planner.plan_parts import Missing, Part, PlannedBreakEven, PlannedMa
 from convoy.planner.plan_schema import Plan
 from convoy.planner.search.advice import Judged, changes, limits
 from convoy.planner.step.calibration import Calibration, shipped, shipped_for
-from convoy.planner.step.step_time import StepTime, step_time
-from convoy.planner.step.unmodelled import unmodelled
+from convoy.planner.step.step_time import StepTime, step_time, unmodelled
 from convoy.planner.workload import Machine, Workload
 
 _PARTS: tuple[Part, ...] = ("memory", "host_memory", "step", "break_even", "saves", "budget")

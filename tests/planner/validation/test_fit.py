@@ -5,23 +5,21 @@ from itertools import product
 
 import pytest
 
-from convoy.planner.step.calibration import Calibration, shipped
-from convoy.planner.step.prior import Prior, prior
+from convoy.planner.step.calibration import Calibration, Prior, prior, shipped
 from convoy.planner.step.step_time import step_time, tokens_per_second
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.fit import fit
-from convoy.planner.validation.published import Measured, published
-from convoy.planner.validation.vectorised import percent_errors
+from convoy.planner.validation.fit import fit, percent_errors
+from convoy.planner.validation.published import MeasuredRun, published
 from tests.planner.workloads import GPT_7B, LLAMA_8B, P4D, P5, workload
 
 
-def runs(truth: Calibration) -> list[Measured]:
+def runs(truth: Calibration) -> list[MeasuredRun]:
     """As a machine with exactly these constants would run them."""
     found = []
     for machine, model, micro, length in product((P4D, P5), (GPT_7B, LLAMA_8B), (1, 4), (1024, 8192)):
         job = workload(2, machine, model, sequence_length=length, micro_batch=micro, global_batch=16 * micro)
         speed = tokens_per_second(job, step_time(job, truth))
-        found.append(Measured("some", "a test", job, Kernels(), speed))
+        found.append(MeasuredRun("some", "a test", job, Kernels(), speed))
     return found
 
 

@@ -7,14 +7,13 @@ import pytest
 
 from convoy.planner.memory.gpu import RELIABLE_SHARE, memory
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.published import Measured, published, read_measured
-from convoy.planner.validation.published_memory import blocks_that_fit, memory_of
+from convoy.planner.validation.published import MeasuredRun, blocks_that_fit, memory_of, published, read_measured
 from tests.planner.validation.test_published import OTHERS
 from tests.planner.workloads import LLAMA_8B, P5, workload
 
 
 @pytest.mark.parametrize("rows", [published(), read_measured(OTHERS)], ids=["shipped", "others"])
-def test_each_run_fits(rows: list[Measured]) -> None:
+def test_each_run_fits(rows: list[MeasuredRun]) -> None:
     shares = {(row.name, row.workload.machine.gpu, row.workload.ranks): memory_of(row).share for row in rows}
 
     assert max(shares.values()) <= 1, max(shares, key=lambda run: shares[run])
@@ -45,7 +44,7 @@ def test_whole_blocks_that_are_computed_again_take_what_lies_between_none_and_al
     job = workload(1, P5, LLAMA_8B, micro_batch=4, sequence_length=8192, activation_checkpointing="selective")
 
     def taken(share: float | None) -> float:
-        return memory_of(Measured("", "", job, Kernels(whole_blocks=share), 1.0)).share
+        return memory_of(MeasuredRun("", "", job, Kernels(whole_blocks=share), 1.0)).share
 
     assert taken(0.0) > taken(0.5) > taken(1.0)
     assert taken(0.5) == pytest.approx((taken(0.0) + taken(1.0)) / 2, rel=1e-3)
@@ -70,4 +69,4 @@ def test_selective_runs_that_do_not_fit_by_operators_computed_blocks_again() -> 
 def test_a_run_that_could_not_fit_is_told_so(tmp_path: Path) -> None:
     job = workload(1, P5, LLAMA_8B, micro_batch=64, global_batch=512, sequence_length=65536)
 
-    assert not memory_of(Measured("", "", job, Kernels(), 1.0)).fits
+    assert not memory_of(MeasuredRun("", "", job, Kernels(), 1.0)).fits

@@ -7,12 +7,12 @@ import pytest
 
 from convoy.planner.step.hardware import hardware, limited
 from convoy.planner.step.step_time import step_time
-from convoy.planner.validation.published import Measured, published, read_measured
+from convoy.planner.validation.published import MeasuredRun, published, read_measured
 from tests.planner.validation.test_published import OTHERS, write
 from tests.planner.workloads import LLAMA_8B, P4D, P5, workload
 
 
-def of(name: str, gpu: str) -> list[Measured]:
+def of(name: str, gpu: str) -> list[MeasuredRun]:
     rows = [*published(), *read_measured(OTHERS)]
     return [row for row in rows if name in row.source and row.workload.machine.gpu == gpu]
 

@@ -16,8 +16,7 @@ from convoy.gang.assignment import Place
 from convoy.model.counts import saved_bytes
 from convoy.planner.memory.gpu import peak
 from convoy.planner.step.calibration import shipped, shipped_for
-from convoy.planner.step.step_time import step_time
-from convoy.planner.step.unmodelled import unmodelled
+from convoy.planner.step.step_time import step_time, unmodelled
 from convoy.planner.workload import Workload
 
 OURS = ("ours", "saving")

@@ -83,7 +83,7 @@ class Calibration(Frozen):
     constants: Constants
     fitted: Fitted | None = None
     seen: tuple[str, ...] = ()
-    """Short names of the measurements (`digest.py`)."""
+    """`MeasuredRun.digest` of each measurement."""
     stands_for: dict[str, str] = {}
     """Chip without measurements: the one whose efficiencies it is given."""
     machines: tuple[MeasuredMachine, ...] = ()
@@ -137,6 +137,21 @@ def shipped_for(kind: Literal["cpu", "cuda"]) -> Calibration:
 
 def _shipped(name: str) -> Calibration:
     return Calibration.model_validate_json((resources.files(__package__) / name).read_text())
+
+
+class Prior(Calibration):
+    """Constants from physics, before any run is measured, and how certain each is."""
+
+    spread: dict[str, float]
+    """Standard deviation of a constant's logarithm, by name; one that is missing here is not fitted."""
+    sources: dict[str, str]
+    """By name."""
+
+
+@functools.cache
+def prior() -> Prior:
+    """The table `prior.json`."""
+    return Prior.model_validate_json((resources.files(__package__) / "prior.json").read_text())
 
 
 def read_calibration(path: Path) -> Calibration:

@@ -23,7 +23,7 @@ class Collective:
     kind: Kind
     what: What
     unit: str
-    """Of what: a name of `units.py`, or `hidden`, or `step`."""
+    """Name of an FSDP unit, or `hidden`, or `step`."""
     number: int
     """In a step."""
     bytes: int

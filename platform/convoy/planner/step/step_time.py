@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field, fields
 
+from convoy.config.run import RunConfig
 from convoy.planner.step import compute
 from convoy.planner.step.calibration import Calibration, Constants, chip_of, shipped, shipped_for
 from convoy.planner.step.compute import Rates, Seconds, larger
@@ -84,6 +85,18 @@ def calibration_of(job: Workload) -> Calibration:
     """The shipped one for its machines."""
     measured = job.machine.measured
     return shipped() if measured is None else shipped_for(measured.kind)
+
+
+def unmodelled(config: RunConfig) -> str:
+    """What of this configuration no formula of a step covers; empty: nothing. Its measured steps then say nothing about
+    the formulas."""
+    if not config.data.packing:
+        return "padded samples are not planned"
+    if not config.optimizer.fused:
+        return "AdamW that is not fused is not planned"
+    if not config.train.prefetch_steps:
+        return "batches that are not made ahead are not planned"
+    return ""
 
 
 def tokens_per_second(job: Workload, time: StepTime) -> float:

@@ -1,17 +1,17 @@
 """What one rank computes in a pass, counted: operations, bytes and kernels of one block and of the head.
 
 Counts are of the forward pass; the backward pass is twice that, or 2.5 times for fused attention, which makes its
-scores again, and what `recomputation.py` counts. They are plain numbers, so that the same formulas serve one plan and
+scores again, and what is recomputed. They are plain numbers, so that the same formulas serve one plan and
 a whole table of measurements at once. docs/explanation/step-time.md#compute derives each.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from convoy.config.model import TransformerConfig
 from convoy.config.train import TrainConfig
 from convoy.model.families import block_of
-from convoy.planner.step.recomputation import Again, again
 from convoy.planner.workload import Workload
 
 
@@ -33,6 +33,21 @@ class Kernels:
     """A block is computed again up to what backward needs last, as in torch from 2.1 on, not to its end."""
     whole_blocks: float | None = None
     """Selective recomputation is of whole blocks, of this share of them; None: of operators, in each block."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """What the backward pass makes again of a block, in shares of its forward pass."""
+
+    matmul: float
+    """Of the operations of its linear layers."""
+    attention: float
+    rest: float
+    """Of the bytes that are moved between products, and taken to be that of kernels."""
+
+    def times(self, share: float) -> "Again":
+        """Of so many of the blocks, taken over all of them."""
+        return Again(self.matmul * share, self.attention * share, self.rest * share)
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,35 @@ def _moved(model: TransformerConfig, train: TrainConfig, kernels: Kernels, tenso
         "rotation": rotation / tensor,  # not compiled, in fp32: there, turned, back
         "nonlinear": nonlinear * size * block.inner_width / tensor,
     }
+
+
+def again(
+    mode: Literal["none", "selective", "full"],
+    products: Sequence[int],
+    moved: Mapping[str, float],
+    *,
+    plain: bool,
+    to_the_end: bool,
+) -> Again:
+    """products: operations of each linear layer, in forward's order, in any unit. moved: bytes of `norms`, `residuals`,
+    `attention` and more. plain: attention is products that selective mode does not keep. to_the_end: backward needs
+    something behind the last product.
+
+    torch computes a block again only as far as backward needs something of it: nothing needs the last product's result,
+    so neither that product nor the residual behind it is made again. `selective` keeps the first, third, fifth and
+    seventh product, and fused attention: see `parallel/activation_checkpoint.py`.
+    """
+    if mode == "none":
+        return Again(0.0, 0.0, 0.0)
+    needed = len(products) - (0 if to_the_end else 1)
+    made = range(needed) if mode == "full" else range(1, needed, 2)
+    attention = 1.0 if mode == "full" or plain else 0.0
+    spared = (0.0 if to_the_end else moved["residuals"] / 2) + (1 - attention) * moved["attention"]
+    return Again(
+        matmul=sum(products[i] for i in made) / sum(products),
+        attention=attention,
+        rest=1 - spared / sum(moved.values()),
+    )
 
 
 def _again(model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved: dict[str, float]) -> Again:

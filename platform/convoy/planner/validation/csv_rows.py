@@ -1,4 +1,4 @@
-"""A CSV file that people wrote: its rows, and what their cells say. What is refused is named: file, line, column."""
+"""Reads a CSV file that people wrote, and names file, line and column of what it refuses."""
 
 import csv
 from collections.abc import Mapping
@@ -8,15 +8,14 @@ from typing import Any
 
 from convoy.config.errors import ConfigError
 
-_MOST = 10**9
-"""Of anything that is counted."""
+_LARGEST_COUNT = 10**9
 
 _BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False, "": False}
 
 
 def read_rows(path: Path) -> "list[Row]":
-    """All rows that are not empty. Case and blanks about a column's name do not matter, nor do columns that nobody asks
-    for, their order, line ends, and the mark that spreadsheets put first. Raises ConfigError."""
+    """All rows that are not empty. Column names may differ in case and surrounding blanks. Other columns, their order,
+    line ends and a byte order mark are ignored. Raises ConfigError."""
     rows = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -44,39 +43,38 @@ def _row(names: list[str], cells: list[str], where: str) -> "Row":
 
 @dataclass(frozen=True)
 class Row:
-    """Of one line. Each method raises ConfigError with file, line and column for what it cannot read."""
+    """Cells of one line. Each method raises ConfigError with file, line and column for what it cannot read."""
 
     cells: dict[str, str]
     where: str
 
     def has(self, column: str) -> bool:
-        """Whether something is told of it."""
         return bool(self.text(column))
 
     def text(self, column: str) -> str:
         """Empty where there is no such column."""
         return self.cells.get(column, "")
 
-    def told(self, column: str) -> str:
-        """Text that must be there."""
+    def require(self, column: str) -> str:
+        """Text of a column that the file must have."""
         if column not in self.cells:
             raise ConfigError(f"{self.where}: no column {column}")
         return self.text(column)
 
     def whole(self, column: str, *, usual: int | None = None) -> int:
-        """A positive whole number. usual: what an empty cell means; None: it must be told."""
+        """A positive whole number. usual: what an empty cell means; None: it must not be empty."""
         if usual is not None and not self.has(column):
             return usual
         value = self.number(column)
         if value != int(value):
             raise self.wrong(column, "must be a whole number")
-        if value > _MOST:
-            raise self.wrong(column, f"must be at most {_MOST:,}")
+        if value > _LARGEST_COUNT:
+            raise self.wrong(column, f"must be at most {_LARGEST_COUNT:,}")
         return int(value)
 
     def number(self, column: str) -> float:
         """A positive number."""
-        text = self.told(column)
+        text = self.require(column)
         try:
             value = float(text)
         except ValueError:
@@ -86,20 +84,19 @@ class Row:
         return value
 
     def optional(self, column: str) -> float | None:
-        """A positive number, or None where nothing is told."""
+        """A positive number; None: the cell is empty."""
         return self.number(column) if self.has(column) else None
 
     def boolean(self, column: str) -> bool:
-        """False where nothing is told."""
         return bool(self.one_of(column, _BOOLEANS))
 
-    def one_of(self, column: str, known: Mapping[str, Any]) -> Any:
-        """Whatever the word stands for; case does not matter, and blanks and hyphens are underscores."""
+    def one_of(self, column: str, values: Mapping[str, Any]) -> Any:
+        """The value of a word, whose case does not matter and whose blanks and hyphens count as underscores."""
         value = self.text(column).lower().replace("-", "_").replace(" ", "_")
-        if value not in known:
-            raise self.wrong(column, f"must be one of {', '.join(filter(None, known))}")
-        return known[value]
+        if value not in values:
+            raise self.wrong(column, f"must be one of {', '.join(filter(None, values))}")
+        return values[value]
 
     def wrong(self, column: str, what: str) -> ConfigError:
-        """To be raised."""
+        """The error to raise."""
         return ConfigError(f"{self.where}: {column} = {self.text(column)}: {what}")

@@ -1,4 +1,4 @@
-"""Constants from measurements: the most probable ones, given what physics says of them beforehand.
+"""Fits the constants of the step-time model to measured runs: the most probable ones, given a prior from physics.
 
 Least squares in the logarithm of tokens/s, each row weighted by Cauchy's function, so that a run near the end of its
 memory pulls little, with one further residual for each constant, its distance from the prior in the prior's own spread.
@@ -7,15 +7,15 @@ Solved by the method of Levenberg and Marquardt (Marquardt 1963, J. SIAM 11(2), 
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
-from convoy.planner.step.calibration import Calibration, Constants, Fitted
-from convoy.planner.step.prior import Prior
-from convoy.planner.validation.digest import digest
-from convoy.planner.validation.published import Measured
-from convoy.planner.validation.vectorised import batches, percent_errors
+from convoy.planner.step.calibration import Calibration, Constants, Fitted, Prior, chip_of
+from convoy.planner.step.step_time import Counted, count, parts
+from convoy.planner.step.work import Kernels
+from convoy.planner.validation.published import MeasuredRun
 
 NOISE = 0.03
 """Spread of a measurement about the model, as a share: how much rows count against priors."""
@@ -23,32 +23,92 @@ _ROUNDS = 40
 _STEP = 1e-4
 
 
-def fit(measured: Sequence[Measured], prior: Prior) -> Calibration:
-    """A calibration of today. Constants whose spread the prior does not have keep its value. Raises ValueError where a
+def fit(measured: Sequence[MeasuredRun], prior: Prior) -> Calibration:
+    """A calibration of today. Constants without a spread in the prior stay as they are. Raises ValueError where a
     GPU is not in the catalog or the prior."""
-    known = batches(measured, prior)
+    batches = _batches(measured, prior)
     names = list(prior.spread)
     start = np.log([_get(prior.constants, name) for name in names])
     widths = np.array(list(prior.spread.values()))
 
     def residuals(x: Any) -> Any:
         constants = _with(prior.constants, dict(zip(names, np.exp(x), strict=True)))
-        return np.concatenate([batch.misses(constants) for batch in known]) / NOISE
+        return np.concatenate([batch.log_errors(constants) for batch in batches]) / NOISE
 
-    found = _minimise(residuals, start, widths)
-    values = {name: float(f"{value:.3g}") for name, value in zip(names, np.exp(found), strict=True)}
+    solution = _minimise(residuals, start, widths)
+    values = {name: float(f"{value:.3g}") for name, value in zip(names, np.exp(solution), strict=True)}
     calibration = Calibration(
         date=datetime.date.today(),
         data=f"{len(measured)} runs of {', '.join(dict.fromkeys(row.source for row in measured))}",
         constants=_with(prior.constants, values),
-        seen=tuple(dict.fromkeys(map(digest, measured))),
+        seen=tuple(dict.fromkeys(run.digest for run in measured)),
         stands_for=prior.stands_for,
     )
-    return calibration.model_copy(update={"fitted": _fitted(percent_errors(measured, calibration))})
+    sizes = np.abs(percent_errors(measured, calibration))
+    fitted = Fitted(
+        rows=len(sizes),
+        median_abs_pct_error=round(float(np.median(sizes)), 2),
+        p90_abs_pct_error=round(float(np.percentile(sizes, 90)), 2),
+    )
+    return calibration.model_copy(update={"fitted": fitted})
+
+
+def percent_errors(measured: Sequence[MeasuredRun], calibration: Calibration) -> list[float]:
+    """Errors of the predicted tokens/s, in percent of the measured, in order; positive where it is too fast."""
+    errors = np.empty(len(measured))
+    for batch in _batches(measured, calibration):
+        errors[list(batch.indices)] = 100 * np.expm1(batch.log_errors(calibration.constants))
+    return [float(error) for error in errors]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Measurements that share their efficiencies, so that one evaluation of the formulas over arrays serves all."""
+
+    indices: tuple[int, ...]
+    chip: str
+    kernels: Kernels
+    counted: Counted
+    """Arrays."""
+    log_speed: Any
+    """Natural logarithms of the measured tokens/s."""
+
+    def log_errors(self, constants: Constants) -> Any:
+        """Natural logarithms of predicted over measured tokens/s."""
+        time = parts(self.counted, constants, self.chip, self.kernels)
+        return np.log(self.counted.tokens / time.total) - self.log_speed
+
+
+def _batches(measured: Sequence[MeasuredRun], calibration: Calibration) -> list[_Batch]:
+    alike: dict[tuple[str, Kernels], list[int]] = {}
+    for index, row in enumerate(measured):
+        machine = row.workload.machine
+        chip = chip_of(calibration, machine.measured.kind if machine.measured else machine.gpu)
+        alike.setdefault((chip, row.kernels), []).append(index)
+    return [
+        _Batch(
+            indices=tuple(indices),
+            chip=chip,
+            kernels=kernels,
+            counted=_stacked([count(measured[index].workload, kernels, measured[index].machine) for index in indices]),
+            log_speed=np.log([measured[index].tokens_per_second for index in indices]),
+        )
+        for (chip, kernels), indices in alike.items()
+    ]
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    """One dataclass of arrays, from dataclasses of numbers."""
+    first = values[0]
+    if is_dataclass(first):
+        arrays = {field.name: _stacked([getattr(value, field.name) for value in values]) for field in fields(first)}
+        return first.__class__(**arrays)
+    return first if isinstance(first, str) else np.array(values, dtype=float)
 
 
 def _minimise(residuals: Callable[[Any], Any], start: Any, widths: Any) -> Any:
-    """Where Cauchy's loss of the residuals and the squared distance from `start`, in `widths`, are least together."""
+    """The point at which Cauchy's loss of the residuals and the squared distance from `start`, in `widths`, have the
+    smallest sum."""
 
     def loss(x: Any) -> float:
         return float(2 * np.log1p(residuals(x) ** 2 / 4).sum() + 0.5 * (((x - start) / widths) ** 2).sum())
@@ -62,14 +122,14 @@ def _minimise(residuals: Callable[[Any], Any], start: Any, widths: Any) -> Any:
         downhill = -(slopes.T @ (weights * here) + (x - start) / widths**2)
         for _ in range(10):
             step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), downhill)
-            found = loss(x + step)
-            if found < least:
+            stepped = loss(x + step)
+            if stepped < least:
                 break
             damping *= 4
         else:
             return x
-        settled = least - found < 1e-4
-        x, least, damping = x + step, found, damping / 5
+        settled = least - stepped < 1e-4
+        x, least, damping = x + step, stepped, damping / 5
         if settled:
             return x
     return x
@@ -82,20 +142,11 @@ def _get(constants: Constants, name: str) -> float:
 
 
 def _with(constants: Constants, values: Mapping[str, float]) -> Constants:
-    told = constants.model_dump()
+    updated = constants.model_dump()
     for name, value in values.items():
         field, _, chip = name.partition(".")
         if chip:
-            told[field][chip] = float(value)
+            updated[field][chip] = float(value)
         else:
-            told[field] = float(value)
-    return Constants.model_construct(**told)
-
-
-def _fitted(wrong: Sequence[float]) -> Fitted:
-    sizes = np.abs(wrong)
-    return Fitted(
-        rows=len(wrong),
-        median_abs_pct_error=round(float(np.median(sizes)), 2),
-        p90_abs_pct_error=round(float(np.percentile(sizes, 90)), 2),
-    )
+            updated[field] = float(value)
+    return Constants.model_construct(**updated)

@@ -1,11 +1,12 @@
-"""Runs that others measured and published, one a line of a CSV file, as workloads.
+"""Runs that others measured and published, as workloads: each is a line of a CSV file.
 
 The columns are those of `published.csv`; docs/reference/plan-formats.md#columns-of-measured-runs explains them.
 """
 
-import dataclasses
+import hashlib
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,11 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
-from convoy.planner.memory.gpu import memory
+from convoy.planner.memory.gpu import RELIABLE_SHARE, Memory, memory
 from convoy.planner.step.hardware import Hardware, limited
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.csv_rows import Row, read_rows
-from convoy.planner.validation.published_memory import blocks_that_fit
-from convoy.planner.validation.sources import Limits, known_kernels, known_limits, told_kernels, told_limits
+from convoy.planner.validation.sources import Limits, describe_kernels, describe_limits, kernels_of, limits_of
 from convoy.planner.workload import Machine, Workload
 
 _FULL: dict[str, Any] = {}
@@ -53,35 +53,70 @@ _RECOMPUTED = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """One run and how fast it was."""
 
     name: str
-    """Of the model."""
+    """Name of the model."""
     source: str
-    """Where it was published."""
     workload: Workload
     kernels: Kernels
     tokens_per_second: float
-    """Of each GPU."""
+    """Speed of each GPU."""
     machine: Hardware | None = None
-    """Peaks that are not those of the GPU's data sheet."""
+    """Peaks that differ from those of the GPU's data sheet."""
     facts: tuple[str, ...] = ()
-    """What was taken by its source, beside the columns."""
+    """What its source implies and no column states."""
+
+    @property
+    def digest(self) -> str:
+        """Short hash of what ran, on what, and how fast, by which a calibration lists the runs that it was fitted to.
+        Names of models and sources are not part of it."""
+        job = self.workload
+        train = job.train.model_dump(include={"global_batch", "micro_batch", "activation_checkpointing", "compile"})
+        machine = job.machine
+        hashed = {
+            "model": job.model.model_dump(mode="json", exclude={"name"}),
+            "train": train | {"reduced": job.train.reduce_dtype, "operands": self.kernels.matmul},
+            "parallel": job.parallel.model_dump(mode="json"),
+            "machine": [machine.gpu, machine.memory_bytes, machine.ranks, machine.network_bytes_per_second],
+            "rest": [job.sequence_length, job.nodes, self.tokens_per_second],
+        }
+        return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def published() -> list[Measured]:
+def published() -> list[MeasuredRun]:
     """The shipped measurements: MPT, by MosaicML's llm-foundry at commit 07008c8d (Apache-2.0)."""
     with resources.as_file(resources.files(__package__) / "published.csv") as path:
         return read_measured(path)
 
 
-def read_measured(path: Path) -> list[Measured]:
-    """All rows. Raises ConfigError with file, line and column for what cannot be read, and where there is no row."""
+def read_measured(path: Path) -> list[MeasuredRun]:
+    """All rows. Raises ConfigError with file, line and column for what cannot be read, and for a file without rows."""
     return [_measured(row) for row in read_rows(path)]
 
 
-def _measured(row: Row) -> Measured:
+def memory_of(run: MeasuredRun) -> Memory:
+    """Estimate of `memory()`, with the loss kernel of the run's software and its recomputation of whole blocks."""
+    job, fused, share = run.workload, run.kernels.fused_loss, run.kernels.whole_blocks
+    if share is None:
+        return memory(job, fused_loss=fused)
+    none, full = (memory(_recomputing(job, mode), fused_loss=fused) for mode in ("none", "full"))
+    parts = {part: round((1 - share) * none.parts[part] + share * full.parts[part]) for part in none.parts}
+    return replace(none, parts=parts)
+
+
+def blocks_that_fit(job: Workload) -> float:
+    """Smallest share of blocks that must be recomputed whole for a run to fit well; 1 if it never does."""
+    none, full = (memory(_recomputing(job, mode)).share for mode in ("none", "full"))
+    return min(1.0, max(0.0, (none - RELIABLE_SHARE) / (none - full))) if none > full else 0.0
+
+
+def _recomputing(job: Workload, mode: str) -> Workload:
+    return replace(job, train=job.train.model_copy(update={"activation_checkpointing": mode}))
+
+
+def _measured(row: Row) -> MeasuredRun:
     name, memory_bytes = _gpu(row)
     usual = usual_instance(name, memory_bytes)
     if usual is None:
@@ -99,9 +134,9 @@ def _measured(row: Row) -> Measured:
     except ValueError as error:
         raise ConfigError(f"{row.where}: {error}") from None
     kernels, limits, source = _kernels(row, workload), _limits(row, machine), row.text("source")
-    facts = (told_kernels(source, model.name, kernels), *told_limits(limits))
+    facts = (describe_kernels(source, model.name, kernels), *describe_limits(limits))
     speed = row.number("tokens_per_s_per_gpu")
-    return Measured(model.name, source, workload, kernels, speed, _peaks(row, machine, limits), facts)
+    return MeasuredRun(model.name, source, workload, kernels, speed, _peaks(row, machine, limits), facts)
 
 
 def _train(row: Row, gpus: int) -> TrainConfig:
@@ -110,7 +145,7 @@ def _train(row: Row, gpus: int) -> TrainConfig:
     batch = row.whole("grad_accum") * whole if row.has("grad_accum") else row.whole("global_batch", usual=whole)
     if batch < gpus:
         raise row.wrong("global_batch", f"must be at least gpus, {gpus}")
-    told = {
+    values = {
         "global_batch": batch,
         "micro_batch": micro,
         "param_dtype": "bf16",
@@ -119,13 +154,13 @@ def _train(row: Row, gpus: int) -> TrainConfig:
         "compile": row.boolean("compile"),
         "loss_chunk_tokens": 0,
     }
-    return TrainConfig.model_validate(told)
+    return TrainConfig.model_validate(values)
 
 
 def _model(row: Row) -> TransformerConfig:
-    """GPT-like without a gated MLP, LLaMA-like with one; tied as it comes nearer to the number of parameters, or, where
-    that is not told, as most of its kind are."""
-    row.told("mlp_gated")
+    """GPT-like without a gated MLP, LLaMA-like with one. Embeddings are tied if that comes nearer to the number of
+    parameters, or, without one, as usual for the kind."""
+    row.require("mlp_gated")
     gated = row.boolean("mlp_gated")
     shape = {
         "name": row.text("model"),
@@ -143,7 +178,7 @@ def _model(row: Row) -> TransformerConfig:
     }
     params = row.optional("params")
     try:
-        untied, tied = (TransformerConfig.model_validate({**shape, "tied_embeddings": told}) for told in (False, True))
+        untied, tied = (TransformerConfig.model_validate({**shape, "tied_embeddings": tied}) for tied in (False, True))
     except ValidationError as error:
         raise ConfigError(f"{row.where}: {one_line(error, TransformerConfig)}") from None
     if params is None:
@@ -156,14 +191,13 @@ def _kernels(row: Row, job: Workload) -> Kernels:
     gpu = rented_gpu(chip)
     if matmul == "fp8" and gpu is not None and "fp8" not in gpu.tflops:
         raise row.wrong("precision", f"{chip} has no fp8")
-    known = known_kernels(row.text("source"), job, matmul)
-    return dataclasses.replace(known, whole_blocks=_whole_blocks(row, job))
+    return replace(kernels_of(row.text("source"), job, matmul), whole_blocks=_whole_blocks(row, job))
 
 
 def _whole_blocks(row: Row, job: Workload) -> float | None:
-    """Share of blocks that are computed again as a whole, of a run that calls it selective. Its HFU is more than its
-    MFU by what is computed again, of which all of forward would be a third. Where they are not told, operators are
-    taken to be what is selected. In either case it is at least so much that the run fits."""
+    """Share of blocks that a run with selective recomputation recomputes whole; None: it selects operators. HFU exceeds
+    MFU by what is recomputed, of which all of forward would be a third. Without both figures operators are assumed. In
+    either case the share is large enough for the run to fit."""
     mfu, hfu = row.optional("mfu_percent"), row.optional("hfu_percent")
     if job.train.activation_checkpointing != "selective":
         return None
@@ -174,15 +208,15 @@ def _whole_blocks(row: Row, job: Workload) -> float | None:
 
 
 def _limits(row: Row, machine: Machine) -> Limits:
-    """By the source; what a column has is not."""
-    watts, memory = known_limits(row.text("source"), machine.gpu, machine.memory_bytes)
+    """Limits by the source, unless a column has them."""
+    watts, memory = limits_of(row.text("source"), machine.gpu, machine.memory_bytes)
     return Limits(None if row.has("power_watts") else watts, None if row.has("memory_gb_per_second") else memory)
 
 
-def _peaks(row: Row, machine: Machine, known: Limits) -> Hardware | None:
+def _peaks(row: Row, machine: Machine, limits: Limits) -> Hardware | None:
     watts, gigabytes = row.optional("power_watts"), row.optional("memory_gb_per_second")
-    watts = watts or known.watts
-    memory = gigabytes * 1e9 if gigabytes else known.memory_bytes_per_second
+    watts = watts or limits.watts
+    memory = gigabytes * 1e9 if gigabytes else limits.memory_bytes_per_second
     if watts is None and memory is None:
         return None
     try:
@@ -192,12 +226,12 @@ def _peaks(row: Row, machine: Machine, known: Limits) -> Hardware | None:
 
 
 def _gpu(row: Row) -> tuple[str, float]:
-    """AWS's short name and the bytes of its memory."""
-    told = row.told("gpu").lower().replace("-", "_").replace(" ", "_")
-    found = re.fullmatch(r"(?:nvidia_)?([a-z]+\d+[a-z]*)(?:_sxm\d?)?_(\d+)_?gi?b", told)
-    if found is None:
+    """AWS's short name, and bytes of memory."""
+    name = row.require("gpu").lower().replace("-", "_").replace(" ", "_")
+    match = re.fullmatch(r"(?:nvidia_)?([a-z]+\d+[a-z]*)(?:_sxm\d?)?_(\d+)_?gi?b", name)
+    if match is None:
         raise row.wrong("gpu", "must be like a100_80gb")
-    return found[1].upper(), float(found[2]) * 2**30
+    return match[1].upper(), float(match[2]) * 2**30
 
 
 def _machine(usual: Instance, ranks: int, memory_bytes: float, network_gbps: float) -> Machine:

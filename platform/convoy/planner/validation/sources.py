@@ -1,4 +1,4 @@
-"""What published pages tell of their runs beside what a CSV file has columns for: facts of software and of machines."""
+"""Facts of software and machines that the sources of published runs state and no column of the CSV file has."""
 
 from typing import Literal, NamedTuple
 
@@ -7,7 +7,7 @@ from convoy.planner.workload import Workload
 
 
 class Limits(NamedTuple):
-    """Of a GPU, where they are not those of its data sheet; None: they are."""
+    """Limits of a GPU that differ from its data sheet; None: they are the data sheet's."""
 
     watts: float | None = None
     memory_bytes_per_second: float | None = None
@@ -19,18 +19,18 @@ _OTHER_SOFTWARE = ("torchtitan", "fms-fsdp", "megatron", "nemo", "deepspeed", "t
 """Sources whose runs of a model named MPT are not by the software that MPT is from."""
 
 
-def known_kernels(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) -> Kernels:
-    """Of a run, by the page that it is from. A model named `mpt-…` is taken for llm-foundry's own, whose attention was
-    a Triton kernel, unless its source is other software.
+def kernels_of(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) -> Kernels:
+    """Kernels of a run, by its source. A model named `mpt-…` counts as llm-foundry's own, whose attention was a Triton
+    kernel, unless its source is other software.
 
     llm-foundry: cross entropy is flash-attn's kernel (modeling_mpt.py, `fused_crossentropy`), and after each backward
     pass two metrics make it again, with kernels of torch (`use_train_metrics`), so it moves no less. Runs that reduce
     in bf16 are of May 2023, the others of October on: the image has torch 1.13 for those, which computes blocks again
     to their end, and 2.1 for these (sweep.sh @300cc5c, @b2a43a1; `activation_checkpointing_reentrant: false` in all).
     Products in fp8 are Transformer Engine's, which hands over what backward needs when the product is done. Attention
-    is a Triton kernel, but in four of six models on 128 H100 and more (sweep.py @5e85bd6).
+    is a Triton kernel, except in four of six models on 128 H100 and more (sweep.py @5e85bd6).
 
-    Others are taken for LLaMA as most write it: a norm in many kernels, a product for each projection, as torchtitan's
+    All others count as LLaMA in its usual form: a norm in many kernels, a product for each projection, as torchtitan's
     selective recomputation counts them.
     """
     name = job.model.name.lower()
@@ -47,16 +47,16 @@ def known_kernels(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) ->
     )
 
 
-def known_limits(source: str, chip: str, memory_bytes: float) -> Limits:
-    """Of the runs of torchtitan's page of December 2024: H100 with HBM2e of 96 GB and 2.4 TB/s, held to 500 W
-    (benchmarks/llama3_h100_202412_torchtitan.md @31a17bf). Its other pages are of other machines."""
-    told = source.lower()
-    page = "llama3_h100_202412" in told or ("torchtitan" in told and memory_bytes == _HBM2E_BYTES)
+def limits_of(source: str, chip: str, memory_bytes: float) -> Limits:
+    """Limits in the runs of torchtitan's page of December 2024: H100 with HBM2e of 96 GB and 2.4 TB/s, held to 500 W
+    (benchmarks/llama3_h100_202412_torchtitan.md @31a17bf). Its other pages report other machines."""
+    name = source.lower()
+    page = "llama3_h100_202412" in name or ("torchtitan" in name and memory_bytes == _HBM2E_BYTES)
     return Limits(500.0, 2.4e12) if page and chip == "H100" else Limits()
 
 
-def told_kernels(source: str, model: str, kernels: Kernels) -> str:
-    """What `known_kernels` takes of a run beside its columns, in words."""
+def describe_kernels(source: str, model: str, kernels: Kernels) -> str:
+    """What `kernels_of` infers from a source, in words."""
     if not _is_llm_foundry(source, model.lower()):
         return "nothing is known of the software: kernels as most write LLaMA's"
     whose = "llm-foundry" if "llm-foundry" in source.lower() else "llm-foundry, by the model's name"
@@ -65,13 +65,12 @@ def told_kernels(source: str, model: str, kernels: Kernels) -> str:
     return f"{whose}: {attention}, fused cross entropy{recomputed}"
 
 
-def told_limits(limits: Limits) -> list[str]:
-    """The same of `known_limits`."""
+def describe_limits(limits: Limits) -> list[str]:
     watts, memory = limits
-    found = [f"held to {watts:g} W"] if watts else []
-    return found + ([f"memory of {memory / 1e12:g} TB/s"] if memory else [])
+    power = [f"held to {watts:g} W"] if watts else []
+    return power + ([f"memory of {memory / 1e12:g} TB/s"] if memory else [])
 
 
 def _is_llm_foundry(source: str, name: str) -> bool:
-    told = source.lower()
-    return "llm-foundry" in told or (name.startswith("mpt-") and not any(each in told for each in _OTHER_SOFTWARE))
+    page = source.lower()
+    return "llm-foundry" in page or (name.startswith("mpt-") and not any(each in page for each in _OTHER_SOFTWARE))

@@ -1,16 +1,22 @@
-"""How near predictions come to measurements, beside predictors that know nothing."""
+"""How near predictions come to measured runs, versus predictors that know no physics, only measurements.
 
+Those predict from hardware FLOPs utilisation (HFU): tokens/s times the operations of a token, recomputation included,
+over the GPU's peak.
+"""
+
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
 from convoy.config.base import Frozen
+from convoy.model.counts import parameter_count
 from convoy.planner.step.calibration import Calibration
+from convoy.planner.step.hardware import hardware
 from convoy.planner.step.step_time import step_time, tokens_per_second
-from convoy.planner.validation.baselines import constant_hfu, nearest
-from convoy.planner.validation.digest import digest
-from convoy.planner.validation.published import Measured
+from convoy.planner.validation.published import MeasuredRun
+from convoy.planner.workload import Workload
 
 
 class RowError(Frozen):
@@ -21,9 +27,9 @@ class RowError(Frozen):
     predicted_tokens_per_s_per_gpu: float
     measured: float
     pct_error: float
-    """Of the prediction: positive where it is too fast."""
+    """Positive where the prediction is too fast."""
     fits: bool | None
-    """In the GPU's memory, as predicted; None: not told."""
+    """Whether it is predicted to fit in the GPU's memory; None: not checked."""
     name: str = Field(exclude=True)
 
 
@@ -40,67 +46,118 @@ class Validation(Frozen):
     """Rows that are predicted to fit."""
     per_row: tuple[RowError, ...]
     lookup_median_abs_pct_error: float | None = Field(exclude=True)
-    """Of the nearest neighbour among the shipped measurements."""
+    """Error of the nearest neighbour among the shipped measurements."""
     lookup_p90_abs_pct_error: float | None = Field(exclude=True)
     seen: int = Field(exclude=True)
     """Rows that the calibration was fitted to."""
 
 
 def validate(
-    measured: Sequence[Measured],
-    known: Sequence[Measured],
+    measured: Sequence[MeasuredRun],
+    references: Sequence[MeasuredRun],
     calibration: Calibration,
-    fits: Callable[[Measured], bool] | None = None,
+    fits: Callable[[MeasuredRun], bool] | None = None,
 ) -> Validation:
-    """known: what the other predictors learn from. fits: whether a run fits in memory. Raises ValueError, with the
+    """references: what the other predictors learn from. fits: whether a run fits in memory. Raises ValueError, with the
     row's number, for a GPU that the catalog or the calibration does not have."""
-    rows = tuple(_row(index, row, calibration, fits) for index, row in enumerate(measured))
-    wrong = [row.pct_error for row in rows]
-    constant = _errors(measured, [constant_hfu(known, row.workload) for row in measured])
-    lookup = _errors(measured, [nearest(known, row.workload) for row in measured])
+    rows = tuple(_row_error(index, run, calibration, fits) for index, run in enumerate(measured))
+    errors = [row.pct_error for row in rows]
+    constant = _errors(measured, [constant_hfu(references, run.workload) for run in measured])
+    lookup = _errors(measured, [nearest(references, run.workload) for run in measured])
     return Validation(
         rows=len(rows),
-        median_abs_pct_error=median_abs(wrong),
-        p90_abs_pct_error=p90_abs(wrong),
+        median_abs_pct_error=median_abs(errors),
+        p90_abs_pct_error=p90_abs(errors),
         baseline_median_abs_pct_error=median_abs(constant) if constant else None,
         baseline_p90_abs_pct_error=p90_abs(constant) if constant else None,
         fits_predicted=sum(row.fits is True for row in rows),
         per_row=rows,
         lookup_median_abs_pct_error=median_abs(lookup) if lookup else None,
         lookup_p90_abs_pct_error=p90_abs(lookup) if lookup else None,
-        seen=sum(digest(row) in calibration.seen for row in measured),
+        seen=sum(run.digest in calibration.seen for run in measured),
     )
 
 
-def median_abs(wrong: Sequence[float]) -> float:
-    """Of the sizes of errors."""
-    return statistics.median(map(abs, wrong))
+def median_abs(errors: Sequence[float]) -> float:
+    return statistics.median(map(abs, errors))
 
 
-def p90_abs(wrong: Sequence[float]) -> float:
-    """Their 90th percentile, between two of them in proportion."""
-    sizes = [abs(error) for error in wrong]
+def p90_abs(errors: Sequence[float]) -> float:
+    """The 90th percentile of their sizes, interpolated."""
+    sizes = [abs(error) for error in errors]
     return statistics.quantiles(sizes, n=10, method="inclusive")[8] if len(sizes) > 1 else sizes[0]
 
 
-def _row(index: int, row: Measured, calibration: Calibration, fits: Callable[[Measured], bool] | None) -> RowError:
+def constant_hfu(references: Sequence[MeasuredRun], job: Workload) -> float | None:
+    """Tokens/s of a GPU at the median HFU of all references on this kind of GPU; None: there are none."""
+    alike = _on_its_gpu(references, job)
+    return _speed(job, statistics.median(map(_hfu, alike))) if alike else None
+
+
+def nearest(references: Sequence[MeasuredRun], job: Workload) -> float | None:
+    """Tokens/s of a GPU at the HFU of the run nearest in parameters, sequence length, tokens of a pass and GPUs, among
+    those on the same kind of GPU that recompute all blocks if the job does. A run is not its own neighbour."""
+    alike = [
+        run
+        for run in _on_its_gpu(references, job)
+        if _recomputation(run.workload) == _recomputation(job) and run.workload != job
+    ]
+    if not alike:
+        return None
+    return _speed(job, _hfu(min(alike, key=lambda run: math.dist(_coordinates(run.workload), _coordinates(job)))))
+
+
+def token_flops(job: Workload) -> float:
+    """Operations of forward and backward: r (6 N + 12 L d S), where N counts all parameters, and r is 4/3 if all blocks
+    are recomputed."""
+    model = job.model
+    attention = 12.0 * model.n_layers * model.d_model * job.sequence_length
+    return _recomputation(job) * (6.0 * parameter_count(model) + attention)
+
+
+def _on_its_gpu(references: Sequence[MeasuredRun], job: Workload) -> list[MeasuredRun]:
+    """Runs on the same chip with as much memory, or with any where there are none."""
+    chip = [run for run in references if run.workload.machine.gpu == job.machine.gpu]
+    return [run for run in chip if run.workload.machine.memory_bytes == job.machine.memory_bytes] or chip
+
+
+def _recomputation(job: Workload) -> float:
+    return 4 / 3 if job.train.activation_checkpointing == "full" else 1.0
+
+
+def _hfu(run: MeasuredRun) -> float:
+    return run.tokens_per_second * token_flops(run.workload) / hardware(run.workload.machine).flops
+
+
+def _speed(job: Workload, hfu: float) -> float:
+    return hfu * hardware(job.machine).flops / token_flops(job)
+
+
+def _coordinates(job: Workload) -> tuple[float, ...]:
+    sizes = (parameter_count(job.model), job.sequence_length, job.tokens_per_pass, job.ranks)
+    return tuple(math.log2(size) for size in sizes)
+
+
+def _row_error(
+    index: int, run: MeasuredRun, calibration: Calibration, fits: Callable[[MeasuredRun], bool] | None
+) -> RowError:
     try:
-        predicted = tokens_per_second(row.workload, step_time(row.workload, calibration, row.kernels, row.machine))
+        predicted = tokens_per_second(run.workload, step_time(run.workload, calibration, run.kernels, run.machine))
     except ValueError as error:
         raise ValueError(f"row {index}: {error}") from None
     return RowError(
         index=index,
         predicted_tokens_per_s_per_gpu=predicted,
-        measured=row.tokens_per_second,
-        pct_error=_percent(predicted, row),
-        fits=fits(row) if fits else None,
-        name=row.name,
+        measured=run.tokens_per_second,
+        pct_error=_percent_error(predicted, run),
+        fits=fits(run) if fits else None,
+        name=run.name,
     )
 
 
-def _errors(measured: Sequence[Measured], predicted: Sequence[float | None]) -> list[float]:
-    return [_percent(speed, row) for speed, row in zip(predicted, measured, strict=True) if speed is not None]
+def _errors(measured: Sequence[MeasuredRun], predicted: Sequence[float | None]) -> list[float]:
+    return [_percent_error(speed, run) for speed, run in zip(predicted, measured, strict=True) if speed is not None]
 
 
-def _percent(predicted: float, row: Measured) -> float:
-    return 100 * (predicted / row.tokens_per_second - 1)
+def _percent_error(predicted: float, run: MeasuredRun) -> float:
+    return 100 * (predicted / run.tokens_per_second - 1)
