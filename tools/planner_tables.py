@@ -21,7 +21,6 @@ from convoy.display.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, fr
 from convoy.display.page import Chart
 from convoy.display.svg import draw
 from convoy.display.terminal import show
-from convoy.planner.machine import rented_machine
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.plan import plan
 from convoy.planner.step.break_even import Sending, break_even_tokens, replicated, sharded
@@ -30,6 +29,7 @@ from convoy.planner.step.hardware import hardware
 from convoy.planner.validation.fit import fit, percent_errors
 from convoy.planner.validation.published import MeasuredRun, published, read_measured
 from convoy.planner.validation.validate import constant_hfu, median_abs, nearest, p90_abs
+from convoy.planner.workload import rented_machine
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"

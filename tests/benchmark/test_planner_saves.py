@@ -10,7 +10,7 @@ from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.planner.cost import defaults
-from convoy.planner.machine import machine_of
+from convoy.planner.workload import machine_of
 from tests.benchmark.results.cases import HARDWARE
 from tests.report.bench_survival import faults, saves
 

@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 
 from convoy.benchmark.results.files import write_case
 from convoy.cli.main import main
-from convoy.planner.plan_schema import Plan, key_words
-from convoy.planner.search.search_schema import PlanSearch
+from convoy.planner.config_keys import key_words
+from convoy.planner.plan_schema import Plan
+from convoy.planner.search.result import PlanSearch
 from tests.benchmark.results.cases import a_case
 from tests.flows.places import CONVOY
 from tests.report.bench_survival import faults, saves

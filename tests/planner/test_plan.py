@@ -9,11 +9,12 @@ from convoy.catalog.instances import instance
 from convoy.config.loader import configs_folder, read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.display.formatting import gib
+from convoy.planner.config_keys import key_words
 from convoy.planner.cost.failures import Restart, Saving
-from convoy.planner.machine import rented_machine
-from convoy.planner.measurements import Given
+from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
-from convoy.planner.plan_schema import Plan, key_words
+from convoy.planner.plan_schema import Plan
+from convoy.planner.workload import rented_machine
 
 TYPES = ("fp32", "bf16")
 PRESETS = sorted((configs_folder() / "train").glob("*-p*.yaml"))
@@ -25,7 +26,7 @@ def preset(name: str, words: str = "") -> RunConfig:
 
 
 def planned(name: str, words: str = "", **given: Any) -> Plan:
-    return plan(preset(name, words), Given(**given))
+    return plan(preset(name, words), Measurements(**given))
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
@@ -172,7 +173,7 @@ def test_of_a_model_of_one_s_own_nothing_is_planned() -> None:
 
 
 def test_on_this_host_without_a_gpu_there_is_memory_and_no_time() -> None:
-    found = plan(RunConfig(), Given(host_bytes=8 * 2**30))
+    found = plan(RunConfig(), Measurements(host_bytes=8 * 2**30))
     assert found.memory is not None
     assert found.memory.nominal_bytes == 4 * 2**30
     assert found.memory.fits

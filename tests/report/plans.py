@@ -4,7 +4,7 @@ from typing import Any
 
 from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.run import RunConfig
-from convoy.planner.measurements import Given
+from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.plan_schema import Plan
 from tests.report.synthetic import DEVICE, MATMUL_TFLOPS, TOKENS
@@ -37,9 +37,9 @@ def planned_here() -> Plan:
     local = RunConfig.model_validate({"cluster": {"nproc_per_node": 1}, **_SAVES})
     sequences = TOKENS // local.data.sequence_length
     train = local.train.model_copy(update={"global_batch": sequences})
-    return plan(local.model_copy(update={"train": train}), Given(host_bytes=8 * 2**30, measured=MACHINE))
+    return plan(local.model_copy(update={"train": train}), Measurements(host_bytes=8 * 2**30, measured=MACHINE))
 
 
 def unknown() -> Plan:
     """Of this host, of which nothing was measured."""
-    return plan(RunConfig(), Given(host_bytes=8 * 2**30))
+    return plan(RunConfig(), Measurements(host_bytes=8 * 2**30))

@@ -17,11 +17,10 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.planner.machine import as_measured, as_rented, machine_of
 from convoy.planner.step.step_time import step_time
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.published import MeasuredRun
-from convoy.planner.workload import Machine, Workload
+from convoy.planner.workload import Machine, Workload, as_measured, as_rented, machine_of
 from convoy.stats.interval import FEWEST
 
 

@@ -22,9 +22,8 @@ from convoy.model.counts import saved_bytes
 from convoy.planner.cost import defaults
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.cost.save_interval import assumed_restart
-from convoy.planner.machine import rented_type
-from convoy.planner.measurements import Given
-from convoy.planner.workload import Machine
+from convoy.planner.measurements import Measurements
+from convoy.planner.workload import Machine, rented_type
 
 DRILL = "node-kill"
 """What is nearest to the loss of a machine."""
@@ -102,7 +101,7 @@ def shown(results: Results, planned: Planned) -> Shown:
     )
 
 
-def with_shown(given: Given, results: Results, config: RunConfig, machine: Machine) -> Given:
+def with_shown(given: Measurements, results: Results, config: RunConfig, machine: Machine) -> Measurements:
     """What is given counts before the results; of a model of which nothing is known they tell nothing."""
     if not isinstance(config.model, TransformerConfig):
         return given

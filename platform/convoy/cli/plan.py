@@ -48,9 +48,9 @@ def show(
     from convoy.cli.plan_inputs import checked, host, price_book, read_config
     from convoy.config.errors import ConfigError
     from convoy.display.terminal import show
-    from convoy.planner.machine import as_rented
     from convoy.planner.pages.plan import plan_page
     from convoy.planner.plan import plan
+    from convoy.planner.workload import as_rented
 
     asked = read_config(config, words)
     told = as_rented(asked)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from convoy.catalog.prices import PriceBook
     from convoy.config.run import RunConfig
     from convoy.planner.cost.failures import Restart, Saving
-    from convoy.planner.measurements import Given
-    from convoy.planner.search.market import Beside
+    from convoy.planner.measurements import Measurements
+    from convoy.planner.search.market import MeasurementsFor
     from convoy.planner.step.calibration import Calibration
 
 
@@ -54,7 +54,7 @@ def checked(config: "RunConfig", prices: "PriceBook") -> tuple[str, ...]:
     from convoy.launch.checks.compatibility import refusals, world
     from convoy.launch.checks.memory import host_memory_mib
     from convoy.launch.pricing import rents, settled
-    from convoy.planner.machine import as_rented
+    from convoy.planner.workload import as_rented
 
     told = as_rented(config)
     gpus = 0
@@ -69,8 +69,8 @@ def checked(config: "RunConfig", prices: "PriceBook") -> tuple[str, ...]:
 
 
 def host(config: "RunConfig") -> dict[str, Any]:
-    """What this host has, as `Given` takes it: only a run on it needs it."""
-    from convoy.planner.machine import rented_type
+    """What this host has, as `Measurements` takes it: only a run on it needs it."""
+    from convoy.planner.workload import rented_type
 
     if rented_type(config) is not None:
         return {}
@@ -145,13 +145,15 @@ def measured_options(command: Any) -> Any:
     return command
 
 
-def given_measured(config: "RunConfig", told: dict[str, Any], prices: "PriceBook", host: dict[str, Any]) -> "Given":
-    """An option counts before the results. told: values of the options. host: what this host has, as `Given` takes it.
-    Raises ConfigError."""
-    from convoy.planner.machine import machine_of
-    from convoy.planner.measurements import Given
+def given_measured(
+    config: "RunConfig", told: dict[str, Any], prices: "PriceBook", host: dict[str, Any]
+) -> "Measurements":
+    """An option counts before the results. told: values of the options. host: what this host has, as `Measurements`
+    takes it. Raises ConfigError."""
+    from convoy.planner.measurements import Measurements
+    from convoy.planner.workload import machine_of
 
-    given = Given(
+    given = Measurements(
         saving=_saving(told["stall_seconds"], told["durable_seconds"]),
         restart=_restart(told["restart_seconds"]),
         replacement_seconds=told["replacement_seconds"],
@@ -168,7 +170,7 @@ def bytes_per_second(gb: float | None) -> float | None:
     return None if gb is None else gb * 1e9
 
 
-def shown_by(path: str | None) -> "Beside | None":
+def shown_by(path: str | None) -> "MeasurementsFor | None":
     """What a benchmark's results tell of saves and restarts on given machines, in place of what is not given. None: no
     results are named. Raises ConfigError."""
     if path is None:
@@ -201,8 +203,8 @@ def _calibrated(config: "RunConfig", path: str | None, host: dict[str, Any]) -> 
     tells nothing of the planned machines."""
     from convoy.catalog.gpus import rented_gpu
     from convoy.config.errors import ConfigError
-    from convoy.planner.machine import machine_of
     from convoy.planner.step.calibration import chip_of
+    from convoy.planner.workload import machine_of
 
     if path is None:
         return {}

@@ -78,12 +78,12 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
 
     from convoy.cli.plan_inputs import price_book
     from convoy.display.terminal import show
-    from convoy.planner.measurements import Given
+    from convoy.planner.measurements import Measurements
     from convoy.planner.pages.search import search_page
     from convoy.planner.search.market import INSTANCES, NODES, search
 
     config, base = _asked(model, told)
-    given = Given(
+    given = Measurements(
         calibration=calibration_of(told["calibration"]),
         replacement_seconds=told["replacement_seconds"],
         node_bytes_per_second=bytes_per_second(told["write_gb_per_second"]),

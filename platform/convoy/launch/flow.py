@@ -136,7 +136,7 @@ def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
 
 def _plans_like(config: RunConfig, root_answers: bool) -> str:
     """Of what it is, or which command makes the same."""
-    from convoy.planner.machine import rented_type
+    from convoy.planner.workload import rented_type
 
     root, named, rented = config.root or "", config.cluster.instance_type, rented_type(config)
     if named != rented:

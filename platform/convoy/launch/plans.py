@@ -11,7 +11,7 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable
 if TYPE_CHECKING:
     from convoy.catalog.measured_machine import MeasuredMachine
     from convoy.catalog.prices import PriceBook
-    from convoy.planner.measurements import Given
+    from convoy.planner.measurements import Measurements
     from convoy.planner.plan_schema import Plan
     from convoy.report.train_report import TrainReport
 
@@ -112,22 +112,22 @@ class JobPlan:
             self._kept = plan
 
 
-def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceBook") -> "Given":
+def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceBook") -> "Measurements":
     from convoy.launch.checks.host import local_gpus
     from convoy.launch.checks.memory import host_memory_mib
-    from convoy.planner.machine import rented_type
-    from convoy.planner.measurements import Given
+    from convoy.planner.measurements import Measurements
+    from convoy.planner.workload import rented_type
 
     if rented_type(config) is None:
-        return Given(measured=measured, host_bytes=host_memory_mib() * 2.0**20, host_gpus=local_gpus())
-    return Given(measured=measured, prices=prices)
+        return Measurements(measured=measured, host_bytes=host_memory_mib() * 2.0**20, host_gpus=local_gpus())
+    return Measurements(measured=measured, prices=prices)
 
 
 def _prices(config: RunConfig) -> tuple["PriceBook", str]:
     """With those of the run's own root, or why they cannot be read."""
     from convoy.catalog.prices import SHIPPED, PriceBook
     from convoy.launch.pricing import read_prices
-    from convoy.planner.machine import rented_type
+    from convoy.planner.workload import rented_type
     from convoy.storage import open_store
 
     if rented_type(config) is None or config.root is None:

@@ -1,4 +1,7 @@
-"""What a plan takes for granted: what somebody measured, and in whose place assumptions stand."""
+"""What a plan takes in place of assumptions: figures that somebody measured, prices, and what this host has.
+
+Apart from `workload.py`, which each task of a run imports: this needs what assumptions are made of.
+"""
 
 from dataclasses import dataclass
 
@@ -9,28 +12,27 @@ from convoy.planner.step.calibration import Calibration
 
 
 @dataclass(frozen=True)
-class Given:
-    """All of it may be left out."""
+class Measurements:
+    """What somebody measured or named, in place of assumptions and of what is shipped."""
 
     saving: Saving | None = None
-    """What a periodic save takes, as the checkpoint suite measures it."""
+    """Cost of a periodic save, as the checkpoint suite measures it."""
     restart: Restart | None = None
     """As the recovery suite measures it."""
     replacement_seconds: float | None = None
-    """Until there is another machine in place of one that is gone, which no suite can measure. None: as `restart` has
-    it, or assumed."""
+    """Until another machine replaces one that is gone, which no suite can measure. None: that of `restart`, or
+    assumed."""
     node_bytes_per_second: float | None = None
-    """That one machine writes to the root while all others do. None: no notice is counted as used, and the storage is
-    taken to hold nothing back."""
+    """Rate at which one machine writes to the root while all others do. None: no notice counts as used, and the storage
+    does not limit saves."""
     sources: tuple[str, ...] = ()
-    """Of these: what was measured, where and when, as a plan is to say it."""
+    """What was measured, where and when, as a plan is to report it."""
     calibration: Calibration | None = None
-    """Of the step's time. None: the shipped one."""
+    """Constants of the step's time. None: the shipped ones."""
     prices: PriceBook = SHIPPED
     """A configuration's own price is added to it."""
     host_bytes: float = 0.0
     """Memory of this host, for a run without an instance type."""
     host_gpus: int = 0
-    """The same of its GPUs."""
     measured: MeasuredMachine | None = None
-    """By ranks of the job, after its first step: in place of the catalog where that does not know the machines."""
+    """What ranks of the job measured after its first step: it stands in for a catalog without the machines."""

@@ -12,8 +12,7 @@ from convoy.model.counts import parameter_count
 from convoy.planner.cost.assumptions import of_course, of_label, of_step
 from convoy.planner.cost.campaign import Course, planned_budget, planned_saves
 from convoy.planner.cost.stopping import planned_stop
-from convoy.planner.machine import UNNAMED, as_measured, machine_of, rented_type, unlabelled
-from convoy.planner.measurements import Given
+from convoy.planner.measurements import Measurements
 from convoy.planner.memory.capacity import Room, least_nodes, room_of
 from convoy.planner.memory.gpu import Memory, memory
 from convoy.planner.parts import (
@@ -29,7 +28,15 @@ from convoy.planner.plan_schema import Plan
 from convoy.planner.search.advice import Judged, changes, limits
 from convoy.planner.step.calibration import Calibration, shipped, shipped_for
 from convoy.planner.step.step_time import StepTime, step_time, unmodelled
-from convoy.planner.workload import Machine, Workload
+from convoy.planner.workload import (
+    UNNAMED,
+    Machine,
+    Workload,
+    as_measured,
+    machine_of,
+    rented_type,
+    unlabelled,
+)
 
 _PARTS: tuple[Part, ...] = ("memory", "host_memory", "step", "break_even", "saves", "budget")
 
@@ -38,35 +45,37 @@ _DTYPES: tuple[ParamDtype, ...] = ("fp32", "bf16")
 T = TypeVar("T")
 
 
-def plan(config: RunConfig, given: Given | None = None, machine: Machine | None = None) -> Plan:
+def plan(config: RunConfig, measurements: Measurements | None = None, machine: Machine | None = None) -> Plan:
     """What cannot be planned is missing from it, with the reason. machine: in place of the configuration's. Raises
     ConfigError for an instance type that the catalog does not have, and ValueError for ranks that cannot be divided as
     configured."""
-    given, label = given or Given(), of_label(config)
+    measurements, label = measurements or Measurements(), of_label(config)
     config = unlabelled(config)
-    machine = as_measured(machine or machine_of(config, given.host_bytes, given.host_gpus), given.measured)
+    machine = as_measured(
+        machine or machine_of(config, measurements.host_bytes, measurements.host_gpus), measurements.measured
+    )
     if config.train.param_dtype == "auto":
-        found = _with_auto(config, given, machine)
+        found = _with_auto(config, measurements, machine)
         return found.model_copy(update={"assumed": (*label, *found.assumed)})
-    calibration = given.calibration or (shipped_for(machine.measured.kind) if machine.measured else shipped())
+    calibration = measurements.calibration or (shipped_for(machine.measured.kind) if machine.measured else shipped())
     machines = planned_machines(config, machine)
     model = config.model
     if isinstance(model, CustomModelConfig):
         why = f"model.build = {model.build}: nothing is known of it"
         return _plan(config, machines, calibration, [Missing(part=part, why=why) for part in _PARTS])
     job = Workload(model, config.data.sequence_length, config.train, config.parallel, machine, config.cluster.nodes)
-    found = _Planning(config, job, given, calibration, machines).plan()
+    found = _Planning(config, job, measurements, calibration, machines).plan()
     return found.model_copy(update={"assumed": (*label, *found.assumed)})
 
 
-def _with_auto(config: RunConfig, given: Given, machine: Machine) -> Plan:
+def _with_auto(config: RunConfig, measurements: Measurements, machine: Machine) -> Plan:
     """With `train.param_dtype: auto`. A CPU is measured when the job first starts: until then the plan is that of the
     type with which a step is predicted to be shorter, or else of fp32, and says what the other one changes."""
     if machine.gpu != "cpu":
-        return plan(with_param_dtype(config, "bf16"), given, machine)
+        return plan(with_param_dtype(config, "bf16"), measurements, machine)
     if machine.measured is not None:
-        return plan(with_param_dtype(config, machine.measured.dtype), given, machine)
-    plans = {dtype: plan(with_param_dtype(config, dtype), given, machine) for dtype in _DTYPES}
+        return plan(with_param_dtype(config, machine.measured.dtype), measurements, machine)
+    plans = {dtype: plan(with_param_dtype(config, dtype), measurements, machine) for dtype in _DTYPES}
     chosen, other = sorted(_DTYPES, key=lambda dtype: step.seconds if (step := plans[dtype].step) else 0.0)
     text = (
         f"train.param_dtype = auto: planned as {chosen}; the job's first start measures whether fp32 or bf16 is faster "
@@ -96,9 +105,14 @@ class _Planning:
     """Part by part; what one lacks is noted, and those that need it say the same."""
 
     def __init__(
-        self, config: RunConfig, job: Workload, given: Given, calibration: Calibration, machines: PlannedMachines
+        self,
+        config: RunConfig,
+        job: Workload,
+        measurements: Measurements,
+        calibration: Calibration,
+        machines: PlannedMachines,
     ) -> None:
-        self._config, self._job, self._given = config, job, given
+        self._config, self._job, self._measurements = config, job, measurements
         self._calibration, self._machines = calibration, machines
         self._missing: list[Missing] = []
 
@@ -115,7 +129,7 @@ class _Planning:
         least = self._least_nodes(space) if space else None
         judged = None
         if space and time:
-            judged = Judged(config, job, space, time, self._calibration, self._given, least)
+            judged = Judged(config, job, space, time, self._calibration, self._measurements, least)
         told = {
             "parameters": parameter_count(job.model),
             "batch": planned_batch(job),
@@ -165,7 +179,7 @@ class _Planning:
 
         def course() -> Course:
             assert time is not None
-            return Course(self._config, self._job, time.total, self._given)
+            return Course(self._config, self._job, time.total, self._measurements)
 
         return course
 

@@ -3,12 +3,10 @@
 docs/reference/plan-formats.md#plan has every key. Bytes and seconds unless a name says otherwise.
 """
 
-import json
-import re
-import shlex
 from typing import Literal
 
 from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.planner.config_keys import Keys
 from convoy.planner.plan_parts import (
     Missing,
     Planned,
@@ -26,22 +24,6 @@ from convoy.planner.plan_parts import (
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
-
-Keys = dict[str, bool | int | float | str | None]
-"""What `--set` lays on a configuration."""
-
-
-def key_words(keys: Keys) -> str:
-    """As they are written after `--set`."""
-    return " ".join(_word(key, value) for key, value in keys.items())
-
-
-def _word(key: str, value: bool | int | float | str | None) -> str:
-    """Text that is more than a name is quoted, for YAML and for who splits the words."""
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w.-]*", value):
-        return f"{key}={value}"
-    word = f"{key}={json.dumps(value)}"
-    return shlex.quote(word) if isinstance(value, str) else word
 
 
 class Limit(Planned):

@@ -1,38 +1,45 @@
-"""What is to be planned: a model, how it is trained, and the machines."""
+"""What is planned: a model, how it is trained, and the machines, by the catalog or as measured."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.instances import Instance, instance
 from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
+from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
+
+UNNAMED = "unnamed GPU"
+"""A GPU of this host, whose chip nobody named."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One of the machines, all of which are alike."""
+    """One of several equal machines. Bandwidths are per direction."""
 
     gpu: str
     """Chip, as in the catalog of GPUs, e.g. `A100`; `cpu` where there is none."""
     ranks: int
-    """On it: one for each GPU."""
+    """One for each GPU."""
     memory_bytes: float
-    """Of each GPU, as its data sheet has it; of the host for each rank, where there are no GPUs."""
+    """Memory of each GPU by its data sheet; without GPUs the host memory of each rank."""
     host_bytes: float
     """Memory of the whole machine."""
     nvlink_bytes_per_second: float
-    """Of one GPU to the others of its machine, per direction; 0: they have no NVLink."""
+    """From one GPU to the others of its machine; 0: they have no NVLink."""
     network_bytes_per_second: float
-    """Of the whole machine, per direction."""
+    """Network of the whole machine."""
     measured: MeasuredMachine | None = None
-    """In place of figures that the catalog does not have."""
+    """Figures that the catalog does not have."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One training job, as far as its speed and its memory depend on it. Raises ValueError where the ranks cannot be
-    divided as configured."""
+    """What speed and memory of a training job depend on. Raises ValueError where the ranks cannot be divided as
+    configured."""
 
     model: TransformerConfig
     sequence_length: int
@@ -53,17 +60,17 @@ class Workload:
 
     @property
     def sharing(self) -> int:
-        """Ranks that hold one copy of the states together, tensor and pipeline ranks among them."""
+        """Ranks that hold one copy of the state together, tensor and pipeline ranks included."""
         return self.parallel.sharing(self.ranks, self.machine.ranks)
 
     @property
     def shards(self) -> int:
-        """Ranks among which what one tensor rank of one stage has is sharded; 1: it is whole."""
+        """Ranks over which the part of one tensor rank of one stage is sharded; 1: it is whole."""
         return max(1, self.sharing // self.parallel.shared_by)
 
     @property
     def replicas(self) -> int:
-        """Copies of the states."""
+        """Copies of the state."""
         return self.ranks // max(self.sharing, self.parallel.shared_by)
 
     @property
@@ -78,20 +85,76 @@ class Workload:
 
     @property
     def sequences_per_rank(self) -> int:
-        """Of a step, on a rank that has most of them."""
+        """Sequences of a step, on a rank that has most of them."""
         return math.ceil(self.train.global_batch / self.data_ranks)
 
     @property
     def sequences_per_pass(self) -> int:
-        """That one pass computes, on a rank that has most of them."""
+        """Sequences of a pass, on a rank that has most of them."""
         return math.ceil(self.sequences_per_rank / self.passes)
 
     @property
     def tokens_per_pass(self) -> int:
-        """Of one rank."""
+        """Tokens of one rank."""
         return self.sequences_per_pass * self.sequence_length
 
     @property
     def tokens_per_step(self) -> int:
-        """Of all ranks together."""
         return self.train.global_batch * self.sequence_length
+
+
+def rented_type(config: RunConfig) -> str | None:
+    """The instance type of each node; None: all nodes are processes on this host. In a local run a named type is only a
+    label of the results."""
+    return None if config.cluster.backend == "local" else config.cluster.instance_type
+
+
+def unlabelled(config: RunConfig) -> RunConfig:
+    """Without an instance type that is only a label, so that it costs nothing and nothing interrupts it."""
+    if config.cluster.instance_type == rented_type(config):
+        return config
+    own = config.cluster.model_copy(update={"instance_type": None, "price": None})
+    return config.model_copy(update={"cluster": own})
+
+
+def as_rented(config: RunConfig) -> RunConfig:
+    """On the machines that it names even where its backend is local: for plans of what nobody starts here."""
+    if config.cluster.instance_type == rented_type(config):
+        return config
+    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"backend": "batch"})})
+
+
+def machine_of(config: RunConfig, host_bytes: float = 0.0, host_gpus: int = 0) -> Machine:
+    """One node: an instance, or its part of this host, which all nodes of a local run share. host_bytes, host_gpus:
+    what this host has. Raises ConfigError for a type that the catalog does not have, and for more ranks than GPUs."""
+    cluster, rented = config.cluster, rented_type(config)
+    if rented is None:
+        ranks = cluster.nproc_per_node or max(1, host_gpus // cluster.nodes)
+        node_bytes = host_bytes / cluster.nodes
+        if host_gpus:
+            return Machine(UNNAMED, ranks, 0.0, node_bytes, 0.0, 0.0)
+        return Machine("cpu", ranks, node_bytes / ranks, node_bytes, 0.0, 0.0)
+    facts = instance(rented)
+    ranks = cluster.nproc_per_node or max(1, facts.gpus)
+    if facts.gpus and ranks > facts.gpus:
+        raise ConfigError(f"cluster.nproc_per_node = {ranks}: a {facts.name} has {facts.gpus} GPUs")
+    return rented_machine(facts, ranks)
+
+
+def rented_machine(facts: Instance, ranks: int) -> Machine:
+    host = facts.memory_gib * 2.0**30
+    return Machine(
+        gpu=facts.gpu.name if facts.gpu else "cpu",
+        ranks=ranks,
+        memory_bytes=facts.gpu.memory_mib * 2.0**20 if facts.gpu else host / ranks,
+        host_bytes=host,
+        nvlink_bytes_per_second=facts.nvlink_gb_per_second * 1e9,
+        network_bytes_per_second=facts.network_gbps * 1e9 / 8,
+    )
+
+
+def as_measured(machine: Machine, measured: MeasuredMachine | None) -> Machine:
+    """The machine with what was measured, if the catalog lacks its GPU and the measurement is of the same kind."""
+    if measured is None or rented_gpu(machine.gpu) is not None:
+        return machine
+    return replace(machine, measured=measured) if (machine.gpu == "cpu") == (measured.kind == "cpu") else machine

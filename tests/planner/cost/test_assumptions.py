@@ -7,7 +7,7 @@ import pytest
 
 from convoy.catalog.gpus import rented_gpu
 from convoy.planner.cost.failures import Restart
-from convoy.planner.measurements import Given
+from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.step.calibration import shipped
 from tests.planner.test_plan import planned, preset
@@ -41,7 +41,7 @@ def test_storage_that_nobody_told_of_is_said_to_hold_nothing_back() -> None:
 
 def test_a_measured_restart_leaves_the_wait_for_another_machine() -> None:
     """They are two things: the recovery suite measures one of them alone."""
-    measured, both = Given(restart=Restart(30.0)), Given(restart=Restart(30.0), replacement_seconds=60.0)
+    measured, both = Measurements(restart=Restart(30.0)), Measurements(restart=Restart(30.0), replacement_seconds=60.0)
     slow, quick = (plan(preset("gpt-7b-p4d"), given) for given in (measured, both))
     assert "another machine is there" in str(slow.assumed)
     assert "another machine is there" not in str(quick.assumed)

@@ -17,20 +17,18 @@ from convoy.config.ranks import check_ranks
 from convoy.config.run import RunConfig
 from convoy.display.page import Page, Text
 from convoy.launch.checks.compatibility import world
-from convoy.planner.machine import as_rented, machine_of
-from convoy.planner.measurements import Given
+from convoy.planner.config_keys import key_words
+from convoy.planner.measurements import Measurements
 from convoy.planner.memory.gpu import memory
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan
-from convoy.planner.plan_schema import key_words
 from convoy.planner.search.market import MARKETS, Base, search
-from convoy.planner.search.ranking import loosened, ranked
+from convoy.planner.search.result import PlanSearch, SearchRow, loosened, ranked
 from convoy.planner.search.search import ALIKE, Search, Task
-from convoy.planner.search.search_schema import Found, PlanSearch
 from convoy.planner.step.calibration import shipped
 from convoy.planner.step.step_time import step_time
-from convoy.planner.workload import Workload
+from convoy.planner.workload import Workload, as_rented, machine_of
 from tests.campaign import examples
 from tests.planner.test_plan import PRESETS, planned, preset
 
@@ -133,8 +131,8 @@ KUBERNETES = "cluster.backend=kubernetes"
 
 
 def test_where_training_would_hardly_ever_end_on_spot_other_markets_are_found() -> None:
-    wait = Given(replacement_seconds=2e6)
-    told = search(preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), given=wait)
+    wait = Measurements(replacement_seconds=2e6)
+    told = search(preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), measurements=wait)
     (unfit,) = told.unfit
     assert {row.market for row in told.found} == {"on_demand", "capacity_block"}
     assert (unfit.instance_type, unfit.nodes, unfit.market) == ("p4d.24xlarge", 64, "spot")
@@ -144,11 +142,11 @@ def test_where_training_would_hardly_ever_end_on_spot_other_markets_are_found() 
 
 def test_a_bad_day_without_an_end_is_no_reason_to_leave_out_spot() -> None:
     """It is told on the plan's page, whose markets are those of the search."""
-    wait = Given(replacement_seconds=1e5)
-    told = search(preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), given=wait)
+    wait = Measurements(replacement_seconds=1e5)
+    told = search(preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), measurements=wait)
     assert {row.market for row in told.found} == set(MARKETS)
     spot = next(row for row in told.found if row.market == "spot")
-    found = plan(preset("llama-13b-p5", f"{KUBERNETES} {key_words(spot.keys)}"), given=wait)
+    found = plan(preset("llama-13b-p5", f"{KUBERNETES} {key_words(spot.keys)}"), measurements=wait)
     budget = found.budget
     assert budget is not None
     assert budget.spot is not None
@@ -349,18 +347,18 @@ def test_a_limit_is_not_loosened_to_what_an_old_price_promises() -> None:
     assert line.startswith("--max-usd 5: must be at least 30")
 
 
-def cost(told: Found) -> float:
+def cost(told: SearchRow) -> float:
     assert told.usd is not None
     return told.usd
 
 
-def row(usd: float, hours: float) -> Found:
+def row(usd: float, hours: float) -> SearchRow:
     told: dict[str, Any] = {
         "instance_type": "p4d.24xlarge", "nodes": 1, "market": "spot", "keys": {}, "step_seconds": 1.0, "mfu": 0.5,
         "tokens_per_second": 1.0, "memory_share": 0.5, "least_usd": None, "most_usd": None, "usd_per_hour": 1.0,
         "price_date": date(2026, 11, 9), "price_source": "a list", "stale": False, "pareto": False, "within": True,
     }  # fmt: skip
-    return Found(**told, hours=hours, usd=usd)
+    return SearchRow(**told, hours=hours, usd=usd)
 
 
 def test_a_wrong_type_is_told() -> None:

@@ -9,8 +9,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
-from convoy.planner.machine import UNNAMED, as_measured
-from convoy.planner.measurements import Given
+from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.step.calibration import shipped, shipped_for
 from convoy.planner.step.communication import communication
@@ -18,7 +17,7 @@ from convoy.planner.step.exposed import exposed, on_link, with_more_ranks
 from convoy.planner.step.hardware import hardware
 from convoy.planner.step.step_time import step_time
 from convoy.planner.step.work import Kernels, work
-from convoy.planner.workload import Machine, Workload
+from convoy.planner.workload import UNNAMED, Machine, Workload, as_measured
 
 LINE = Line(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
 MEASURED = MeasuredMachine(
@@ -166,11 +165,11 @@ def test_what_was_measured_in_another_type_plans_nothing() -> None:
 
 def test_the_default_configuration_is_planned_on_this_host_once_it_was_measured() -> None:
     config = RunConfig.model_validate({"model": MODEL.model_dump(), "cluster": {"nodes": 2}})
-    told = plan(config, Given(measured=MEASURED, host_bytes=16e9))
+    told = plan(config, Measurements(measured=MEASURED, host_bytes=16e9))
     assert told.step is not None
     assert told.step.seconds == pytest.approx(sum(told.step.parts.values()))
     assert told.calibration.startswith(str(shipped_for("cpu").date))
-    without = plan(config, Given(host_bytes=16e9))
+    without = plan(config, Measurements(host_bytes=16e9))
     assert without.step is None
 
 

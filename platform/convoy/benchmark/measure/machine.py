@@ -12,7 +12,7 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.planner.machine import machine_of
+from convoy.planner.workload import machine_of
 from convoy.training.measure.machine_probe import probe
 from convoy.training.process_groups import Ranks
 

@@ -11,10 +11,9 @@ from convoy.display import formatting
 from convoy.planner.cost import defaults
 from convoy.planner.cost.campaign import Course
 from convoy.planner.cost.defaults import Assumed
-from convoy.planner.machine import rented_type
-from convoy.planner.measurements import Given
+from convoy.planner.measurements import Measurements
 from convoy.planner.step.calibration import Calibration
-from convoy.planner.workload import Workload
+from convoy.planner.workload import Workload, rented_type
 
 UNUSED_PRICE = "cluster.price is not used: only runs with cluster.backend = batch or kubernetes have a cost"
 
@@ -70,7 +69,7 @@ def of_course(course: Course) -> Iterator[str]:
     yield from _of_failures(course.rented.instance, course.steady.faults_seconds != float("inf"), told)
 
 
-def _of_failures(instance: str, breaks: bool, told: Given) -> Iterator[str]:
+def _of_failures(instance: str, breaks: bool, told: Measurements) -> Iterator[str]:
     if breaks:
         faults = defaults.GPU_FAULT_SECONDS
         yield f"a GPU, or what it needs, breaks once in {formatting.long_duration(faults.value)}{_from(faults)}"

@@ -12,7 +12,7 @@ from convoy.planner.cost.failures import Failures, Restart, Saving, never_taken,
 from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, best_save_interval, in_steps
 from convoy.planner.cost.spot import Campaign, expected_campaign
 from convoy.planner.cost.storage import Kept
-from convoy.planner.measurements import Given
+from convoy.planner.measurements import Measurements
 from convoy.planner.plan_parts import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
 from convoy.planner.workload import Workload
 
@@ -24,7 +24,7 @@ class Course:
     config: RunConfig
     job: Workload
     step_seconds: float
-    given: Given
+    given: Measurements
 
     @property
     def state_bytes(self) -> float:

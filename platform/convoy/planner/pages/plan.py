@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from convoy.display import formatting
 from convoy.display.formatting import gib
 from convoy.display.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
+from convoy.planner.config_keys import key_words
 from convoy.planner.pages import sections
 from convoy.planner.pages.sections import MARKETS, usd
 from convoy.planner.plan_parts import PlannedHostMemory, PlannedMemory
-from convoy.planner.plan_schema import Change, Plan, key_words
+from convoy.planner.plan_schema import Change, Plan
 
 
 def plan_page(plan: Plan) -> Page:

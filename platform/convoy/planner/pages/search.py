@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from convoy.catalog.prices import no_such_region
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Heading, Page, Table, Text
+from convoy.planner.config_keys import Keys, key_words
 from convoy.planner.pages.sections import BLOCKS, MARKETS
-from convoy.planner.plan_schema import Keys, key_words
-from convoy.planner.search.search_schema import Found, PlanSearch
+from convoy.planner.search.result import PlanSearch, SearchRow
 
 SHOWN = 8
 """Lines of each table; `--json` has all."""
@@ -84,19 +84,19 @@ def _nearest(told: PlanSearch) -> list[Block]:
     return [*cheapest, Heading("Fastest beyond the limits"), _table(fastest[:NEAREST])]
 
 
-def _first_markets(rows: Sequence[Found]) -> list[Found]:
+def _first_markets(rows: Sequence[SearchRow]) -> list[SearchRow]:
     """Of the same machines only the first market: the others take about as long."""
-    first: dict[tuple[str, int], Found] = {}
+    first: dict[tuple[str, int], SearchRow] = {}
     for row in rows:
         first.setdefault((row.instance_type, row.nodes), row)
     return list(first.values())
 
 
-def _table(rows: Sequence[Found]) -> Table:
+def _table(rows: Sequence[SearchRow]) -> Table:
     return Table(_HEADERS, tuple(_line(row) for row in rows[:SHOWN]))
 
 
-def _line(row: Found) -> tuple[str, ...]:
+def _line(row: SearchRow) -> tuple[str, ...]:
     between = ""
     if row.least_usd is not None and row.most_usd is not None:
         between = f"{formatting.count(row.least_usd)} to {formatting.count(row.most_usd)}"
@@ -111,17 +111,17 @@ def _line(row: Found) -> tuple[str, ...]:
     )
 
 
-def _machines(row: Found) -> str:
+def _machines(row: SearchRow) -> str:
     return f"{row.nodes} × {row.instance_type}"
 
 
-def _market(row: Found) -> str:
+def _market(row: SearchRow) -> str:
     return MARKETS.get(row.market, row.market)
 
 
-def _ways(told: PlanSearch, rows: Sequence[Found]) -> list[Block]:
+def _ways(told: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
     """One line for each kind and number of machines, in the order in which they are shown."""
-    each: dict[str, Found] = {}
+    each: dict[str, SearchRow] = {}
     for row in rows:
         each.setdefault(_machines(row), row)
     lines = tuple(
@@ -160,7 +160,7 @@ def _how(keys: Keys) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _saved(rows: Sequence[Found]) -> str:
+def _saved(rows: Sequence[SearchRow]) -> str:
     """How often. rows: of the same machines, which are saved more often where they are taken away."""
     spot, steady = (
         {f"{row.trained['checkpoint.every_steps']:,}" for row in rows if (row.market == "spot") is taken}

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from convoy.display import formatting
 from convoy.display.formatting import gib
+from convoy.planner.config_keys import key_words
 from convoy.planner.pages.plan import stop_in_words
 from convoy.planner.pages.sections import MARKETS
 from convoy.planner.plan_parts import PlannedMarket, PlannedSaves, PlannedSpot, PlannedStep
-from convoy.planner.plan_schema import Plan, key_words
+from convoy.planner.plan_schema import Plan
 
 _CHANGES = 3
 

@@ -2,15 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-from pydantic import ValidationError
+from typing import NamedTuple
 
 from convoy.config.run import RunConfig
 from convoy.display import formatting
+from convoy.planner.config_keys import Keys, with_keys
 from convoy.planner.cost.campaign import Course
 from convoy.planner.cost.total import whole_run
-from convoy.planner.measurements import Given
+from convoy.planner.measurements import Measurements
 from convoy.planner.memory.capacity import Room, room
 from convoy.planner.memory.gpu import Memory
 from convoy.planner.plan_parts import PlannedBreakEven
@@ -57,8 +56,6 @@ WORDS = {
 }
 """Of the parts of a step."""
 
-Keys = dict[str, Any]
-
 
 class Judged(NamedTuple):
     """A configuration and what is planned of it."""
@@ -68,7 +65,7 @@ class Judged(NamedTuple):
     room: Room
     time: StepTime
     calibration: Calibration
-    given: Given
+    given: Measurements
     least_nodes: int | None
     """As `room.least_nodes` has it, where there is not room enough."""
 
@@ -121,7 +118,8 @@ def _candidates(told: Judged) -> Iterator[Keys]:
     for size in micro_batches(job):
         if size != job.sequences_per_pass and (size > job.sequences_per_pass) == told.room.enough:
             yield {"train.micro_batch": size}
-    yield from ({"train.activation_checkpointing": how} for how in ("none", "selective", "full"))
+    for mode in ("none", "selective", "full"):
+        yield {"train.activation_checkpointing": mode}
     yield {"parallel.wrap": "block" if parallel.wrap == "linear" else "linear"}
     if job.nodes > 1 and parallel.shared_by == 1:
         whole: Keys = {} if parallel.shard_size is None else {"parallel.shard_size": None}
@@ -147,7 +145,7 @@ def micro_batches(job: Workload) -> list[int]:
 
 def _changed(told: Judged, keys: Keys) -> Change | None:
     """None: it changes nothing, is refused, or cannot be relied on."""
-    config = _with(told.config, keys)
+    config = with_keys(told.config, keys)
     if config is None or config == told.config:
         return None
     job = told.job
@@ -178,20 +176,6 @@ def _run(course: Course) -> tuple[float | None, float | None]:
         return whole_run(course)
     except ValueError:
         return None, None
-
-
-def _with(config: RunConfig, keys: Keys) -> RunConfig | None:
-    tree = config.model_dump(mode="json")
-    for key, value in keys.items():
-        *above, name = key.split(".")
-        place = tree
-        for each in above:
-            place = place[each]
-        place[name] = value
-    try:
-        return RunConfig.model_validate(tree)
-    except ValidationError:
-        return None
 
 
 def _reason(told: Judged, time: StepTime, needed: Memory) -> str:

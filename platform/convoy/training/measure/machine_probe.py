@@ -18,7 +18,7 @@ from convoy.config.run import RunConfig
 from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
 from convoy.parallel.mesh import data_place
-from convoy.planner.machine import rented_type
+from convoy.planner.workload import rented_type
 from convoy.training.measure.collectives import lines
 from convoy.training.measure.machine import device_name
 from convoy.training.measure.timing import median_seconds, random
