@@ -76,6 +76,14 @@ def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
     assert [name for name in named if not is_a_file_of_the_source(name) and not is_a_file_of_a_job(name)] == []
 
 
+def test_the_architecture_says_where_what_is_decided() -> None:
+    """Each row of the table names a file, which the test above holds to exist."""
+    section = (DOCS / "explanation" / "architecture.md").read_text().partition("## Where what is decided")[2]
+    rows = re.findall(r"^\| (.+\?) \| (.+) \|$", section.partition("\n## ")[0], re.M)
+    assert len(rows) >= 30
+    assert [question for question, answer in rows if not re.match(r"`[\w/]+\.py`", answer)] == []
+
+
 def test_the_readme_stays_short() -> None:
     assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 220
 
