@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.display.page import Tone
 from convoy.job.events.causes import FirstCause
 from convoy.job.events.types import FailureKind, ParamDtypeChoice
 from convoy.report.analysis.cost import Cost
@@ -293,7 +294,7 @@ class Moment(Fact):
 
     t: float
     text: str
-    tone: Literal["plain", "good", "warning", "bad"] = "plain"
+    tone: Tone = "plain"
 
 
 class Model(Fact):

@@ -16,7 +16,7 @@ from convoy.job.events.types import (
     StorageBad,
     StorageGood,
 )
-from convoy.report.analysis.nodes_timeline import TOGETHER_SECONDS, nodes_in_words
+from convoy.report.analysis.timeline import TOGETHER_SECONDS, nodes_in_words
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page
 from tests.report.synthetic import CONFIG, Log, failed_job, restarted_job, running_job

@@ -1,9 +1,10 @@
 """The events of a job that a person wants to read, one line each."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
-from convoy.display import formatting
+from convoy.display.formatting import duration, percent, plural, significant, size
+from convoy.display.page import Tone
 from convoy.job.events.causes import exit_words, first_cause, in_words
 from convoy.job.events.types import (
     PEER_LOST,
@@ -18,15 +19,18 @@ from convoy.job.events.types import (
     CheckpointsPruned,
     CheckpointVerified,
     Evaluated,
-    Event,
     EventsDropped,
     ExportFailed,
     FailureDetected,
+    GangStopped,
     GenerationEnded,
     GenerationStarted,
+    MemoryPeak,
     NodeChecked,
     NoticeSeen,
+    NoticeSources,
     PeerSuspected,
+    RankThroughput,
     Restored,
     ScriptEndedLate,
     ScriptEvent,
@@ -34,140 +38,20 @@ from convoy.job.events.types import (
     SlowNode,
     StepDone,
     Stopping,
+    StorageBad,
+    StorageGood,
     WorkerExited,
     WorkerReady,
 )
-from convoy.report.analysis.nodes_timeline import node_moments
 from convoy.report.analysis.outcome import ending
 from convoy.report.train_report import Moment
 
+TOGETHER_SECONDS = 30.0
+"""Events of several nodes within this time of the first one are one moment."""
 
-def timeline(events: Sequence[AnyEvent]) -> tuple[Moment, ...]:
-    """All generations' moments, oldest first."""
-    moments = (_WRITERS[type(e)](e) for e in events if type(e) in _WRITERS)
-    alone = [moment for moment in moments if moment is not None]
-    return tuple(sorted([*alone, *node_moments(events)], key=lambda moment: moment.t))
+_MOST_NODES_NAMED = 6
 
-
-def _unfit(e: NodeChecked) -> Moment | None:
-    if not e.problem:
-        return None
-    return Moment(t=e.t, text=f"Rank {e.rank} on node {e.node} is not fit to train: {e.problem}", tone="bad")
-
-
-def _slow(e: SlowNode) -> Moment:
-    if not e.share:
-        return Moment(t=e.t, text=f"Node {e.slow_node} is not slow any more", tone="good")
-    text = f"Node {e.slow_node} is slow: the others wait for it {formatting.percent(e.share)} of their time"
-    return Moment(t=e.t, text=text, tone="warning")
-
-
-def _started(e: GenerationStarted) -> Moment | None:
-    if e.node != 0:
-        return None
-    ranks = f"{formatting.plural(e.world_size, 'rank')} on {formatting.plural(e.nodes, 'node')}"
-    origin = "from the start" if e.parent_step is None else f"from step {e.parent_step:,}"
-    return Moment(t=e.t, text=f"Generation {e.generation} formed: {ranks}, {origin}")
-
-
-def _first_step(e: WorkerReady) -> Moment | None:
-    if e.phase != "first_step" or e.rank != 0:
-        return None
-    return Moment(t=e.t, text=f"First step, {formatting.duration(e.seconds)} after the workers began")
-
-
-def _restored(e: Restored) -> Moment:
-    return Moment(t=e.t, text=f"Restored step {e.step:,} of generation {e.from_generation} in {_took(e)}")
-
-
-def _saved(e: CheckpointSaved) -> Moment:
-    took = formatting.duration(e.committed_seconds or e.seconds)
-    return Moment(t=e.t, text=f"Checkpoint at step {e.step:,}: {formatting.size(e.bytes)} in {took}", tone="good")
-
-
-def _save_skipped(e: CheckpointSkipped) -> Moment:
-    steps = " and ".join(f"{step:,}" for step in e.under_way)
-    text = f"Checkpoint at step {e.step:,} skipped: those of steps {steps} were not done"
-    return Moment(t=e.t, text=text, tone="warning")
-
-
-def _save_failed(e: CheckpointFailed) -> Moment:
-    on = f" on {e.tier}" if e.tier and e.retried_on else ""
-    then = f"; it goes to {e.retried_on}" if e.retried_on else ""
-    how = "failed" if e.retried_on else "given up"
-    return Moment(t=e.t, text=f"Checkpoint at step {e.step:,} {how}{on}: {e.error}{then}", tone="warning")
-
-
-def _save_alert(e: CheckpointAlert) -> Moment:
-    kept = "no checkpoint exists" if e.newest is None else f"the newest checkpoint is of step {e.newest:,}"
-    return Moment(t=e.t, text=f"{formatting.plural(e.failures, 'save')} failed in a row; {kept}", tone="bad")
-
-
-def _damaged(e: CheckpointDamaged) -> Moment:
-    text = f"Checkpoint at step {e.step:,} of generation {e.from_generation} is damaged on {e.tier}: {e.error}"
-    return Moment(t=e.t, text=text, tone="bad")
-
-
-def _unverified(e: CheckpointVerified) -> Moment | None:
-    if e.error is None:
-        return None
-    text = f"Part {e.part} of the checkpoint at step {e.step:,} was not read back: {e.error}"
-    return Moment(t=e.t, text=text, tone="warning")
-
-
-def _misread(e: CheckpointMisread) -> Moment:
-    return Moment(t=e.t, text=f"Host {e.host} is not to be trusted with checkpoints: {e.error}", tone="bad")
-
-
-def _copied(e: CheckpointCopied) -> Moment:
-    what = f"Checkpoint at step {e.step:,}"
-    if e.error is not None:
-        return Moment(t=e.t, text=f"{what} was not copied to {e.tier}: {e.error}", tone="warning")
-    return Moment(t=e.t, text=f"{what} copied to {e.tier} in {_took(e)}", tone="good")
-
-
-def _pruned(e: CheckpointsPruned) -> Moment | None:
-    if e.error is not None:
-        return Moment(t=e.t, text=f"Old checkpoints on {e.tier} were not removed: {e.error}", tone="warning")
-    if not e.commits and not e.attempts:
-        return None
-    steps = ", ".join(f"{step:,}" for _, step in e.commits)
-    what = [f"checkpoints at steps {steps}"] if steps else []
-    what += [f"what {formatting.plural(e.attempts, 'save')} without a commit left"] if e.attempts else []
-    return Moment(t=e.t, text=f"Removed {' and '.join(what)}: {formatting.size(e.bytes)}")
-
-
-def _not_exported(e: ExportFailed) -> Moment:
-    return Moment(t=e.t, text=f"The model of step {e.step:,} was not exported: {e.error}", tone="warning")
-
-
-def _evaluated(e: Evaluated) -> Moment:
-    bits = "" if e.bits_per_byte is None else f", {formatting.significant(e.bits_per_byte)} bits per byte"
-    return Moment(t=e.t, text=f"Evaluated at step {e.step:,}: loss {formatting.significant(e.loss)}{bits}")
-
-
-def _skipped(e: StepDone) -> Moment | None:
-    return Moment(t=e.t, text=f"Step {e.step:,} skipped: not finite", tone="warning") if e.skipped else None
-
-
-def _exited(e: WorkerExited) -> Moment:
-    if e.exit_code == PEER_LOST:
-        return Moment(t=e.t, text=f"Rank {e.worker} on node {e.node} lost its peers", tone="warning")
-    reason = f": {e.reason}" if e.reason else ""
-    return Moment(t=e.t, text=f"Rank {e.worker} on node {e.node} ended, {exit_words(e)}{reason}", tone="bad")
-
-
-def _suspected(e: PeerSuspected) -> Moment:
-    text = f"Node {e.node} heard nothing of node {e.peer} for {formatting.duration(e.seconds)}"
-    return Moment(t=e.t, text=text, tone="warning")
-
-
-def _failed(e: FailureDetected) -> Moment:
-    then = "the gang restarts in place" if e.action == "restart" else "this attempt ends"
-    after = f"{formatting.duration(e.silent_seconds)} after its last sign of life"
-    why = f"; {e.why}" if e.why else ""
-    return Moment(t=e.t, text=f"First cause, {after}: {in_words(first_cause(e))}{why}; {then}", tone="bad")
-
+_TONES: dict[str, Tone] = {"finished": "good", "stopped": "warning", "preempted": "warning", "failed": "bad"}
 
 _ACTIONS = {
     "none": "it is not acted on",
@@ -176,79 +60,181 @@ _ACTIONS = {
     "end": "the gang ends on its last checkpoint",
 }
 
-
-def _noticed(e: NoticeSeen) -> Moment:
-    left = "" if e.deadline is None else f", {formatting.duration(max(e.deadline - e.t, 0.0))} ahead"
-    text = f": {e.text}" if e.text else ""
-    return Moment(
-        t=e.t, text=f"Notice on node {e.node} ({e.source}{left}){text}; {_ACTIONS[e.action]}", tone="warning"
-    )  # fmt: skip
+Line = tuple[str, Tone]
 
 
-def _stopping(e: Stopping) -> Moment:
-    return Moment(t=e.t, text=f"Stopping at step {e.step:,}: {ending(e)}", tone="warning")
+def timeline(events: Sequence[AnyEvent]) -> tuple[Moment, ...]:
+    """All generations' moments, oldest first."""
+    lines = ((e.t, _line(e)) for e in events)
+    moments = [Moment(t=t, text=line[0], tone=line[1]) for t, line in lines if line is not None]
+    return tuple(sorted([*moments, *_node_moments(events)], key=lambda moment: moment.t))
 
 
-def _resumed(e: ScriptResumed) -> Moment:
-    return Moment(t=e.t, text=f"The script goes on from step {e.step:,}")
+def _line(e: AnyEvent) -> Line | None:
+    if isinstance(e, RankThroughput | MemoryPeak) or (isinstance(e, StepDone) and not e.skipped):
+        return None  # most of a log
+    return _run_line(e) or _checkpoint_line(e) or _failure_line(e)
 
 
-def _told(e: ScriptEvent) -> Moment:
-    values = ", ".join(f"{key} = {value}" for key, value in e.values.items())
-    text = f"Rank {e.rank}: {e.name}" + (f": {values}" if values else "")
-    return Moment(t=e.t, text=text)
+def _run_line(e: AnyEvent) -> Line | None:
+    match e:
+        case GenerationStarted(node=0):
+            ranks = f"{plural(e.world_size, 'rank')} on {plural(e.nodes, 'node')}"
+            origin = "from the start" if e.parent_step is None else f"from step {e.parent_step:,}"
+            return f"Generation {e.generation} formed: {ranks}, {origin}", "plain"
+        case WorkerReady(phase="first_step", rank=0):
+            return f"First step, {duration(e.seconds)} after the workers began", "plain"
+        case StepDone():
+            return f"Step {e.step:,} skipped: not finite", "warning"
+        case Evaluated():
+            bits = "" if e.bits_per_byte is None else f", {significant(e.bits_per_byte)} bits per byte"
+            return f"Evaluated at step {e.step:,}: loss {significant(e.loss)}{bits}", "plain"
+        case ScriptResumed():
+            return f"The script goes on from step {e.step:,}", "plain"
+        case ScriptEvent():
+            values = ", ".join(f"{key} = {value}" for key, value in e.values.items())
+            return f"Rank {e.rank}: {e.name}" + (f": {values}" if values else ""), "plain"
+        case NoticeSeen():
+            left = "" if e.deadline is None else f", {duration(max(e.deadline - e.t, 0.0))} ahead"
+            text = f": {e.text}" if e.text else ""
+            return f"Notice on node {e.node} ({e.source}{left}){text}; {_ACTIONS[e.action]}", "warning"
+        case Stopping():
+            return f"Stopping at step {e.step:,}: {ending(e)}", "warning"
+        case ExportFailed():
+            return f"The model of step {e.step:,} was not exported: {e.error}", "warning"
+        case GenerationEnded(node=0):
+            return f"Generation {e.generation} {e.outcome}", _TONES[e.outcome]
+    return None
 
 
-def _ended_late(e: ScriptEndedLate) -> Moment:
-    text = f"Rank {e.worker} on node {e.node} was ended after its script's last line, with exit code {e.exit_code}"
-    why = f"it had made no progress for {formatting.duration(e.seconds)}"
-    return Moment(t=e.t, text=f"{text}: {why}", tone="warning")
+def _checkpoint_line(e: AnyEvent) -> Line | None:
+    match e:
+        case Restored():
+            return f"Restored step {e.step:,} of generation {e.from_generation} in {duration(e.seconds)}", "plain"
+        case CheckpointSaved():
+            took = duration(e.committed_seconds or e.seconds)
+            return f"Checkpoint at step {e.step:,}: {size(e.bytes)} in {took}", "good"
+        case CheckpointSkipped():
+            steps = " and ".join(f"{step:,}" for step in e.under_way)
+            return f"Checkpoint at step {e.step:,} skipped: those of steps {steps} were not done", "warning"
+        case CheckpointFailed():
+            how = "failed" if e.retried_on else "given up"
+            on = f" on {e.tier}" if e.tier and e.retried_on else ""
+            then = f"; it goes to {e.retried_on}" if e.retried_on else ""
+            return f"Checkpoint at step {e.step:,} {how}{on}: {e.error}{then}", "warning"
+        case CheckpointAlert():
+            left = "no checkpoint exists" if e.newest is None else f"the newest checkpoint is of step {e.newest:,}"
+            return f"{plural(e.failures, 'save')} failed in a row; {left}", "bad"
+        case CheckpointDamaged():
+            what = f"Checkpoint at step {e.step:,} of generation {e.from_generation}"
+            return f"{what} is damaged on {e.tier}: {e.error}", "bad"
+        case CheckpointVerified() if e.error is not None:
+            return f"Part {e.part} of the checkpoint at step {e.step:,} was not read back: {e.error}", "warning"
+        case CheckpointMisread():
+            return f"Host {e.host} is not to be trusted with checkpoints: {e.error}", "bad"
+        case CheckpointCopied() if e.error is not None:
+            return f"Checkpoint at step {e.step:,} was not copied to {e.tier}: {e.error}", "warning"
+        case CheckpointCopied():
+            return f"Checkpoint at step {e.step:,} copied to {e.tier} in {duration(e.seconds)}", "good"
+        case CheckpointsPruned() if e.error is not None:
+            return f"Old checkpoints on {e.tier} were not removed: {e.error}", "warning"
+        case CheckpointsPruned() if e.commits or e.attempts:
+            steps = ", ".join(f"{step:,}" for _, step in e.commits)
+            removed = [f"checkpoints at steps {steps}"] if steps else []
+            removed += [f"what {plural(e.attempts, 'save')} without a commit left"] if e.attempts else []
+            return f"Removed {' and '.join(removed)}: {size(e.bytes)}", "plain"
+    return None
 
 
-def _dropped(e: EventsDropped) -> Moment:
-    whose = f"the agent of node {e.node}" if e.rank is None else f"rank {e.rank}"
-    what = formatting.plural(e.events, "event")
-    text = f"{what} of {whose} lost: the storage did not take the log for too long"
-    return Moment(t=e.t, text=text, tone="warning")
+def _failure_line(e: AnyEvent) -> Line | None:
+    match e:
+        case WorkerExited(exit_code=code) if code == PEER_LOST:
+            return f"Rank {e.worker} on node {e.node} lost its peers", "warning"
+        case WorkerExited():
+            reason = f": {e.reason}" if e.reason else ""
+            return f"Rank {e.worker} on node {e.node} ended, {exit_words(e)}{reason}", "bad"
+        case PeerSuspected():
+            return f"Node {e.node} heard nothing of node {e.peer} for {duration(e.seconds)}", "warning"
+        case FailureDetected():
+            then = "the gang restarts in place" if e.action == "restart" else "this attempt ends"
+            after = f"{duration(e.silent_seconds)} after its last sign of life"
+            why = f"; {e.why}" if e.why else ""
+            return f"First cause, {after}: {in_words(first_cause(e))}{why}; {then}", "bad"
+        case NodeChecked() if e.problem:
+            return f"Rank {e.rank} on node {e.node} is not fit to train: {e.problem}", "bad"
+        case SlowNode() if e.share:
+            share = percent(e.share)
+            return f"Node {e.slow_node} is slow: the others wait for it {share} of their time", "warning"
+        case SlowNode():
+            return f"Node {e.slow_node} is not slow any more", "good"
+        case ScriptEndedLate():
+            end = f"was ended after its script's last line, with exit code {e.exit_code}"
+            why = f"it had made no progress for {duration(e.seconds)}"
+            return f"Rank {e.worker} on node {e.node} {end}: {why}", "warning"
+        case EventsDropped():
+            whose = f"the agent of node {e.node}" if e.rank is None else f"rank {e.rank}"
+            lost = f"{plural(e.events, 'event')} of {whose} lost"
+            return f"{lost}: the storage did not take the log for too long", "warning"
+    return None
 
 
-def _ended(e: GenerationEnded) -> Moment | None:
-    if e.node != 0:
-        return None
-    tone = {"finished": "good", "stopped": "warning", "preempted": "warning", "failed": "bad"}[e.outcome]
-    return Moment(t=e.t, text=f"Generation {e.generation} {e.outcome}", tone=tone)
+E = TypeVar("E", GangStopped, NoticeSources, StorageBad, StorageGood)
 
 
-def _took(e: Restored | CheckpointCopied) -> str:
-    return formatting.duration(e.seconds)
+def _node_moments(events: Sequence[AnyEvent]) -> list[Moment]:
+    """Moments that several nodes report, each at about the same time: one line for all of them."""
+    return [
+        *map(_stopped, _together(events, GangStopped, lambda e: e.generation)),
+        *map(_sources, _together(events, NoticeSources, lambda e: (e.generation, *e.answering))),
+        *map(_bad_storage, _together(events, StorageBad, lambda e: e.tier)),
+        *map(_good_storage, _together(events, StorageGood, lambda e: e.tier)),
+    ]
 
 
-_WRITERS: dict[type[Event], Callable[[Any], Moment | None]] = {
-    GenerationStarted: _started,
-    WorkerReady: _first_step,
-    Restored: _restored,
-    CheckpointSaved: _saved,
-    CheckpointSkipped: _save_skipped,
-    CheckpointFailed: _save_failed,
-    CheckpointAlert: _save_alert,
-    CheckpointDamaged: _damaged,
-    CheckpointVerified: _unverified,
-    CheckpointMisread: _misread,
-    CheckpointCopied: _copied,
-    CheckpointsPruned: _pruned,
-    ExportFailed: _not_exported,
-    Evaluated: _evaluated,
-    StepDone: _skipped,
-    WorkerExited: _exited,
-    PeerSuspected: _suspected,
-    FailureDetected: _failed,
-    NodeChecked: _unfit,
-    SlowNode: _slow,
-    NoticeSeen: _noticed,
-    Stopping: _stopping,
-    ScriptResumed: _resumed,
-    ScriptEvent: _told,
-    ScriptEndedLate: _ended_late,
-    EventsDropped: _dropped,
-    GenerationEnded: _ended,
-}
+def _together(events: Iterable[AnyEvent], kind: type[E], key: Callable[[E], Hashable]) -> list[list[E]]:
+    """Groups of one key in which no node is twice, oldest first."""
+    groups: list[list[E]] = []
+    newest: dict[Hashable, list[E]] = {}
+    for event in events:
+        if isinstance(event, kind):
+            group = newest.get(key(event))
+            if group is None or event.t - group[0].t > TOGETHER_SECONDS or any(e.node == event.node for e in group):
+                group = newest[key(event)] = []
+                groups.append(group)
+            group.append(event)
+    return groups
+
+
+def _stopped(group: list[GangStopped]) -> Moment:
+    slowest = max(e.seconds for e in group)
+    text = f"No worker is left on {nodes_in_words(e.node for e in group)}, within {duration(slowest)}"
+    return Moment(t=group[-1].t, text=text)
+
+
+def _sources(group: list[NoticeSources]) -> Moment:
+    nodes, answering = nodes_in_words(e.node for e in group), ", ".join(group[0].answering)
+    text = f"Notices on {nodes} come from {answering}" if answering else f"No notice source on {nodes}"
+    return Moment(t=group[0].t, text=text)
+
+
+def _bad_storage(group: list[StorageBad]) -> Moment:
+    nodes = nodes_in_words(e.node for e in group)
+    return Moment(t=group[0].t, text=f"Storage {group[0].tier} on {nodes}: {group[0].problem}", tone="warning")
+
+
+def _good_storage(group: list[StorageGood]) -> Moment:
+    nodes, longest = nodes_in_words(e.node for e in group), max(e.seconds for e in group)
+    text = f"Storage {group[0].tier} is well again on {nodes}, after {duration(longest)}"
+    return Moment(t=group[-1].t, text=text, tone="good")
+
+
+def nodes_in_words(nodes: Iterable[int]) -> str:
+    """`node 1`, `nodes 0 to 3`, `nodes 0, 2, 5` or `70 nodes`."""
+    numbers = sorted(set(nodes))
+    if len(numbers) == 1:
+        return f"node {numbers[0]}"
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"nodes {numbers[0]} to {numbers[-1]}"
+    if len(numbers) > _MOST_NODES_NAMED:
+        return f"{len(numbers)} nodes"
+    return f"nodes {', '.join(map(str, numbers))}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from convoy.display import charts, formatting
 from convoy.display.page import Block, Callout, Column, Heading, Text, Tone, Value, columns
-from convoy.report.analysis.nodes_timeline import nodes_in_words
+from convoy.report.analysis.timeline import nodes_in_words
 from convoy.report.train_report import NodeTime, TrainReport
 from convoy.stats.spread import spread
 
