@@ -18,7 +18,7 @@ from convoy.job.events.types import (
 from convoy.job.lineage import CommitRef, lineage, read_history
 from convoy.job.record import read_config, read_record
 from convoy.launch.plans import planned, read_plan
-from convoy.report.analysis.prediction_error import compared
+from convoy.report.analysis.prediction_error import comparisons
 from convoy.report.fold import fold
 from tests.flows.places import FLOW, flow_command, own_lines
 from tests.flows.runs import Run
@@ -96,7 +96,7 @@ def test_the_final_card_has_the_plan_beside_what_was_measured(smoke: Run) -> Non
     assert "no step's time is in it" in section
     plan, report = read_plan(smoke.store), fold(smoke.events(), 20)
     assert plan is not None
-    for each in compared(plan, report):
+    for each in comparisons(plan, report):
         assert each.measured is not None, each.what
         if each.unit == "seconds" and each.pct_error is not None:
             for cell in (each.what, duration(each.predicted), duration(each.measured), f"{each.pct_error:+z.1f} %"):

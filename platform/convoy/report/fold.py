@@ -16,9 +16,9 @@ from convoy.job.events.types import (
     WorkerReady,
 )
 from convoy.job.heartbeat import HERE, Heartbeat
-from convoy.report.analysis import checkpoints, throughput, troubles
+from convoy.report.analysis import checkpoints, throughput
 from convoy.report.analysis.goodput import goodput
-from convoy.report.analysis.incidents import incidents
+from convoy.report.analysis.incidents import incidents, newest_attempt, slow_nodes, storage_troubles
 from convoy.report.analysis.ledger import cost
 from convoy.report.analysis.lineage import lineage, surviving
 from convoy.report.analysis.outcome import generations, outcome_of
@@ -54,17 +54,17 @@ def fold(
     steps = [e for e in branch if isinstance(e, StepDone)]
     outcome = outcome_of(events, heartbeat)
     formed = generations(events, heartbeat)
-    attempt = troubles.newest_attempt(formed)
+    attempt = newest_attempt(formed)
     alike, start = throughput.alike(events, branch)
     measured, ranks = throughput.measured_steps(branch, alike), start.world_size if start else None
     rate = throughput.gang_rate(measured)
-    hardware = throughput.hardware(newest, throughput.measured_machine(events))
+    hardware = throughput.hardware(events, newest)
     model = _model(branch)
     flops = model.flops_per_token if model else None
     matmul = hardware.matmul_tflops.median if hardware and hardware.matmul_tflops else None
     rows = throughput.rank_rows(newest)
     pace, pace_steps = _pace([s for s in steps if s.generation == last])
-    kept = checkpoints.checkpoints(events, branch)
+    restorable = checkpoints.checkpoints(events, branch)
     spent = goodput(events, formed)
     step = _steps_done(branch, formed[-1].parent_step if formed else None)
     return TrainReport(
@@ -93,14 +93,18 @@ def fold(
         mfu=throughput.share_of(hardware.peak_tflops if hardware else None, flops, rate, ranks),
         ranks=rows,
         memory_peak_bytes=max((r.memory_peak_bytes for r in rows if r.memory_peak_bytes is not None), default=None),
-        checkpoints=kept,
-        tiers=checkpoints.tiers(events, kept),
+        checkpoints=restorable,
+        tiers=checkpoints.tiers(events, restorable),
         saves=checkpoints.counts(events),
         save_time=checkpoints.save_time(events, alike),
         alert=checkpoints.alert(events),
-        storage_troubles=troubles.storage_troubles(events, formed),
-        slow_nodes=troubles.slow_nodes(newest),
-        restores=_restores(events),
+        storage_troubles=storage_troubles(events, formed),
+        slow_nodes=slow_nodes(newest),
+        restores=tuple(
+            Restore(generation=e.generation, from_generation=e.from_generation, step=e.step, seconds=e.seconds)
+            for e in events
+            if isinstance(e, Restored)
+        ),
         generations=formed,
         incidents=incidents(events, formed),
         goodput=spent,
@@ -128,7 +132,7 @@ def _steps_done(branch: Sequence[AnyEvent], parent_step: int | None) -> int:
 
 
 def _pace(steps: Sequence[StepDone]) -> tuple[float | None, int]:
-    """Mean wall seconds per step over the newest steps, and how many steps that are."""
+    """Mean wall seconds per step over the newest steps, and how many steps those are."""
     recent = steps[-PACE_STEPS:]
     if not recent:
         return None, 0
@@ -145,38 +149,30 @@ def _eta(outcome: Outcome, step: int, target: int | None, pace: float | None) ->
 
 
 def _model(branch: Sequence[AnyEvent]) -> Model | None:
-    built = [e for e in branch if isinstance(e, ModelBuilt)]
-    if not built:
+    built = next((e for e in reversed(branch) if isinstance(e, ModelBuilt)), None)
+    if built is None:
         return None
-    return Model(name=built[-1].name, parameters=built[-1].parameters, flops_per_token=built[-1].flops_per_token)
+    return Model(name=built.name, parameters=built.parameters, flops_per_token=built.flops_per_token)
 
 
 def _validations(branch: Sequence[AnyEvent]) -> tuple[Validation, ...]:
-    found = {e.step: e for e in branch if isinstance(e, Evaluated)}  # a restart evaluates its first step again
-    return tuple(Validation(step=step, loss=e.loss, bits_per_byte=e.bits_per_byte) for step, e in sorted(found.items()))
-
-
-def _restores(events: Sequence[AnyEvent]) -> tuple[Restore, ...]:
-    return tuple(
-        Restore(generation=e.generation, from_generation=e.from_generation, step=e.step, seconds=e.seconds)
-        for e in events
-        if isinstance(e, Restored)
-    )
+    by_step = {e.step: e for e in branch if isinstance(e, Evaluated)}  # a restart evaluates its first step again
+    return tuple(Validation(step=n, loss=e.loss, bits_per_byte=e.bits_per_byte) for n, e in sorted(by_step.items()))
 
 
 def _samples(branch: Sequence[AnyEvent]) -> tuple[Sample, ...]:
     """Those of the newest step that has any."""
-    found = [e for e in branch if isinstance(e, SampleText)]
-    newest = max((e.step for e in found), default=None)
-    return tuple(Sample(step=e.step, prompt=e.prompt, text=e.text) for e in found if e.step == newest)
+    samples = [Sample(step=e.step, prompt=e.prompt, text=e.text) for e in branch if isinstance(e, SampleText)]
+    newest = max((sample.step for sample in samples), default=None)
+    return tuple(sample for sample in samples if sample.step == newest)
 
 
 def _startup(newest: Sequence[AnyEvent]) -> tuple[Phase, ...]:
     phases: list[Phase] = []
     before = 0.0
     for name in _PHASES:
-        reached = [e.seconds for e in newest if isinstance(e, WorkerReady) and e.phase == name]
-        if reached:
-            phases.append(Phase(name=name, at_seconds=max(reached), took_seconds=max(max(reached) - before, 0.0)))
-            before = max(reached)
+        slowest = max((e.seconds for e in newest if isinstance(e, WorkerReady) and e.phase == name), default=None)
+        if slowest is not None:
+            phases.append(Phase(name=name, at_seconds=slowest, took_seconds=max(slowest - before, 0.0)))
+            before = slowest
     return tuple(phases)

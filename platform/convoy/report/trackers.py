@@ -63,8 +63,8 @@ def to_mlflow(
     first, last = (extreme((e.t for e in events), default=0.0) for extreme in (min, max))
     try:
         client = MlflowClient(tracking_uri=tracking_uri)
-        found = client.get_experiment_by_name(experiment)
-        experiment_id = found.experiment_id if found else client.create_experiment(experiment)
+        existing = client.get_experiment_by_name(experiment)
+        experiment_id = existing.experiment_id if existing else client.create_experiment(experiment)
         created = client.create_run(experiment_id, start_time=_milliseconds(first), run_name=run_name)
         run_id: str = created.info.run_id
         _fill_run(client, run_id, events, parameters or {})
@@ -97,31 +97,30 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _numbers(event: AnyEvent) -> dict[str, float]:
+    values: dict[str, float] = {}
     match event:
         case StepDone():
-            found = {
+            values = {
                 "train/loss": event.loss,
                 "train/grad_norm": event.grad_norm,
                 "train/learning_rate": event.lr,
                 "train/step_seconds": event.seconds,
             }
             if event.seconds > 0:
-                found["train/tokens_per_second"] = event.tokens / event.seconds
+                values["train/tokens_per_second"] = event.tokens / event.seconds
         case Evaluated():
-            found = {"validation/loss": event.loss}
+            values = {"validation/loss": event.loss}
             if event.bits_per_byte is not None:
-                found["validation/bits_per_byte"] = event.bits_per_byte
+                values["validation/bits_per_byte"] = event.bits_per_byte
         case MemoryPeak(rank=rank) if rank is not None:
-            found = {f"memory/peak_bytes_rank{rank}": float(event.bytes)}
+            values = {f"memory/peak_bytes_rank{rank}": float(event.bytes)}
         case CheckpointSaved():
-            found = {
+            values = {
                 "checkpoint/bytes": float(event.bytes),
                 "checkpoint/seconds": event.seconds,
                 "checkpoint/committed_seconds": event.committed_seconds,
             }
-        case _:
-            found = {}
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def _milliseconds(t: float) -> int:

@@ -19,7 +19,7 @@ from convoy.job.events.types import (
 )
 from convoy.planner.plan import plan as plan_of
 from convoy.planner.plan_schema import Plan
-from convoy.report.analysis.prediction_error import Compared, compared, computing_parts
+from convoy.report.analysis.prediction_error import Comparison, comparisons, computing_parts
 from convoy.report.fold import fold
 from convoy.report.pages.predicted_sections import predicted
 from convoy.report.pages.train import final_page, live_page
@@ -38,9 +38,9 @@ from tests.report.synthetic import (
 )
 
 
-def pairs(plan: Plan, events: list[AnyEvent]) -> dict[str, Compared]:
+def pairs(plan: Plan, events: list[AnyEvent]) -> dict[str, Comparison]:
     """Of the GPUs that were planned for."""
-    return {each.what: each for each in compared(plan, fold(on_gpus(events), 170))}
+    return {each.what: each for each in comparisons(plan, fold(on_gpus(events), 170))}
 
 
 def on_gpus(events: list[AnyEvent]) -> list[AnyEvent]:
@@ -86,7 +86,7 @@ def test_tensors_are_compared_with_a_gpu_s_peak_and_not_with_a_process() -> None
     name = "memory peak, of the highest rank"
     here = fold(finished_job(), 170)
     of_gpus = pairs(planned(), finished_job())[name]
-    (of_hosts,) = [each for each in compared(of_this_host(), here) if each.what == name]
+    (of_hosts,) = [each for each in comparisons(of_this_host(), here) if each.what == name]
     assert of_gpus.measured == of_hosts.measured == 813_000_000
     assert of_gpus.n == 2
     assert of_gpus.pct_error is not None
@@ -171,7 +171,7 @@ def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
 
 def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None:
     plan, report = planned(nodes=4), fold(on_gpus(finished_job()), 170)
-    assert [each.what for each in compared(plan, report)] == ["checkpoint"]
+    assert [each.what for each in comparisons(plan, report)] == ["checkpoint"]
     assert Text("Planned for 4 ranks, and 2 trained: only what does not depend on that is compared.") in predicted(
         report, plan
     )
@@ -247,7 +247,7 @@ def test_what_an_older_log_does_not_tell_is_taken_to_be_as_planned() -> None:
 )  # fmt: skip
 def test_what_another_device_took_is_not_compared(log: list[AnyEvent], why: str) -> None:
     report, plan = fold(log, 170), planned()
-    assert [each.what for each in compared(plan, report)] == ["checkpoint"]
+    assert [each.what for each in comparisons(plan, report)] == ["checkpoint"]
     assert Text(f"{why}: only what does not depend on that is compared.") in predicted(report, plan)
 
 

@@ -1,4 +1,4 @@
-"""What the log tells of checkpoints: which there are and where, how far each tier is behind, and what went wrong. Pure.
+"""The checkpoints of a log: which there are and where, how far behind each tier is, and what went wrong. Pure.
 
 A commit is named by (generation that made it, step).
 """
@@ -31,26 +31,26 @@ def checkpoints(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple
     events: the whole log. branch: those events of it that lie on the living branch.
     """
     placed, whole = _places(events), _verified(events)
-    found: dict[Ref, Checkpoint] = {}
+    restorable: dict[Ref, Checkpoint] = {}
     for e in branch:
         saved = _saved(e)
         if saved is not None:
             ref = (saved.generation, saved.step)
-            places = tuple(tier for tier in placed.get(ref, {saved.tier: None}))
+            places = tuple(tier for tier in placed[ref])
             verified = any((ref, tier) in whole for tier in places)
-            found.setdefault(ref, saved.model_copy(update={"tiers": places, "verified": verified}))
-    return tuple(c for c in sorted(found.values(), key=lambda c: c.step) if c.tiers)
+            restorable.setdefault(ref, saved.model_copy(update={"tiers": places, "verified": verified}))
+    return tuple(c for c in sorted(restorable.values(), key=lambda c: c.step) if c.tiers)
 
 
-def tiers(events: Sequence[AnyEvent], kept: Sequence[Checkpoint]) -> tuple[Tier, ...]:
+def tiers(events: Sequence[AnyEvent], restorable: Sequence[Checkpoint]) -> tuple[Tier, ...]:
     """How far behind the newest checkpoint each tier of the newest generation is, at the log's last event."""
-    known = [e.tiers for e in events if isinstance(e, GenerationStarted) and e.tiers]
+    configured = [e.tiers for e in events if isinstance(e, GenerationStarted) and e.tiers]
     now = max((e.t for e in events), default=0.0)
-    return tuple(_tier(uri, events, kept, now) for uri in known[-1]) if known else ()
+    return tuple(_tier(uri, events, restorable, now) for uri in configured[-1]) if configured else ()
 
 
 def counts(events: Sequence[AnyEvent]) -> SaveCounts:
-    """Over all generations."""
+    """The saves that failed or were skipped, over all generations."""
     failed = [e for e in events if isinstance(e, CheckpointFailed)]
     return SaveCounts(
         skipped=sum(isinstance(e, CheckpointSkipped) for e in events),
@@ -61,7 +61,7 @@ def counts(events: Sequence[AnyEvent]) -> SaveCounts:
 
 
 def save_time(events: Sequence[AnyEvent], alike: Collection[int]) -> SaveTime | None:
-    """Of periodic saves in these generations, without the last one of each, beside which nothing is trained."""
+    """What periodic saves of these generations took, without the last one of each, during which nothing is trained."""
     last = {e.generation: e.step for e in events if isinstance(e, StepDone)}
     saved = (e for e in events if isinstance(e, CheckpointSaved) and e.generation in alike)
     periodic = [e for e in saved if e.step < last.get(e.generation, 0)]
@@ -90,23 +90,29 @@ def _saved(e: AnyEvent) -> Checkpoint | None:
     return None
 
 
+def placed_by(e: AnyEvent) -> tuple[Ref, str, int] | None:
+    """The commit that an event reports to be on a tier, that tier, and the commit's bytes."""
+    match e:
+        case CheckpointSaved():
+            return (e.generation, e.step), e.tier, e.bytes
+        case Restored() | CheckpointCopied(error=None):
+            return (e.from_generation, e.step), e.tier, e.bytes
+    return None
+
+
 def _places(events: Sequence[AnyEvent]) -> dict[Ref, dict[str, None]]:
     """Tiers that have each commit, in the order in which they got it."""
-    found: dict[Ref, dict[str, None]] = {}
+    places: dict[Ref, dict[str, None]] = {}
     for e in events:
-        match e:
-            case CheckpointSaved():
-                found.setdefault((e.generation, e.step), {})[e.tier] = None
-            case Restored():
-                found.setdefault((e.from_generation, e.step), {})[e.tier] = None
-            case CheckpointCopied(error=None):
-                found.setdefault((e.from_generation, e.step), {})[e.tier] = None
-            case CheckpointDamaged():
-                found.setdefault((e.from_generation, e.step), {}).pop(e.tier, None)
-            case CheckpointsPruned():
-                for ref in e.commits:
-                    found.setdefault(ref, {}).pop(e.tier, None)
-    return found
+        placed = placed_by(e)
+        if placed is not None:
+            places.setdefault(placed[0], {})[placed[1]] = None
+        elif isinstance(e, CheckpointDamaged):
+            places.get((e.from_generation, e.step), {}).pop(e.tier, None)
+        elif isinstance(e, CheckpointsPruned):
+            for ref in e.commits:
+                places.get(ref, {}).pop(e.tier, None)
+    return places
 
 
 def _verified(events: Sequence[AnyEvent]) -> set[tuple[Ref, str]]:
@@ -122,22 +128,21 @@ def _verified(events: Sequence[AnyEvent]) -> set[tuple[Ref, str]]:
     return whole
 
 
-def _tier(uri: str, events: Sequence[AnyEvent], kept: Sequence[Checkpoint], now: float) -> Tier:
-    there = [c for c in kept if uri in c.tiers]
-    newest = there[-1].step if there else None
-    missing = [c for c in kept if newest is None or c.step > newest]
-    tried = list(_attempts(uri, events))
+def _tier(uri: str, events: Sequence[AnyEvent], restorable: Sequence[Checkpoint], now: float) -> Tier:
+    newest = next((c.step for c in reversed(restorable) if uri in c.tiers), None)
+    missing = [c for c in restorable if newest is None or c.step > newest]
+    errors = list(_attempts(uri, events))
     return Tier(
         uri=uri,
         newest_step=newest,
         behind_steps=missing[-1].step - (newest or 0) if missing else 0,
         behind_seconds=now - min(c.t for c in missing) if missing else 0.0,
-        error=tried[-1] if tried else None,
+        error=errors[-1] if errors else None,
     )
 
 
 def _attempts(uri: str, events: Sequence[AnyEvent]) -> Iterator[str | None]:
-    """What went wrong with each commit that was to come to this tier; None: nothing."""
+    """The error of each commit that was to come to this tier; None: it came."""
     for e in events:
         if isinstance(e, CheckpointSaved) and e.tier == uri:
             yield None

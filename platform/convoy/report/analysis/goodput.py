@@ -61,26 +61,26 @@ class GenerationTime:
 
 def times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> list[GenerationTime]:
     """Of each node in each generation. formed: as for `goodput`."""
-    logged, kept = by_generation(events), lineage(events)
-    found = []
+    logged, branch = by_generation(events), lineage(events)
+    spent = []
     for i, generation in enumerate(formed):
         following = formed[i + 1] if i + 1 < len(formed) else None
         own = logged[generation.number]
-        shares = _shares(own, generation, _end(generation, following), kept.get(generation.number, -1.0))
+        shares = _shares(own, generation, _end(generation, following), branch.get(generation.number, -1.0))
         waited = _waited(own)
         again = shares.starting + shares.measuring if i else 0.0
         for node in range(generation.nodes):
             part = shares.waited_part(waited.get(node, 0.0))
             interrupted = shares.ended + again + shares.undone + part * shares.lost
-            found.append(GenerationTime(generation.number, node, shares.of(node, part), interrupted))
-    return found
+            spent.append(GenerationTime(generation.number, node, shares.of(node, part), interrupted))
+    return spent
 
 
 @dataclass
 class _Shares:
     """Seconds of one generation, the same on all its nodes but for what each waits for others in steps."""
 
-    kept: float = 0.0
+    productive: float = 0.0
     """In steps that the job goes on from."""
     lost: float = 0.0
     """In other steps."""
@@ -102,18 +102,18 @@ class _Shares:
 
     def waited_part(self, waited: float) -> float:
         """Share of its steps in which a node waited for others, given the seconds."""
-        training = self.kept + self.lost
+        training = self.productive + self.lost
         return min(waited / training, 1.0) if training else 0.0
 
     def of(self, node: int, waited_part: float) -> NodeTime:
         return NodeTime(
             node=node,
-            productive_seconds=self.kept * (1 - waited_part) + self.evaluated,
+            productive_seconds=self.productive * (1 - waited_part) + self.evaluated,
             recomputed_seconds=self.lost * (1 - waited_part) + self.evaluated_lost,
             checkpoint_seconds=self.checkpoint,
             measuring_seconds=self.measuring,
             restarting_seconds=self.starting + self.stopping,
-            waiting_seconds=self.waiting + (self.kept + self.lost) * waited_part,
+            waiting_seconds=self.waiting + (self.productive + self.lost) * waited_part,
             other_seconds=self.other,
         )
 
@@ -164,66 +164,68 @@ class _Stretch:
         return taken
 
 
-def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, kept: float) -> _Shares:
-    """kept: the last step that the job goes on from."""
+def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, last_step: float) -> _Shares:
+    """last_step: the last one that the job goes on from."""
     own = [e for e in own if e.t <= end]
     done = _steps(own, generation.parent_step or 0) or [_Done(end, math.inf)]
     stretches = _stretches(own, generation.started, done, end)
     measured = _measured(own, done)
     shares = _Shares()
     for i, stretch in enumerate(stretches):
-        _apart_from_steps(shares, stretch, kept)
+        _apart_from_steps(shares, stretch, last_step)
         if i == measured.after:
             shares.measuring += stretch.take(measured.until - stretch.begin)
         if 0 < i < len(done):
-            _between(shares, stretch, done[i - 1], done[i], kept)
+            _between(shares, stretch, done[i - 1], done[i], last_step)
             if i == measured.after:
                 shares.measuring += stretch.take(math.inf)
             shares.other += stretch.take(math.inf)
     shares.starting = stretches[0].take(math.inf)
-    _tail(shares, stretches[-1], generation, own, kept)
+    _tail(shares, stretches[-1], generation, own, last_step)
     return shares
 
 
 def _stretches(own: Sequence[AnyEvent], start: float, done: Sequence[_Done], end: float) -> list[_Stretch]:
     """Before each step that was done, and after the last one, with the evaluations and saves that followed a step."""
     times = [start, *(each.t for each in done), end]
-    found = [_Stretch(begin, end) for begin, end in pairwise(times)]
+    stretches = [_Stretch(begin, end) for begin, end in pairwise(times)]
     steps = [each.step for each in done]
     for e in own:
         if isinstance(e, Evaluated):
-            found[bisect_right(steps, e.step)].evaluations.append(e)
+            stretches[bisect_right(steps, e.step)].evaluations.append(e)
         elif isinstance(e, CheckpointSaved):
-            found[bisect_right(steps, e.step)].saves.append(e)
-    return found
+            stretches[bisect_right(steps, e.step)].saves.append(e)
+    return stretches
 
 
-def _apart_from_steps(shares: _Shares, stretch: _Stretch, kept: float) -> None:
+def _apart_from_steps(shares: _Shares, stretch: _Stretch, last_step: float) -> None:
     for save in stretch.saves:
         seconds = stretch.take(save.seconds)
         shares.checkpoint += seconds
-        shares.undone += seconds if save.step > kept else 0.0
+        shares.undone += seconds if save.step > last_step else 0.0
     for evaluation in stretch.evaluations:
         seconds = stretch.take(evaluation.seconds)
-        if evaluation.step <= kept:
+        if evaluation.step <= last_step:
             shares.evaluated += seconds
         else:
             shares.evaluated_lost += seconds
 
 
-def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, kept: float) -> None:
+def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, last_step: float) -> None:
     """What two steps that were logged have between them; the last one that counts is found by even pace."""
     steps = after.step - before.step
     seconds = stretch.take(after.seconds if steps == 1 else math.inf)
-    part = min(max((kept - before.step) / steps, 0.0), 1.0) if steps > 0 else float(after.step <= kept)
-    shares.kept += seconds * part
+    part = min(max((last_step - before.step) / steps, 0.0), 1.0) if steps > 0 else float(after.step <= last_step)
+    shares.productive += seconds * part
     shares.lost += seconds * (1 - part)
 
 
-def _tail(shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[AnyEvent], kept: float) -> None:
+def _tail(
+    shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[AnyEvent], last_step: float
+) -> None:
     """What follows the last step that was logged."""
     if generation.outcome == "running":
-        shares.kept += stretch.take(math.inf)  # the next step
+        shares.productive += stretch.take(math.inf)  # the next step
     elif generation.outcome in ("failed", "ended without a word"):
         settled = failure_of(own)
         silent = 0.0 if settled is None else stretch.end - (settled.t - settled.silent_seconds)
@@ -231,7 +233,7 @@ def _tail(shares: _Shares, stretch: _Stretch, generation: Generation, own: Seque
         shares.stopping = shares.ended = stretch.take(math.inf)
     elif generation.outcome == "preempted":
         shares.stopping = stretch.take(math.inf)
-        saved = sum(save.seconds for save in stretch.saves if save.step <= kept)
+        saved = sum(save.seconds for save in stretch.saves if save.step <= last_step)
         shares.ended = shares.stopping + min(saved, stretch.end - stretch.begin)
     else:
         shares.waiting = stretch.take(math.inf)
@@ -239,12 +241,12 @@ def _tail(shares: _Shares, stretch: _Stretch, generation: Generation, own: Seque
 
 def _steps(own: Sequence[AnyEvent], parent_step: int) -> list[_Done]:
     """Of the steps that were logged, and of the first one, by time and by step."""
-    found = [_Done(e.t, e.step, e.seconds) for e in own if isinstance(e, StepDone)]
-    found += [_Done(e.t, e.step) for e in own if isinstance(e, ScriptStep)]
+    done = [_Done(e.t, e.step, e.seconds) for e in own if isinstance(e, StepDone)]
+    done += [_Done(e.t, e.step) for e in own if isinstance(e, ScriptStep)]
     ready = _first_step(own)
-    if ready is not None and (not found or min(found).step > parent_step + 1):
-        found.append(_Done(ready, parent_step + 1))
-    return sorted(found)
+    if ready is not None and (not done or min(done).step > parent_step + 1):
+        done.append(_Done(ready, parent_step + 1))
+    return sorted(done)
 
 
 class _Measured(NamedTuple):
@@ -268,7 +270,7 @@ def _first_step(own: Sequence[AnyEvent]) -> float | None:
 
 
 def _waited(own: Sequence[AnyEvent]) -> dict[int, float]:
-    """By node, how long its ranks waited for others in their steps: the mean over those that told."""
+    """By node, how long its ranks waited for others in their steps: the mean over the ranks that reported it."""
     ranks: dict[tuple[int, int | None], float] = {}
     for e in own:
         if isinstance(e, RankThroughput):

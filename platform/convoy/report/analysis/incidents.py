@@ -1,13 +1,23 @@
-"""What went wrong in a job: for each generation that did not end as it should, the cause and the way back. Pure."""
+"""What went wrong in a job: why each generation that failed did and how the job resumed; what is wrong now. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convoy.job.events.causes import in_words
-from convoy.job.events.types import AnyEvent, FailureKind, GangStopped, ScriptStep, StepDone, WorkerReady
+from convoy.job.events.types import (
+    AnyEvent,
+    FailureKind,
+    GangStopped,
+    ScriptStep,
+    SlowNode,
+    StepDone,
+    StorageBad,
+    StorageGood,
+    WorkerReady,
+)
 from convoy.report.analysis.lineage import by_generation
 from convoy.report.analysis.outcome import ending_notice, failure_of, outcome_of
-from convoy.report.train_report import Generation, Incident
+from convoy.report.train_report import Generation, Incident, SlowNow, StorageTrouble
 
 
 def incidents(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> tuple[Incident, ...]:
@@ -17,15 +27,15 @@ def incidents(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> tuple
     """
     logged = by_generation(events)
     ways = {g: _way(own) for g, own in logged.items()}
-    found: list[Incident] = []
+    rows: list[Incident] = []
     for i, generation in enumerate(formed):
         if generation.outcome in ("preempted", "failed", "ended without a word"):
             later = formed[i + 1 :]
             own = logged[generation.number]
             # What a superseded generation still wrote was never read: the job had gone on without it.
             own = [e for e in own if not later or e.t <= later[0].started]
-            found.append(_incident(generation, own or logged[generation.number], later, ways))
-    return tuple(found)
+            rows.append(_incident(generation, own or logged[generation.number], later, ways))
+    return tuple(rows)
 
 
 @dataclass(frozen=True)
@@ -117,3 +127,37 @@ def _then(generation: Generation, later: Sequence[Generation]) -> str:
     if later[0].run != generation.run:
         return "next run"
     return "restarted in place" if later[0].attempt == generation.attempt else "next attempt"
+
+
+def storage_troubles(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> tuple[StorageTrouble, ...]:
+    """Tiers that some node of the newest attempt does not reach, or that are full. formed: the log's generations."""
+    ours = newest_attempt(formed)
+    bad: dict[tuple[str, int], StorageBad] = {}
+    for event in events:
+        if isinstance(event, StorageBad) and event.generation in ours:
+            bad[event.tier, event.node] = event
+        elif isinstance(event, StorageGood):
+            bad.pop((event.tier, event.node), None)
+    return tuple(
+        StorageTrouble(
+            tier=tier,
+            problem=min((e for e in bad.values() if e.tier == tier), key=lambda e: e.t).problem,
+            since=min(e.t for e in bad.values() if e.tier == tier),
+            nodes=tuple(sorted(e.node for e in bad.values() if e.tier == tier)),
+        )
+        for tier in dict.fromkeys(tier for tier, _ in bad)
+    )
+
+
+def slow_nodes(newest: Sequence[AnyEvent]) -> tuple[SlowNow, ...]:
+    """Nodes that the others wait for. newest: the events of the newest generation."""
+    last = {e.slow_node: e for e in newest if isinstance(e, SlowNode)}
+    return tuple(SlowNow(node=node, share=e.share, since=e.t) for node, e in sorted(last.items()) if e.share)
+
+
+def newest_attempt(formed: Sequence[Generation]) -> set[int]:
+    """Its generations, formed in place one after the other. formed: the log's."""
+    if not formed:
+        return set()
+    newest = formed[-1]
+    return {g.number for g in formed if (g.run, g.attempt) == (newest.run, newest.attempt)}

@@ -22,20 +22,18 @@ from convoy.catalog.services import (
 )
 from convoy.job.events.types import (
     AnyEvent,
-    CheckpointCopied,
-    CheckpointSaved,
     CheckpointsPruned,
     GenerationStarted,
     Rent,
-    Restored,
     StepDone,
     StoreRequests,
 )
+from convoy.report.analysis.checkpoints import Ref, placed_by
 from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, Split
 from convoy.report.analysis.goodput import GenerationTime, times
 from convoy.report.train_report import Generation
 
-NOT_TOLD = "not told"
+UNKNOWN = "not told"
 
 _S3 = "s3://"
 
@@ -56,11 +54,11 @@ def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -
     lacking = tuple(_unknown(machine) for machine in machines if machine.usd is None)
     splits = [machine.usd for machine in machines if machine.usd is not None]
     split = None if lacking else sum(splits, start=Split())
-    beside = sum((service.usd for service in services), start=Decimal(0))
-    total = None if split is None else split.total + beside
+    extra = sum((service.usd for service in services), start=Decimal(0))
+    total = None if split is None else split.total + extra
     tokens = _tokens(events, steps)
     on_demand = _on_demand(spent, rents)
-    instead = None if on_demand is None else on_demand + beside
+    instead = None if on_demand is None else on_demand + extra
     return Cost(
         machines=machines,
         services=services,
@@ -90,10 +88,10 @@ def _rent(rents: Mapping[tuple[int, int], Rent], generation: int, node: int) -> 
 
 
 def _machines(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], Rent]) -> tuple[MachineCost, ...]:
-    found: dict[Rent | None, list[GenerationTime]] = {}
+    times_by_rent: dict[Rent | None, list[GenerationTime]] = {}
     for each in spent:
-        found.setdefault(_rent(rents, each.generation, each.node), []).append(each)
-    return tuple(_machine(rent, of) for rent, of in found.items())
+        times_by_rent.setdefault(_rent(rents, each.generation, each.node), []).append(each)
+    return tuple(_machine(rent, of) for rent, of in times_by_rent.items())
 
 
 def _machine(rent: Rent | None, of: Sequence[GenerationTime]) -> MachineCost:
@@ -103,9 +101,9 @@ def _machine(rent: Rent | None, of: Sequence[GenerationTime]) -> MachineCost:
         per_hour = Fraction(str(rent.usd_per_hour))
         usd = Split(**dict(zip(_KINDS, cents([part * per_hour for part in hours]), strict=True)))
     return MachineCost(
-        instance=rent.instance if rent else NOT_TOLD,
-        market=rent.market if rent else NOT_TOLD,
-        region=rent.region if rent else NOT_TOLD,
+        instance=rent.instance if rent else UNKNOWN,
+        market=rent.market if rent else UNKNOWN,
+        region=rent.region if rent else UNKNOWN,
         node_hours=float(sum(hours, start=Fraction(0))),
         usd_per_hour=rent.usd_per_hour if rent else None,
         price_date=rent.price_date if rent else None,
@@ -126,7 +124,7 @@ def _seconds(each: GenerationTime, kind: str) -> float:
 
 
 def _unknown(machine: MachineCost) -> str:
-    if machine.instance == NOT_TOLD:
+    if machine.instance == UNKNOWN:
         return f"of {machine.node_hours:.3g} node-hours the log does not tell which machines they were"
     return f"the catalog has no {machine.market} price of {machine.instance} in {machine.region}"
 
@@ -145,8 +143,8 @@ def _on_demand(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], 
 
 
 def _on_demand_prices(rents: Iterable[Rent]) -> tuple[OnDemandPrice, ...]:
-    """Each once."""
-    found = [
+    """Each price once."""
+    prices = (
         OnDemandPrice(
             instance=rent.instance,
             region=rent.region,
@@ -156,8 +154,8 @@ def _on_demand_prices(rents: Iterable[Rent]) -> tuple[OnDemandPrice, ...]:
         )
         for rent in rents
         if rent.usd_per_hour_on_demand is not None and rent.on_demand_date is not None
-    ]
-    return tuple(dict.fromkeys(found))
+    )
+    return tuple(dict.fromkeys(prices))
 
 
 def _tokens(events: Sequence[AnyEvent], steps: int) -> int:
@@ -180,21 +178,21 @@ def _services(
     """Storage of checkpoints in buckets until the last event, requests and transfer; and what of the rest is not
     known. A bucket whose region nobody told has the prices of the machines' region."""
     left_out: list[str] = []
-    asked = [e for e in events if isinstance(e, StoreRequests)]
+    requests = [e for e in events if isinstance(e, StoreRequests)]
     home = next(iter(rents.values())).region
-    regions = {e.bucket: e.region for e in asked if e.region is not None}
+    regions = {e.bucket: e.region for e in requests if e.region is not None}
     used = [
         *_stored(events, regions, home, left_out),
-        *_requested(asked, regions, home, left_out),
-        *_transferred(asked, regions, rents, left_out),
+        *_requested(requests, regions, home, left_out),
+        *_transferred(requests, regions, rents, left_out),
     ]
     usd = cents([each.quantity * Fraction(str(each.price.usd)) for each in used])
     return tuple(_service(each, cost) for each, cost in zip(used, usd, strict=True)), tuple(left_out)
 
 
 def _stored(events: Sequence[AnyEvent], regions: Mapping[str, str], home: str, left_out: list[str]) -> Iterator[_Used]:
-    kept = {tier: n for tier, n in _byte_seconds(events).items() if n}
-    buckets = {tier: n for tier, n in kept.items() if tier.startswith(_S3)}
+    stored = {tier: n for tier, n in _byte_seconds(events).items() if n}
+    buckets = {tier: n for tier, n in stored.items() if tier.startswith(_S3)}
     for tier, n in sorted(buckets.items()):
         region = regions.get(tier.removeprefix(_S3).partition("/")[0], home)
         price = service_price("s3_storage", region)
@@ -202,24 +200,24 @@ def _stored(events: Sequence[AnyEvent], regions: Mapping[str, str], home: str, l
             left_out.append(f"storage in S3: the catalog has no price of it in {region}")
         else:
             yield _Used(f"checkpoints in {tier}", n / GB / (HOURS_PER_MONTH * 3600), price)
-    if len(kept) > len(buckets):
+    if len(stored) > len(buckets):
         left_out.append("file systems, which are paid for by what is provisioned")
     if buckets:
         left_out.append("what else is in the bucket, and storage after the last event")
 
 
 def _requested(
-    asked: Sequence[StoreRequests], regions: Mapping[str, str], home: str, left_out: list[str]
+    requests: Sequence[StoreRequests], regions: Mapping[str, str], home: str, left_out: list[str]
 ) -> Iterator[_Used]:
-    if not asked:
+    if not requests:
         left_out.append("requests to S3, if there were any")
         return
     left_out.append("requests of processes that were killed, in their last minute, and of steps beside the gang")
-    for bucket in sorted({e.bucket for e in asked}):
+    for bucket in sorted({e.bucket for e in requests}):
         region = regions.get(bucket, home)
         counts: dict[Service, int] = {
-            "s3_puts": sum(e.puts for e in asked if e.bucket == bucket),
-            "s3_gets": sum(e.gets for e in asked if e.bucket == bucket),
+            "s3_puts": sum(e.puts for e in requests if e.bucket == bucket),
+            "s3_gets": sum(e.gets for e in requests if e.bucket == bucket),
         }
         for name, n in counts.items():
             price = service_price(name, region)
@@ -231,14 +229,14 @@ def _requested(
 
 
 def _transferred(
-    asked: Sequence[StoreRequests],
+    requests: Sequence[StoreRequests],
     regions: Mapping[str, str],
     rents: Mapping[tuple[int, int], Rent],
     left_out: list[str],
 ) -> Iterator[_Used]:
     """Between the machines' region and the bucket's: what is sent is paid where it is sent from."""
     moved: dict[tuple[str, str], int] = {}
-    for e in asked:
+    for e in requests:
         bucket, rent = regions.get(e.bucket), _rent(rents, e.generation, e.node)
         if bucket is not None and rent is not None and bucket != rent.region:
             moved[rent.region, bucket] = moved.get((rent.region, bucket), 0) + e.sent_bytes
@@ -249,7 +247,7 @@ def _transferred(
             left_out.append(f"transfer from {sender} to {receiver}: the catalog has no price of it")
         elif n and price is not None:
             yield _Used(f"transfer from {sender} to {receiver}", Fraction(n, GB), price)
-    unknown = sorted({e.bucket for e in asked} - regions.keys())
+    unknown = sorted({e.bucket for e in requests} - regions.keys())
     if unknown:
         left_out.append(f"transfer to and from {', '.join(unknown)}, whose region is not known")
 
@@ -267,26 +265,23 @@ def _service(used: _Used, usd: Decimal) -> ServiceCost:
 
 
 def _byte_seconds(events: Sequence[AnyEvent]) -> dict[str, Fraction]:
-    """By tier: the bytes of the checkpoints there, times how long they were."""
+    """For each tier the bytes of its checkpoints, times how long they were there."""
     end = max((e.t for e in events), default=0.0)
-    there: dict[tuple[str, int, int], tuple[float, int]] = {}
-    found: dict[str, Fraction] = {}
+    present: dict[tuple[str, Ref], tuple[float, int]] = {}
+    totals: dict[str, Fraction] = {}
 
-    def gone(key: tuple[str, int, int], at: float) -> None:
-        since, size = there.pop(key, (at, 0))
-        found[key[0]] = found.get(key[0], Fraction(0)) + size * Fraction(max(at - since, 0.0))
+    def remove(tier: str, ref: Ref, at: float) -> None:
+        since, size = present.pop((tier, ref), (at, 0))
+        totals[tier] = totals.get(tier, Fraction(0)) + size * Fraction(max(at - since, 0.0))
 
     for e in events:
-        match e:
-            case CheckpointSaved():
-                there[e.tier, e.generation, e.step] = (e.t, e.bytes)
-            case CheckpointCopied() if e.error is None:
-                there[e.tier, e.from_generation, e.step] = (e.t, e.bytes)
-            case Restored():  # of whose save the log may have lost the word
-                there.setdefault((e.tier, e.from_generation, e.step), (e.t, e.bytes))
-            case CheckpointsPruned():
-                for generation, step in e.commits:
-                    gone((e.tier, generation, step), e.t)
-    for key in list(there):
-        gone(key, end)
-    return found
+        placed = placed_by(e)
+        if placed is not None:
+            ref, tier, size = placed
+            present.setdefault((tier, ref), (e.t, size))
+        elif isinstance(e, CheckpointsPruned):
+            for ref in e.commits:
+                remove(e.tier, ref, e.t)
+    for tier, ref in list(present):
+        remove(tier, ref, end)
+    return totals

@@ -1,5 +1,6 @@
-"""Which events lie on the branch that the newest generation goes on from."""
+"""Which events lie on the branch that the newest generation resumed from."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from convoy.job.events.types import AnyEvent, GenerationStarted, Restored, ScriptResumed
@@ -10,10 +11,10 @@ Branch = Mapping[int, float]
 
 def by_generation(events: Iterable[AnyEvent]) -> dict[int, list[AnyEvent]]:
     """The events of each generation, in order."""
-    found: dict[int, list[AnyEvent]] = {}
+    groups: dict[int, list[AnyEvent]] = {}
     for event in events:
-        found.setdefault(event.generation, []).append(event)
-    return dict(sorted(found.items()))
+        groups.setdefault(event.generation, []).append(event)
+    return dict(sorted(groups.items()))
 
 
 def starts(events: Iterable[AnyEvent]) -> dict[int, GenerationStarted]:
@@ -22,16 +23,16 @@ def starts(events: Iterable[AnyEvent]) -> dict[int, GenerationStarted]:
     Its parent is the commit that was restored: an older one than it was formed to go on from, where that was damaged.
     Of a script that is the step it went on from, which it saved itself.
     """
-    found: dict[int, GenerationStarted] = {}
+    first: dict[int, GenerationStarted] = {}
     restored: dict[int, tuple[int, int]] = {}
     for event in events:
-        if isinstance(event, GenerationStarted) and (event.generation not in found or event.node == 0):
-            found[event.generation] = event
+        if isinstance(event, GenerationStarted) and (event.generation not in first or event.node == 0):
+            first[event.generation] = event
         elif isinstance(event, Restored):
             restored[event.generation] = event.from_generation, event.step
         elif isinstance(event, ScriptResumed):
             restored[event.generation] = event.generation - 1, event.step
-    return {generation: _from(start, restored.get(generation)) for generation, start in sorted(found.items())}
+    return {generation: _from(start, restored.get(generation)) for generation, start in sorted(first.items())}
 
 
 def _from(start: GenerationStarted, restored: tuple[int, int] | None) -> GenerationStarted:
@@ -45,13 +46,13 @@ def lineage(events: Sequence[AnyEvent]) -> Branch:
     """The newest generation without limit, and its ancestors up to the step where the child branched off."""
     if not events:
         return {}
-    known = starts(events)
+    started = starts(events)
     generation: int | None = max(event.generation for event in events)
     limit = float("inf")
     branch: dict[int, float] = {}
     while generation is not None and generation not in branch:
         branch[generation] = limit
-        start = known.get(generation)
+        start = started.get(generation)
         if start is None or start.parent_step is None:
             break
         generation, limit = start.parent_generation, min(limit, start.parent_step)
@@ -60,9 +61,4 @@ def lineage(events: Sequence[AnyEvent]) -> Branch:
 
 def surviving(events: Iterable[AnyEvent], branch: Branch) -> list[AnyEvent]:
     """Events of the branch: those without a step, and those at or below their generation's last step."""
-    kept: list[AnyEvent] = []
-    for event in events:
-        limit = branch.get(event.generation)
-        if limit is not None and getattr(event, "step", 0) <= limit:
-            kept.append(event)
-    return kept
+    return [e for e in events if getattr(e, "step", 0) <= branch.get(e.generation, -math.inf)]

@@ -42,8 +42,8 @@ def outcome_of(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -
     newest = max((e.generation for e in events), default=0)
     own = [e for e in events if e.generation == newest]
     outcome = _outcome(own)
-    told = _failures(own)
-    if outcome.state == "failed" and told and told[-1].action == "restart":
+    failures = _failures(own)
+    if outcome.state == "failed" and failures and failures[-1].action == "restart":
         outcome = Outcome(state="running", cause=outcome.cause)
     if outcome.state == "running" and not (heartbeat is not None and heartbeat.live):
         return Outcome(state="lost", reason=_silence(heartbeat, bool(events)), cause=outcome.cause)
@@ -76,23 +76,20 @@ def ending(stop: Stopping) -> str:
 
 def generations(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -> tuple[Generation, ...]:
     """Every generation of the log, abandoned ones too. heartbeat: as `outcome_of` takes it."""
-    found: list[Generation] = []
-    logged = by_generation(events)
+    formed: list[Generation] = []
+    logged, started = by_generation(events), starts(events)
     outcomes = {number: _outcome(own) for number, own in logged.items()}
-    known = starts(events)
     for number, own in logged.items():
-        start = known.get(number, GenerationStarted(generation=number))
-        previous = found[-1] if found else None
-        why = _why(start, previous, outcomes)
-        live = number == max(logged) and heartbeat is not None and heartbeat.live
-        found.append(_generation(own, start, why, outcomes[number], live=live))
-    return tuple(found)
+        start = started.get(number, GenerationStarted(generation=number))
+        why = _why(start, formed[-1] if formed else None, outcomes)
+        is_live = number == max(logged) and heartbeat is not None and heartbeat.live
+        formed.append(_generation(own, start, why, outcomes[number], is_live=is_live))
+    return tuple(formed)
 
 
 def failure_of(own: Sequence[AnyEvent]) -> FailureDetected | None:
     """The first cause that the agents settled on for a generation, given its events."""
-    told = _failures(own)
-    return told[0] if told else None
+    return next(iter(_failures(own)), None)
 
 
 def ending_notice(own: Sequence[AnyEvent]) -> NoticeSeen | None:
@@ -101,44 +98,45 @@ def ending_notice(own: Sequence[AnyEvent]) -> NoticeSeen | None:
 
 
 def _failures(own: Sequence[AnyEvent]) -> list[FailureDetected]:
-    """What node 0's agent told or, where it was lost, the others: in order of time."""
-    told = [e for e in own if isinstance(e, FailureDetected)]
-    return [e for e in told if e.node == 0] or told
+    """What node 0's agent reported or, where it was lost, the others: in order of time."""
+    failures = [e for e in own if isinstance(e, FailureDetected)]
+    return [e for e in failures if e.node == 0] or failures
 
 
 def _outcome(own: Sequence[AnyEvent]) -> Outcome:
     ended = {e.outcome for e in own if isinstance(e, GenerationEnded)}
     leader = next((e.outcome for e in own if isinstance(e, GenerationEnded) and e.node == 0), None)
-    exits = [e for e in own if isinstance(e, WorkerExited)]
-    settled = failure_of(own)
-    cause = first_cause(settled) if settled else _first_exit(exits)
+    settled, notice = failure_of(own), ending_notice(own)
+    source = notice.source if notice else ""
+    cause = first_cause(settled) if settled else _first_exit(own)
     if leader == "preempted" or (leader is None and "preempted" in ended):
-        seen = ending_notice(own)
-        return Outcome(state="preempted", reason=_notice(own), notice=seen.source if seen else "", cause=cause)
+        return Outcome(state="preempted", reason=_notice_in_words(own, notice), notice=source, cause=cause)
     if "failed" in ended or (leader is None and cause is not None):
         return Outcome(state="failed", cause=cause)
     if leader == "stopped":
-        stops = [e for e in own if isinstance(e, Stopping)]
-        return Outcome(state="stopped", reason=ending(stops[-1]) if stops else "no reason was logged")
+        return Outcome(state="stopped", reason=_last_stop(own) or "no reason was logged")
     if leader == "finished":
         return Outcome(state="finished")
-    seen = ending_notice(own)
-    return Outcome(state="running", reason=_notice(own), notice=seen.source) if seen else Outcome(state="running")
+    return Outcome(state="running", reason=_notice_in_words(own, notice) if notice else "", notice=source)
 
 
-def _notice(own: Sequence[AnyEvent]) -> str:
-    """Why the attempt was preempted, in words."""
-    seen = ending_notice(own)
-    if seen is not None and seen.source == INTERRUPT:
-        return seen.text  # which all nodes get
-    if seen is not None:
-        return f"node {seen.node} had a notice ({seen.source})" + (f": {seen.text}" if seen.text else "")
-    stops = [e for e in own if isinstance(e, Stopping)]
-    return ending(stops[-1]) if stops else "no notice was logged"
+def _notice_in_words(own: Sequence[AnyEvent], notice: NoticeSeen | None) -> str:
+    """Why the attempt was preempted."""
+    if notice is None:
+        return _last_stop(own) or "no notice was logged"
+    if notice.source == INTERRUPT:
+        return notice.text  # which all nodes get
+    return f"node {notice.node} had a notice ({notice.source})" + (f": {notice.text}" if notice.text else "")
 
 
-def _first_exit(exits: Sequence[WorkerExited]) -> FirstCause | None:
-    """The first cause in a log of before agents told it."""
+def _last_stop(own: Sequence[AnyEvent]) -> str:
+    """Why the ranks agreed to stop; empty: they did not."""
+    return next((ending(e) for e in reversed(own) if isinstance(e, Stopping)), "")
+
+
+def _first_exit(own: Sequence[AnyEvent]) -> FirstCause | None:
+    """The first cause in a log of before agents reported it."""
+    exits = [e for e in own if isinstance(e, WorkerExited)]
     if not exits:
         return None
     # A worker that lost a peer is a consequence, even where its host's clock is ahead of the cause's.
@@ -150,9 +148,9 @@ def _first_exit(exits: Sequence[WorkerExited]) -> FirstCause | None:
 
 
 def _generation(
-    own: Sequence[AnyEvent], start: GenerationStarted, why: str, outcome: Outcome, *, live: bool
+    own: Sequence[AnyEvent], start: GenerationStarted, why: str, outcome: Outcome, *, is_live: bool
 ) -> Generation:
-    silent = outcome.state == "running" and not live
+    silent = outcome.state == "running" and not is_live
     return Generation(
         number=start.generation,
         run=start.run,
@@ -181,10 +179,11 @@ def _why(start: GenerationStarted, previous: Generation | None, outcomes: Mappin
         return in_words(before.cause.model_copy(update={"reason": ""}))
     if before.state == "failed":
         return f"generation {previous.number} failed"
-    if before.state == "stopped":
-        return f"continues after a stop: {before.reason}"
-    if before.state == "preempted":
-        return f"continues after a preemption: {before.reason}"
-    if before.state == "finished":
-        return "continues a finished job"
+    match before.state:
+        case "stopped":
+            return f"continues after a stop: {before.reason}"
+        case "preempted":
+            return f"continues after a preemption: {before.reason}"
+        case "finished":
+            return "continues a finished job"
     return f"generation {previous.number} ended without a word"

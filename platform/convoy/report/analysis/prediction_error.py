@@ -19,12 +19,12 @@ from convoy.stats.spread import Spread
 Unit = Literal["seconds", "tokens/s", "share", "bytes", "usd"]
 
 OPTIMIZER = ("optimizer",)
-BESIDE = ("step",)
-"""Parts of a planned step that stand for `optimizer`, and for `data`, `exchange` and `other`, of a measured one. All
-others happen in forward and backward: so do the waits for the slowest machine, in the collectives there."""
+OVERHEAD = ("step",)
+"""The parts of a planned step that correspond to `optimizer`, and to `data`, `exchange` and `other`, of a measured one.
+All others happen in forward and backward: so do the waits for the slowest machine, in the collectives there."""
 
 
-class Compared(BaseModel):
+class Comparison(BaseModel):
     """One figure, from both sides."""
 
     model_config = ConfigDict(frozen=True)
@@ -47,7 +47,7 @@ class Compared(BaseModel):
         return 100 * (self.predicted - self.measured) / self.measured
 
 
-def unlike(plan: Plan, report: TrainReport) -> str:
+def mismatch(plan: Plan, report: TrainReport) -> str:
     """What trained, where the plan is of something else: then nothing of a step can be compared. Empty: it is not."""
     if plan.memory is None and plan.step is None:
         return ""
@@ -67,13 +67,13 @@ def _other_device(plan: Plan, report: TrainReport) -> str:
     kinds = {rank.memory_device for rank in report.ranks} - {None}
     if kinds and ("cuda" in kinds) != (gpu != "cpu"):
         return device or ("a GPU" if "cuda" in kinds else "a CPU")
-    planned, found = rented_gpu(gpu), gpu_peak(device)
-    return device if planned and found and planned.chip != found.chip else ""
+    planned, actual = rented_gpu(gpu), gpu_peak(device)
+    return device if planned and actual and planned.chip != actual.chip else ""
 
 
-def compared(plan: Plan, report: TrainReport) -> tuple[Compared, ...]:
-    """What is planned, each beside its measurement. Of something else than planned only what does not depend on it."""
-    same = not unlike(plan, report)
+def comparisons(plan: Plan, report: TrainReport) -> tuple[Comparison, ...]:
+    """Each planned figure with its measurement. Where something else trained, only figures that do not depend on it."""
+    same = not mismatch(plan, report)
     return (
         *(_speed(plan, report) if same else ()),
         *_checkpoints(plan, report, same),
@@ -83,10 +83,10 @@ def compared(plan: Plan, report: TrainReport) -> tuple[Compared, ...]:
 
 def computing_parts(planned: PlannedStep) -> dict[str, float]:
     """Seconds of what forward and backward are planned to be made of."""
-    return {name: each for name, each in planned.parts.items() if name not in OPTIMIZER + BESIDE}
+    return {name: each for name, each in planned.parts.items() if name not in OPTIMIZER + OVERHEAD}
 
 
-def _speed(plan: Plan, report: TrainReport) -> Iterator[Compared]:
+def _speed(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
     step = plan.step
     if step is not None:
         time, rate = report.step_time, report.tokens_per_second
@@ -99,37 +99,37 @@ def _speed(plan: Plan, report: TrainReport) -> Iterator[Compared]:
         yield _memory(plan.memory.peak_bytes, report)
 
 
-def _step_parts(planned: PlannedStep, measured: StepTime | None, why_not: str) -> Iterator[Compared]:
+def _step_parts(planned: PlannedStep, measured: StepTime | None, why_not: str) -> Iterator[Comparison]:
     """The parts of a step that both sides tell apart; they add up to it, up to medians."""
     both = (
         ("of it forward and backward", sum(computing_parts(planned).values()), ("forward", "backward")),
         ("of it optimizer", _sum(planned.parts, OPTIMIZER), ("optimizer",)),
-        ("of it batch, decisions, log", _sum(planned.parts, BESIDE), ("data", "exchange", "other")),
+        ("of it batch, decisions, log", _sum(planned.parts, OVERHEAD), ("data", "exchange", "other")),
     )
     for what, seconds, names in both:
         took = None if measured is None else sum(measured.parts[name].median for name in names)
         n = None if measured is None else measured.total.n
-        yield Compared(what=what, unit="seconds", predicted=seconds, measured=took, n=n, why_not=why_not)
+        yield Comparison(what=what, unit="seconds", predicted=seconds, measured=took, n=n, why_not=why_not)
 
 
-def _utilisation(plan: Plan, step: PlannedStep, report: TrainReport) -> Compared:
+def _utilisation(plan: Plan, step: PlannedStep, report: TrainReport) -> Comparison:
     """Model FLOP/s of a rank over the peak that the plan has; not measured where the log has no operations a token."""
     rate, flops = report.tokens_per_second, report.model.flops_per_token if report.model else None
-    known = flops * rate.median / plan.machines.ranks / step.peak_flops if rate and flops else None
-    return Compared(
+    share = flops * rate.median / plan.machines.ranks / step.peak_flops if rate and flops else None
+    return Comparison(
         what="share of the matmul rate at its own sizes" if plan.measured else "MFU",
         unit="share",
         predicted=step.mfu,
-        measured=known,
-        n=rate.n if rate and known is not None else None,
+        measured=share,
+        n=rate.n if rate and share is not None else None,
         why_not=plan.unmodelled,
     )
 
 
-def _memory(predicted: int, report: TrainReport) -> Compared:
+def _memory(predicted: int, report: TrainReport) -> Comparison:
     peaks = [r for r in report.ranks if r.memory_peak_bytes is not None]
     resident = any(r.memory_device != "cuda" for r in peaks)
-    return Compared(
+    return Comparison(
         what="memory peak, of the highest rank",
         unit="bytes",
         predicted=predicted,
@@ -139,29 +139,29 @@ def _memory(predicted: int, report: TrainReport) -> Compared:
     )
 
 
-def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Compared]:
+def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Comparison]:
     saves = plan.saves
     if saves is None:
         return
     newest = report.checkpoints[-1].bytes if report.checkpoints else None
     took = report.save_time
     stall, durable = (took.stall_seconds, took.durable_seconds) if took else (None, None)
-    yield Compared(what="checkpoint", unit="bytes", predicted=saves.state_bytes, measured=newest)
+    yield Comparison(what="checkpoint", unit="bytes", predicted=saves.state_bytes, measured=newest)
     if same and saves.every_steps is not None:
         yield _median("save: training stands still", "seconds", saves.stall_seconds, stall)
     if same and saves.every_steps is not None and plan.step is not None:
-        known = _known_seconds(saves.durable_seconds, plan.step.seconds)
-        yield _median("save: until all ranks know of it", "seconds", known, durable)
+        agreed = _agreed_seconds(saves.durable_seconds, plan.step.seconds)
+        yield _median("save: until all ranks know of it", "seconds", agreed, durable)
 
 
-def _known_seconds(durable_seconds: float, step_seconds: float) -> float:
+def _agreed_seconds(durable_seconds: float, step_seconds: float) -> float:
     """From the call of a save, between two steps, until all ranks know of its commit, which is what a log tells: each
     rank says what it knows as a step begins, and all go by that at its end (`training/step.py`). What is lost with a
     machine does not wait for it: a commit counts as soon as it is in the store."""
     return (math.ceil(durable_seconds / step_seconds) + 1) * step_seconds
 
 
-def _whole(plan: Plan, report: TrainReport) -> Iterator[Compared]:
+def _whole(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
     """Until the end, which is measured when the job is done; nothing of a job that ended before it. A start and
     evaluations are not planned: steps and saves are compared without them, and what is bought with them. Steps are
     those that trained as planned; time and cost have all of the job, and no error where a part of it did not."""
@@ -174,14 +174,14 @@ def _whole(plan: Plan, report: TrainReport) -> Iterator[Compared]:
         seconds = steps * (step.seconds + (step.save_stall_seconds or 0.0))
         took = trained.seconds if trained else None
         whole = "all steps, with saves"
-        yield Compared(what=whole, unit="seconds", predicted=seconds, measured=took, n=steps, why_not=plan.unmodelled)
+        yield Comparison(what=whole, unit="seconds", predicted=seconds, measured=took, n=steps, why_not=plan.unmodelled)
     if bought is not None:
         took, why = report.wall_seconds if trained else None, plan.unmodelled or _partly(plan, report)
-        yield Compared(what="whole job", unit="seconds", predicted=bought.seconds, measured=took, why_not=why)
+        yield Comparison(what="whole job", unit="seconds", predicted=bought.seconds, measured=took, why_not=why)
         if bought.cost is not None:
             paid = report.cost.total if trained and report.cost else None
             usd = None if paid is None else float(paid)
-            yield Compared(what="cost", unit="usd", predicted=bought.cost.usd, measured=usd, why_not=why)
+            yield Comparison(what="cost", unit="usd", predicted=bought.cost.usd, measured=usd, why_not=why)
 
 
 def _partly(plan: Plan, report: TrainReport) -> str:
@@ -194,9 +194,9 @@ def _partly(plan: Plan, report: TrainReport) -> str:
     return ""
 
 
-def _median(what: str, unit: Unit, predicted: float, figure: Spread | None, why_not: str = "") -> Compared:
+def _median(what: str, unit: Unit, predicted: float, figure: Spread | None, why_not: str = "") -> Comparison:
     value, n = (figure.median, figure.n) if figure else (None, None)
-    return Compared(what=what, unit=unit, predicted=predicted, measured=value, n=n, why_not=why_not)
+    return Comparison(what=what, unit=unit, predicted=predicted, measured=value, n=n, why_not=why_not)
 
 
 def _sum(parts: dict[str, float], names: tuple[str, ...]) -> float:

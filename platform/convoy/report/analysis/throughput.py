@@ -13,7 +13,7 @@ from convoy.job.events.types import (
     RankThroughput,
     StepDone,
 )
-from convoy.report.analysis.lineage import starts
+from convoy.report.analysis.lineage import by_generation, starts
 from convoy.report.train_report import Hardware, RankRow, StepTime, Stretch
 from convoy.stats.spread import Spread, spread
 
@@ -27,17 +27,17 @@ _PARTS = ("data", "forward", "backward", "optimizer", "exchange")
 
 
 def alike(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple[frozenset[int], GenerationStarted | None]:
-    """Generations that trained as the newest one of the branch with a step does: with its ranks and configuration, for
-    steps and saves of others say nothing of its own. What a log does not tell is taken to be alike. And how that one
-    began; None: there is none."""
-    trained = {e.generation for e in events if isinstance(e, StepDone)}
+    """The generations that trained as the branch's newest one does, with its ranks and configuration, and the start of
+    that one; None: no step is done. Steps and saves of others say nothing of its own. What a log lacks is taken to be
+    alike."""
     newest = max((e.generation for e in branch if isinstance(e, StepDone)), default=None)
     if newest is None:
         return frozenset(), None
-    known = starts(events)
-    found = {g: known.get(g, GenerationStarted(generation=g)) for g in trained}
-    its = found[newest]
-    return frozenset(g for g, e in found.items() if e.world_size == its.world_size and _alike(e, its)), its
+    logged = starts(events)
+    trained = {e.generation for e in events if isinstance(e, StepDone)}
+    started = {g: logged.get(g, GenerationStarted(generation=g)) for g in trained}
+    last = started[newest]
+    return frozenset(g for g, e in started.items() if e.world_size == last.world_size and _alike(e, last)), last
 
 
 def _alike(one: GenerationStarted, other: GenerationStarted) -> bool:
@@ -45,12 +45,13 @@ def _alike(one: GenerationStarted, other: GenerationStarted) -> bool:
 
 
 def measured_steps(branch: Sequence[AnyEvent], generations: Collection[int]) -> list[StepDone]:
-    """Steps of these generations, each after its warm-up."""
-    by_generation: dict[int, list[StepDone]] = {}
-    for event in branch:
-        if isinstance(event, StepDone) and event.generation in generations:
-            by_generation.setdefault(event.generation, []).append(event)
-    return [step for steps in by_generation.values() for step in _after_warmup(steps)]
+    """Steps of these generations, each after its warm-up, that were not skipped."""
+    measured: list[StepDone] = []
+    for own in by_generation(e for e in branch if e.generation in generations).values():
+        steps = [e for e in own if isinstance(e, StepDone)]
+        first = min((s.step for s in steps), default=0)
+        measured += [s for s in steps if s.step >= first + WARMUP_STEPS and not s.skipped]
+    return measured
 
 
 def step_time(steps: Sequence[StepDone]) -> StepTime | None:
@@ -65,23 +66,16 @@ def step_time(steps: Sequence[StepDone]) -> StepTime | None:
 
 def stretch(events: Sequence[AnyEvent], generations: Collection[int]) -> Stretch | None:
     """Of these generations, from the end of the first logged step of each: after it the machine is measured."""
-    steps: dict[int, list[StepDone]] = {}
-    evaluations: dict[int, list[Evaluated]] = {}
-    for event in (e for e in events if e.generation in generations):
-        if isinstance(event, StepDone):
-            steps.setdefault(event.generation, []).append(event)
-        elif isinstance(event, Evaluated):
-            evaluations.setdefault(event.generation, []).append(event)
-    if not steps:
-        return None
     done, seconds = 0, 0.0
-    for generation, own in steps.items():
-        first, last = (own[1:] or own)[0], own[-1]
-        began = first.t - first.seconds
-        beside = sum(e.seconds for e in evaluations.get(generation, ()) if began < e.t <= last.t)
-        done += last.step - first.step + 1
-        seconds += last.t - began - beside
-    return Stretch(steps=done, seconds=seconds)
+    for own in by_generation(e for e in events if e.generation in generations).values():
+        steps = [e for e in own if isinstance(e, StepDone)]
+        if steps:
+            first, last = (steps[1:] or steps)[0], steps[-1]
+            began = first.t - first.seconds
+            evaluations = sum(e.seconds for e in own if isinstance(e, Evaluated) and began < e.t <= last.t)
+            done += last.step - first.step + 1
+            seconds += last.t - began - evaluations
+    return Stretch(steps=done, seconds=seconds) if done else None
 
 
 def gang_rate(steps: Sequence[StepDone]) -> Spread | None:
@@ -102,38 +96,33 @@ def share_of(
 
 
 def rank_rows(newest: Sequence[AnyEvent]) -> tuple[RankRow, ...]:
-    """One row for each rank that the newest generation heard of."""
+    """One row for each rank in the newest generation's events."""
     ranks = {e.rank: e.node for e in newest if e.rank is not None}
     return tuple(_rank_row(rank, node, newest) for rank, node in sorted(ranks.items()))
 
 
-def measured_machine(events: Sequence[AnyEvent]) -> MeasuredMachine | None:
-    """What the slowest rank of the newest generation that measured it found: a step is as long as its slowest rank."""
-    found = [e for e in events if isinstance(e, Environment) and e.machine is not None]
-    newest = max((e.generation for e in found), default=0)
-    machines = [e.machine for e in found if e.generation == newest and e.machine is not None]
-    return min(machines, key=lambda machine: machine.matmul_flops, default=None)
-
-
-def hardware(newest: Sequence[AnyEvent], machine: MeasuredMachine | None = None) -> Hardware | None:
-    """Of the lowest rank that reported it; the measured matmul rate over all ranks. machine: what the slowest found."""
-    found = sorted((e for e in newest if isinstance(e, Environment)), key=lambda e: e.rank or 0)
-    if not found:
+def hardware(events: Sequence[AnyEvent], newest: Sequence[AnyEvent]) -> Hardware | None:
+    """The hardware of the newest generation, whose events are `newest`, by its lowest rank that reported it."""
+    reports = sorted((e for e in newest if isinstance(e, Environment)), key=lambda e: e.rank or 0)
+    if not reports:
         return None
-    first = found[0]
+    first = reports[0]
     return Hardware(
         device=first.device,
         threads=first.threads,
-        matmul_tflops=spread(e.matmul_tflops for e in found if e.matmul_tflops is not None),
+        matmul_tflops=spread(e.matmul_tflops for e in reports if e.matmul_tflops is not None),
         peak_tflops=first.peak_tflops,
         versions=first.versions,
-        machine=machine,
+        machine=_measured_machine(events),
     )
 
 
-def _after_warmup(steps: Sequence[StepDone]) -> list[StepDone]:
-    first = min(s.step for s in steps)
-    return [s for s in steps if s.step >= first + WARMUP_STEPS and not s.skipped]
+def _measured_machine(events: Sequence[AnyEvent]) -> MeasuredMachine | None:
+    """What the slowest rank of the newest generation that measured it found: a step is as long as its slowest rank."""
+    measured = [(e.generation, e.machine) for e in events if isinstance(e, Environment) and e.machine is not None]
+    newest = max((generation for generation, _ in measured), default=0)
+    machines = [machine for generation, machine in measured if generation == newest]
+    return min(machines, key=lambda machine: machine.matmul_flops, default=None)
 
 
 def _by_steps(intervals: Sequence[RankThroughput]) -> list[float]:

@@ -8,7 +8,7 @@ from convoy.planner.pages import sections
 from convoy.planner.pages.summary import warning
 from convoy.planner.plan_parts import PlannedStep
 from convoy.planner.plan_schema import Plan
-from convoy.report.analysis.prediction_error import Compared, Unit, compared, computing_parts, unlike
+from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, mismatch
 from convoy.report.train_report import TrainReport
 
 _WHOLE = "The whole job has its start, evaluations and export, which are not planned."
@@ -16,11 +16,11 @@ _WHOLE = "The whole job has its start, evaluations and export, which are not pla
 
 def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
     """Predictions next to measurements, each with its error."""
-    figures, yet = compared(plan, report), "not yet" if report.outcome.state == "running" else "not measured"
+    figures, yet = comparisons(plan, report), "not yet" if report.outcome.state == "running" else "not measured"
     blocks: list[Block] = [Heading("Predicted and measured"), Text(_from(plan, figures), quiet=True)]
     if (why := warning(plan)) is not None:
         blocks.append(Text(f"By its plan the run {why}."))
-    other = unlike(plan, report)
+    other = mismatch(plan, report)
     if other:
         blocks.append(Text(f"{other}: only what does not depend on that is compared."))
     if figures:
@@ -40,7 +40,7 @@ def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
     return (*blocks, *((Text(" ".join(notes), quiet=True),) if notes else ()))
 
 
-def _from(plan: Plan, figures: Sequence[Compared]) -> str:
+def _from(plan: Plan, figures: Sequence[Comparison]) -> str:
     if plan.measured is not None:
         measured = "Planned from this machine's matmul, memory and collectives, measured as the job began"
         origin = f"{measured}; no step's time is in it."
@@ -58,7 +58,7 @@ _FORMATS: dict[Unit, formatting.Form] = {
 }
 
 
-def _notes(figures: Sequence[Compared], report: TrainReport, plan: Plan) -> list[str]:
+def _notes(figures: Sequence[Comparison], report: TrainReport, plan: Plan) -> list[str]:
     whats = {each.what for each in figures}
     notes = []
     if "step" in whats:
