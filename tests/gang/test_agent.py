@@ -19,7 +19,7 @@ from convoy.job.heartbeat import LIVE
 from convoy.job.lineage import lineage, read_history
 from convoy.job.record import job_store
 from convoy.storage import StoreUnavailable
-from convoy.storage.posix_log import FileSink
+from convoy.storage.log import FileSink
 from tests.gang.tasks import (
     a_node,
     a_task,

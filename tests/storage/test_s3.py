@@ -12,7 +12,7 @@ from mypy_boto3_s3 import S3Client
 
 from convoy.config.checkpoint import StoreConfig
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
-from convoy.storage.s3_log import SEGMENT_SECONDS
+from convoy.storage.log import SEGMENT_SECONDS
 from tests.conftest import S3Server
 
 OPERATIONS: dict[str, Callable[[Store], object]] = {

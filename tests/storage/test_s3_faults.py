@@ -149,7 +149,7 @@ def test_a_small_object_whose_reply_breaks_off_is_read_again(store: Store, proxy
 def test_replies_that_keep_breaking_off_are_an_outage_and_nothing_is_missing_or_short(
     store: Store, proxy: S3Proxy, fault: Fault, s3_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.storage.s3_read.pause", lambda _: None)
+    monkeypatch.setattr("convoy.storage.s3_client.pause", lambda _: None)
     store.write("object", DATA[:1000])
     proxy.inject(fault, "GetObject", times=1000)
     with pytest.raises(StoreUnavailable, match=s3_uri):

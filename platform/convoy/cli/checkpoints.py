@@ -232,7 +232,9 @@ def _check_first(store: "Store", history: "History") -> None:
 
 
 def _place(uri: str) -> str:
-    return uri.rstrip("/") if uri.startswith("s3://") else str(Path(uri.removeprefix("file://")).resolve())
+    from convoy.storage import is_shared
+
+    return uri.rstrip("/") if is_shared(uri) else str(Path(uri.removeprefix("file://")).resolve())
 
 
 def _policy(store: "Store", history: "History", keep_last: int | None, keep_every: int | None) -> "RetentionConfig":

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from convoy.config.base import UnixTime
 from convoy.config.errors import ConfigError, first_mistake
-from convoy.storage import Store, StoreUnavailable
+from convoy.storage import Store, StoreUnavailable, is_shared
 from convoy.storage.names import OptionalComponent
 from convoy.storage.thread_map import in_parallel
 
@@ -268,7 +268,7 @@ def _generations(store: Store) -> list[Generation]:
 def threads_for(uri: str) -> int:
     """How many small objects to read at a time. A bucket answers or fails in a time that is known; a file system
     answers at once, or holds a thread for good, which the process would wait for."""
-    return READERS if uri.startswith("s3://") else 1
+    return READERS if is_shared(uri) else 1
 
 
 def _holding(store: Store) -> Holding:

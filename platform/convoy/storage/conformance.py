@@ -17,8 +17,7 @@ def prove(store: "Store") -> None:
             raise StoreUnfit(f"{store.uri}: says that an object exists which nobody has made")
         if store.create(name, b"second"):
             raise StoreUnfit(f"{store.uri}: replaces an object that was to be created only if absent")
-        found = store.read(name)
-        if found != b"first":
-            raise StoreUnfit(f"{store.uri}: an object that was just created reads as {found!r}")
+        if (read := store.read(name)) != b"first":
+            raise StoreUnfit(f"{store.uri}: an object that was just created reads as {read!r}")
     finally:
         store.delete(name)

@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo, ObjectMissing, StoreUnavailable, StoreUnfit
 from convoy.storage.conformance import prove
+from convoy.storage.log import BackgroundLog, FileSink
 from convoy.storage.names import check_name, check_prefix
 from convoy.storage.posix_bulk import forget, read_at, write_new
 from convoy.storage.posix_folder import (
@@ -22,7 +22,6 @@ from convoy.storage.posix_folder import (
     room_for,
     sync_folder,
 )
-from convoy.storage.posix_log import FileSink
 
 _TEMPORARY = ".tmp-"
 
@@ -38,14 +37,14 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 class PosixStore:
     """A Store in a folder, which is made when something is first written.
 
-    Once the folder has been seen it is never made again: where it has gone, a file system has been unmounted, and
+    Once the folder has existed it is never made again: where it has gone, a file system has been unmounted, and
     that is an outage, no empty store.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
         self.uri = str(self.folder)
-        self._seen = False
+        self._existed = False
 
     def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
         # link(2) fails if the target exists, on every POSIX file system; renameat2(NOREPLACE) fails on Lustre.
@@ -74,7 +73,7 @@ class PosixStore:
 
     def read(self, name: str, start: int = 0) -> bytes:
         with outages(), self._missing(name), open(open_file(self._path(name)), "rb") as file:
-            self._seen = True
+            self._existed = True
             file.seek(start)
             return file.read()
 
@@ -91,7 +90,7 @@ class PosixStore:
             return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.folder.is_dir() else []
 
     def listing(self, prefix: str) -> dict[str, ObjectInfo]:
-        found: dict[str, ObjectInfo] = {}
+        objects: dict[str, ObjectInfo] = {}
         with outages():
             self._raise_if_gone()
             for path in files_below(self._folder_of(prefix)):
@@ -99,9 +98,9 @@ class PosixStore:
                 if name.startswith(prefix) and not path.name.startswith(_TEMPORARY):
                     with contextlib.suppress(FileNotFoundError):
                         status = path.stat()
-                        found[name] = ObjectInfo(status.st_size, status.st_mtime)
-        self._seen = self._seen or bool(found)
-        return dict(sorted(found.items()))
+                        objects[name] = ObjectInfo(status.st_size, status.st_mtime)
+        self._existed = self._existed or bool(objects)
+        return dict(sorted(objects.items()))
 
     def delete(self, name: str) -> None:
         with outages():
@@ -149,7 +148,7 @@ class PosixStore:
 
     @contextlib.contextmanager
     def _temporary(self, name: str, data: bytes, *, private: bool = False) -> Iterator[Path]:
-        """A synced file with `data` beside where `name` goes; gone afterwards unless it was renamed."""
+        """A synced file with `data` next to where `name` goes; gone afterwards unless it was renamed."""
         target = self._place(name, private=private)
         temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
         with room_for(len(data), target):
@@ -169,7 +168,7 @@ class PosixStore:
     def _nameless(self) -> int:
         """A new file in the folder, or nearest to where that will be, which is gone when it is closed."""
         self._raise_if_gone()
-        self._seen = self._seen or self.folder.is_dir()
+        self._existed = self._existed or self.folder.is_dir()
         folder = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
         try:
             return os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
@@ -200,7 +199,7 @@ class PosixStore:
         check_name(self.uri, name)
         self._raise_if_gone()
         make_folder(self._folder_of(name), private=private)
-        self._seen = True
+        self._existed = True
         return self.folder / name
 
     @contextlib.contextmanager
@@ -212,5 +211,5 @@ class PosixStore:
             raise ObjectMissing(name) from None
 
     def _raise_if_gone(self) -> None:
-        if self._seen and not self.folder.is_dir():
+        if self._existed and not self.folder.is_dir():
             raise FileNotFoundError(errno.ENOENT, "The folder has gone; is it still mounted?", self.uri)

@@ -7,14 +7,12 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from convoy.config.checkpoint import StoreConfig
-from convoy.storage.background_log import BackgroundLog
 from convoy.storage.base import ObjectInfo
 from convoy.storage.checksum import as_s3_header, crc32c
 from convoy.storage.conformance import prove
+from convoy.storage.log import SEGMENT_SECONDS, BackgroundLog, SegmentSink
 from convoy.storage.names import check_name, check_prefix, is_name
-from convoy.storage.s3_client import client, code, outages
-from convoy.storage.s3_log import SEGMENT_SECONDS, SegmentSink
-from convoy.storage.s3_read import read_range, read_rest
+from convoy.storage.s3_client import client, code, outages, read_range, read_rest
 from convoy.storage.s3_upload import Place, put_if_absent, put_new
 from convoy.storage.usage import watch
 
@@ -68,23 +66,23 @@ class S3Store:
         return {name: info.bytes for name, info in self.listing(prefix).items()}
 
     def folders(self) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         with self._outages(""):
             pages = self._s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"):
-                found += [each["Prefix"][len(self._prefix) : -1] for each in page.get("CommonPrefixes", [])]
-        return sorted(found)
+                names += [each["Prefix"][len(self._prefix) : -1] for each in page.get("CommonPrefixes", [])]
+        return sorted(names)
 
     def listing(self, prefix: str) -> dict[str, ObjectInfo]:
-        found: dict[str, ObjectInfo] = {}
+        objects: dict[str, ObjectInfo] = {}
         with self._outages(prefix):
             pages = self._s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._below(prefix)):
                 for item in page.get("Contents", []):
                     name = item["Key"][len(self._prefix) :]
                     if is_name(name):  # a bucket takes any key: those of folders too, which end with a slash
-                        found[name] = ObjectInfo(item["Size"], item["LastModified"].timestamp())
-        return found
+                        objects[name] = ObjectInfo(item["Size"], item["LastModified"].timestamp())
+        return objects
 
     def delete(self, name: str) -> None:
         with self._outages(name):

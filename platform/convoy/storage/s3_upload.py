@@ -116,9 +116,9 @@ def _only_once(place: Place, creator: str, make: Any) -> bool:
             if status(error) not in (409, 412) and code(error) != "NoSuchUpload":
                 raise
             gone = error if code(error) == "NoSuchUpload" else None
-        found = _creator(place)
-        if found is not None:
-            return found == creator
+        made_by = _creator(place)
+        if made_by is not None:
+            return made_by == creator
         if gone is not None:
             raise gone
         pause(tried)

@@ -1,19 +1,67 @@
-"""From a URI to its store."""
+"""The kinds of stores, and which one a URI names."""
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from convoy.config.errors import ConfigError
 from convoy.storage.base import Store
 
 if TYPE_CHECKING:
     from convoy.config.checkpoint import StoreConfig
 
 
-def open_store(uri: str, config: "StoreConfig | None" = None) -> Store:
-    """The store for a local path, a `file://` URI or `s3://bucket/prefix`. config: how S3 is used, None: plainly."""
-    if uri.startswith("s3://"):
-        from convoy.storage.s3 import S3Store  # boto3 takes 0.3 s to import
+@dataclass(frozen=True)
+class StoreKind:
+    """Stores whose URIs begin alike."""
 
-        return S3Store(uri, config)
+    scheme: str
+    """How their URIs begin. A path without a scheme is a folder."""
+    noun: str
+    """For errors that list what a location can be."""
+    shared: bool
+    """Every machine reaches them by their URI. A folder may be on one machine, or mounted on some."""
+    open: "Callable[[str, StoreConfig | None], Store]"
+
+
+def _open_s3(uri: str, config: "StoreConfig | None") -> Store:
+    from convoy.storage.s3 import S3Store  # boto3 takes 0.3 s to import
+
+    return S3Store(uri, config)
+
+
+def _open_folder(uri: str, _: "StoreConfig | None") -> Store:
     from convoy.storage.posix import PosixStore
 
     return PosixStore(uri.removeprefix("file://"))
+
+
+FOLDER = StoreKind("file://", "a folder", shared=False, open=_open_folder)
+
+STORES: tuple[StoreKind, ...] = (StoreKind("s3://", "an s3:// prefix", shared=True, open=_open_s3), FOLDER)
+
+
+def store_kind(uri: str) -> StoreKind:
+    """Raises ConfigError, with the choices, for a scheme that no store has."""
+    for kind in STORES:
+        if uri.startswith(kind.scheme):
+            return kind
+    if re.match(r"[a-z][a-z0-9+.-]*://", uri):
+        raise ConfigError(f"{uri}: must be {' or '.join(kind.noun for kind in STORES)}")
+    return FOLDER
+
+
+def open_store(uri: str, config: "StoreConfig | None" = None) -> Store:
+    """The store at a URI or a local path. config: how S3 is used, None: plainly. Raises as `store_kind`."""
+    return store_kind(uri).open(uri, config)
+
+
+def is_shared(uri: str) -> bool:
+    """Whether every machine reaches the store by this URI."""
+    return store_kind(uri).shared
+
+
+def shared_stores() -> str:
+    """What such a location can be, for errors."""
+    return " or ".join(kind.noun for kind in STORES if kind.shared)

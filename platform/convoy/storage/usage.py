@@ -28,13 +28,13 @@ _HOST = re.compile(r"^https?://[^/]*\bs3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws
 
 
 class Requests(BaseModel):
-    """To one bucket. The event log tells them with these names."""
+    """Requests to one bucket. The event log has these names."""
 
     model_config = ConfigDict(frozen=True)
 
     bucket: str
     region: str | None = None
-    """Of the bucket; None: not known, as no reply told."""
+    """Of the bucket; None: no reply named it."""
     puts: int = 0
     """PUT, COPY, POST and LIST; each try counts."""
     gets: int = 0
@@ -53,23 +53,23 @@ class Tally:
 
     def add(self, more: Requests) -> None:
         with self._lock:
-            known = self._counts.get(more.bucket, Requests(bucket=more.bucket))
+            total = self._counts.get(more.bucket, Requests(bucket=more.bucket))
             if more.region is not None:
                 self._regions[more.bucket] = more.region
             self._counts[more.bucket] = Requests(
                 bucket=more.bucket,
-                puts=known.puts + more.puts,
-                gets=known.gets + more.gets,
-                sent_bytes=known.sent_bytes + more.sent_bytes,
-                received_bytes=known.received_bytes + more.received_bytes,
+                puts=total.puts + more.puts,
+                gets=total.gets + more.gets,
+                sent_bytes=total.sent_bytes + more.sent_bytes,
+                received_bytes=total.received_bytes + more.received_bytes,
             )
 
     def take(self) -> list[Requests]:
         """What was counted since the last call, for each bucket."""
         with self._lock:
-            found, self._counts = list(self._counts.values()), {}
+            counts, self._counts = list(self._counts.values()), {}
             regions = dict(self._regions)
-        counted = [each for each in found if each.puts or each.gets]
+        counted = [each for each in counts if each.puts or each.gets]
         return [each.model_copy(update={"region": regions.get(each.bucket)}) for each in counted]
 
 
@@ -79,8 +79,7 @@ _tallies: dict[int, Tally] = {}
 def tally() -> Tally:
     """Of this process."""
     pid = os.getpid()
-    found = _tallies.get(pid)
-    return found if found is not None else _tallies.setdefault(pid, Tally())
+    return _tallies.get(pid) or _tallies.setdefault(pid, Tally())
 
 
 def watch(s3: "S3Client", bucket: str) -> None:
@@ -99,9 +98,9 @@ def watch(s3: "S3Client", bucket: str) -> None:
 
 def _region(reply: Any) -> str | None:
     """Of the bucket, by a header that not all replies have, or by the endpoint that served the request."""
-    told: str | None = reply.headers.get("x-amz-bucket-region")
+    region: str | None = reply.headers.get("x-amz-bucket-region")
     host = _HOST.search(reply.url or "") if reply.status_code < 300 else None
-    return told or (host[1] if host else None)
+    return region or (host[1] if host else None)
 
 
 def _counted(bucket: str, operation: str, length: Any) -> Requests:

@@ -177,9 +177,9 @@ def test_a_carriage_return_in_a_text_does_not_end_its_line(store: Store) -> None
 def test_what_was_lost_in_an_outage_too_long_is_told_once_the_storage_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.storage.background_log.MOST_LINES", 3)
+    monkeypatch.setattr("convoy.storage.log.MOST_LINES", 3)
     released, store = threading.Event(), open_store(str(tmp_path))
-    monkeypatch.setattr("convoy.storage.posix_log.FileSink.sync", lambda self: released.wait(30))
+    monkeypatch.setattr("convoy.storage.log.FileSink.sync", lambda self: released.wait(30))
     writer = EventWriter(store, 0, 0, rank=4)
     with pytest.raises(StoreUnavailable):
         writer.flush(0.01)  # and the thread that writes hangs from here on
@@ -194,7 +194,7 @@ def test_what_was_lost_in_an_outage_too_long_is_told_once_the_storage_is_back(
 
 def test_a_log_whose_storage_hangs_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr("convoy.storage.posix_log.FileSink.write", lambda self, lines: released.wait(30))
+    monkeypatch.setattr("convoy.storage.log.FileSink.write", lambda self, lines: released.wait(30))
     writer = EventWriter(open_store(str(tmp_path)), 0, 0, rank=4)
     writer.append(did(1))
     began = time.monotonic()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from convoy.gang.diagnosis.hang_detector import Times
 from convoy.gang.network.failure_detector import AwakeClock
-from convoy.storage import Store
+from convoy.storage import Store, is_shared
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Probe:
 
 
 def _pace_of(tier: Store) -> Pace:
-    return OBJECTS if tier.uri.startswith("s3://") else FILES
+    return OBJECTS if is_shared(tier.uri) else FILES
 
 
 @dataclass(frozen=True)

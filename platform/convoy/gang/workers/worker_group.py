@@ -24,7 +24,7 @@ from convoy.job.events.log import EventWriter
 from convoy.job.events.types import GangStopped, GenerationEnded, GenerationStarted, ScriptEndedLate, WorkerExited
 from convoy.job.lineage import Generation
 from convoy.job.rank_logs import log_name
-from convoy.storage import Store, StoreUnavailable
+from convoy.storage import Store, StoreUnavailable, is_shared
 from convoy.storage.posix_folder import outages
 
 STOPPED_LOOKS = 4
@@ -58,7 +58,7 @@ class Site:
     def remote(self) -> bool:
         """The root takes no files that grow: what workers print is kept here, and put there
         (`gang/workers/log_upload.py`)."""
-        return self.store.uri.startswith("s3://")
+        return is_shared(self.store.uri)
 
     def log_of(self, generation: int, rank: int) -> Path:
         """Where a worker prints to."""

@@ -7,6 +7,7 @@ from functools import partial
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.run import RunConfig
+from convoy.storage.uri import is_shared, shared_stores
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
@@ -40,19 +41,19 @@ def _bucket(location: str) -> str:
 
 def _root_is_shared(config: RunConfig) -> None:
     root = config.root
-    if root is not None and root.startswith("s3://"):
+    if root is not None and is_shared(root):
         return
     _is_mounted(config, "root", root)
     if not config.checkpoint.root_is_shared:
         raise ConfigError(
-            f"root = {root}: must be an s3:// prefix, or one folder that every machine of the gang sees, "
+            f"root = {root}: must be {shared_stores()}, or one folder that every machine of the gang sees, "
             "such as FSx for Lustre; if it is that, set checkpoint.root_is_shared=true"
         )
 
 
 def _tiers_are_shared(config: RunConfig) -> None:
     for tier in config.checkpoint.tiers:
-        if not tier.startswith("s3://"):
+        if not is_shared(tier):
             _is_mounted(config, "checkpoint.tiers", tier)
 
 
@@ -64,7 +65,7 @@ def _is_mounted(config: RunConfig, key: str, path: str | None) -> None:
     mounting = "host_volumes" if cluster.backend == "batch" else "persistent_volume_claims"
     where = f"under {' or '.join(mounts)}" if mounts else f"mounted by cluster.{mounting}"
     raise ConfigError(
-        f"{key} = {path or 'null'}: must be an s3:// prefix or a folder {where} "
+        f"{key} = {path or 'null'}: must be {shared_stores()} or a folder {where} "
         f"with cluster.backend = {cluster.backend}, whose machines do not see this one's files"
     )
 

@@ -22,7 +22,7 @@ from convoy.launch.checks.inputs import check_inputs, existing_folder
 from convoy.launch.checks.locations import is_placeholder
 from convoy.launch.checks.same_job import check_same_data, check_same_model
 from convoy.launch.pricing import gang_price, with_price
-from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 
 JOB_TAG = "job:"
 
@@ -137,7 +137,7 @@ def _at_root(config: RunConfig, job: str | None) -> Survey:
 
 def _unseen(config: RunConfig) -> Survey:
     """A bucket that cannot be asked may hold prices; of a file system of the cluster's that is not known here."""
-    return Survey(config, root_answers=not str(config.root).startswith("s3://"))
+    return Survey(config, root_answers=not is_shared(str(config.root)))
 
 
 def _of_host(config: RunConfig) -> Iterator[Callable[[], None]]:
@@ -196,13 +196,13 @@ def _outage(where: str) -> Iterator[None]:
 
 def _sees(config: RunConfig) -> Callable[[str], bool]:
     """Whether a place can be looked at from here: not a file system that only the cluster's machines see."""
-    return lambda place: config.cluster.backend == "local" or place.startswith("s3://")
+    return lambda place: config.cluster.backend == "local" or is_shared(place)
 
 
 def _reaches(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str], bool]:
     """The same, but for buckets that have no name yet, and all buckets where there are no credentials."""
     visible, no_buckets = _sees(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
-    return lambda place: visible(place) and not (place.startswith("s3://") and (no_buckets or is_placeholder(place)))
+    return lambda place: visible(place) and not (is_shared(place) and (no_buckets or is_placeholder(place)))
 
 
 def _check_place(key: str, uri: str, config: RunConfig) -> None:
@@ -214,7 +214,7 @@ def _check_place(key: str, uri: str, config: RunConfig) -> None:
 
 
 def _check_writable(key: str, uri: str) -> None:
-    if uri.startswith("s3://"):
+    if is_shared(uri):
         return
     there = existing_folder(Path(uri).absolute())
     if not there.is_dir() or not os.access(there, os.W_OK):

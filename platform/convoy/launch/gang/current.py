@@ -10,6 +10,7 @@ from typing import Any
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
+from convoy.storage.uri import shared_stores
 
 Json = dict[str, Any]
 
@@ -120,7 +121,7 @@ def settled(config: Any, nodes: int, environment: Mapping[str, str]) -> RunConfi
     resolved = _resolved(config)
     if resolved.root is None:
         if not on_one_host(environment) and "CONVOY_ROOT" not in environment:
-            raise ConfigError("root = null: must be an s3:// prefix or a folder that every machine of the gang sees")
+            raise ConfigError(f"root = null: must be {shared_stores()} or a folder that every machine of the gang sees")
         resolved = resolved.model_copy(update={"root": default_root()})
     return resolved.model_copy(update={"cluster": resolved.cluster.model_copy(update={"nodes": nodes})})
 

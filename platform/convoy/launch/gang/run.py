@@ -18,7 +18,7 @@ from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.live_card import Draw, How
 from convoy.launch.gang.node import formation, live_task, this_node
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
-from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage import Store, StoreUnavailable, is_shared, open_store
 
 Json = dict[str, Any]
 
@@ -160,7 +160,7 @@ def _fetch_data(config: RunConfig, data: Json) -> None:
     from convoy.data.manifest import read_manifest
 
     store = open_store(str(config.root), config.checkpoint.store)
-    if store.uri.startswith("s3://"):
+    if is_shared(store.uri):
         manifest = read_manifest(store, data["id"])
         if manifest is not None:
             open_data(manifest, store, config.data)

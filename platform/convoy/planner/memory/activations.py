@@ -1,6 +1,6 @@
 """What a decoder block keeps of its forward, and what its backward takes on top, tensor by tensor.
 
-Read off `model/transformer.py`, and off what autograd saves for each of its operators; attention is one kernel that
+Read off `model/dense/modules.py`, and off what autograd saves for each of its operators; attention is one kernel that
 keeps its inputs, its output, and one fp32 number for each head and token. Not compiled: a compiled block keeps no more.
 """
 

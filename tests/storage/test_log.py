@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.storage import StoreUnavailable
-from convoy.storage.background_log import BackgroundLog
+from convoy.storage.log import BackgroundLog
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
@@ -92,7 +92,7 @@ def test_a_flush_gives_up_at_its_deadline_and_keeps_the_lines(hand: Hand) -> Non
 def test_what_the_storage_refuses_is_told_by_a_flush_and_written_later_without_one(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.storage.background_log.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("convoy.storage.log.RETRY_SECONDS", 0.01)
     log = BackgroundLog(hand, "log")
     hand.refused = "no space left"
     for line in lines(5):
@@ -141,7 +141,7 @@ def test_a_fault_that_nobody_foresaw_does_not_end_the_log(hand: Hand, monkeypatc
 def test_too_many_lines_cost_the_oldest_that_nobody_is_writing_and_are_counted_once(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.storage.background_log.MOST_LINES", 10)
+    monkeypatch.setattr("convoy.storage.log.MOST_LINES", 10)
     log = BackgroundLog(hand, "log")
     hand.open.clear()
     log.append(b"0")

@@ -1,10 +1,16 @@
-"""A log whose lines a thread writes, so that who appends never waits for the storage."""
+"""Logs whose lines a thread writes, so that who appends never waits for the storage.
 
+A log is one file in a folder, or numbered immutable segments on an object store.
+"""
+
+import os
 import threading
 from collections import deque
+from pathlib import Path
 from typing import Protocol
 
-from convoy.storage.base import FLUSH_SECONDS, StoreUnavailable
+from convoy.storage.base import FLUSH_SECONDS, Store, StoreUnavailable
+from convoy.storage.posix_folder import make_folder, outages, room_for
 
 MOST_LINES = 100_000
 """So many lines wait while the storage does not take them; then the oldest are dropped."""
@@ -39,7 +45,7 @@ class BackgroundLog:
         self._batch: deque[bytes] = deque()  # handed to the sink, and not written yet
         self._behind = False  # a try is under way, or the newest one failed
         self._dropped = 0
-        self._asked = self._answered = 0  # flushes
+        self._flushes = self._answered = 0  # that were asked for, and that are done
         self._error: Exception | None = None  # of the newest try
         self._closed = False
         self._changed = threading.Condition()
@@ -61,8 +67,8 @@ class BackgroundLog:
         with self._changed:
             if self._closed:
                 return
-            self._asked += 1
-            mine = self._asked
+            self._flushes += 1
+            mine = self._flushes
             self._changed.notify_all()
             if not self._changed.wait_for(lambda: self._answered >= mine, timeout_seconds):
                 waiting = len(self._lines) + len(self._batch)
@@ -87,10 +93,10 @@ class BackgroundLog:
     def _run(self) -> None:
         while self._await_work():
             with self._changed:
-                asked, self._behind = self._asked, True
-            error = self._write(sync=asked > self._answered)
+                flushes, self._behind = self._flushes, True
+            error = self._write(sync=flushes > self._answered)
             with self._changed:
-                self._answered, self._error, self._behind = asked, error, error is not None
+                self._answered, self._error, self._behind = flushes, error, error is not None
                 self._changed.notify_all()
         self._sink.close()
 
@@ -99,13 +105,13 @@ class BackgroundLog:
         with self._changed:
             self._changed.wait_for(lambda: self._batch or self._lines or self._pressed())
             if self._batch:
-                self._changed.wait_for(lambda: self._asked > self._answered, RETRY_SECONDS)
+                self._changed.wait_for(lambda: self._flushes > self._answered, RETRY_SECONDS)
             elif self._gather_seconds:
                 self._changed.wait_for(self._pressed, self._gather_seconds)
-            return bool(self._batch or self._lines or self._asked > self._answered)
+            return bool(self._batch or self._lines or self._flushes > self._answered)
 
     def _pressed(self) -> bool:
-        return self._closed or self._asked > self._answered
+        return self._closed or self._flushes > self._answered
 
     def _write(self, sync: bool) -> Exception | None:
         """Write all there is; what went wrong."""
@@ -114,7 +120,7 @@ class BackgroundLog:
                 self._sink.write(self._batch)
             if sync:
                 self._sink.sync()
-        except Exception as error:  # whatever it is: this thread may not end, and who flushes is told
+        except Exception as error:  # whatever it is: this thread may not end, and whoever flushes gets the error
             return error
         return None
 
@@ -124,3 +130,71 @@ class BackgroundLog:
             if not self._batch:
                 self._batch, self._lines = self._lines, self._batch
             return bool(self._batch)
+
+
+class FileSink:
+    """Lines in one file; each is written whole, so a reader never sees half of two lines mixed."""
+
+    def __init__(self, path: Path) -> None:
+        with outages():
+            make_folder(path.parent)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
+            os.set_blocking(self._fd, True)  # only the opening was not to wait, as for a reader of a pipe
+            self._torn = _ends_torn(path)
+            self._path = path
+
+    def write(self, lines: deque[bytes]) -> None:
+        with outages():
+            while lines:
+                # A full disk can leave half a line behind: it must not swallow the next one.
+                data = b"\n" * self._torn + lines[0] + b"\n"
+                self._torn = True
+                with room_for(len(data), self._path):
+                    while data:
+                        data = data[os.write(self._fd, data) :]
+                self._torn = False
+                lines.popleft()
+
+    def sync(self) -> None:
+        with outages():
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _ends_torn(path: Path) -> bool:
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        return file.read(1) not in (b"", b"\n")
+
+
+SEGMENT_SECONDS = 3.0
+"""A segment of a log is put at most this long after its first line."""
+
+
+class SegmentSink:
+    """Puts the lines it is given as `<prefix>/<number>.jsonl`, each once and for ever."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._number = 0
+
+    def write(self, lines: deque[bytes]) -> None:
+        segment = b"\n".join(lines) + b"\n"
+        # A number is taken where a put that seemed to fail did succeed, or by this writer before it was started again.
+        while not (self._store.create(self._name(), segment) or self._store.read(self._name()) == segment):
+            self._number += 1
+        self._number += 1
+        lines.clear()
+
+    def sync(self) -> None:
+        """A segment is durable when it is put."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _name(self) -> str:
+        return f"{self._prefix}/{self._number:08d}.jsonl"
