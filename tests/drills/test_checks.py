@@ -32,7 +32,7 @@ from convoy.job.events.types import (
     FailureDetected,
     GangStopped,
     GenerationStarted,
-    NoticeSeen,
+    NoticeReceived,
     Restored,
     StepDone,
     Stopping,
@@ -79,9 +79,9 @@ def saved(step: int, t: float, tier: str = "/root/job") -> CheckpointSaved:
     return CheckpointSaved(step=step, t=t, generation=1, attempt="a", bytes=1, tier=tier, seconds=0.1)
 
 
-def a_notice(node: int, source: str = "spot", action: str = "save_and_end", t: float = BEGAN + 1) -> NoticeSeen:
+def a_notice(node: int, source: str = "spot", action: str = "save_and_end", t: float = BEGAN + 1) -> NoticeReceived:
     told: Any = {"node": node, "t": t, "generation": 1, "source": source, "notice": "end", "action": action}
-    return NoticeSeen.model_validate(told)
+    return NoticeReceived.model_validate(told)
 
 
 def agreed(step: int, t: float = BEGAN + 2, reason: str = "preempted") -> Stopping:
@@ -155,7 +155,7 @@ def test_a_notice_that_one_node_sees_is_fine() -> None:
     "notices",
     [[], [a_notice(0)], [a_notice(1), a_notice(0)], [a_notice(1, source="rebalance")], [a_notice(1, action="end")]],
 )
-def test_a_notice_that_is_not_seen_as_it_should_be_is_told(notices: list[NoticeSeen]) -> None:
+def test_a_notice_that_is_not_seen_as_it_should_be_is_told(notices: list[NoticeReceived]) -> None:
     assert len(seen(a_trial(notices), 1, "spot", "save_and_end")) == 1
 
 

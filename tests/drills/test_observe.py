@@ -9,7 +9,7 @@ from convoy.drills.faults.worker import Undisturbed, WorkerHang
 from convoy.drills.observe import Observed, problems
 from convoy.gang.local_node import Told
 from convoy.gang.outcome import Outcome
-from convoy.job.events.types import NoticeSeen, PeerSuspected, StepDone
+from convoy.job.events.types import NoticeReceived, PeerSuspected, StepDone
 from tests.drills.trials import (
     BATCH,
     STEPS,
@@ -59,7 +59,7 @@ def test_a_failure_before_the_injection_is_a_false_alarm() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [PeerSuspected(peer=1, seconds=2.0, phi=9.0), NoticeSeen(source="spot", notice="end", action="end")]
+    "event", [PeerSuspected(peer=1, seconds=2.0, phi=9.0), NoticeReceived(source="spot", notice="end", action="end")]
 )
 def test_a_suspicion_or_a_notice_before_the_injection_is_a_false_alarm(event: Any) -> None:
     trial = with_event(killed_worker(), at(102.0, event))
@@ -184,7 +184,7 @@ def test_any_alarm_in_a_gang_to_which_nothing_happens_is_false() -> None:
 
 
 def test_the_drain_by_which_the_drill_ends_a_gang_is_no_alarm() -> None:
-    drain = at(105.5, NoticeSeen(source="drain", notice="end", action="save_and_end"))
+    drain = at(105.5, NoticeReceived(source="drain", notice="end", action="save_and_end"))
     trial = quiet(events=[*quiet().events, drain], told=told("preempted"), commit=commit(1, step=33), drained=True)
     assert problems(trial) == []
 

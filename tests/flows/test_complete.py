@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy.job.events.log import read_events
-from convoy.job.events.types import AnyEvent, GenerationStarted, NoticeSeen, StepDone, Stopping
+from convoy.job.events.types import AnyEvent, GenerationStarted, NoticeReceived, StepDone, Stopping
 from convoy.job.lineage import newest_commit, read_history
 from convoy.report.fold import fold
 from tests.flows.completed import STEPS, Completed, command, ends, preempted_in_a_row
@@ -79,7 +79,7 @@ def test_both_saved_before_they_ended_so_that_no_step_was_done_twice(completed: 
 
 
 def test_the_notices_are_the_machine_s_and_then_a_person_s(completed: Completed) -> None:
-    seen = {(e.generation, e.source) for e in events(completed) if isinstance(e, NoticeSeen)}
+    seen = {(e.generation, e.source) for e in events(completed) if isinstance(e, NoticeReceived)}
     assert {generation for generation, _ in seen} == {1, 2}
     assert len({source for _, source in seen}) == 2
     incidents = fold(events(completed)).incidents

@@ -19,7 +19,7 @@ from convoy.gang.task import Task
 from convoy.job.events.types import (
     FailureDetected,
     GenerationEnded,
-    NoticeSeen,
+    NoticeReceived,
     ScriptEndedLate,
     ScriptEvent,
     ScriptResumed,
@@ -274,7 +274,7 @@ for step in range(1, 100000):
         imds.interrupt(lead_seconds=120.0)
         outcomes = [agent.outcome() for agent in gang]
     assert {outcome.outcome for outcome in outcomes} == {"preempted"}
-    (notice,) = [e for e in events_of(task) if isinstance(e, NoticeSeen)]
+    (notice,) = [e for e in events_of(task) if isinstance(e, NoticeReceived)]
     assert (notice.node, notice.action) == (1, "save_and_end")
     first, second = (printed(task, rank).splitlines()[-1] for rank in (0, 1))
     assert first == second

@@ -13,7 +13,7 @@ from convoy.job.events.types import (
     Evaluated,
     FailureDetected,
     GenerationStarted,
-    NoticeSeen,
+    NoticeReceived,
     RankThroughput,
     Restored,
     StepDone,
@@ -139,7 +139,7 @@ def incident_times(events: Sequence[AnyEvent], generation: int) -> tuple[float |
     """Seconds until the job had recovered from the end of this generation, and until it was beyond it."""
     starts = [e.t for e in events if isinstance(e, GenerationStarted) and e.generation > generation]
     own = [e for e in events if e.generation == generation and (not starts or e.t <= starts[0])]
-    notice = next((e.t for e in own if isinstance(e, NoticeSeen) and e.action in ("save_and_end", "end")), None)
+    notice = next((e.t for e in own if isinstance(e, NoticeReceived) and e.action in ("save_and_end", "end")), None)
     failure = next((e for e in own if isinstance(e, FailureDetected)), None)
     happened = notice if notice is not None else own[-1].t if failure is None else failure.t - failure.silent_seconds
     parent = next((e.parent_step for e in own if isinstance(e, GenerationStarted)), None) or 0

@@ -135,7 +135,9 @@ def test_a_job_and_its_tiers_can_be_there(tmp_path: Path) -> None:
 def test_machines_share_it_and_the_choices_name_it() -> None:
     assert is_shared("mem://root")
     assert not is_shared("/mem")
-    remote = tiny(cluster={"backend": "batch", "instance_type": "p4d.24xlarge", "nodes": 2}).model_copy(update={"root": "mem://root"})
+    remote = tiny(cluster={"backend": "batch", "instance_type": "p4d.24xlarge", "nodes": 2}).model_copy(
+        update={"root": "mem://root"}
+    )
     for demand in of_shared(remote):
         demand()
     with pytest.raises(ConfigError, match=r"root = /runs: must be a mem:// name or an s3:// prefix or a folder"):

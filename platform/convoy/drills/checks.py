@@ -16,7 +16,7 @@ from convoy.job.events.types import (
     CheckpointSaved,
     EventsDropped,
     GangStopped,
-    NoticeSeen,
+    NoticeReceived,
     Restored,
     StepDone,
     Stopping,
@@ -69,7 +69,7 @@ def read_otherwise(trial: Observed) -> list[str]:
 
 def seen(trial: Observed, node: int | None, source: str, action: str) -> list[str]:
     """Whether the notice was seen by the node that has it, once, and led to what it should. node: None: any."""
-    notices = [e for e in trial.events if isinstance(e, NoticeSeen)]
+    notices = [e for e in trial.events if isinstance(e, NoticeReceived)]
     if node is not None and len(notices) != 1:
         return [f"{len(notices)} notices were seen, not 1: {[(e.node, e.source) for e in notices]}"]
     if not notices:

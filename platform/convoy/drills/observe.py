@@ -16,7 +16,7 @@ from convoy.job.events.types import (
     AnyEvent,
     CheckpointFailed,
     FailureDetected,
-    NoticeSeen,
+    NoticeReceived,
     PeerSuspected,
     StepDone,
     WorkerExited,
@@ -29,7 +29,7 @@ from convoy.report.train_report import TrainReport
 SLACK = 3
 """A single trial may take so many times what the median is to keep to."""
 
-ALARMS = (FailureDetected, WorkerExited, PeerSuspected, NoticeSeen, CheckpointFailed)
+ALARMS = (FailureDetected, WorkerExited, PeerSuspected, NoticeReceived, CheckpointFailed)
 """Events by which something is taken to be wrong."""
 
 
@@ -200,7 +200,7 @@ def _alarms(trial: Observed, expected: Expected) -> list[str]:
 
 def _own(trial: Observed, event: AnyEvent) -> bool:
     """The drill's own notice, by which it ends a job that would go on for ever."""
-    return trial.drained and isinstance(event, NoticeSeen) and event.source == "drain"
+    return trial.drained and isinstance(event, NoticeReceived) and event.source == "drain"
 
 
 def _targets(trial: Observed, slack: float) -> list[str]:

@@ -17,7 +17,7 @@ def scalars(events: Sequence[AnyEvent]) -> Iterator[tuple[str, float, int, float
     """(name, value, step, Unix time) of every measured number on the living branch, by time."""
     for event in surviving(events, lineage(events)):
         for name, value in _numbers(event).items():
-            yield name, value, event.step, event.t  # type: ignore[union-attr]  # all kinds with numbers have a step
+            yield name, value, event.step, event.t  # type: ignore[attr-defined]  # all kinds with numbers have a step
 
 
 def to_tensorboard(events: Sequence[AnyEvent], folder: str | Path) -> int:

@@ -19,7 +19,7 @@ from convoy.gang.notices.poller import Poller, Standing
 from convoy.gang.workers.board import Mark
 from convoy.gang.workers.worker_group import Site, Team
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import UNFIT, Event, NoticeSeen, NoticeSources, StorageBad, StorageGood
+from convoy.job.events.types import UNFIT, Event, NoticeReceived, NoticeSources, StorageBad, StorageGood
 from tests.gang.tasks import wait_for
 
 NODE = 2
@@ -115,7 +115,7 @@ def test_a_notice_with_time_for_a_save_is_an_order_a_sign_and_an_event(here: Her
     (sign,) = here.look()
     assert (sign.kind, sign.node, here.orders) == ("notice", NODE, ["save_and_end"])
     assert sign.deadline is not None
-    ((seen),) = here.of(NoticeSeen)
+    ((seen),) = here.of(NoticeReceived)
     assert (seen.source, seen.action) == ("spot", "save_and_end")
 
 

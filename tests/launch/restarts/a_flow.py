@@ -13,7 +13,7 @@ from typing import Any
 
 from convoy.gang.notices.drain import Drain, read_drain, request_drain
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import FailureDetected, GenerationEnded, GenerationStarted, NoticeSeen
+from convoy.job.events.types import FailureDetected, GenerationEnded, GenerationStarted, NoticeReceived
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.lineage import CommitRef
@@ -63,7 +63,7 @@ def happen(store: Store, run: str, turn: dict[str, Any]) -> None:
         worker = {"worker": 0, "exit_code": 1} if cause == "exited" else {}
         writer.append(FailureDetected(cause=cause, failed_node=0, step=step, **worker))
     if turn["end"] == "preempted":
-        writer.append(NoticeSeen(source="spot", notice="end", action="end", text="terminate"))
+        writer.append(NoticeReceived(source="spot", notice="end", action="end", text="terminate"))
     if turn["end"] != "failed":
         store.create(CommitRef(generation=generation, step=step).name, b"{}")
     ends = {"failed": "failed", "finished": "finished"}

@@ -12,7 +12,7 @@ from convoy.job.events.types import (
     FailureDetected,
     GenerationEnded,
     GenerationStarted,
-    NoticeSeen,
+    NoticeReceived,
     StepDone,
     Stopping,
 )
@@ -24,7 +24,7 @@ from convoy.storage import Store
 
 RUN = "SomeFlow/12"
 BUG = FailureDetected(cause="exited", failed_node=1, worker=1, exit_code=1, reason="ValueError: no", step=7)
-NOTICE = NoticeSeen(source="spot", notice="end", action="save_and_end", text="terminate")
+NOTICE = NoticeReceived(source="spot", notice="end", action="save_and_end", text="terminate")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from convoy.job.events.types import (
     GangStopped,
     GenerationEnded,
     GenerationStarted,
-    NoticeSeen,
+    NoticeReceived,
     NoticeSources,
     PeerSuspected,
     RankThroughput,
@@ -213,7 +213,7 @@ def test_a_preemption_is_an_incident_that_loses_nothing() -> None:
     log = Log()
     started(log, 0)
     step(log, 1)
-    notice = NoticeSeen(
+    notice = NoticeReceived(
         source="spot/instance-action", notice="end", action="save_and_end", deadline=log.t + 119, text="terminate"
     )  # fmt: skip
     log.add(notice, node=1)
@@ -333,7 +333,7 @@ def disturbed(happenings: list[tuple[str, int]]) -> Log:
             log.add(GenerationEnded(outcome="finished"), node=0)
             started(log, log.generation + 1, attempt=log.generation + 1, parent=at or None)
         elif what == "preempted":
-            log.add(NoticeSeen(source="s", notice="end", action="save_and_end"), node=1)
+            log.add(NoticeReceived(source="s", notice="end", action="save_and_end"), node=1)
             log.wait(n)
             log.add(GenerationEnded(outcome="preempted"), node=0)
             started(log, log.generation + 1, attempt=log.generation + 1, parent=at)

@@ -21,7 +21,7 @@ from convoy.job.events.types import (
     CheckpointsPruned,
     GenerationEnded,
     GenerationStarted,
-    NoticeSeen,
+    NoticeReceived,
     RankThroughput,
     Rent,
     StepDone,
@@ -81,7 +81,7 @@ def preempted_job(first: Mapping[int, Rent], second: Mapping[int, Rent]) -> list
     log = Log()
     begin(log, 0, first)
     hours(log, 1, 5)
-    log.add(NoticeSeen(source="imds", notice="end", action="end"), node=1)
+    log.add(NoticeReceived(source="imds", notice="end", action="end"), node=1)
     for node in range(2):
         log.add(GenerationEnded(outcome="preempted", step=5), node=node)
     log.wait(100 * HOUR)  # nobody pays for this
@@ -179,7 +179,7 @@ def test_time_of_which_the_log_does_not_tell_the_machines_leaves_no_total() -> N
 def test_a_save_for_a_notice_is_no_cost_on_demand() -> None:
     """30 minutes of the first generation's end, after the last step, in which it saved."""
     events = preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT})
-    at = next(i for i, e in enumerate(events) if isinstance(e, NoticeSeen))
+    at = next(i for i, e in enumerate(events) if isinstance(e, NoticeReceived))
     later = [e.model_copy(update={"t": e.t + 0.5 * HOUR}) for e in events[at + 1 :]]
     saved = CheckpointSaved(step=5, attempt="a", bytes=1, seconds=0.5 * HOUR, t=later[0].t, rank=0)
     found = cost_of([*events[: at + 1], saved, *later])
@@ -191,7 +191,7 @@ def test_a_save_for_a_notice_is_no_cost_on_demand() -> None:
 def test_waits_in_steps_that_were_lost_are_no_cost_on_demand() -> None:
     """Each rank waited for half of the four hours of steps in the first generation, an hour of which was lost."""
     events = preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT})
-    at = next(i for i, e in enumerate(events) if isinstance(e, NoticeSeen))
+    at = next(i for i, e in enumerate(events) if isinstance(e, NoticeReceived))
     for rank in (0, 1):
         waits = RankThroughput(step=5, tokens=1, seconds=4 * HOUR, waited_seconds=2 * HOUR)
         events.insert(at, waits.model_copy(update={"t": events[at].t, "generation": 0, "rank": rank, "node": rank}))

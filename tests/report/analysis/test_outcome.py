@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.display.page import Callout, Page, Progress, Text
-from convoy.job.events.types import FailureDetected, GenerationEnded, NoticeSeen, Stopping
+from convoy.job.events.types import FailureDetected, GenerationEnded, NoticeReceived, Stopping
 from convoy.job.heartbeat import Heartbeat
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
@@ -27,7 +27,7 @@ def a_log(steps: int = 1) -> Log:
 
 def noticed(source: str) -> Log:
     log = a_log()
-    log.add(NoticeSeen(source=source, notice="end", action="save_and_end", text="Ctrl-C"), node=1)
+    log.add(NoticeReceived(source=source, notice="end", action="save_and_end", text="Ctrl-C"), node=1)
     log.add(Stopping(step=1, reason="preempted"), rank=0)
     log.add(GenerationEnded(outcome="preempted", step=1), node=0)
     return log
@@ -35,7 +35,7 @@ def noticed(source: str) -> Log:
 
 def about_to_end() -> Log:
     log = a_log()
-    log.add(NoticeSeen(source="interrupt", notice="end", action="end", text="Ctrl-C"), node=0)
+    log.add(NoticeReceived(source="interrupt", notice="end", action="end", text="Ctrl-C"), node=0)
     return log
 
 

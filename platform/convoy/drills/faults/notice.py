@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from convoy.drills.checks import lost_steps, saved_late, seen
 from convoy.drills.fault import INJECT_AFTER, Expected, Fault, Progress
 from convoy.drills.testbed.imds import SPOT_ACTION, ImdsStandIn
-from convoy.job.events.types import AnyEvent, NoticeSeen
+from convoy.job.events.types import AnyEvent, NoticeReceived
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
@@ -64,7 +64,7 @@ class _Notice(Fault):
         return Expected(way="preempted")
 
     def shows(self, event: AnyEvent) -> bool:
-        return isinstance(event, NoticeSeen)
+        return isinstance(event, NoticeReceived)
 
     def check(self, trial: "Observed") -> list[str]:
         return [

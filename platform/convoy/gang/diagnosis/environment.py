@@ -20,7 +20,7 @@ from convoy.gang.say import say
 from convoy.gang.workers.board import Mark, OrderKind
 from convoy.gang.workers.worker_group import Site, Team
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import UNFIT, NoticeSeen, NoticeSources, StorageBad, StorageGood
+from convoy.job.events.types import UNFIT, NoticeReceived, NoticeSources, StorageBad, StorageGood
 from convoy.storage import StoreUnavailable
 
 FIRST_ROUND_SECONDS = 30.0
@@ -91,7 +91,7 @@ class Surroundings:
         if script and notice.deadline is None and not any(mark.asks for mark in marks):  # nor perhaps hears of it
             notice = replace(notice, deadline=wall + config.deadline_seconds)
         kind = decide(notice, config, save_seconds, step_seconds, wall, unsaved=unsaved)
-        seen = NoticeSeen(
+        seen = NoticeReceived(
             source=notice.source, notice=notice.kind, action=kind, deadline=notice.deadline, text=notice.text
         )
         log.append(seen)

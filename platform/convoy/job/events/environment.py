@@ -54,7 +54,7 @@ class NoticeSources(Event):
     answering: list[str]
 
 
-class NoticeSeen(Event):
+class NoticeReceived(Event):
     """A notice that a machine will be taken away, or may be, and what the gang does about it."""
 
     kind: Literal["notice_seen"] = "notice_seen"

@@ -16,3 +16,9 @@ class Event(BaseModel):
     generation: int = 0
     node: int = 0
     rank: int | None = None
+    kind: str
+    """The class's own constant, which its line in the log names."""
+
+    def timeline_text(self) -> str:
+        """Its line on the timeline, where `report/analysis/timeline.py` has none for its class; empty: no line."""
+        return ""

@@ -22,19 +22,19 @@ class EventWriter:
     """
 
     def __init__(self, job: Store, generation: int, node: int, rank: int | None = None, requests: bool = False) -> None:
-        """requests: tell what this process asks of buckets, too; of a process one writer at a time."""
+        """requests: log what this process asks of buckets, too; one writer of a process at a time."""
         self._stamp = {"generation": generation, "node": node, "rank": rank}
         writer = "agent" if rank is None else f"rank{rank:05d}"
         self._log = job.appender(f"events/{generation:06d}/{node:05d}/{writer}")
         self._requests = requests
-        self._told = time.monotonic()
+        self._requests_written = time.monotonic()
 
     def append(self, event: Event) -> None:
         """Stamp the event with the time and its writer, and append it. Never waits for the storage, nor fails by it."""
-        self._tell_dropped()
+        self._write_dropped()
         self._append(event)
-        if self._requests and time.monotonic() - self._told >= REQUESTS_SECONDS:
-            self._tell_requests()
+        if self._requests and time.monotonic() - self._requests_written >= REQUESTS_SECONDS:
+            self._write_requests()
 
     def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
         """Have all that was appended in the storage. Raises StoreUnavailable."""
@@ -43,18 +43,18 @@ class EventWriter:
     def close(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
         """Flush, and end. Raises StoreUnavailable."""
         self._log.flush(timeout_seconds)
-        self._tell_dropped()
+        self._write_dropped()
         if self._requests:
-            self._tell_requests()
+            self._write_requests()
         self._log.close(timeout_seconds)
 
-    def _tell_dropped(self) -> None:
+    def _write_dropped(self) -> None:
         dropped = self._log.take_dropped()
         if dropped:
             self._append(EventsDropped(events=dropped))
 
-    def _tell_requests(self) -> None:
-        self._told = time.monotonic()
+    def _write_requests(self) -> None:
+        self._requests_written = time.monotonic()
         for each in tally().take():
             self._append(StoreRequests(**each.model_dump()))
 
@@ -71,20 +71,20 @@ class EventReader:
         self._prefix = "events/" if generation is None else f"events/{generation:06d}/"
         self._offsets: dict[str, int] = {}
         self.unknown = 0
-        """Events that this version of Convoy does not know."""
+        """Events of a newer version of Convoy."""
         self.damaged = 0
         """Lines that are no event at all, such as half a line that a full disk left behind."""
 
     def poll(self) -> list[AnyEvent]:
         """New events of all writers, by time. After an outage (StoreUnavailable) the next call gives them all."""
         sizes = self._job.sizes(self._prefix)
-        seen = {name: self._offsets.get(name, 0) for name in sizes}
+        read = {name: self._offsets.get(name, 0) for name in sizes}
         # All is read before anything counts as read: an outage half way must lose no event.
-        grown = {name: self._job.read(name, seen[name]) for name, size in sizes.items() if size > seen[name]}
+        grown = {name: self._job.read(name, read[name]) for name, size in sizes.items() if size > read[name]}
         events: list[AnyEvent] = []
         for name, data in grown.items():
             whole = data[: data.rfind(b"\n") + 1]  # a line being written is read next time
-            self._offsets[name] = seen[name] + len(whole)
+            self._offsets[name] = read[name] + len(whole)
             events.extend(self._decode_lines(whole))
         return sorted(events, key=lambda e: e.t)
 

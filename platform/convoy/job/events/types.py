@@ -1,6 +1,8 @@
 """Every kind of event, from whichever file it is in, and its line in the log."""
 
-from typing import Annotated
+import functools
+import operator
+from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter
 
@@ -19,7 +21,7 @@ from convoy.job.events.checkpoints import (
 from convoy.job.events.environment import (
     INTERRUPT,
     EventsDropped,
-    NoticeSeen,
+    NoticeReceived,
     NoticeSources,
     StorageBad,
     StorageGood,
@@ -63,54 +65,55 @@ __all__ = [
     "CheckpointFailed", "CheckpointMisread", "CheckpointSaved", "CheckpointSkipped", "CheckpointVerified",
     "CheckpointsPruned", "Environment", "Evaluated", "Event", "EventsDropped", "ExportFailed", "FailureDetected",
     "FailureKind", "GangStopped", "GenerationEnded", "GenerationStarted", "MemoryPeak", "ModelBuilt", "NodeChecked",
-    "NoticeSeen", "NoticeSources", "ParamDtypeChoice", "PeerSuspected", "RankThroughput", "Rent", "Restored",
+    "NoticeReceived", "NoticeSources", "ParamDtypeChoice", "PeerSuspected", "RankThroughput", "Rent", "Restored",
     "SampleText", "ScriptEndedLate", "ScriptEvent", "ScriptResumed", "ScriptStep", "SlowNode", "StepDone", "Stopping",
     "StorageBad", "StorageGood", "StoreRequests", "WorkerExited", "WorkerReady", "decode", "encode",
 ]  # fmt: skip
 
-AnyEvent = Annotated[
-    GenerationStarted
-    | WorkerReady
-    | Environment
-    | ModelBuilt
-    | StepDone
-    | RankThroughput
-    | Evaluated
-    | SampleText
-    | CheckpointSaved
-    | CheckpointSkipped
-    | CheckpointFailed
-    | CheckpointAlert
-    | CheckpointDamaged
-    | CheckpointVerified
-    | CheckpointMisread
-    | CheckpointCopied
-    | CheckpointsPruned
-    | Restored
-    | ExportFailed
-    | MemoryPeak
-    | WorkerExited
-    | PeerSuspected
-    | FailureDetected
-    | GangStopped
-    | StorageBad
-    | StorageGood
-    | NodeChecked
-    | SlowNode
-    | NoticeSources
-    | NoticeSeen
-    | Stopping
-    | ScriptResumed
-    | ScriptStep
-    | ScriptEvent
-    | ScriptEndedLate
-    | StoreRequests
-    | EventsDropped
-    | GenerationEnded,
-    Field(discriminator="kind"),
-]
+EVENTS: tuple[type[Event], ...] = (
+    GenerationStarted,
+    WorkerReady,
+    Environment,
+    ModelBuilt,
+    StepDone,
+    RankThroughput,
+    Evaluated,
+    SampleText,
+    CheckpointSaved,
+    CheckpointSkipped,
+    CheckpointFailed,
+    CheckpointAlert,
+    CheckpointDamaged,
+    CheckpointVerified,
+    CheckpointMisread,
+    CheckpointCopied,
+    CheckpointsPruned,
+    Restored,
+    ExportFailed,
+    MemoryPeak,
+    WorkerExited,
+    PeerSuspected,
+    FailureDetected,
+    GangStopped,
+    StorageBad,
+    StorageGood,
+    NodeChecked,
+    SlowNode,
+    NoticeSources,
+    NoticeReceived,
+    Stopping,
+    ScriptResumed,
+    ScriptStep,
+    ScriptEvent,
+    ScriptEndedLate,
+    StoreRequests,
+    EventsDropped,
+    GenerationEnded,
+)
+"""Every class of events. A line that names another kind is of a newer version."""
 
-_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+AnyEvent = Event
+"""An event as it is read: one of EVENTS."""
 
 
 def encode(event: Event) -> bytes:
@@ -120,4 +123,10 @@ def encode(event: Event) -> bytes:
 
 def decode(line: bytes) -> AnyEvent:
     """The event of one line. Raises pydantic.ValidationError for what no version of Convoy wrote."""
-    return _ADAPTER.validate_json(line)
+    return _adapter(EVENTS).validate_json(line)
+
+
+@functools.cache
+def _adapter(events: tuple[type[Event], ...]) -> TypeAdapter[Event]:
+    annotated, union = cast(Any, Annotated), functools.reduce(operator.or_, cast(Any, events))
+    return TypeAdapter(annotated[union, Field(discriminator="kind")])

@@ -11,7 +11,7 @@ from convoy.job.events.types import (
     FailureDetected,
     GenerationEnded,
     GenerationStarted,
-    NoticeSeen,
+    NoticeReceived,
     StepDone,
     Stopping,
     WorkerExited,
@@ -92,9 +92,9 @@ def failure_of(own: Sequence[AnyEvent]) -> FailureDetected | None:
     return next(iter(_failures(own)), None)
 
 
-def ending_notice(own: Sequence[AnyEvent]) -> NoticeSeen | None:
+def ending_notice(own: Sequence[AnyEvent]) -> NoticeReceived | None:
     """The first notice for which a generation ended, given its events."""
-    return next((e for e in own if isinstance(e, NoticeSeen) and e.action in ("save_and_end", "end")), None)
+    return next((e for e in own if isinstance(e, NoticeReceived) and e.action in ("save_and_end", "end")), None)
 
 
 def _failures(own: Sequence[AnyEvent]) -> list[FailureDetected]:
@@ -120,7 +120,7 @@ def _outcome(own: Sequence[AnyEvent]) -> Outcome:
     return Outcome(state="running", reason=_notice_in_words(own, notice) if notice else "", notice=source)
 
 
-def _notice_in_words(own: Sequence[AnyEvent], notice: NoticeSeen | None) -> str:
+def _notice_in_words(own: Sequence[AnyEvent], notice: NoticeReceived | None) -> str:
     """Why the attempt was preempted."""
     if notice is None:
         return _last_stop(own) or "no notice was logged"

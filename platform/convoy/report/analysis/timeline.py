@@ -27,7 +27,7 @@ from convoy.job.events.types import (
     GenerationStarted,
     MemoryPeak,
     NodeChecked,
-    NoticeSeen,
+    NoticeReceived,
     NoticeSources,
     PeerSuspected,
     RankThroughput,
@@ -73,7 +73,8 @@ def timeline(events: Sequence[AnyEvent]) -> tuple[Moment, ...]:
 def _line(e: AnyEvent) -> Line | None:
     if isinstance(e, RankThroughput | MemoryPeak) or (isinstance(e, StepDone) and not e.skipped):
         return None  # most of a log
-    return _run_line(e) or _checkpoint_line(e) or _failure_line(e)
+    own = e.timeline_text()
+    return _run_line(e) or _checkpoint_line(e) or _failure_line(e) or ((own, "plain") if own else None)
 
 
 def _run_line(e: AnyEvent) -> Line | None:
@@ -94,7 +95,7 @@ def _run_line(e: AnyEvent) -> Line | None:
         case ScriptEvent():
             values = ", ".join(f"{key} = {value}" for key, value in e.values.items())
             return f"Rank {e.rank}: {e.name}" + (f": {values}" if values else ""), "plain"
-        case NoticeSeen():
+        case NoticeReceived():
             left = "" if e.deadline is None else f", {duration(max(e.deadline - e.t, 0.0))} ahead"
             text = f": {e.text}" if e.text else ""
             return f"Notice on node {e.node} ({e.source}{left}){text}; {_ACTIONS[e.action]}", "warning"
