@@ -27,8 +27,7 @@ from pathlib import Path
 from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.history import earlier_runs
 from convoy.benchmark.analysis.model import BenchReport
-from convoy.benchmark.pages.page import page_of
-from convoy.benchmark.pages.several import BenchReports, page_of_several
+from convoy.benchmark.pages.page import BenchReports, page_of, page_of_several
 from convoy.benchmark.results.files import ResultUnreadableError, read_cases
 from convoy.catalog.prices import SHIPPED, PriceBook, price_list
 from convoy.config.errors import ConfigError

@@ -10,8 +10,8 @@ from convoy.benchmark.largest_model import with_largest_models
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup, tokens_per_second
 from convoy.benchmark.results.values import LARGEST_MODEL_PARAMETERS, RANK_MEMORY_BYTES
-from convoy.benchmark.suites.model_parallel import group as model_parallel
 from convoy.benchmark.suites.scaling import variants_of
+from convoy.benchmark.suites.strategies import model_parallel
 from convoy.benchmark.suites.strategies import variants_of as strategies
 from convoy.benchmark.suites.throughput import PLAIN
 from convoy.launch.benchmark.groups import Ran, gang_here, run_groups, unmeasured_case

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from convoy.benchmark.cases import communication_values
 from convoy.benchmark.groups import Ranks, VariantSpec
 from convoy.benchmark.needs import Need, lacking
 from convoy.benchmark.plan import ENDLESS, plan, run_of
 from convoy.benchmark.results.case import Block
 from convoy.benchmark.results.figures import sync_share
 from convoy.benchmark.suites.memory import variants_of as savers
-from convoy.benchmark.suites.model_parallel import shape_of
-from convoy.benchmark.suites.model_parallel import variants_of as model_parallel_variants
-from convoy.benchmark.suites.scaling import further_values, sizes, variants_of
+from convoy.benchmark.suites.scaling import sizes, variants_of
+from convoy.benchmark.suites.strategies import cuttable_shape, model_parallel_variants
 from convoy.benchmark.suites.throughput import techniques
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench, with_presets
 from convoy.config.errors import ConfigError
@@ -122,11 +122,11 @@ def test_a_case_that_the_run_does_not_allow_is_told_in_one_line() -> None:
 
 
 def test_a_model_is_changed_no_more_than_cutting_it_needs() -> None:
-    assert shape_of(TransformerConfig()) == {"tied_embeddings": False, "n_heads": 4, "n_kv_heads": None}
-    assert shape_of(TransformerConfig(n_heads=4, n_kv_heads=2)) == {"tied_embeddings": False}
-    assert shape_of(TransformerConfig(n_layers=1)) is None
-    assert shape_of(TransformerConfig(d_ff=71)) is None
-    assert shape_of(TransformerConfig(d_model=42)) is None
+    assert cuttable_shape(TransformerConfig()) == {"tied_embeddings": False, "n_heads": 4, "n_kv_heads": None}
+    assert cuttable_shape(TransformerConfig(n_heads=4, n_kv_heads=2)) == {"tied_embeddings": False}
+    assert cuttable_shape(TransformerConfig(n_layers=1)) is None
+    assert cuttable_shape(TransformerConfig(d_ff=71)) is None
+    assert cuttable_shape(TransformerConfig(d_model=42)) is None
 
 
 def test_neighbours_on_two_nodes_share_no_products() -> None:
@@ -332,7 +332,7 @@ def test_communication_is_what_training_together_costs_more_than_training_beside
         "2 ranks, weak": blocks(0.75, 4000, 0.02), "2 ranks, strong": blocks(0.4, None, 0.02),
     }  # fmt: skip
     specs = {spec.name: spec for spec in variants_of(4, Ranks(2, 1))}
-    found = {name: further_values(measured, spec, tuple(specs.values()), 2) for name, spec in specs.items()}
+    found = {name: communication_values(measured, spec, tuple(specs.values()), 2) for name, spec in specs.items()}
     assert found["2 ranks, weak"] == {
         "weak": 1.0,
         "network_bytes": 2000.0,
@@ -352,5 +352,5 @@ def test_trainings_of_several_ranks_tell_nothing_of_communication() -> None:
     batches = [specs[name].changes["train"]["global_batch"] for name in specs]
     assert batches == [4, 4, 8, 4]
     measured = dict.fromkeys(specs, blocks)
-    found = further_values(measured, specs["4 ranks, weak"], tuple(specs.values()), 4)
+    found = communication_values(measured, specs["4 ranks, weak"], tuple(specs.values()), 4)
     assert found == {"weak": 1.0}

@@ -1,5 +1,6 @@
 """What a gang has measured, as the cases that its first rank writes."""
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,10 +12,11 @@ from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.measure.memory_footprint import Footprint
 from convoy.benchmark.measure.observer import Seen
 from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
-from convoy.benchmark.results.case import Case, Hardware, Predicted
-from convoy.benchmark.results.values import STATE_BYTES
+from convoy.benchmark.results.case import Block, Case, Hardware, Predicted
+from convoy.benchmark.results.figures import exposed_seconds
+from convoy.benchmark.results.values import COMMUNICATION_SECONDS, NETWORK_BYTES, STATE_BYTES, WEAK
 from convoy.benchmark.rounds import Measured
-from convoy.benchmark.suites import peers, scaling
+from convoy.benchmark.suites import peers
 from convoy.benchmark.variants import convoy_saving
 from convoy.benchmark.variants.build import AnyVariant
 from convoy.training.build import model_built
@@ -98,7 +100,7 @@ def _values(group: Group, spec: VariantSpec, variant: AnyVariant, found: Found, 
     """What is told of a case beside its blocks."""
     if "communication" in group.measures:
         blocks = {name: each.blocks for name, each in found.measured.items()}
-        values = dict(scaling.further_values(blocks, spec, group.variants, ranks.place.world_size))
+        values = communication_values(blocks, spec, group.variants, ranks.place.world_size)
     else:
         values = dict(spec.values)
     if "state" in group.measures:  # rank 0's, where that is what cases differ in
@@ -107,3 +109,24 @@ def _values(group: Group, spec: VariantSpec, variant: AnyVariant, found: Found, 
     taken, saved = found.footprints.get(spec.name), found.saves.get(spec.name)
     values |= seen | dict(found.collectives.get(spec.name, {}))
     return values | (taken.values() if taken else {}) | (saved.values if saved else {})
+
+
+def communication_values(
+    blocks: Mapping[str, Sequence[Block]], spec: VariantSpec, variants: Sequence[VariantSpec], ranks: int
+) -> dict[str, float]:
+    """The values of a case, with what its blocks and those of its group show of communication. ranks: of the gang.
+
+    In weak scaling of all ranks, the time of communication is what a step takes longer than in as many independent
+    trainings of one rank at once, by the arithmetic of `sync_share` (`results/figures.py`). Trainings of several ranks
+    communicate themselves, so they are no reference.
+    """
+    values, own = dict(spec.values), blocks[spec.name]
+    sent = [block.network_bytes for block in own if block.network_bytes is not None]
+    if sent:
+        values[NETWORK_BYTES] = statistics.median(sent) / (ranks if spec.at_once else spec.ranks or ranks)
+    alone = next((other.name for other in variants if other.at_once and other.ranks == 1), None)
+    if spec.ranks == ranks and spec.values.get(WEAK) and alone:
+        others = {block.number: block for block in blocks[alone]}
+        pairs = [(block, others[block.number]) for block in own if block.number in others]
+        values[COMMUNICATION_SECONDS] = max(0.0, exposed_seconds(pairs))
+    return values

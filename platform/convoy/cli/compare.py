@@ -25,7 +25,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
 
     from rich.console import Console
 
-    from convoy.benchmark.pages.compare import compare_page
+    from convoy.benchmark.pages.history import compare_page
     from convoy.benchmark.results.compare import OtherFingerprintError
     from convoy.benchmark.results.files import ResultUnreadableError
     from convoy.config.errors import ConfigError

@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.benchmark.analysis.checkpoints import checkpoints, predict
-from convoy.benchmark.pages.checkpoint_sections import told
+from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.pages.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.samples import sample
@@ -72,10 +72,9 @@ def test_a_training_that_failed_tells_nothing() -> None:
 
 
 def test_few_samples_have_their_least_and_most_and_more_an_interval() -> None:
-    assert told(sample((0.2,))) == "200 ms, n = 1"
-    assert told(sample((0.2, 0.4))) == "300 ms (from 200 to 400, n = 2)"
-    assert told(sample((1.0,) * 6)).startswith("1.0 s (1.0 to 1.0, n = 6")
-    assert told(sample(())) == ""
+    assert sample_text(sample((0.2,))) == "200 ms, n = 1"
+    assert sample_text(sample((0.2, 0.4))) == "300 ms (from 200 to 400, n = 2)"
+    assert sample_text(sample((1.0,) * 6)).startswith("1.0 s (1.0 to 1.0, n = 6")
 
 
 def test_the_page_says_what_is_measured_and_what_is_predicted() -> None:

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.pages.charts import Row, bars, ratios, stacked_bars
-from convoy.benchmark.pages.curves import over_ranks, over_runs
+from convoy.benchmark.pages.charts import Row, bars, over_ranks, over_runs, ratios, stacked_bars
 from convoy.stats.interval import Interval
 
 

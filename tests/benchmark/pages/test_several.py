@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.analysis.fold import fold_cases
-from convoy.benchmark.pages.cost_sections import costs
-from convoy.benchmark.pages.page import benchmark_page
-from convoy.benchmark.pages.several import BenchReports, page_of_several, together
+from convoy.benchmark.pages.cost import costs
+from convoy.benchmark.pages.page import BenchReports, benchmark_page, page_of_several, together
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Callout, Chart, Heading, Page, Table, Text, Values
 from tests.benchmark.results.cases import a_case

@@ -6,95 +6,26 @@ from convoy.benchmark.analysis.model import CaseFigures, GroupFigures, verdict
 from convoy.benchmark.pages.charts import COLOURS, Row, bars, ratios, stacked_bars
 from convoy.benchmark.pages.headline import hardware_of
 from convoy.benchmark.results import values
-from convoy.benchmark.results.values import (
-    LARGEST_MODEL_LAYERS,
-    LARGEST_MODEL_PARAMETERS,
-    RANK_HOST_BYTES,
-    RANK_MEMORY_BYTES,
-    STATE_BYTES,
-)
+from convoy.benchmark.results.samples import Sample
 from convoy.display import formatting
 from convoy.display.charts import BLUE, GREY
-from convoy.display.page import Block, Chart, Table, Text
+from convoy.display.page import Block, Chart, Column, Table, Text, columns
 from convoy.stats.interval import Interval
 
 WELL_MEASURED = 20
-"""Blocks of a case from which on nothing is said of wide intervals."""
-
-_SHARES = (
-    "From a trace of some steps after all that was timed, the mean over ranks. What computes, operators or a GPU's "
-    "kernels, counts for the part that started it; communication is what nothing that computes hides; idle is what is "
-    "left: Python between operators, and waiting. A trace slows what computes nothing: without it idle is less."
-)
-_HOST = "CPU time and switches are of one rank's process in one step; CPU utilisation is of all cores of the hosts."
+"""Number of blocks of a case from which the page no longer mentions wide intervals."""
 
 
-def few(group: GroupFigures) -> Sequence[Text]:
-    """How intervals become narrower, where few blocks make them wide."""
-    n = min((case.blocks for case in group.cases if case.rate), default=WELL_MEASURED)
-    if n >= WELL_MEASURED:
-        return ()
-    return [
-        Text(
-            f"{n} blocks of each case: intervals are wide. Narrower: measure.rounds of {4 * n} "
-            "(they shrink with the square root of the rounds, and time grows with the rounds)."
-        )
-    ]
-
-
-def table(group: GroupFigures) -> Table:
-    """A row for each case; columns in which nothing is known are left out."""
-    several = len({case.baseline for case in group.cases if case.baseline is not None}) > 1
-    columns = [
-        ("Case", [case.name for case in group.cases]),
-        ("Tokens per second", [_rate(case) for case in group.cases]),
-        ("Blocks", [str(case.blocks) if case.rate else "" for case in group.cases]),
-        ("Speedup", [_speedup(case, several) for case in group.cases]),
-        ("CPU time per token", [formatting.ratio(case.cpu_ratio) if case.cpu_ratio else "" for case in group.cases]),
-        ("MFU", [_percent(case.mfu) for case in group.cases]),
-        ("Of matmul rate", [_percent(case.matmul_share if case.mfu is None else None) for case in group.cases]),
-        ("Memory peak", [_size(case.memory_peak_bytes) for case in group.cases]),
-        ("State of a rank", [_size(case.values.get(STATE_BYTES)) for case in group.cases]),
-        ("Largest model", [_largest(case) for case in group.cases]),
-        ("Warm-up", [_warm_up(case) if case.rate else "" for case in group.cases]),
-        ("Losses", [losses(case) for case in group.cases]),
-    ]
-    told = [(header, cells) for header, cells in columns if any(cells)]
-    return Table(tuple(header for header, _ in told), tuple(zip(*(cells for _, cells in told), strict=True)))
-
-
-def largest(group: GroupFigures) -> Sequence[Text]:
-    """What is meant by the largest model, with what it was reckoned for; none where no case tells of it."""
-    told = next((case.values for case in group.cases if case.values.get(LARGEST_MODEL_PARAMETERS)), {})
-    memory, host = told.get(RANK_MEMORY_BYTES), told.get(RANK_HOST_BYTES)
-    if memory is None:
-        return ()
-    beside = "" if host is None else f", and {formatting.size(host)} of its host's"
-    return [
-        Text(
-            f"Largest model: computed, not measured. {group.model} with as many layers as have room in "
-            f"{formatting.size(memory)} of memory of a rank{beside}, by weights, gradients and moments alone; "
-            "activations come on top. What a case takes while it is built, by which it may be refused, is not in it.",
-            quiet=True,
-        )
-    ]
-
-
-def losses(case: CaseFigures) -> str:
-    """Whether it computed the same."""
-    match case.losses:
-        case "agree":
-            return "agree" if not case.loss_difference else f"agree to {_percent(case.loss_difference)}"
-        case "differ":
-            by = "" if case.loss_difference is None else f" BY {_percent(case.loss_difference)}"
-            return f"DIFFER{by}"
-        case "not told":
-            return "not told"
-    return ""
+def sample_text(sample: Sample, form: formatting.Form = formatting.duration) -> str:
+    """`85 ms (80 to 90 ms, n = 12)`: with the interval of the median, or with the range of a few."""
+    if sample.n == 1:
+        return f"{form(sample.median)}, n = 1"
+    bounds = formatting.bounds(Interval(estimate=sample.median, low=sample.low, high=sample.high, n=sample.n), form)
+    return f"{form(sample.median)} ({'' if sample.is_interval else 'from '}{bounds}, n = {sample.n})"
 
 
 def about(group: GroupFigures) -> str:
-    """What was trained, and on what."""
+    """The model that was trained, and the hardware."""
     hardware = group.hardware
     threads = formatting.plural(hardware.threads, "thread")
     on = f" on {hardware.device}" if hardware.instance_type else ""
@@ -106,7 +37,7 @@ def about(group: GroupFigures) -> str:
 
 
 def charts(group: GroupFigures) -> Sequence[Chart]:
-    """Rates and speedups; one case alone needs none."""
+    """Rates and speedups of two cases or more."""
     measured = [(case, case.tokens_per_second) for case in group.cases if case.tokens_per_second and case.rate > 0]
     if len(measured) < 2:
         return ()
@@ -115,17 +46,43 @@ def charts(group: GroupFigures) -> Sequence[Chart]:
         for case, rate in measured
     ]
     charts = [bars("Throughput", rows, "tokens per second")]
-    against = [(case, case.speedup) for case in group.cases if case.speedup is not None]
-    for over in dict.fromkeys(str(case.baseline) for case, _ in against):
-        beside = [_beside(case.name, found) for case, found in against if case.baseline == over]
-        charts.append(ratios(f"Speedup over {over}", beside, f"times as fast as {over}"))
+    compared = [(case, case.speedup) for case in group.cases if case.speedup is not None]
+    for base in dict.fromkeys(str(case.baseline) for case, _ in compared):
+        rows = [_speedup_row(case.name, speedup) for case, speedup in compared if case.baseline == base]
+        charts.append(ratios(f"Speedup over {base}", rows, f"times as fast as {base}"))
     return charts
 
 
-def _beside(name: str, found: Interval) -> Row:
-    told = verdict(found)
-    words = "no difference seen" if told == "no difference" else formatting.ratio(found).partition(" ")[0]
-    return Row(name, found, words, COLOURS[told])
+def _speedup_row(name: str, speedup: Interval) -> Row:
+    seen = verdict(speedup)
+    words = "no difference seen" if seen == "no difference" else formatting.ratio(speedup).partition(" ")[0]
+    return Row(name, speedup, words, COLOURS[seen])
+
+
+def table(group: GroupFigures) -> Table:
+    """A row for each case."""
+    several = len({case.baseline for case in group.cases if case.baseline is not None}) > 1
+    return columns(
+        group.cases,
+        Column("Case", lambda c: c.name),
+        Column("Tokens per second", _rate),
+        Column("Blocks", lambda c: c.blocks if c.rate else None),
+        Column("Speedup", lambda c: _speedup(c, several)),
+        Column("CPU time per token", lambda c: c.cpu_ratio, formatting.ratio),
+        Column("MFU", lambda c: c.mfu, formatting.percent),
+        Column("Of matmul rate", lambda c: c.matmul_share if c.mfu is None else None, formatting.percent),
+        Column("Memory peak", lambda c: c.memory_peak_bytes, formatting.size),
+        value_column("State of a rank", values.STATE_BYTES, formatting.size),
+        Column("Largest model", _largest),
+        Column("Warm-up", _warm_up),
+        Column("Losses", _losses),
+        drop_empty=True,
+    )
+
+
+def value_column(title: str, name: str, form: formatting.Form) -> Column[CaseFigures]:
+    """A column of a further value of each case."""
+    return Column(title, lambda case: case.values.get(name), form)
 
 
 def _rate(case: CaseFigures) -> str:
@@ -135,84 +92,103 @@ def _rate(case: CaseFigures) -> str:
 
 
 def _speedup(case: CaseFigures, several: bool) -> str:
-    """several: cases of the table are compared with different ones."""
+    """several: the cases of the table have different baselines."""
     if case.baseline is None:
         return "reference"
     if case.speedup is None:
         return case.not_compared
-    told = f"{formatting.ratio(case.speedup)}{f', over {case.baseline}' if several else ''}"
-    return f"no difference seen: {told}" if verdict(case.speedup) == "no difference" else told
+    text = f"{formatting.ratio(case.speedup)}{f', over {case.baseline}' if several else ''}"
+    return f"no difference seen: {text}" if verdict(case.speedup) == "no difference" else text
 
 
-def _warm_up(case: CaseFigures) -> str:
-    return f"{formatting.plural(case.warm_up_steps, 'step')}{'' if case.steady else ', still drifting'}"
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else formatting.percent(share)
-
-
-def _size(n_bytes: float | None) -> str:
-    return "" if n_bytes is None else formatting.size(n_bytes)
-
-
-def _largest(case: CaseFigures) -> str:
-    parameters, layers = case.values.get(LARGEST_MODEL_PARAMETERS), case.values.get(LARGEST_MODEL_LAYERS)
+def _largest(case: CaseFigures) -> str | None:
+    parameters, layers = (
+        case.values.get(name) for name in (values.LARGEST_MODEL_PARAMETERS, values.LARGEST_MODEL_LAYERS)
+    )
     if parameters is None:
-        return ""
+        return None
     return formatting.count(parameters) + ("" if layers is None else f", {formatting.plural(round(layers), 'layer')}")
 
 
+def _warm_up(case: CaseFigures) -> str | None:
+    if not case.rate:
+        return None
+    return f"{formatting.plural(case.warm_up_steps, 'step')}{'' if case.steady else ', still drifting'}"
+
+
+def _losses(case: CaseFigures) -> str | None:
+    """Whether it computed the same as its baseline."""
+    difference = "" if case.loss_difference is None else formatting.percent(case.loss_difference)
+    match case.losses:
+        case "agree":
+            return f"agree to {difference}" if case.loss_difference else "agree"
+        case "differ":
+            return f"DIFFER BY {difference}" if difference else "DIFFER"
+    return case.losses
+
+
+def few(group: GroupFigures) -> Sequence[Text]:
+    """Advice on how to make intervals narrower, where few blocks make them wide."""
+    n = min((case.blocks for case in group.cases if case.rate), default=WELL_MEASURED)
+    if n >= WELL_MEASURED:
+        return ()
+    return [
+        Text(
+            f"{n} blocks of each case: intervals are wide. Narrower: measure.rounds of {4 * n} "
+            "(they shrink with the square root of the rounds, and time grows with the rounds)."
+        )
+    ]
+
+
+def largest(group: GroupFigures) -> Sequence[Text]:
+    """The assumptions of the column of the largest model."""
+    figures = next((case.values for case in group.cases if case.values.get(values.LARGEST_MODEL_PARAMETERS)), {})
+    memory, host = figures.get(values.RANK_MEMORY_BYTES), figures.get(values.RANK_HOST_BYTES)
+    if memory is None:
+        return ()
+    on_host = "" if host is None else f", and {formatting.size(host)} of its host's"
+    return [
+        Text(
+            f"Largest model: computed, not measured. {group.model} with as many layers as have room in "
+            f"{formatting.size(memory)} of memory of a rank{on_host}, by weights, gradients and moments alone; "
+            "activations come on top. What a case takes while it is built, by which it may be refused, is not in it.",
+            quiet=True,
+        )
+    ]
+
+
+_SHARES = (
+    "From a trace of some steps after all that was timed, the mean over ranks. What computes, operators or a GPU's "
+    "kernels, counts for the part that started it; communication is what nothing that computes hides; idle is what is "
+    "left: Python between operators, and waiting. A trace slows what computes nothing: without it idle is less."
+)
+_HOST = "CPU time and switches are of one rank's process in one step; CPU utilisation is of all cores of the hosts."
+
+
 def utilisation(group: GroupFigures) -> tuple[Block, ...]:
-    """Nothing for a group whose cases tell nothing of it."""
-    return (*_shares(group.cases), *_host(group.cases))
+    """Where each case's step, cores and GPUs go, as far as its cases have such values."""
+    case_column = Column[CaseFigures]("Case", lambda c: c.name)
+    blocks: list[Block] = []
+    if traced := [case for case in group.cases if case.values.keys() >= {*values.SHARES.values()}]:
+        shares: dict[str, str] = dict(values.SHARES.items())
+        parts = {case.name: {part: case.values[name] for part, name in shares.items()} for case in traced}
+        shares["Communication hidden"] = values.COMMUNICATION_HIDDEN
+        cells = [value_column(title, name, formatting.percent) for title, name in shares.items()]
+        blocks += [stacked_bars("Shares of the step", parts, unit="%", factor=100)]
+        blocks += [columns(traced, case_column, *cells), Text(_SHARES, quiet=True)]
+    cells = [value_column(*each) for each in _HOST_VALUES]
+    if any(column.cell(case) for column in cells for case in group.cases):
+        blocks += [columns(group.cases, case_column, *cells, drop_empty=True), Text(_HOST, quiet=True)]
+    return tuple(blocks)
 
 
-def _shares(cases: Sequence[CaseFigures]) -> list[Block]:
-    """A bar for each case, and a table."""
-    told = {case.name: _parts(case) for case in cases if all(name in case.values for name in values.SHARES.values())}
-    if not told:
-        return []
-    hidden = {case.name: case.values.get(values.COMMUNICATION_HIDDEN) for case in cases}
-    headers = ("Case", *values.SHARES, "Communication hidden")
-    rows = [
-        (name, *(formatting.percent(share) for share in parts.values()), _percent(hidden[name]))
-        for name, parts in told.items()
-    ]
-    chart = stacked_bars("Shares of the step", told, unit="%", factor=100)
-    return [chart, Table(headers, tuple(rows)), Text(_SHARES, quiet=True)]
-
-
-def _parts(case: CaseFigures) -> dict[str, float]:
-    return {part: case.values[name] for part, name in values.SHARES.items()}
-
-
-def _host(cases: Sequence[CaseFigures]) -> list[Block]:
-    """Columns in which nothing is known are left out."""
-    columns = [
-        ("User CPU", [_seconds(case, values.USER_CPU_SECONDS) for case in cases]),
-        ("System CPU", [_seconds(case, values.SYSTEM_CPU_SECONDS) for case in cases]),
-        ("Voluntary switches", [_count(case, values.VOLUNTARY_SWITCHES) for case in cases]),
-        ("Involuntary switches", [_count(case, values.INVOLUNTARY_SWITCHES) for case in cases]),
-        ("CPU utilisation", [_percent(case.values.get(values.CPU_UTILISATION)) for case in cases]),
-        ("GPU utilisation", [_percent(case.values.get(values.GPU_UTILISATION)) for case in cases]),
-        ("GPU power", [_unit(case, values.POWER_WATTS, "W") for case in cases]),
-        ("Energy of a step", [_unit(case, values.ENERGY_JOULES_PER_STEP, "J") for case in cases]),
-    ]
-    told = [(header, cells) for header, cells in columns if any(cells)]
-    if not told:
-        return []
-    rows = tuple(zip([case.name for case in cases], *(cells for _, cells in told), strict=True))
-    return [Table(("Case", *(header for header, _ in told)), rows), Text(_HOST, quiet=True)]
-
-
-def _seconds(case: CaseFigures, name: str) -> str:
-    return formatting.duration(case.values[name]) if name in case.values else ""
-
-
-def _count(case: CaseFigures, name: str) -> str:
-    return formatting.significant(case.values[name]) if name in case.values else ""
-
-
-def _unit(case: CaseFigures, name: str, unit: str) -> str:
-    return f"{formatting.significant(case.values[name])} {unit}" if name in case.values else ""
+_HOST_VALUES = (
+    ("User CPU", values.USER_CPU_SECONDS, formatting.duration),
+    ("System CPU", values.SYSTEM_CPU_SECONDS, formatting.duration),
+    ("Voluntary switches", values.VOLUNTARY_SWITCHES, formatting.significant),
+    ("Involuntary switches", values.INVOLUNTARY_SWITCHES, formatting.significant),
+    ("CPU utilisation", values.CPU_UTILISATION, formatting.percent),
+    ("GPU utilisation", values.GPU_UTILISATION, formatting.percent),
+    ("GPU power", values.POWER_WATTS, formatting.unit("W")),
+    ("Energy of a step", values.ENERGY_JOULES_PER_STEP, formatting.unit("J")),
+)

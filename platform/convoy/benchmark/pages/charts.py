@@ -1,4 +1,4 @@
-"""Charts of cases side by side: rates, ratios and memory as rows, with their intervals, and the parts of steps."""
+"""Charts of a benchmark: cases as rows with their intervals, the parts of steps, and curves over ranks and runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,37 +11,50 @@ from convoy.stats.interval import Interval
 
 COLOURS: dict[Verdict, str] = {"more": GREEN, "less": VERMILION, "no difference": GREY}
 
+Curve = Sequence[tuple[int, Interval]]
+"""Numbers of ranks, each with the value there."""
+
 _ROW = 26
-"""Pixels of a row with the gap to the next."""
+"""Height of a row in pixels, with the gap to the next."""
 
 _LETTER = 0.018
-"""Of the width of a chart in half a page."""
+"""Width of a letter as a share of a chart in half a page."""
+
+_AXIS = {"labelExpr": LABEL, "tickCount": 6, "grid": True, "domain": False}
+_COLOUR = {"field": "colour", "type": "nominal", "scale": None}
+_TOOLTIP = [{"field": "name", "title": " "}, {"field": "told", "title": " "}]
+_DASHED = {"color": INK, "strokeDash": [4, 3]}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A name, where its value lies, how it is told, and its colour."""
+    """One bar or point. text: its value as people read it."""
 
     name: str
     figure: Interval
-    told: str
+    text: str
     colour: str = BLUE
 
 
+def exact(value: float) -> Interval:
+    """A value without a spread."""
+    return Interval(estimate=value, low=value, high=value, n=1)
+
+
 def bars(title: str, rows: Sequence[Row], unit: str) -> Chart:
-    """A bar from zero for each, with its interval."""
+    """A bar from zero for each row, with its interval."""
     bar = {
         "mark": {"type": "bar", "height": {"band": 0.6}},
         "encoding": {"x": _x(rows, unit, 0.0), "color": _COLOUR, "tooltip": _TOOLTIP},
     }
-    return _chart(title, rows, [bar, _whiskers({"value": INK}), _words()])
+    return _rows(title, rows, [bar, _whiskers({"value": INK}), _TEXTS])
 
 
 def ratios(title: str, rows: Sequence[Row], unit: str) -> Chart:
-    """A point with its interval for each, beside a line at 1."""
+    """A point with its interval for each row, and a line at 1."""
     line = {
         "data": {"values": [{"at": 1}]},
-        "mark": {"type": "rule", "color": INK, "strokeDash": [4, 3]},
+        "mark": {"type": "rule", **_DASHED},
         "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": None},
     }
     least = 0.98 * min([1.0, *(row.figure.low for row in rows)])
@@ -49,12 +62,12 @@ def ratios(title: str, rows: Sequence[Row], unit: str) -> Chart:
         "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
         "encoding": {"x": _x(rows, unit, least), "color": _COLOUR, "tooltip": _TOOLTIP},
     }
-    return _chart(title, rows, [line, _whiskers(_COLOUR), point, _words()])
+    return _rows(title, rows, [line, _whiskers(_COLOUR), point, _TEXTS])
 
 
 def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str = "ms", factor: float = 1000) -> Chart:
-    """For each case a bar of parts, drawn in `unit`, which is a part's value times `factor`: of seconds by default."""
-    names = list(dict.fromkeys(name for of_case in parts.values() for name in of_case))
+    """A bar of parts for each case, drawn in `unit`: a part's value, in seconds by default, times `factor`."""
+    names = list(dict.fromkeys(name for values in parts.values() for name in values))
     values = [
         {"name": case, "part": name, "order": names.index(name), "value": factor * value}
         for case, of_case in parts.items()
@@ -63,13 +76,7 @@ def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str
     encoding = {
         "y": _names(list(parts)),
         "x": {"field": "value", "type": "quantitative", "title": unit, "stack": "zero", "axis": _AXIS},
-        "color": {
-            "field": "part",
-            "type": "nominal",
-            "sort": names,
-            "legend": {"orient": "top", "offset": 4, "columnPadding": 16},
-            "scale": {"domain": names, "range": [PALETTE[i % len(PALETTE)] for i in range(len(names))]},
-        },
+        "color": _legend("part", names, columnPadding=16),
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": [
             {"field": "name", "title": " "},
@@ -82,19 +89,74 @@ def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str
     return Chart(title, framed(title, body), {case: (sum(of_case.values()),) for case, of_case in parts.items()})
 
 
-_AXIS = {"labelExpr": LABEL, "tickCount": 6, "grid": True, "domain": False}
-_COLOUR = {"field": "colour", "type": "nominal", "scale": None}
-_TOOLTIP = [{"field": "name", "title": " "}, {"field": "told", "title": " "}]
+def over_ranks(title: str, curves: Mapping[str, Curve], y_title: str, ideal: Sequence[tuple[int, float]]) -> Chart:
+    """Values with their intervals, and the dashed line on which nothing is lost."""
+    values = [
+        {"ranks": ranks, "value": each.estimate, "low": each.low, "high": each.high, "curve": name}
+        for name, curve in curves.items()
+        for ranks, each in curve
+    ]
+    x = {
+        "field": "ranks",
+        "type": "quantitative",
+        "title": "ranks",
+        "axis": {"values": sorted({ranks for curve in curves.values() for ranks, _ in curve}), "format": "d"},
+        "scale": {"zero": False, "nice": False, "padding": 16},
+    }
+    y, colour = _y(y_title, from_zero=True), _legend("curve", list(curves))
+    layers = [
+        {
+            "data": {"values": [{"ranks": ranks, "value": value} for ranks, value in ideal]},
+            "mark": {"type": "line", **_DASHED, "strokeWidth": 1},
+            "encoding": {"x": x, "y": y},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 1.5},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+        },
+        {
+            "mark": {"type": "line", "strokeWidth": 1.5, "point": {"size": 60, "filled": True}},
+            "encoding": {"x": x, "y": y, "color": colour},
+        },
+    ]
+    spec = framed(title, {"data": {"values": values}, "layer": layers})
+    return Chart(title, spec, {name: tuple(each.estimate for _, each in curve) for name, curve in curves.items()})
 
 
-def _chart(title: str, rows: Sequence[Row], layers: Sequence[dict[str, Any]]) -> Chart:
+def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool]) -> Chart:
+    """Rates of runs, oldest first. changes: the first run after each change, and whether the change is for the
+    better."""
+    x = {
+        "field": "run",
+        "type": "quantitative",
+        "title": "run",
+        "axis": {"tickMinStep": 1, "format": "d"},
+        "scale": {"domain": [1, max(2, len(rates))], "nice": False, "padding": 12},
+    }
+    line = {
+        "data": {"values": [{"run": i + 1, "value": rate} for i, rate in enumerate(rates)]},
+        "mark": {"type": "line", "strokeWidth": 1, "color": BLUE, "point": {"size": 40, "filled": True, "color": BLUE}},
+        "encoding": {"x": x, "y": _y("tokens per second", from_zero=False)},
+    }
+    marks: list[dict[str, Any]] = [
+        {
+            "data": {"values": [{"run": at + 0.5}]},
+            "mark": {"type": "rule", "strokeWidth": 2, "color": GREEN if better else VERMILION},
+            "encoding": {"x": x},
+        }
+        for at, better in changes.items()
+    ]
+    return Chart(title, framed(title, {"layer": [*marks, line]}), {title: tuple(rates)})
+
+
+def _rows(title: str, rows: Sequence[Row], layers: Sequence[dict[str, Any]]) -> Chart:
     values = [
         {
             "name": row.name,
             "value": row.figure.estimate,
             "low": row.figure.low,
             "high": row.figure.high,
-            "told": row.told,
+            "told": row.text,
             "colour": row.colour,
         }
         for row in rows
@@ -108,25 +170,40 @@ def _chart(title: str, rows: Sequence[Row], layers: Sequence[dict[str, Any]]) ->
     return Chart(title, framed(title, body), {row.name: (row.figure.estimate,) for row in rows})
 
 
+_TEXTS = {
+    "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 11, "color": INK},
+    "encoding": {"x": {"field": "high", "type": "quantitative"}, "text": {"field": "told"}},
+}
+"""The text of a row, to the right of its interval."""
+
+
 def _names(names: Sequence[str]) -> dict[str, Any]:
     return {"field": "name", "type": "nominal", "title": None, "sort": list(names), "axis": {"labelLimit": 180}}
 
 
+def _legend(field: str, names: list[str], **legend: Any) -> dict[str, Any]:
+    colours = [PALETTE[i % len(PALETTE)] for i in range(len(names))]
+    return {
+        "field": field,
+        "type": "nominal",
+        "sort": names,
+        "legend": {"orient": "top", "offset": 4, **legend},
+        "scale": {"domain": names, "range": colours},
+    }
+
+
 def _x(rows: Sequence[Row], unit: str, least: float) -> dict[str, Any]:
     most = 1.02 * max([1.0 if least else 0.0, *(row.figure.high for row in rows)])
-    words = min(0.6, _LETTER * max((len(row.told) + 1 for row in rows), default=0))
+    words = min(0.6, _LETTER * max((len(row.text) + 1 for row in rows), default=0))
     scale = {"domain": [least, least + (most - least) / (1 - words)], "nice": False, "zero": False}
     return {"field": "value", "type": "quantitative", "title": unit, "axis": _AXIS, "scale": scale}
+
+
+def _y(title: str, from_zero: bool) -> dict[str, Any]:
+    axis, scale = {"labelExpr": LABEL, "tickCount": 6}, {"zero": from_zero, "nice": True}
+    return {"field": "value", "type": "quantitative", "title": title, "axis": axis, "scale": scale}
 
 
 def _whiskers(colour: dict[str, Any]) -> dict[str, Any]:
     encoding = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "color": colour}
     return {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": encoding}
-
-
-def _words() -> dict[str, Any]:
-    """What is told of a row, right of its interval."""
-    return {
-        "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 11, "color": INK},
-        "encoding": {"x": {"field": "high", "type": "quantitative"}, "text": {"field": "told"}},
-    }

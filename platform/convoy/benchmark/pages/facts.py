@@ -1,15 +1,15 @@
-"""Parts of a benchmark's page on what did not run, what was not measured, and where its figures come from."""
+"""Sections of a benchmark's page on what did not run, what was not measured, and where its figures come from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC
 
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures
 from convoy.benchmark.results import collectives, values
 from convoy.benchmark.results.case import Provenance
 from convoy.display import formatting
-from convoy.display.page import Block, Code, Heading, Table, Text
+from convoy.display.page import Block, Code, Column, Heading, Table, Text, columns
 
-KNOWN_VALUES = {
+SHOWN_ELSEWHERE = {
     values.WEAK,
     values.INDEPENDENT,
     values.COMMUNICATION_SECONDS,
@@ -34,43 +34,65 @@ KNOWN_VALUES = {
     *values.OF_CHECKPOINTS,
     *values.OF_RECOVERY,
 }
-"""Those that other parts of the page show."""
+"""Values in other sections of the page."""
 
 
 def not_run(report: BenchReport) -> tuple[Block, ...]:
     """Refused and failed cases, with their reasons."""
-    rows = _of_cases(report, lambda case: [(case.status, case.reason or "no reason was told")], measured=False)
-    return (Heading("Refused and failed"), Table(("Suite", "Case", "Status", "Reason"), rows)) if rows else ()
+    rows = [
+        (group.suite, case.name, case.status, case.reason or "no reason was told")
+        for group, case in _cases(report)
+        if case.status != "measured"
+    ]
+    return _section("Refused and failed", ("Suite", "Case", "Status", "Reason"), rows)
 
 
 def not_measured(report: BenchReport) -> tuple[Block, ...]:
-    """What this machine cannot show, each reason once with the cases that tell it."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for group in report.groups:
-        for case in group.cases:
-            for what, why in case.not_measured.items():
-                found.setdefault((what, why), []).append(case.name)
-    rows = tuple((what, why, ", ".join(dict.fromkeys(names))) for (what, why), names in found.items())
-    return (Heading("Not measured here"), Table(("What", "Why", "Cases"), rows)) if rows else ()
+    """What this machine cannot measure: each reason once, with its cases."""
+    names: dict[tuple[str, str], dict[str, None]] = {}
+    for _, case in _cases(report):
+        for reason in case.not_measured.items():
+            names.setdefault(reason, {})[case.name] = None
+    rows = [(*reason, ", ".join(cases)) for reason, cases in names.items()]
+    return _section("Not measured here", ("What", "Why", "Cases"), rows)
 
 
 def further(report: BenchReport) -> tuple[Block, ...]:
-    """Values of suites that no other part shows."""
-    rows = _of_cases(
-        report,
-        lambda case: [
-            (name, formatting.significant(value))
-            for name, value in sorted(case.values.items())
-            if name not in KNOWN_VALUES and not name.startswith(collectives.PREFIX)
-        ],
-    )
-    return (Heading("Further figures"), Table(("Suite", "Case", "Figure", "Value"), rows)) if rows else ()
+    """Values that no other section shows."""
+    rows = [
+        (group.suite, case.name, name, formatting.significant(value))
+        for group, case in _cases(report)
+        if case.status == "measured"
+        for name, value in sorted(case.values.items())
+        if name not in SHOWN_ELSEWHERE and not name.startswith(collectives.PREFIX)
+    ]
+    return _section("Further figures", ("Suite", "Case", "Figure", "Value"), rows)
+
+
+def _cases(report: BenchReport) -> list[tuple[GroupFigures, CaseFigures]]:
+    return [(group, case) for group in report.groups for case in group.cases]
+
+
+def _section(heading: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
+    return (Heading(heading), Table(headers, tuple(rows))) if rows else ()
 
 
 def provenance(report: BenchReport) -> tuple[Block, ...]:
     """Hardware of each gang, and of each origin the commit, versions and environment."""
-    blocks: list[Block] = [Heading("Provenance"), Table(_HARDWARE, tuple(_hardware(group) for group in report.groups))]
-    for origins in _alike(report.provenance):
+    hardware = columns(
+        report.groups,
+        Column("Suite", lambda g: g.suite),
+        Column("Group", lambda g: g.name),
+        Column("Device", lambda g: g.hardware.device),
+        Column("Machines", _machines),
+        Column("Ranks", lambda g: g.hardware.ranks),
+        Column("Threads of a rank", lambda g: g.hardware.threads),
+        Column("Cores", lambda g: g.hardware.cores),
+        Column("Memory", lambda g: g.hardware.memory_bytes or None, formatting.size, missing="not known"),
+        Column("Matmul, TFLOP/s", _matmul),
+    )
+    blocks: list[Block] = [Heading("Provenance"), hardware]
+    for origins in _compatible(report.provenance):
         rows = {"Measured": _when(origins), "Commit": origins[0].commit or "not from a checkout"}
         for each in origins:
             rows |= each.versions | each.environment
@@ -80,60 +102,38 @@ def provenance(report: BenchReport) -> tuple[Block, ...]:
     return (*blocks, *([Code("\n".join(report.commands))] if report.commands else []))
 
 
-def _alike(found: Sequence[Provenance]) -> list[list[Provenance]]:
-    """Those of one commit that contradict each other in nothing: a gang tells of the packages that it used."""
-    alike: list[list[Provenance]] = []
-    for each in found:
-        for others in alike:
-            if all(_agree(each, other) for other in others):
-                others.append(each)
+def _machines(group: GroupFigures) -> str:
+    hardware = group.hardware
+    return f"{hardware.nodes} × {hardware.instance_type}" if hardware.instance_type else str(hardware.nodes)
+
+
+def _matmul(group: GroupFigures) -> str:
+    rates = [f"{formatting.significant(rate)} ({dtype})" for dtype, rate in group.matmul_tflops.items()]
+    return ", ".join(rates) or "not measured"
+
+
+def _compatible(origins: Sequence[Provenance]) -> list[list[Provenance]]:
+    """Origins of one commit that do not contradict each other: a gang lists only the packages that it used."""
+    compatible: list[list[Provenance]] = []
+    for origin in origins:
+        for others in compatible:
+            if all(_agree(origin, other) for other in others):
+                others.append(origin)
                 break
         else:
-            alike.append([each])
-    return alike
+            compatible.append([origin])
+    return compatible
 
 
 def _agree(one: Provenance, other: Provenance) -> bool:
-    """A version that only one tells is of a package that the other did not use; a variable that only one tells was not
-    set for the other."""
+    """A version that only one has is of a package that the other did not use. A variable that only one has was not set
+    for the other, so they differ."""
     shared = one.versions.keys() & other.versions.keys()
     alike = all(one.versions[name] == other.versions[name] for name in shared)
     return alike and (one.commit, one.environment) == (other.commit, other.environment)
 
 
 def _when(origins: Sequence[Provenance]) -> str:
-    """Of the first cases of each."""
+    """When the first cases of each origin were measured."""
     first, last = (f"{of(each.measured for each in origins).astimezone(UTC):%Y-%m-%d %H:%M}" for of in (min, max))
     return f"{first} UTC" if first == last else f"from {first} UTC"
-
-
-_HARDWARE = ("Suite", "Group", "Device", "Machines", "Ranks", "Threads of a rank", "Cores", "Memory", "Matmul, TFLOP/s")
-
-
-def _hardware(group: GroupFigures) -> tuple[str, ...]:
-    hardware = group.hardware
-    machines = f"{hardware.nodes} × {hardware.instance_type}" if hardware.instance_type else str(hardware.nodes)
-    rates = [f"{formatting.significant(rate)} ({dtype})" for dtype, rate in group.matmul_tflops.items()]
-    return (
-        group.suite,
-        group.name,
-        hardware.device,
-        machines,
-        str(hardware.ranks),
-        str(hardware.threads),
-        str(hardware.cores),
-        formatting.size(hardware.memory_bytes) if hardware.memory_bytes else "not known",
-        ", ".join(rates) or "not measured",
-    )
-
-
-def _of_cases(
-    report: BenchReport, told: Callable[[CaseFigures], list[tuple[str, str]]], measured: bool = True
-) -> tuple[tuple[str, ...], ...]:
-    return tuple(
-        (group.suite, case.name, *each)
-        for group in report.groups
-        for case in group.cases
-        if (case.status == "measured") == measured
-        for each in told(case)
-    )

@@ -1,18 +1,17 @@
 """Sections of a benchmark's page that treat every group alike: its cases, where their steps go, and their memory."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures
-from convoy.benchmark.pages.cases import about, charts, few, largest, table, utilisation
-from convoy.benchmark.pages.charts import Row, bars, stacked_bars
+from convoy.benchmark.pages.cases import about, charts, few, largest, table, utilisation, value_column
+from convoy.benchmark.pages.charts import Row, bars, exact, stacked_bars
 from convoy.benchmark.pages.headline import FROZEN, baseline_of
 from convoy.benchmark.results.case import CHANGED
 from convoy.benchmark.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
 from convoy.benchmark.suites import registry
 from convoy.display import formatting
-from convoy.display.page import Block, Chart, Heading, Table, Text
-from convoy.stats.interval import Interval
+from convoy.display.page import Block, Chart, Column, Heading, Table, Text, columns
 
 _HOW = (
     "The cases of a table took turns, block by block, in one gang. Rates are medians over blocks with 95 % intervals; "
@@ -21,65 +20,80 @@ _HOW = (
 
 
 def groups(report: BenchReport) -> tuple[Block, ...]:
-    """All but those of suites with a comparison of their own."""
+    """All groups but those of suites with a comparison of their own."""
     apart = [suite.name for suite in registry.SUITES if suite.comparison]
-    shown = [group for group in report.groups if group.suite not in apart and any(c.rate for c in group.cases)]
+    measured = [group for group in report.groups if group.suite not in apart and any(c.rate for c in group.cases)]
     blocks: list[Block] = []
-    for i, group in enumerate(shown):
-        blocks.append(Heading(title(group, shown)))
+    for i, group in enumerate(measured):
+        blocks.append(Heading(title(group, measured)))
         blocks.append(Text(" ".join([about(group), *_frozen(group), *([_HOW] if i == 0 else [])]), quiet=True))
         blocks += [*charts(group), table(group), *(few(group) if i == 0 else ())]
         blocks += [*largest(group), *utilisation(group)]
     return tuple(blocks)
 
 
-def title(group: GroupFigures, shown: Sequence[GroupFigures]) -> str:
-    """Of its suite, with what tells it from others of that suite among `shown`: the model, how it is cut, which of the
-    gangs of one comparison. Groups are named `SUITE-MODEL…`; what is named otherwise keeps its name."""
+def title(group: GroupFigures, others: Sequence[GroupFigures]) -> str:
+    """The title of its suite, with what tells it from the suite's other groups: the model, how it is cut, its number
+    among the gangs of one comparison. Groups are named `SUITE-MODEL…`; a group with another name keeps it."""
     titles: dict[str, str] = {}
     for suite in registry.SUITES:
         titles |= {suite.name: suite.title, **suite.titles}
-    others = [other for other in shown if other.suite == group.suite]
+    others = [other for other in others if other.suite == group.suite]
     kind, model, rest = group.name.partition(f"-{_preset(group)}")
-    told = re.fullmatch(r"(-model-parallel)?(?:-(\d+))?", rest)
-    if not model or told is None:
-        named = titles.get(group.suite, group.suite)
-        return named if len(others) == 1 else f"{named}: {group.name}"
-    cut, number = told.groups()
+    parts = re.fullmatch(r"(-model-parallel)?(?:-(\d+))?", rest)
+    if not model or parts is None:
+        suite_title = titles.get(group.suite, group.suite)
+        return suite_title if len(others) == 1 else f"{suite_title}: {group.name}"
+    cut, number = parts.groups()
     words = [
         _preset(group) if len({_preset(other) for other in others}) > 1 else "",
         "tensor and pipeline parallel" if cut else "",
         f"gang {number}" if number else "",
     ]
-    named, words = titles.get(kind, kind), [word for word in words if word]
-    return f"{named}: {', '.join(words)}" if words else named
+    suite_title, words = titles.get(kind, kind), [word for word in words if word]
+    return f"{suite_title}: {', '.join(words)}" if words else suite_title
 
 
 def _preset(group: GroupFigures) -> str:
-    """The model's name, also of one that stands for it where it is cut."""
+    """The model's name, also for a model that stands for it where it is cut."""
     return group.model.removesuffix(CHANGED)
 
 
 def _frozen(group: GroupFigures) -> list[str]:
-    """Who the baseline is, where it is among the cases."""
-    there = any(case.name == FROZEN for case in group.cases)
-    return [f"{FROZEN}: {baseline_of(group)}, eager, a model of the same shape."] if there else []
+    """What the frozen baseline is, if it is among the cases."""
+    if not any(case.name == FROZEN for case in group.cases):
+        return []
+    return [f"{FROZEN}: {baseline_of(group)}, eager, a model of the same shape."]
 
 
 def step_parts(report: BenchReport) -> tuple[Block, ...]:
-    """A bar for each case that knows its parts."""
+    """A bar and a row for each case whose parts are known."""
     blocks: list[Block] = []
     for group in report.groups:
         if cases := [case for case in group.cases if case.parts]:
             blocks.append(stacked_bars(_title("Step time", group, report), {case.name: case.parts for case in cases}))
-            blocks.append(_parts(cases))
+            names = dict.fromkeys(name for case in cases for name in case.parts)
+            parts = [_part_column(name) for name in names]
+            blocks.append(columns(cases, Column("Case", lambda c: c.name), *parts))
     note = "Rank 0's, of the last step of each block; medians over blocks."
     return (Heading("Step time"), Text(note, quiet=True), *blocks) if blocks else ()
 
 
+def _part_column(name: str) -> Column[CaseFigures]:
+    """Its seconds, with their share of all parts."""
+
+    def cell(case: CaseFigures) -> str | None:
+        seconds, total = case.parts.get(name), sum(case.parts.values())
+        if seconds is None:
+            return None
+        share = f" ({formatting.percent(seconds / total)})" if total else ""
+        return f"{formatting.duration(seconds)}{share}"
+
+    return Column(name, cell)
+
+
 def memory(report: BenchReport) -> tuple[Block, ...]:
-    """A bar for each measured case whose peak was measured for it alone, where there are several, and what the memory
-    suite's cases save."""
+    """The peaks of groups with several, and what the cases save in suites that compare memory."""
     compared = [suite.name for suite in registry.SUITES if suite.compares_memory]
     blocks: list[Block] = []
     for group in report.groups:
@@ -87,7 +101,7 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
         if len(peaks) > 1:
             blocks.append(_peaks(_title("Memory peak", group, report), peaks))
             if group.suite in compared:
-                blocks.append(_saved([case for case, _ in peaks]))
+                blocks.append(_savings([case for case, _ in peaks]))
     note = (
         "Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host. "
         "Parameters, optimizer state and the buckets of gradients are held between steps; the step is what comes on "
@@ -97,74 +111,45 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
     return (Heading("Memory"), Text(note, quiet=True), *blocks) if blocks else ()
 
 
-def _peaks(named: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
-    """By part, where all cases tell of them."""
-    parts = {case.name: _memory_parts(case) for case, _ in peaks}
+def _peaks(heading: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
+    """By part, if all cases have parts."""
+    parts = {
+        case.name: {part: case.values[name] for part, name in MEMORY_PARTS.items() if case.values.get(name)}
+        for case, _ in peaks
+    }
     if all(parts.values()):
-        return stacked_bars(named, parts, "MB", 1e-6)
-    rows = [Row(case.name, _exact(peak / 1e9), _peak(case, peak)) for case, peak in peaks]
-    return bars(named, rows, "GB")
+        return stacked_bars(heading, parts, "MB", 1e-6)
+    rows = []
+    for case, peak in peaks:
+        ratio = "" if case.memory_ratio is None else f", {formatting.percent(case.memory_ratio)}"
+        rows.append(Row(case.name, exact(peak / 1e9), f"{formatting.size(peak)}{ratio}"))
+    return bars(heading, rows, "GB")
 
 
-def _memory_parts(case: CaseFigures) -> dict[str, float]:
-    return {part: case.values[name] for part, name in MEMORY_PARTS.items() if case.values.get(name)}
-
-
-def _saved(cases: Sequence[CaseFigures]) -> Table:
-    """What each takes and saves, and what that costs; columns in which nothing is known are left out."""
-    columns = [
-        ("Case", [case.name for case in cases]),
-        ("Memory peak", [formatting.size(case.memory_peak_bytes or 0) for case in cases]),
-        ("Saved", ["" if case.memory_ratio is None else _less(case.memory_ratio) for case in cases]),
-        ("Throughput", [formatting.ratio(case.speedup) if case.speedup else "reference" for case in cases]),
-        *((part.capitalize(), [_size(case.values.get(name)) for case in cases]) for part, name in MEMORY_PARTS.items()),
-        ("Beside the GPU", [_size(case.values.get(MEMORY_HOST_BYTES)) for case in cases]),
-        ("Fragmentation", [_percent(case.values.get(MEMORY_FRAGMENTATION)) for case in cases]),
-    ]
-    told = [(header, cells) for header, cells in columns if any(cells)]
-    return Table(tuple(header for header, _ in told), tuple(zip(*(cells for _, cells in told), strict=True)))
-
-
-def _less(ratio: float) -> str:
-    """Of the baseline's peak."""
-    return formatting.percent(1 - ratio) if ratio <= 1 else f"{formatting.percent(ratio - 1)} more"
-
-
-def _size(n_bytes: float | None) -> str:
-    return formatting.size(n_bytes) if n_bytes else ""
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else formatting.percent(share)
-
-
-def _parts(cases: Sequence[CaseFigures]) -> Table:
-    names = list(dict.fromkeys(name for case in cases for name in case.parts))
-    rows = [(case.name, *(_part(case, name) for name in names)) for case in cases]
-    return Table(("Case", *names), tuple(rows))
-
-
-def _part(case: CaseFigures, name: str) -> str:
-    """With its share of all parts."""
-    seconds, total = case.parts.get(name), sum(case.parts.values())
-    if seconds is None:
-        return ""
-    return (
-        f"{formatting.duration(seconds)} ({formatting.percent(seconds / total)})"
-        if total
-        else formatting.duration(seconds)
+def _savings(cases: Sequence[CaseFigures]) -> Table:
+    """What each case takes and saves, and what that costs."""
+    return columns(
+        cases,
+        Column("Case", lambda c: c.name),
+        Column("Memory peak", lambda c: c.memory_peak_bytes, formatting.size),
+        Column("Saved", lambda c: c.memory_ratio, _saved),
+        Column("Throughput", lambda c: c.speedup, formatting.ratio, missing="reference"),
+        *(Column(part.capitalize(), _nonzero(name), formatting.size) for part, name in MEMORY_PARTS.items()),
+        Column("Beside the GPU", _nonzero(MEMORY_HOST_BYTES), formatting.size),
+        value_column("Fragmentation", MEMORY_FRAGMENTATION, formatting.percent),
+        drop_empty=True,
     )
 
 
+def _nonzero(name: str) -> Callable[[CaseFigures], float | None]:
+    return lambda case: case.values.get(name) or None
+
+
+def _saved(ratio: float) -> str:
+    """ratio: of the peak, to the baseline's."""
+    return formatting.percent(1 - ratio) if ratio <= 1 else f"{formatting.percent(ratio - 1)} more"
+
+
 def _title(what: str, group: GroupFigures, report: BenchReport) -> str:
-    named = title(group, report.groups)
-    return f"{what}, {named[0].lower()}{named[1:]}"
-
-
-def _exact(value: float) -> Interval:
-    return Interval(estimate=value, low=value, high=value, n=1)
-
-
-def _peak(case: CaseFigures, peak: int) -> str:
-    ratio = "" if case.memory_ratio is None else f", {formatting.percent(case.memory_ratio)}"
-    return f"{formatting.size(peak)}{ratio}"
+    name = title(group, report.groups)
+    return f"{what}, {name[0].lower()}{name[1:]}"

@@ -17,11 +17,11 @@ from convoy.display.page import Block, Callout, Tone, Value, Values
 from convoy.stats.interval import Interval
 
 OURS, FROZEN = "ours", "baseline"
-"""Names in the throughput suite: Convoy as it is configured, and what it is measured against."""
+"""Cases of the throughput suite: Convoy as it is configured, and what it is compared with."""
 
 
 def facts(report: BenchReport) -> str:
-    """On what it ran, and when."""
+    """The hardware, the days and the number of cases."""
     hardware = list(dict.fromkeys(hardware_of(group) for group in report.groups))
     days = sorted({str(each.measured.astimezone(UTC).date()) for each in report.provenance})
     n = sum(len(group.cases) for group in report.groups)
@@ -29,7 +29,7 @@ def facts(report: BenchReport) -> str:
 
 
 def hardware_of(group: GroupFigures) -> str:
-    """`4 × p4d.24xlarge, 32 ranks`, or what is known."""
+    """`4 × p4d.24xlarge, 32 ranks`, or the device where the machine has no name."""
     hardware = group.hardware
     machine = hardware.instance_type or hardware.device
     nodes = "" if hardware.nodes == 1 else f"{hardware.nodes} × "
@@ -37,15 +37,12 @@ def hardware_of(group: GroupFigures) -> str:
 
 
 def warnings(report: BenchReport) -> tuple[Block, ...]:
-    """Cases that computed something else, and those that were still drifting."""
+    """Cases whose losses differ from their baseline's, and cases that were still drifting."""
     blocks: list[Block] = []
     for group, case in _cases(report):
         if case.losses == "differ":
-            by = (
-                "not finite"
-                if case.loss_difference is None
-                else f"up to {formatting.percent(case.loss_difference)} off"
-            )
+            difference = case.loss_difference
+            by = "not finite" if difference is None else f"up to {formatting.percent(difference)} off"
             text = f"Its losses are {by} on the same data. It does not compute the same, so its speed means nothing."
             title = f"{case.name} ({group.suite}, {group.name}): losses differ from those of {case.baseline}"
             blocks.append(Callout(title, text, "bad"))
@@ -59,7 +56,7 @@ def warnings(report: BenchReport) -> tuple[Block, ...]:
 
 
 def values(report: BenchReport) -> Values:
-    """Of the case that stands for the benchmark, and of all of them."""
+    """Figures of the main case, and of the whole benchmark."""
     main = main_case(report)
     if main is None:
         return Values((Value("Throughput", "—", "no case was measured", "warning"), _count(report)))
@@ -69,12 +66,12 @@ def values(report: BenchReport) -> Values:
 
 
 def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:
-    """Ours, or the fastest that computes what it should, of the largest model of the first suite that has any."""
+    """Ours, or the fastest case that computes what it should, of the largest model of the first suite with such a
+    case."""
     for suite in dict.fromkeys(group.suite for group in report.groups):
         for group in sorted((g for g in report.groups if g.suite == suite), key=lambda g: -g.parameters):
-            found = [case for case in group.cases if trains_one_model(case)]
-            if found:
-                return group, max(found, key=lambda case: (case.name == OURS, case.rate))
+            if cases := [case for case in group.cases if trains_one_model(case)]:
+                return group, max(cases, key=lambda case: (case.name == OURS, case.rate))
     return None
 
 
@@ -85,30 +82,29 @@ def _cases(report: BenchReport) -> Iterator[tuple[GroupFigures, CaseFigures]]:
 def _speed(group: GroupFigures, case: CaseFigures) -> Value:
     rate = case.tokens_per_second
     assert rate is not None
-    between = formatting.bounds(rate, formatting.rate)
-    return Value("Throughput", formatting.rate(rate.estimate), f"{between}, n = {rate.n}; {case.name}, {group.model}")
+    bounds = formatting.bounds(rate, formatting.rate)
+    return Value("Throughput", formatting.rate(rate.estimate), f"{bounds}, n = {rate.n}; {case.name}, {group.model}")
 
 
 def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
-    """Of ours over the frozen baseline, or of the case over what it is compared with, in whole words: charts show the
-    others over ours."""
+    """Of the case over the frozen baseline, if it has one, else over its own baseline."""
     frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
-    found, over = case.speedup, case.baseline
+    speedup, base = case.speedup, case.baseline
     if frozen:
-        found, over = _inverse(frozen[0].speedup), f"{baseline_of(group)} (the {FROZEN})"
-    if found is None:
+        speedup, base = _inverse(frozen[0].speedup), f"{baseline_of(group)} (the {FROZEN})"
+    if speedup is None:
         return None
-    told = verdict(found)
-    tone: Tone = "good" if told == "more" else "warning" if told == "less" else "plain"
-    value, _, between = formatting.ratio(found).partition(" ")
-    words = f"{case.name} is {value} as fast as {over}"
-    if told == "no difference":
-        words = f"no difference seen between {case.name} and {over}"
-    return Value("Speedup", value, f"{words}; {between[1:-1]}, n = {found.n}", tone)
+    seen = verdict(speedup)
+    tone: Tone = "good" if seen == "more" else "warning" if seen == "less" else "plain"
+    value, _, bounds = formatting.ratio(speedup).partition(" ")
+    words = f"{case.name} is {value} as fast as {base}"
+    if seen == "no difference":
+        words = f"no difference seen between {case.name} and {base}"
+    return Value("Speedup", value, f"{words}; {bounds[1:-1]}, n = {speedup.n}", tone)
 
 
 def baseline_of(group: GroupFigures) -> str:
-    """What the frozen baseline is, in words."""
+    """What the frozen baseline of a group runs."""
     return f"transformers in fp32{' with DDP' if group.hardware.ranks > 1 else ''}"
 
 
@@ -135,17 +131,12 @@ def _memory(case: CaseFigures) -> Value | None:
 
 def _scaling(report: BenchReport) -> Value | None:
     """Of the most ranks; weak scaling where it was measured."""
-    found = [p for p in report.scaling if p.efficiency is not None and p.kind != "independent"]
-    if not found:
+    points = [(p, p.efficiency) for p in report.scaling if p.efficiency is not None and p.kind != "independent"]
+    if not points:
         return None
-    most = max(found, key=lambda p: (p.ranks, p.kind == "weak"))
-    assert most.efficiency is not None
-    between = formatting.bounds(most.efficiency, formatting.percent)
-    return Value(
-        "Scaling efficiency",
-        formatting.percent(most.efficiency.estimate),
-        f"{between}; {most.kind}, {most.ranks} ranks",
-    )
+    point, efficiency = max(points, key=lambda each: (each[0].ranks, each[0].kind == "weak"))
+    text = f"{formatting.bounds(efficiency, formatting.percent)}; {point.kind}, {point.ranks} ranks"
+    return Value("Scaling efficiency", formatting.percent(efficiency.estimate), text)
 
 
 def _cost(report: BenchReport) -> Value:
@@ -160,7 +151,7 @@ def _cost(report: BenchReport) -> Value:
 
 
 def _interrupted(offer: Offer) -> str:
-    """What the price of spot machines leaves out."""
+    """What the price of spot machines does not include."""
     if offer.market != "spot":
         return ""
     more = offer.simulated_usd_per_million_tokens
@@ -169,12 +160,12 @@ def _interrupted(offer: Offer) -> str:
 
 
 def market(offer: Offer) -> str:
-    """In words."""
+    """How its machines are bought."""
     return offer.market.replace("_", "-")
 
 
 def _count(report: BenchReport) -> Value:
-    told = [case.status for _, case in _cases(report)]
-    others = [f"{told.count(status)} {status}" for status in ("refused", "failed") if status in told]
-    tone: Tone = "bad" if "failed" in told else "plain"
-    return Value("Cases measured", str(told.count("measured")), ", ".join(others) or "none refused, none failed", tone)
+    statuses = [case.status for _, case in _cases(report)]
+    others = [f"{statuses.count(status)} {status}" for status in ("refused", "failed") if status in statuses]
+    text = ", ".join(others) or "none refused, none failed"
+    return Value("Cases measured", str(statuses.count("measured")), text, "bad" if "failed" in statuses else "plain")

@@ -1,25 +1,18 @@
-"""The page of a benchmark."""
+"""The page of a benchmark, and the page of several."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from convoy.benchmark.analysis import audit
 from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.history import Earlier
-from convoy.benchmark.analysis.model import BenchReport
-from convoy.benchmark.pages import (
-    cost_sections,
-    energy_sections,
-    facts,
-    groups,
-    headline,
-    history_sections,
-    levers_sections,
-    predicted_sections,
-)
+from convoy.benchmark.analysis.model import FORMAT, BenchReport
+from convoy.benchmark.pages import cost, facts, groups, headline, history, predictions
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.display.page import Block, Callout, Heading, Page, Text
+from convoy.report.train_report import Fact
 
 
 def benchmark_page(
@@ -28,15 +21,15 @@ def benchmark_page(
     prices: PriceBook = SHIPPED,
     title: str = "Benchmark",
 ) -> Page:
-    """Everything that the cases tell, whatever their order.
+    """The page of these cases, whatever their order.
 
-    earlier: runs of earlier benchmarks by fingerprint, as `earlier_runs` gives them; None: no history is shown.
+    earlier: runs of earlier benchmarks by fingerprint, as `earlier_runs` returns them; None: the page has no history.
     """
     return page_of(fold_cases(cases, earlier, prices), title)
 
 
 def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
-    """What is known, from the figures that matter most to where they come from."""
+    """All figures, from those that matter most to where they come from."""
     if not report.groups:
         return Page(title, (Heading(title, level=1), Callout("Nothing was measured", "There are no cases.", "warning")))
     return Page(
@@ -46,31 +39,81 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             Text(headline.facts(report), quiet=True),
             *headline.warnings(report),
             headline.values(report),
-            *sections(report, cost_sections.costs(report)),
+            *sections(report, cost.costs(report)),
         ),
     )
 
 
 def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
-    """Below the headline, each from its heading on: what is compared and what it costs before where it comes from.
+    """Everything below the headline: comparisons and their costs before where the figures come from.
 
-    costs: the section on costs, or nothing where that is elsewhere.
+    costs: the section on costs; empty where the page has it elsewhere.
     """
     return (
         *groups.groups(report),
         *(block for suite in registry.SUITES if suite.comparison for block in suite.comparison(report)),
         *costs,
-        *levers_sections.levers(report),
-        *levers_sections.topology(report),
-        *energy_sections.energy(report),
+        *cost.levers(report),
+        *cost.topology(report),
+        *cost.energy(report),
         *groups.step_parts(report),
         *groups.memory(report),
-        *predicted_sections.predicted(report),
+        *predictions.predicted(report),
         *(block for suite in registry.SUITES for block in suite.sections(report)),
-        *history_sections.history(report),
+        *history.history(report),
         *facts.not_run(report),
         *facts.not_measured(report),
         *facts.further(report),
         *audit.own_figures(report),
         *facts.provenance(report),
     )
+
+
+_APART = (
+    "Each folder is a benchmark by itself: a speedup is over a case of the same gang. Between folders only time and "
+    "cost stand beside each other, of the fastest case of each model on each folder's machines. Folders may differ in "
+    "more than their machines: each one's Provenance tells versions and commands."
+)
+
+
+class BenchReports(Fact):
+    """Benchmarks of several folders, by the folders' names."""
+
+    format: int = FORMAT
+    folders: dict[str, BenchReport]
+
+
+def page_of_several(reports: BenchReports, title: str = "Benchmark") -> Page:
+    """Warnings of all folders, their time and cost in one table, then each folder's benchmark under its name. Every
+    folder has a case."""
+    blocks: list[Block] = [Heading(title, level=1)]
+    for folder, report in reports.folders.items():
+        blocks.append(Text(f"{folder}: {headline.facts(report)}", quiet=True))
+        blocks += (_with_folder(folder, warning) for warning in headline.warnings(report))
+    blocks += [*cost.costs(together(reports)), Text(_APART, quiet=True)]
+    for folder, report in reports.folders.items():
+        blocks += [Heading(folder), headline.values(report)]
+        blocks += (_with_folder(folder, block) for block in sections(report, costs=()))
+    return Page(title, tuple(blocks))
+
+
+def together(reports: BenchReports) -> BenchReport:
+    """The costs of all folders, model by model, and nothing else. The folder's name is added to its machines: two
+    folders may have the same."""
+    costs = [
+        each.model_copy(update={"machines": f"{each.machines} ({folder})"})
+        for folder, report in reports.folders.items()
+        for each in report.costs
+    ]
+    return fold_cases([]).model_copy(update={"costs": tuple(sorted(costs, key=lambda each: each.model))})
+
+
+def _with_folder(folder: str, block: Block) -> Block:
+    """The block with the folder's name in its title."""
+    match block:
+        case Heading():
+            return replace(block, text=f"{folder}: {block.text}")
+        case Callout():
+            return replace(block, title=f"{folder}: {block.title}")
+        case _:
+            return block

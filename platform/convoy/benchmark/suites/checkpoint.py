@@ -1,32 +1,38 @@
-"""The checkpoint suite: what a save costs the training beside it, and how fast the storage takes and gives its state.
+"""The checkpoint suite: what a save costs training, and how fast the storage writes and reads a state.
 
-Two trainings of the same model take turns, and one of them begins a save in each of its blocks
+Two trainings of the same model take turns; one of them begins a save in each of its blocks
 (`benchmark/variants/convoy_saving.py`).
 """
 
 from collections.abc import Iterator
 
 from convoy.benchmark.analysis import checkpoints
+from convoy.benchmark.analysis.checkpoints import CheckpointFigures, Limit, Prediction
+from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.pages import checkpoint_sections
+from convoy.benchmark.pages.cases import sample_text
+from convoy.benchmark.results.samples import Sample
 from convoy.benchmark.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND
 from convoy.checkpoint.writer.write_rate import PACED_SECONDS
 from convoy.config.benchmark import BenchConfig, MeasureConfig, PredictConfig
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
+from convoy.display import formatting
+from convoy.display.page import Block, Column, Heading, Table, Text, columns, transposed
 from convoy.model.counts import SAVED_BYTES, parameter_count
+from convoy.stats.interval import Interval
 
 WITHOUT, WITH = "without saves", "a save in each block"
 
 UNEVEN = 1.1
-"""The largest part of a save over the mean one, at most."""
+"""Upper bound on the largest rank's part of a save over the mean part."""
 
 AROUND_SECONDS = 0.5
-"""Of a save, for the copy before its bytes are written, and the commit after."""
+"""Allowed for the copy before the bytes of a save are written, and for the commit after them."""
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One for each model. runs: by the model's name. ranks: of the gang, all of which save."""
+    """One group for each model; all ranks save."""
     for model, run in runs.items():
         yield Group(
             name=f"checkpoint-{model}",
@@ -42,30 +48,125 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
         )
 
 
-def with_room_for_a_save(asked: MeasureConfig, run: RunConfig, writers: int) -> MeasureConfig:
-    """Blocks longer than a save at its pace takes, so that it ends in the block that began it, unless the storage is
-    slower. What a custom model saves is not known before it is built."""
+def with_room_for_a_save(measure: MeasureConfig, run: RunConfig, writers: int) -> MeasureConfig:
+    """Make blocks longer than a save at its pace takes, so that it ends in the block that began it, unless the storage
+    is slower. The size of a custom model's state is not known before the model is built."""
     pace = run.checkpoint.write_mb_per_second
     if pace is None or isinstance(run.model, CustomModelConfig):
-        return asked
+        return measure
     part = SAVED_BYTES * parameter_count(run.model) / writers
     save = UNEVEN * min(PACED_SECONDS, part / (1e6 * pace)) + AROUND_SECONDS
-    return asked.model_copy(update={"block_seconds": max(asked.block_seconds, save)})
+    return measure.model_copy(update={"block_seconds": max(measure.block_seconds, save)})
 
 
-def predicted(asked: PredictConfig, writers: int) -> dict[str, float]:
-    """The job that predictions are for, as values of a case. writers: of the gang that is measured."""
-    found = {PREDICTED_WRITERS: float(asked.writers or writers)}
-    if asked.storage_gb_per_second is not None:
-        found[STORAGE_BYTES_PER_SECOND] = 1e9 * asked.storage_gb_per_second
-    return found
+def predicted(predict: PredictConfig, writers: int) -> dict[str, float]:
+    """Values of a case that describe the job of the predictions. writers: ranks of the gang that is measured."""
+    values = {PREDICTED_WRITERS: float(predict.writers or writers)}
+    if predict.storage_gb_per_second is not None:
+        values[STORAGE_BYTES_PER_SECOND] = 1e9 * predict.storage_gb_per_second
+    return values
+
+
+_HOW = (
+    "A save begins in each block of one training, and none in the blocks of the same training beside it; a block is "
+    "meant to be longer than a save at its pace. The stall is what training waits for; what a save costs in all, with "
+    "what its writing takes from the steps beside it, is over pairs of blocks. Beside steps a save is written at a "
+    "pace that spares them; at rest, with nothing else going on, as fast as the storage takes it, all ranks at once, "
+    "and restores are read past the host's cache. Commits are not read back here."
+)
+
+
+def sections(report: BenchReport) -> tuple[Block, ...]:
+    """Measured saves and restores, and predictions for larger states."""
+    if not report.checkpoints:
+        return ()
+    blocks: list[Block] = [Heading("Saves and restores"), Text(_HOW, quiet=True), _measured(report.checkpoints)]
+    for figures in report.checkpoints:
+        if figures.predictions:
+            blocks += [Text(_assumptions(figures)), _predictions(figures)]
+    return tuple(blocks)
+
+
+def _measured(trainings: tuple[CheckpointFigures, ...]) -> Table:
+    """A row for each figure: there are more of them than of trainings that save."""
+    by_training = columns(
+        trainings,
+        Column("", lambda f: f.model),
+        Column("State", lambda f: f.state_bytes, formatting.size),
+        Column("Writers", lambda f: f.writers),
+        Column("Stall of a save", lambda f: f.stall, sample_text),
+        Column("Of the first", lambda f: f.first_stall_seconds, formatting.duration),
+        Column("Cost of a save", lambda f: f.extra, _extra),
+        Column("Durable beside steps", lambda f: f.durable, sample_text),
+        Column("At rest, filled up to", lambda f: f.rest_bytes, formatting.size),
+        Column("Save", lambda f: f.save, sample_text),
+        Column("First save", lambda f: f.first_save_seconds, formatting.duration),
+        Column("Restore", lambda f: f.restore, sample_text),
+        Column("Save rate of a writer", lambda f: f.save_rate, _rate),
+        Column("Restore rate of a rank", lambda f: f.restore_rate, _rate),
+        drop_empty=True,
+    )
+    return transposed(by_training)
+
+
+def _extra(seconds: Interval) -> str:
+    text = formatting.duration(seconds.estimate)
+    text += f" ({formatting.duration(seconds.low)} to {formatting.duration(seconds.high)})"
+    return f"none seen: {text}" if seconds.low <= 0 <= seconds.high else text
+
+
+def _rate(sample: Sample) -> str:
+    return sample_text(sample, formatting.bandwidth)
+
+
+def _assumptions(figures: CheckpointFigures) -> str:
+    writers, storage, network = (
+        figures.predictions[0].writers,
+        figures.storage_bytes_per_second,
+        figures.network_bytes_per_second,
+    )
+    part = formatting.size(figures.rest_bytes / figures.writers)
+    inputs = [
+        f"the rates at rest, of {part} per writer, for {writers} writers",
+        "no limit of the storage (predict.storage_gb_per_second)"
+        if storage is None
+        else f"storage of {formatting.bandwidth(storage)}",
+    ]
+    if network is not None:
+        inputs.append(f"machines whose network carries {formatting.bandwidth(network)}, as the catalog has it")
+    return (
+        f"Predicted, not measured, from {', '.join(inputs)}. The slowest of them decides. What a save takes whatever "
+        "its size is in the measured rates: of a small state they are lower than of a large one."
+    )
+
+
+def _predictions(figures: CheckpointFigures) -> Table:
+    return columns(
+        figures.predictions,
+        Column(f"State, {figures.model}'s rates", lambda p: p.state_bytes, formatting.size),
+        Column("What", lambda p: p.what),
+        Column("Predicted", _seconds),
+        Column("Limited by", lambda p: f"{_LIMITS[p.limit]}, {formatting.bandwidth(p.bytes_per_second)}"),
+    )
+
+
+_LIMITS: dict[Limit, str] = {
+    "the writers": "what was measured of a writer",
+    "the storage that was bought": "the storage that was bought",
+    "the network of the machines": "the network of the machines",
+}
+
+
+def _seconds(prediction: Prediction) -> str:
+    seconds, low, high = (formatting.duration(each) for each in (prediction.seconds, prediction.low, prediction.high))
+    return seconds if prediction.low == prediction.high else f"{seconds} ({low} to {high})"
 
 
 SUITE = Suite(
     name=checkpoints.SUITE,
     title="Checkpoints",
-    meaning="what a save costs the training, and how fast the storage takes and gives its state",
+    meaning="what a save costs training, and how fast the storage writes and reads a state",
     groups=groups,
     figures=lambda cases, _: {"checkpoints": checkpoints.checkpoints(cases)},
-    sections=checkpoint_sections.checkpoints,
+    sections=sections,
 )

@@ -5,16 +5,14 @@ from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.needs import GPU
-from convoy.config.benchmark import BenchConfig, MeasureConfig
+from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
+from convoy.stats.interval import FEWEST
 
 REFERENCE = "as configured"
 
-FEWEST_ROUNDS = 6
-"""An interval needs as many."""
-
 LOSS_CHUNK_TOKENS = 512
-"""Where the run takes all at once."""
+"""Chunk of the loss, where the run computes the loss at once."""
 
 _OFFLOADED = {"cpu_offload": True}
 
@@ -22,7 +20,8 @@ _RECOMPUTED = {"none": "nothing recomputed", "selective": "selectively recompute
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One for each model, of half as many rounds: memory is the same in each. runs: by the model's name."""
+    """One group for each model, with half as many rounds: memory is the same in each."""
+    rounds = max(FEWEST, config.measure.rounds // 2)
     for model, run in runs.items():
         yield Group(
             name=f"memory-{model}",
@@ -30,17 +29,12 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
             baseline=REFERENCE,
             variants=tuple(variants_of(run)),
             run=run,
-            measure=_shorter(config.measure),
+            measure=config.measure.model_copy(update={"rounds": rounds}),
         )
 
 
-def _shorter(measure: MeasureConfig) -> MeasureConfig:
-    return measure.model_copy(update={"rounds": max(FEWEST_ROUNDS, measure.rounds // 2)})
-
-
 def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
-    """What is configured; each saver that works with it by itself, or without it where it is configured; and all of
-    them."""
+    """The run as configured; the run with one technique more, or without one that is configured; and with all."""
     train, parallel = run.train, run.parallel
     yield VariantSpec(name=REFERENCE)
     for mode, name in _RECOMPUTED.items():
@@ -52,11 +46,8 @@ def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
         yield VariantSpec(name="by block", changes={"parallel": {"wrap": "block"}})
     elif train.activation_checkpointing != "selective":
         yield VariantSpec(name="by linear", changes={"parallel": {"wrap": "linear"}})
-    whole = train.loss_chunk_tokens == 0
-    yield VariantSpec(
-        name="loss in chunks" if whole else "loss at once",
-        changes={"train": {"loss_chunk_tokens": LOSS_CHUNK_TOKENS if whole else 0}},
-    )
+    name, chunk = ("loss in chunks", LOSS_CHUNK_TOKENS) if train.loss_chunk_tokens == 0 else ("loss at once", 0)
+    yield VariantSpec(name=name, changes={"train": {"loss_chunk_tokens": chunk}})
     offloads = parallel.shared_by == 1  # the configuration has no offload of a model that is cut
     if offloads:
         yield VariantSpec(name="CPU offload", changes={"parallel": _OFFLOADED}, needs=GPU)
@@ -67,7 +58,7 @@ def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
 
 
 def all_savers(run: RunConfig) -> dict[str, Any]:
-    """Changes to the run: all at once that work on every device."""
+    """Changes to the run: all techniques at once that work on every device."""
     chunk = run.train.loss_chunk_tokens or LOSS_CHUNK_TOKENS
     train = {"activation_checkpointing": "full", "param_dtype": "bf16", "loss_chunk_tokens": chunk}
     return {"train": train, "parallel": {"wrap": "linear"}}

@@ -1,29 +1,32 @@
-"""The recovery suite: faults put into gangs of this host, with what became of each.
+"""The recovery suite: faults injected into gangs on this host, and whether each gang recovered.
 
-Its one group is no gang that measures, but a list of drills, each of which forms gangs of its own
-(`drill_worker.py`). Which model is trained there is the drills' own choice, whatever the benchmark's models are.
+Its one group is not a gang that measures but a list of drills, each of which forms gangs of its own
+(`drill_worker.py`). The drills choose the model that they train, whatever the models of the benchmark are.
 """
 
 from collections.abc import Iterator, Sequence
 
-from convoy.benchmark.analysis.campaign import campaign
+from convoy.benchmark.analysis import recovery
+from convoy.benchmark.analysis.campaign import HOUR, CampaignCourse, CampaignFigures, Range, campaign
 from convoy.benchmark.analysis.checkpoints import checkpoints
-from convoy.benchmark.analysis.recovery import SUITE as NAME
-from convoy.benchmark.analysis.recovery import drills
+from convoy.benchmark.analysis.model import BenchReport
+from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.pages import recovery_sections
+from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.samples import Sample
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError, nearest
 from convoy.config.run import RunConfig
+from convoy.display import formatting
+from convoy.display.page import Block, Callout, Column, Heading, Table, Text, columns, transposed
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One for the whole benchmark; its variants are drills. Raises ConfigError for one that there is not."""
-    from convoy.drills.registry import (
-        DRILLS,  # what puts faults in is needed where this suite is asked for, and only there
-    )
+    """One group for the whole benchmark; its variants are drills. Raises ConfigError for a drill that does not
+    exist."""
+    from convoy.drills.registry import DRILLS  # fault injection is imported only where this suite runs
 
     for name in config.recovery.drills:
         if name not in DRILLS:
@@ -40,16 +43,171 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 
 
 def figures(cases: Sequence[Case], prices: PriceBook) -> dict[str, object]:
-    """What drills showed, and the campaign that is simulated with it."""
-    faults = drills(cases)
-    return {"recovery": faults, "campaign": campaign(cases, checkpoints(cases), faults, prices)}
+    """The results of the drills, and the campaign that is expected with them."""
+    drills = recovery.drills(cases)
+    return {"recovery": drills, "campaign": campaign(cases, checkpoints(cases), drills, prices)}
 
+
+_HOW = (
+    "Each trial puts a fault into a real gang of processes on one host, which trains a small model. It counts as "
+    "recovered only if the gang went on as it should, no sample was lost or repeated, nothing was left behind and the "
+    "final state is that of an undisturbed training. Seconds count from the fault; targets are what medians keep to."
+)
+
+
+def sections(report: BenchReport) -> tuple[Block, ...]:
+    """What drills showed, and what a campaign on spot machines is expected to take."""
+    return (*_drills(report.recovery), *(_campaign(report.campaign) if report.campaign else ()))
+
+
+def _drills(drills: Sequence[DrillFigures]) -> tuple[Block, ...]:
+    if not drills:
+        return ()
+    bad = [drill for drill in drills if drill.recovered_trials < drill.trials]
+    table = columns(
+        drills,
+        Column("Drill", lambda d: f"{d.drill}, {formatting.plural(d.nodes, 'node')}"),
+        Column("Recovered", lambda d: f"{d.recovered_trials}/{d.trials}"),
+        Column("95 % interval", lambda d: f"{formatting.bounds(d.recovery_rate, formatting.percent)} %"),
+        Column("Detected", lambda d: _against(d.detected, d.target_detected_seconds)),
+        Column("Target", lambda d: d.target_detected_seconds, formatting.duration),
+        Column("Recovered after", lambda d: _against(d.recovered, d.target_recovered_seconds)),
+        Column("Target", lambda d: d.target_recovered_seconds, formatting.duration),
+        Column("Beyond", lambda d: d.beyond, sample_text),
+        Column("Steps redone", lambda d: d.steps_recomputed),
+        Column("Samples lost", lambda d: d.samples_lost),
+        Column("Samples repeated", lambda d: d.samples_repeated),
+        Column(
+            "Final state",
+            lambda d: f"equal {d.states_equal}/{d.states_compared}" if d.states_compared else None,
+            missing="not compared",
+        ),
+    )
+    return (
+        Heading("Recovery"),
+        Text(_HOW, quiet=True),
+        *(Callout(f"{d.drill}: {d.trials - d.recovered_trials} of {d.trials} not recovered", d.reason) for d in bad),
+        table,
+    )
+
+
+def _against(sample: Sample | None, target: float | None) -> str | None:
+    if sample is None:
+        return None
+    return sample_text(sample) + (", target missed" if target is not None and sample.median > target else "")
+
+
+_EXPECTED = (
+    "Computed by the planner's model of interruptions (docs/explanation/interruptions.md), from what was measured "
+    "above and what the table says: no machine was bought for it. Machines are taken away independently, at a constant "
+    "rate, and break as often as in a plan; the gang stops when it loses one, and resumes with another. Restarts are "
+    "those of the drills, on one host: what a new machine and a larger state add is replacement_seconds. A bad day is "
+    "deliberately bad, as if every day were one."
+)
+
+_RANGES = (
+    "In brackets is a campaign with as many interruptions as 5 and as 95 of 100 campaigns have at most; before them is "
+    "one with the median number. Shares of all time are expected values. How sure a recovery is, the drills show."
+)
+
+
+def _campaign(figures: CampaignFigures) -> tuple[Block, ...]:
+    setting = figures.setting
+    machines = f"{setting.nodes} × {setting.instance_type}"
+    title = f"Campaign on spot machines (expected): {machines}, {setting.region}, {setting.days:g} days"
+    if figures.why:
+        return (Heading(title), Text(f"Not computed: {figures.why}."))
+    courses = [(_name(course), course) for course in figures.courses]
+    courses += [(f"Bad day, {_name(course).lower()}", course) for course in figures.bad_day]
+    return (
+        Heading(title),
+        *_example(figures, machines),
+        Text(_EXPECTED, quiet=True),
+        Table(("Input", "Value", "From"), tuple(row for row in _inputs(figures) if row[1])),
+        transposed(columns(courses, *_OUTCOMES)),
+        Text(_RANGES, quiet=True),
+    )
+
+
+def _example(figures: CampaignFigures, machines: str) -> tuple[Block, ...]:
+    """A warning where saves were measured on other machines."""
+    if not figures.example or figures.saved_state_bytes is None or figures.drilled_nodes is None:
+        return ()
+    text = (
+        f"No save was measured on {machines}: stalls and saves are those of {figures.saved_model} "
+        f"({formatting.size(figures.saved_state_bytes)}) on {figures.saved_on}, restarts those of "
+        f"a gang of {figures.drilled_nodes} on one host. For your job, run the checkpoint suite with your model on its "
+        "machines, and set recovery.campaign."
+    )
+    return (Callout("An example, not a forecast", text, "warning"),)
+
+
+def _inputs(figures: CampaignFigures) -> Iterator[tuple[str, str, str]]:
+    """Name, value and source of each; an unknown value is empty."""
+    setting = figures.setting
+    share = "" if figures.taken_per_month is None else formatting.percent(figures.taken_per_month)
+    yield "Taken away within a month, of each machine", share, figures.taken_source
+    source = "the row above, for all machines, and faults of their GPUs, as a plan assumes them"
+    yield "Mean time between interruptions of the gang", _time(figures.mtbf_seconds), source
+    bad_day = None if setting.bad_day_hours is None else setting.bad_day_hours * HOUR
+    yield "The same on a bad day", _time(bad_day), "assumed: recovery.campaign.bad_day_hours"
+    for field, title in (
+        ("stall_seconds", "Stall of a save"),
+        ("durable_seconds", "Save until durable"),
+        ("restart_seconds", "Machine lost until work resumes"),
+        ("announced_seconds", "Notice until work resumes"),
+        ("saved_seconds", "Notice until all is saved"),
+    ):
+        yield title, _time(getattr(figures, field)), f"measured: {figures.measured.get(field)}"
+    yield "Notice until the machine is gone", _time(setting.notice_seconds), "recovery.campaign.notice_seconds"
+    replacement = formatting.duration(setting.replacement_seconds)
+    source = "assumed: recovery.campaign.replacement_seconds"
+    yield "Another machine is there, added to both restarts after", replacement, source
+    for price in figures.prices:
+        value, _, source = price.partition(", ")
+        yield "Price", value, source
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else formatting.long_duration(seconds)
+
+
+def _name(course: CampaignCourse) -> str:
+    if course.announced_share == 0:
+        return "None announced"
+    return f"{formatting.percent(course.announced_share)} announced" if course.announced_share < 1 else "All announced"
+
+
+def _range(figure: Range, form: formatting.Form = formatting.percent) -> str:
+    return f"{form(figure.median)} ({form(figure.low)} to {form(figure.high)})"
+
+
+def _savings(named: tuple[str, CampaignCourse]) -> str | None:
+    _, course = named
+    if course.savings is None or course.savings_by_zone is None:
+        return None
+    low, high = map(formatting.percent, course.savings_by_zone)
+    return f"{formatting.percent(course.savings.median)} ({low} to {high}, over zones and numbers of interruptions)"
+
+
+_OUTCOMES: tuple[Column[tuple[str, CampaignCourse]], ...] = (
+    Column("", lambda named: named[0]),
+    Column("Work between two saves", lambda named: named[1].interval_seconds, formatting.duration),
+    Column("Interruptions in a campaign", lambda named: _range(named[1].interruptions, formatting.significant)),
+    Column("Mean time between them", lambda named: named[1].mtbf_seconds, formatting.long_duration),
+    Column("Resumed before the next one", lambda named: named[1].recovered.estimate, formatting.percent),
+    Column("Overhead", lambda named: named[1].overhead, _range),
+    Column("Of all time: saves", lambda named: named[1].stalled, formatting.percent),
+    Column("Of all time: work done again", lambda named: named[1].recomputed, formatting.percent),
+    Column("Of all time: restarts", lambda named: named[1].restarting, formatting.percent),
+    Column("Cheaper than on-demand", _savings, missing="a price is not known"),
+)
 
 SUITE = Suite(
-    name=NAME,
+    name=recovery.SUITE,
     title="Recovery",
-    meaning="faults put into gangs of this host, and what became of each",
+    meaning="faults injected into gangs on this host, and whether each gang recovered",
     groups=groups,
     figures=figures,
-    sections=lambda report: (*recovery_sections.recovery(report), *recovery_sections.campaign(report)),
+    sections=sections,
 )

@@ -1,29 +1,30 @@
 """The scaling suite: the same training on more and more ranks of one gang.
 
-All is compared with one rank that trains alone, or with as few as have room for the model. Weak scaling gives each rank
-as many sequences as one of these has; strong scaling shares their sequences out. As many independent trainings of that
-size as the gang has room for, all at once, are the second reference: what they lose against a single one, they lose to
-the memory and the caches that a host's ranks share, and not to communication.
+All cases are compared with one rank that trains alone, or with as few as have room for the model. Weak scaling gives
+each rank as many sequences as one of these has; strong scaling divides their sequences among all ranks. As many
+independent trainings of that size as the gang has room for, all at once, are the second reference: what they lose
+versus a single one, they lose to the memory and the caches that a host's ranks share, and not to communication.
 """
 
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from convoy.benchmark.analysis import scaling
+from convoy.benchmark.analysis.model import BenchReport, ScalingPoint
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.memory_estimate import NOTHING, memories
-from convoy.benchmark.pages import scaling_sections
+from convoy.benchmark.pages.charts import Curve, exact, over_ranks
 from convoy.benchmark.placement import states_fit
-from convoy.benchmark.results.case import Block
-from convoy.benchmark.results.figures import exposed_seconds
-from convoy.benchmark.results.values import COMMUNICATION_SECONDS, INDEPENDENT, NETWORK_BYTES, WEAK
+from convoy.benchmark.results.values import INDEPENDENT, WEAK
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
+from convoy.display import formatting
+from convoy.display.page import Block, Chart, Column, Heading, Table, Text, columns
+from convoy.stats.interval import Interval
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One for each model; none where only the whole gang has room for it, as on one rank. runs: by the model's name."""
+    """One group for each model, but none where only the whole gang has room for it."""
     for model, run in runs.items():
         fewest = fewest_ranks(run, ranks)
         if fewest == ranks.all:
@@ -40,7 +41,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 
 
 def fewest_ranks(run: RunConfig, ranks: Ranks) -> int:
-    """With which all cases together have room: rank 0 has a part in each of them."""
+    """The smallest reference with which all cases have room at the same time: rank 0 takes part in each of them."""
     if ranks.memory_bytes is None:
         return 1
     for n in [1, *sizes(ranks)]:
@@ -59,9 +60,11 @@ def variants_of(
     """
     each = max(1, global_batch // ranks.all)
 
-    def variant(name: str, n: int, batch: int, told: dict[str, float], *, at_once: bool = False) -> VariantSpec:
-        changes = {"train": {"global_batch": batch}, **_sharded(n, shard_size)}
-        return VariantSpec(name=name, ranks=n, at_once=at_once, changes=changes, values=told)
+    def variant(name: str, n: int, batch: int, values: dict[str, float], *, at_once: bool = False) -> VariantSpec:
+        changes: dict[str, Any] = {"train": {"global_batch": batch}}
+        if shard_size is not None and n % shard_size:
+            changes["parallel"] = {"shard_size": n}
+        return VariantSpec(name=name, ranks=n, at_once=at_once, changes=changes, values=values)
 
     shared = each * fewest
     yield variant(alone(fewest), fewest, shared, {})
@@ -70,66 +73,110 @@ def variants_of(
         if n > fewest:
             yield variant(weak(n), n, each * n, {WEAK: 1.0})
             if shared >= n:
-                yield variant(strong(n), n, shared, {WEAK: 0.0})
-
-
-def _sharded(ranks: int, shard_size: int | None) -> dict[str, Any]:
-    """What changes of `parallel` where fewer ranks train together."""
-    return {"parallel": {"shard_size": ranks}} if shard_size is not None and ranks % shard_size else {}
+                yield variant(f"{n} ranks, strong", n, shared, {WEAK: 0.0})
 
 
 def sizes(ranks: Ranks) -> list[int]:
-    """More than one rank: all, and 2, 4, 8 … where so many divide them and fill parts of a node, or whole nodes."""
+    """Numbers of ranks above one: all, and 2, 4, 8 … that divide them and fill parts of a node, or whole nodes."""
     doubled = [2**i for i in range(1, ranks.all.bit_length())]
     fitting = [n for n in doubled if ranks.all % n == 0 and (n % ranks.per_node == 0 or ranks.per_node % n == 0)]
     return sorted({*fitting, ranks.all})
 
 
 def alone(ranks: int) -> str:
-    """Name of a case."""
-    return _counted(ranks)
-
-
-def weak(ranks: int) -> str:
-    """Name of a case."""
-    return f"{ranks} ranks, weak"
-
-
-def strong(ranks: int) -> str:
-    """Name of a case."""
-    return f"{ranks} ranks, strong"
-
-
-def independent(jobs: int, ranks: int) -> str:
-    """Name of a case. ranks: of each."""
-    return f"{jobs} jobs of {_counted(ranks)}"
-
-
-def _counted(ranks: int) -> str:
+    """Name of the case of the fewest ranks."""
     return f"{ranks} rank{'' if ranks == 1 else 's'}"
 
 
-def further_values(
-    blocks: Mapping[str, Sequence[Block]], spec: VariantSpec, variants: Sequence[VariantSpec], ranks: int
-) -> dict[str, float]:
-    """What the blocks of a group tell of one of its cases beside their times. ranks: of the gang.
+def independent(jobs: int, ranks: int) -> str:
+    """Name of the case of independent trainings of so many ranks each."""
+    return f"{jobs} jobs of {alone(ranks)}"
 
-    What communication takes of a step of all ranks in weak scaling is told beside as many independent trainings of one
-    rank at once, by the arithmetic of `sync_share` (`results/figures.py`). Trainings of several ranks communicate
-    themselves, and tell nothing of it.
-    """
-    found = dict(spec.values)
-    own = blocks[spec.name]
-    sent = [block.network_bytes for block in own if block.network_bytes is not None]
-    taking_part = ranks if spec.at_once else spec.ranks or ranks
-    if sent:
-        found[NETWORK_BYTES] = statistics.median(sent) / taking_part
-    beside = [other.name for other in variants if other.at_once and other.ranks == 1]
-    if spec.name == weak(ranks) and beside:
-        others = {block.number: block for block in blocks[beside[0]]}
-        pairs = [(block, others[block.number]) for block in own if block.number in others]
-        found[COMMUNICATION_SECONDS] = max(0.0, exposed_seconds(pairs))
-    return found
+
+def weak(ranks: int) -> str:
+    """Name of a case of weak scaling."""
+    return f"{ranks} ranks, weak"
+
+
+_NAMES = {"weak": "weak", "strong": "strong", "independent": "independent jobs"}
+
+_HOW = (
+    "Efficiency is throughput over as many times that of one rank, or per rank over that of the fewest that have room "
+    "for the model. Weak: the work grows with the ranks. Strong: all ranks share the work of the fewest. Independent "
+    "jobs of these, at the same time, lose only what cores share: memory bandwidth, caches, clock rate; what is lost "
+    "beside them is communication and waiting, less what a rank saves that updates its share of the weights only. "
+    "Communication of the step counts that saving for neither side: it is the share of synchronisation of these blocks."
+)
+_APART = (
+    "Where the fewest ranks were not measured in turns with the others, in one gang, the interval is that of two "
+    "samples, and what differs from run to run is not in it."
+)
+
+
+def comparison(report: BenchReport) -> tuple[Block, ...]:
+    """Curves of each model with a table, across gangs."""
+    if not report.scaling:
+        return ()
+    blocks: list[Block] = [Heading(SUITE.title), Text(_HOW, quiet=True)]
+    for model in dict.fromkeys(point.model for point in report.scaling):
+        points = [point for point in report.scaling if point.model == model]
+        blocks += [*_charts(model, points), _table(points)]
+    if any(point.efficiency and not point.paired for point in report.scaling):
+        blocks.append(Text(_APART, quiet=True))
+    larger = [point for point in report.scaling if not point.reference and point.kind != "independent"]
+    if not larger:
+        blocks.append(Text("No case of more ranks was measured, so nothing is told of efficiency."))
+    elif all(point.communication_share is None for point in larger):
+        blocks.append(Text("Communication was not measured: the results do not tell values.communication_seconds."))
+    return tuple(blocks)
+
+
+def _charts(model: str, points: Sequence[ScalingPoint]) -> list[Chart]:
+    ranks = sorted({point.ranks for point in points})
+    fewest = [point for point in points if point.reference]
+    if len(ranks) < 2 or not fewest:
+        return []
+    one = fewest[0].tokens_per_second.estimate / fewest[0].ranks
+    rates: dict[str, Curve] = {}
+    shares: dict[str, Curve] = {}
+    for kind, name in _NAMES.items():
+        curve = [point for point in points if point.kind == kind]
+        if all(point.reference for point in curve):
+            continue
+        curve = [*([] if any(point.reference for point in curve) else fewest[:1]), *curve]
+        rates[name] = [(point.ranks, point.tokens_per_second) for point in curve]
+        shares[name] = [(p.ranks, p.efficiency or exact(1.0)) for p in curve if p.efficiency or p.reference]
+    return [
+        over_ranks(f"Throughput, {model}", rates, "tokens per second", [(n, n * one) for n in ranks]),
+        over_ranks(f"Efficiency, {model}", shares, "of the ideal", [(n, 1.0) for n in ranks]),
+    ]
+
+
+def _table(points: Sequence[ScalingPoint]) -> Table:
+    """The reference, which lies on both curves, has one row."""
+    return columns(
+        {(point.case, not point.reference and point.kind): point for point in points}.values(),
+        Column("Scaling", lambda p: "reference" if p.reference else _NAMES[p.kind]),
+        Column("Ranks", lambda p: p.ranks),
+        Column("Tokens per second", lambda p: formatting.estimate(p.tokens_per_second, formatting.rate)),
+        Column("Efficiency", _efficiency),
+        Column("Of independent jobs", lambda p: p.of_independent, _percent),
+        Column("Communication of the step", lambda p: p.communication_share, formatting.percent),
+        Column("Over computation", lambda p: p.communication_ratio, lambda ratio: f"{formatting.significant(ratio)}×"),
+        Column("Sent by a rank", lambda p: p.network_bytes, formatting.size),
+        Column("Of the link", lambda p: p.link_share, formatting.percent),
+        drop_empty=True,
+    )
+
+
+def _efficiency(point: ScalingPoint) -> str | None:
+    if point.efficiency is None:
+        return None if point.reference else f"not known: {point.why}"
+    return _percent(point.efficiency)
+
+
+def _percent(share: Interval) -> str:
+    return formatting.estimate(share, formatting.percent)
 
 
 SUITE = Suite(
@@ -140,5 +187,5 @@ SUITE = Suite(
     fewest_ranks=2,
     measures=frozenset({"communication"}),
     figures=lambda cases, _: {"scaling": scaling.scaling(cases)},
-    comparison=scaling_sections.scaling,
+    comparison=comparison,
 )

@@ -1,29 +1,35 @@
-"""The gradient synchronisation suite: what training together costs beside training alone, and in which environment.
+"""The gradient synchronisation suite: what training together costs compared with training alone, and in which
+environment.
 
 The reference is as many independent trainings of one rank as the gang has ranks, all at once and of the same size: they
-have no network to wait for, and share the host's memory bandwidth, caches and clock rate alike. To switch only the
-reduction of gradients off would leave the gathers of sharded weights in, which wait for the same links. What a sharded
-training saves because each rank updates its share of the weights alone is no gain of synchronisation: the share
-(`sync_share` of `benchmark/results/figures.py`) gives the reference the update of the other, in which nobody waits.
+wait for no network, and share the host's memory bandwidth, caches and clock rate alike. Switching off only the
+reduction of gradients would leave the gathers of sharded weights, which wait for the same links. What a sharded
+training saves because each rank updates only its share of the weights is no gain of synchronisation: `sync_share`
+(`benchmark/results/figures.py`) gives the reference the other's update, in which no rank waits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.analysis import sync
+from convoy.benchmark.analysis.model import BenchReport, EnvironmentFigures, SyncFigures, SyncLevel, verdict
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.pages import sync_sections
+from convoy.benchmark.pages.cases import about, charts, table
+from convoy.benchmark.results.collectives import Collective
+from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP
 from convoy.benchmark.suites import scaling
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
-from convoy.stats.interval import FEWEST
+from convoy.display import formatting
+from convoy.display.page import Block, Callout, Column, Heading, Text, Tone, columns
+from convoy.stats.interval import FEWEST, Interval
 
 WITHOUT = "without synchronisation"
 WITH = "with synchronisation"
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """For each model one of the share, and one of gangs that take turns where there are environments. runs: by the
-    model's name."""
+    """For each model one group that measures the share, and one of gangs that take turns if environments are
+    configured. A gang yields one figure, so it needs few blocks."""
     for model, run in runs.items():
         if config.sync.share:
             yield Group(
@@ -35,37 +41,157 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
                 measure=config.measure,
             )
         if config.sync.environments:
-            yield _in_environments(f"network-{model}", config, run)
+            yield Group(
+                name=f"network-{model}",
+                suite=SUITE.name,
+                baseline=config.sync.environments[0].name,
+                variants=(VariantSpec(name=WITH),),
+                run=run,
+                measure=config.measure.model_copy(update={"rounds": FEWEST}),
+                compared=config.sync,
+            )
 
 
 def variants_of(global_batch: int, ranks: Ranks, shard_size: int | None = None) -> tuple[VariantSpec, ...]:
-    """All ranks by themselves, and all together. global_batch: of all ranks. shard_size: of hsdp."""
-    found = {spec.name: spec for spec in scaling.variants_of(global_batch, ranks, shard_size)}
-    alone, together = found[scaling.independent(ranks.all, 1)], found[scaling.weak(ranks.all)]
+    """Each rank by itself, and all together. global_batch: of all ranks. shard_size: of hsdp."""
+    named = {spec.name: spec for spec in scaling.variants_of(global_batch, ranks, shard_size)}
+    alone, together = named[scaling.independent(ranks.all, 1)], named[scaling.weak(ranks.all)]
     return alone.model_copy(update={"name": WITHOUT}), together.model_copy(update={"name": WITH, "values": {}})
 
 
-def _in_environments(name: str, config: BenchConfig, run: RunConfig) -> Group:
-    """Training as it is configured. A gang is one figure, so its own blocks are few."""
-    return Group(
-        name=name,
-        suite=SUITE.name,
-        baseline=config.sync.environments[0].name,
-        variants=(VariantSpec(name=WITH),),
-        run=run,
-        measure=config.measure.model_copy(update={"rounds": FEWEST}),
-        compared=config.sync,
+_HOW = (
+    "The same ranks train together, and each alone at the same time; the share is what a step takes longer together, "
+    "with the update of training together given to both. It holds all that is waited for: gathers of weights, sums of "
+    "gradients, the exchange of gradient norm, loss and decisions, and ranks that are behind. What computation hides "
+    "is not in it."
+)
+_BANDWIDTH = (
+    "The collectives by themselves, whole tensors, the slowest rank's time. algbw is bytes over time; busbw, by the "
+    "formulas of nccl-tests, is what each rank's link carried in each direction."
+)
+_GANGS = (
+    "An environment is fixed when a process starts, so each has gangs of its own, which took turns; a gang is one "
+    "figure, and n counts pairs of gangs."
+)
+
+_MIDDLE, _HIGH = (f"{limit:.0%}".replace("%", " %") for limit in sync.LIMITS)
+
+_TITLES: dict[SyncLevel, str] = {
+    "low": f"below {_MIDDLE}: synchronisation is no bottleneck",
+    "middle": f"{_MIDDLE} to {_HIGH}: synchronisation is worth reducing",
+    "high": f"above {_HIGH}: synchronisation is the bottleneck",
+}
+_TONES: dict[SyncLevel, Tone] = {"low": "good", "middle": "warning", "high": "bad"}
+
+_ACTIONS: dict[SyncLevel, str] = {
+    "low": "Look for speed elsewhere: the throughput suite tells each technique's effect.",
+    "middle": (
+        "Give each message more computation: a larger train.micro_batch where memory allows. With memory to spare, "
+        "gather once per step: parallel.reshard_after_forward: false. Halve the gradients: train.reduce_dtype: bf16."
+    ),
+    "high": (
+        "Keep the traffic within nodes: parallel.strategy: hsdp with shard_size of one node's ranks. Then a larger "
+        "train.micro_batch, more of them per step without parallel.reshard_after_forward, and train.reduce_dtype: "
+        "bf16. Between machines, compare the busbw below with what their network is sold for: where it is far below, "
+        "the traffic may not take EFA or InfiniBand at all (NCCL_DEBUG=INFO tells which)."
+    ),
+}
+
+
+def comparison(report: BenchReport) -> tuple[Block, ...]:
+    """The share of synchronisation, then environments versus each other."""
+    measured = [group for group in report.groups if group.suite == SUITE.name and any(c.rate for c in group.cases)]
+    shares: list[Block] = []
+    pairs: list[Block] = []
+    for group in measured:
+        if compared := [each for each in report.environments if each.group == group.name]:
+            pairs += [Text(f"{about(group)} {_GANGS}", quiet=True), *map(_verdict, compared)]
+            pairs += [*charts(group), table(group)]
+            continue
+        figures = [each for each in report.sync if each.group == group.name]
+        shares += [Text(f"{about(group)} {_HOW}", quiet=True), *map(_share, figures), table(group)]
+        shares += [block for each in figures for block in (*_parts(each), *_collectives(each.collectives))]
+    return (
+        *([Heading(SUITE.title), *shares] if shares else []),
+        *([Heading("Environments beside each other"), *pairs] if pairs else []),
     )
+
+
+def _share(figures: SyncFigures) -> Block:
+    share = figures.share
+    if share is None:
+        return Text(f"The share of synchronisation is not known: {figures.why}.")
+    text = f"{formatting.percent(max(0.0, share.estimate))} of a step ({_bounds(share)}, n = {share.n})"
+    (level,) = sync.levels(share.model_copy(update={"low": share.estimate, "high": share.estimate}))
+    if len(figures.levels) == 1:
+        return Callout(f"{figures.model}: {text}, {_TITLES[level]}", _ACTIONS[level], _TONES[level])
+    border = " and ".join(f"“{_TITLES[each]}”" for each in figures.levels)
+    unsure = f"The interval reaches over a limit, and each may hold: {border}. More rounds (measure.rounds) would tell."
+    return Callout(f"{figures.model}: {text}", f"{unsure} By the estimate alone: {_ACTIONS[level]}", "warning")
+
+
+def _bounds(share: Interval) -> str:
+    """Noise can make a share negative, which means that no cost was measured."""
+    if share.low <= 0:
+        return f"none to {formatting.percent(max(0.0, share.high))}"
+    return formatting.bounds(share, formatting.percent)
+
+
+def _parts(figures: SyncFigures) -> list[Block]:
+    if not figures.parts:
+        return []
+    total = sum(figures.parts.values())
+    share = Column[tuple[str, float]]("Of the step", lambda p: p[1] / total if total > 0 else None, formatting.percent)
+    part = Column[tuple[str, float]]("Part", lambda p: p[0])
+    return [columns(figures.parts.items(), part, Column("Time", lambda p: p[1], formatting.duration), share)]
+
+
+def _collectives(collectives: Sequence[Collective]) -> list[Block]:
+    if not collectives:
+        return []
+    table = columns(
+        collectives,
+        Column("Collective", lambda c: c.operation),
+        Column("Size", lambda c: c.bytes, formatting.size),
+        Column("Time", lambda c: formatting.estimate(c.seconds, formatting.duration)),
+        Column("algbw", lambda c: c.algbw, formatting.bandwidth),
+        Column("busbw", lambda c: c.busbw, formatting.bandwidth),
+    )
+    return [Text(_BANDWIDTH, quiet=True), table]
+
+
+def _verdict(figures: EnvironmentFigures) -> Block:
+    names = f"{figures.environment} over {figures.base}"
+    if figures.speedup is None:
+        return Callout(f"{names}: not known", figures.why, "warning")
+    speedup = f"{formatting.ratio(figures.speedup)}, n = {figures.speedup.n} pairs of gangs"
+    differences = f"They differ in {', '.join(figures.varied)} alone."
+    if figures.significant is not None:
+        return _claim(f"{names}: {speedup}", differences, figures.speedup, figures.significant)
+    words = {"more": "faster", "less": "SLOWER", "no difference": "no difference seen"}[verdict(figures.speedup)]
+    tone: Tone = "warning" if words == "SLOWER" else "plain"
+    return Callout(f"{names}: {words}, {speedup}", differences, tone)
+
+
+def _claim(title: str, differences: str, speedup: Interval, significant: bool) -> Callout:
+    least = f"{SIGNIFICANT_SPEEDUP:g}×"
+    if significant:
+        text = f"At least {least}, as RDMA was claimed. {differences}"
+        return Callout(f"{title}: a significant speedup", text, "good")
+    reaches = speedup.high >= SIGNIFICANT_SPEEDUP
+    more = f" The interval reaches beyond {least}: more pairs would tell." if reaches else ""
+    text = f"RDMA was claimed, and at least {least} was to be expected.{more} {differences}"
+    return Callout(f"{title}: not a significant speedup", text, "bad")
 
 
 SUITE = Suite(
     name=sync.SUITE,
     title="Gradient synchronisation",
-    meaning="what training together costs next to training alone, and in which environment",
+    meaning="what training together costs compared with training alone, and in which environment",
     groups=groups,
     fewest_ranks=2,
     measures=frozenset({"collectives"}),
     titles={"network": "Environments"},
     figures=lambda cases, _: {"sync": sync.sync(cases), "environments": sync.environments(cases)},
-    comparison=sync_sections.sync,
+    comparison=comparison,
 )

@@ -1,6 +1,6 @@
-"""The throughput suite: a frozen baseline against Convoy as it is configured, and what each technique does by itself.
+"""The throughput suite: a frozen baseline versus Convoy as it is configured, and what each technique does by itself.
 
-Each technique is taken away, or put in, with all others as configured: its effect is the ratio of the two.
+Each technique is taken away, or added, with all others as configured: its effect is the ratio of the two.
 """
 
 import math
@@ -14,16 +14,14 @@ from convoy.config.data import names_ends
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 
-BASELINE = "baseline"
+OURS, BASELINE = "ours", "baseline"
 
 PLAIN = {"train": {"param_dtype": "fp32", "compile": False, "activation_checkpointing": "none"}}
-"""What the baseline does, whatever the run is configured to do."""
-
-OURS = "ours"
+"""What the baseline does, however the run is configured."""
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One for each model. runs: by the model's name. ranks: of the gang, all of which take part."""
+    """One group for each model; all ranks take part."""
     for model, run in runs.items():
         yield Group(
             name=f"throughput-{model}",
@@ -40,62 +38,50 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 
 
 def techniques(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
-    """Each with one thing other than in `run`. ranks: of the gang."""
+    """Variants that differ from `run` in one thing each. ranks: of the gang."""
     train, optimizer = run.train, run.optimizer
-    yield from _attention(run)
+    if isinstance(run.model, TransformerConfig):  # a custom model has its own attention
+        fused = train.attention == "fused"
+        name = "attention not fused" if fused else "fused attention"
+        yield _train(name, attention="plain" if fused else "fused")
+        yield VariantSpec(name="FlashAttention-3", needs=FA3)
     other = "fp32" if train.param_dtype == "bf16" else "bf16"
-    yield VariantSpec(name=other, changes={"train": {"param_dtype": other}})
+    yield _train(other, param_dtype=other)
     if run.parallel.shared_by == 1:
-        name = "eager" if train.compile else "compiled"
-        yield VariantSpec(name=name, changes={"train": {"compile": not train.compile}})
-    yield VariantSpec(
-        name="fused AdamW" if not optimizer.fused else "AdamW not fused",
-        changes={"optimizer": {"fused": not optimizer.fused}},
-    )
-    whole = train.loss_chunk_tokens == 0
-    yield VariantSpec(
-        name="loss in chunks" if whole else "loss at once",
-        changes={"train": {"loss_chunk_tokens": 512 if whole else 0}},
-    )
+        yield _train("eager" if train.compile else "compiled", compile=not train.compile)
+    name = "AdamW not fused" if optimizer.fused else "fused AdamW"
+    yield VariantSpec(name=name, changes={"optimizer": {"fused": not optimizer.fused}})
+    name, chunk = ("loss in chunks", 512) if train.loss_chunk_tokens == 0 else ("loss at once", 0)
+    yield _train(name, loss_chunk_tokens=chunk)
     yield from _accumulation(run, ranks)
     yield from _data(run)
-    yield VariantSpec(**_LOGGED_RARELY if train.log_every_steps == 1 else _LOGGED)
+    name, every = ("each 100th step logged", 100) if train.log_every_steps == 1 else ("each step logged", 1)
+    yield _train(name, log_every_steps=every)
     if train.activation_checkpointing == "none":
-        yield VariantSpec(name="recomputed", changes={"train": {"activation_checkpointing": "full"}})
+        yield _train("recomputed", activation_checkpointing="full")
 
 
-_LOGGED: dict[str, Any] = {"name": "each step logged", "changes": {"train": {"log_every_steps": 1}}}
-_LOGGED_RARELY: dict[str, Any] = {"name": "each 100th step logged", "changes": {"train": {"log_every_steps": 100}}}
-
-
-def _attention(run: RunConfig) -> Iterator[VariantSpec]:
-    """A custom model has its own."""
-    if isinstance(run.model, TransformerConfig):
-        fused = run.train.attention == "fused"
-        yield VariantSpec(
-            name="attention not fused" if fused else "fused attention",
-            changes={"train": {"attention": "plain" if fused else "fused"}},
-        )
-        yield VariantSpec(name="FlashAttention-3", needs=FA3)
+def _train(name: str, **keys: Any) -> VariantSpec:
+    return VariantSpec(name=name, changes={"train": keys})
 
 
 def _accumulation(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
-    """The same global batch in twice as many passes; and so that gradients are reduced after the last of them only."""
+    """The same global batch in twice as many passes; and with gradients reduced only after the last of them."""
     train = run.train
-    passed = min(train.micro_batch, math.ceil(train.global_batch / ranks))  # at a time, by the rank that has most
-    if passed > 1:
-        half = {"train": {"micro_batch": passed // 2}}
-        yield VariantSpec(name=f"micro batch {passed // 2}", changes=half)
+    batch = min(train.micro_batch, math.ceil(train.global_batch / ranks))  # of one pass, on the rank that has most
+    if batch > 1:
+        half = _train(f"micro batch {batch // 2}", micro_batch=batch // 2)
+        yield half
         if run.parallel.reduce_every_pass and run.parallel.strategy != "ddp" and ranks > 1:
-            once = {**half, "parallel": {"reduce_every_pass": False}}
-            yield VariantSpec(name=f"micro batch {passed // 2}, reduced once", changes=once)
+            once = {**half.changes, "parallel": {"reduce_every_pass": False}}
+            yield VariantSpec(name=f"{half.name}, reduced once", changes=once)
 
 
 def _data(run: RunConfig) -> Iterator[VariantSpec]:
     """Batches made ahead by a thread, or not; sequences of several documents, or padded ones of a single document."""
     for depth, name in ((0, "batches not made ahead"), (2, "2 batches made ahead")):
         if depth != run.train.prefetch_steps:
-            yield VariantSpec(name=name, changes={"train": {"prefetch_steps": depth}})
+            yield _train(name, prefetch_steps=depth)
     if not run.data.packing:
         yield VariantSpec(name="packed", changes={"data": {"packing": True}})
     elif names_ends(run.data):
@@ -105,6 +91,6 @@ def _data(run: RunConfig) -> Iterator[VariantSpec]:
 SUITE = Suite(
     name="throughput",
     title="Throughput",
-    meaning="a frozen baseline against Convoy as it is configured, and what each technique does by itself",
+    meaning="a frozen baseline versus Convoy as it is configured, and what each technique does by itself",
     groups=groups,
 )

@@ -1,4 +1,4 @@
-"""The utilisation suite: what a step's time, the host's cores and the GPU's power go into, pinned to cores and not.
+"""The utilisation suite: how a step's time, the host's cores and the GPU's power are used, pinned to cores and not.
 
 Both cases are the same training; the ranks' threads move to the cores of a case before each of its turns.
 """
@@ -13,17 +13,15 @@ PINNED, FREE = "pinned", "not pinned"
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One for each model. runs: by the model's name. ranks: of the gang, all of which take part."""
+    """One group for each model. A host's only rank has all cores, so there is nothing to pin it to."""
     for model, run in runs.items():
         on_host = ranks.all if run.cluster.backend == "local" else ranks.per_node
-        variants = [VariantSpec(name=FREE, pin=False)]
-        if on_host > 1:  # the cores of a host's only rank are all there are
-            variants.append(VariantSpec(name=PINNED, pin=True))
+        pinned = (VariantSpec(name=PINNED, pin=True),) if on_host > 1 else ()
         yield Group(
             name=f"utilisation-{model}",
             suite=SUITE.name,
             baseline=FREE,
-            variants=tuple(variants),
+            variants=(VariantSpec(name=FREE, pin=False), *pinned),
             run=run,
             measure=config.measure,
         )
@@ -32,7 +30,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 SUITE = Suite(
     name="utilisation",
     title="Utilisation",
-    meaning="what a step's time, the host's cores and the GPU's power go into, pinned to cores and not",
+    meaning="how a step's time, the host's cores and the GPU's power are used, pinned to cores and not",
     groups=groups,
     measures=frozenset({"utilisation"}),
 )

@@ -1,0 +1,221 @@
+"""Sections of a benchmark's page on money and energy: what tokens cost and emit, and what would make them cheaper."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from convoy.benchmark.analysis.cost import TRAINED_TOKENS, as_bought, seconds_to_train
+from convoy.benchmark.analysis.model import BenchReport, CostFigures, Lever, Offer, Topology
+from convoy.benchmark.pages.headline import market
+from convoy.catalog.energy import GridIntensity, Pue
+from convoy.display import formatting
+from convoy.display.page import Block, Column, Heading, Table, Text, columns
+
+_ASSUMED = (
+    "Computed from measured rates and dated prices: at the rate of the fastest case, around the clock, without "
+    "interruptions, saves or evaluations. What spot machines lose when they are taken away is only in a row with the "
+    "expected overhead. The interval is that of the rate; prices are medians over zones."
+)
+
+
+class _Row(NamedTuple):
+    """An offer, without interruptions or with those that are expected."""
+
+    cost: CostFigures
+    offer: Offer
+    usd_per_million_tokens: str
+    overhead: str = ""
+
+
+def costs(report: BenchReport) -> tuple[Block, ...]:
+    """Per million tokens and for whole trainings. Without a price the page says why there is no cost, and shows the
+    time of GPUs only: the years that a CPU would take are of no interest."""
+    if not report.costs:
+        return ()
+    timed = [cost for cost in report.costs if cost.offers or cost.on_gpus]
+    blocks: list[Block] = [Heading("Cost and time to train (computed)")]
+    if timed:
+        blocks.append(Text(_ASSUMED, quiet=True))
+    blocks += _unpriced(report)
+    if rows := [row for cost in report.costs for offer in cost.offers for row in _rows(cost, offer)]:
+        table = columns(
+            rows,
+            Column("Model", lambda r: r.cost.model),
+            Column("Machines", lambda r: f"{r.cost.machines}, {r.cost.region}"),
+            Column("Bought", lambda r: f"{market(r.offer)}{r.overhead}"),
+            Column("USD an hour", lambda r: _usd_per_hour(r.offer)),
+            Column("USD per million tokens", lambda r: r.usd_per_million_tokens),
+            Column("Price of", lambda r: f"{r.offer.price_date}, {r.offer.source}"),
+        )
+        blocks.append(table)
+    return (*blocks, _training(timed)) if timed else tuple(blocks)
+
+
+def _unpriced(report: BenchReport) -> list[Text]:
+    """A sentence for all models of the same machines."""
+    models: dict[tuple[str, str], list[str]] = {}
+    for cost in report.costs:
+        if cost.why:
+            models.setdefault((cost.machines, cost.why), []).append(cost.model)
+    return [Text(f"No cost of {', '.join(names)} on {machines}: {why}.") for (machines, why), names in models.items()]
+
+
+def _rows(cost: CostFigures, offer: Offer) -> Iterator[_Row]:
+    yield _Row(cost, offer, formatting.estimate(offer.usd_per_million_tokens))
+    for usd, overhead in (
+        (offer.simulated_usd_per_million_tokens, " with the expected overhead, none announced"),
+        (offer.bad_day_usd_per_million_tokens, " with that of bad days, none announced"),
+    ):
+        if usd is not None:
+            yield _Row(cost, offer, f"{formatting.estimate(usd)}, expected", overhead)
+
+
+def _usd_per_hour(offer: Offer) -> str:
+    low, high = offer.low_usd_per_hour, offer.high_usd_per_hour
+    zones = "" if low == high else f" ({low:,.2f} to {high:,.2f} by zone)"
+    return f"{offer.usd_per_hour:,.2f}{zones}"
+
+
+def _training(timed: Sequence[CostFigures]) -> Table:
+    """Time and cost to train on many tokens."""
+    markets = dict.fromkeys(offer.market for cost in timed for offer in cost.offers)
+    return columns(
+        [(cost, tokens) for cost in timed for tokens in TRAINED_TOKENS],
+        Column("Model", lambda r: r[0].model),
+        Column("Machines", lambda r: r[0].machines),
+        Column("Case", lambda r: r[0].case),
+        Column("Tokens", lambda r: r[1], formatting.count),
+        Column("Time", lambda r: seconds_to_train(r[1], r[0].tokens_per_second), formatting.long_duration),
+        *(_training_column(name) for name in markets),
+    )
+
+
+def _training_column(name: str) -> Column[tuple[CostFigures, float]]:
+    def usd(row: tuple[CostFigures, float]) -> float | None:
+        cost, tokens = row
+        hours = seconds_to_train(tokens, cost.tokens_per_second) / 3600
+        return next((hours * offer.usd_per_hour for offer in cost.offers if offer.market == name), None)
+
+    return Column(f"USD {name.replace('_', '-')}", usd, "{:,.0f}".format, missing="not known")
+
+
+_LEVERS = (
+    "Computed from measured rates and dated prices, beside on demand in the same region. Ways and places to buy are "
+    "alternatives; precision and accumulation are as measured here, and multiply with them. A ratio has the interval "
+    "of what was measured; prices are of their day."
+)
+
+
+def levers(report: BenchReport) -> tuple[Block, ...]:
+    """A table of what would make it cheaper for each case with a price."""
+    blocks: list[Block] = []
+    for cost in report.costs:
+        if cost.levers:
+            blocks.append(Text(f"{cost.model} on {cost.machines}, {cost.region}; case {cost.case}."))
+            blocks.append(
+                columns(
+                    cost.levers,
+                    Column("What", lambda lever: lever.name),
+                    Column("Costs", _lever_ratio),
+                    Column("USD per million tokens", lambda lever: lever.usd_per_million_tokens, formatting.estimate),
+                    Column("1 T tokens in", lambda lever: lever.seconds_per_trillion_tokens, formatting.long_duration),
+                    Column("Assumes", lambda lever: lever.why if lever.ratio is None else lever.assumes),
+                )
+            )
+    return (Heading("What would make it cheaper (computed)"), Text(_LEVERS, quiet=True), *blocks) if blocks else ()
+
+
+def _lever_ratio(lever: Lever) -> str:
+    if lever.ratio is None:
+        return "" if lever.why.startswith("in use") else "not known"
+    return f"{lever.ratio.estimate:.2f}×" if lever.ratio.low == lever.ratio.high else formatting.ratio(lever.ratio)
+
+
+_PLACES = (
+    "A model, and no measurement: collectives in a ring whose slowest link is the pace of all. From computation that "
+    "hides all the communication it can, to none at all. Inputs and sources are in docs/explanation/cost.md."
+)
+
+LEVELS = {
+    "node": "one NVLink",
+    "placement_group": "one placement group",
+    "zone": "one zone",
+    "zones": "two zones",
+    "regions": "two regions",
+}
+
+
+def topology(report: BenchReport) -> tuple[Block, ...]:
+    """A table of where the machines could be, for each case of several machines that the catalog has."""
+    blocks = [block for cost in report.costs if cost.topology for block in _places(cost, cost.topology)]
+    return (Heading("Where the machines are (model)"), Text(_PLACES, quiet=True), *blocks) if blocks else ()
+
+
+def _places(cost: CostFigures, model: Topology) -> list[Block]:
+    about = f"{cost.model} on {cost.machines}; case {model.case}, {formatting.plural(model.ranks, 'rank')}."
+    if model.why:
+        return [Text(f"{about} No model of it: {model.why}.")]
+    priced = ""
+    if cost.offers:
+        offer = as_bought(cost)
+        priced = f" Machines cost what they do {market(offer)}, as of {offer.price_date}."
+    inputs = (
+        f"{about} {formatting.duration(model.compute_seconds)} of computation ({model.compute_told}); over each link "
+        f"{formatting.size(model.edge_bytes)} in a step ({model.edge_told}), in {model.collectives:,} collectives."
+        f"{priced}"
+    )
+    table = columns(
+        model.placements,
+        Column("Machines in", lambda p: LEVELS[p.level]),
+        Column("Link", lambda p: p.bytes_per_second / 1e9, formatting.unit("GB/s")),
+        Column("Latency", lambda p: p.latency_seconds * 1e6, formatting.unit("µs")),
+        Column("Communication", lambda p: p.communication_seconds, formatting.duration),
+        Column("Step", lambda p: f"{_range(p.low_seconds, p.high_seconds)} s"),
+        Column("USD per million tokens", lambda p: p.usd_per_million_tokens, lambda usd: _range(*usd), "not known"),
+        Column("Transfer", lambda p: p.transfer_usd_per_million_tokens, _transfer, "not known"),
+        Column("Assumes", lambda p: p.assumes),
+    )
+    return [Text(inputs), table]
+
+
+def _range(low: float, high: float) -> str:
+    return f"{formatting.significant(low)} to {formatting.significant(high)}"
+
+
+def _transfer(usd: float) -> str:
+    return f"{formatting.significant(usd)} USD" if usd else "free"
+
+
+_ENERGY = (
+    "Of the GPUs alone, as their boards measure it: what hosts, network and storage draw is not in it, nor what making "
+    "the machines emitted. The interval is that of the rate. Carbon is the energy times the PUE times what the grid of "
+    "the region emits, whatever certificates were bought for it."
+)
+
+
+def energy(report: BenchReport) -> tuple[Block, ...]:
+    """Energy where power was measured, and carbon where the region's figures are known, with their sources."""
+    if not report.energy:
+        return ()
+    table = columns(
+        report.energy,
+        Column("Case", lambda e: e.case),
+        Column("GPU power", lambda e: e.watts, formatting.unit("W")),
+        Column("Tokens per joule", lambda e: e.tokens_per_joule, formatting.estimate),
+        Column("Tokens per second and kW", lambda e: 1e3 * e.tokens_per_joule.estimate, formatting.rate),
+        Column("Wh per million tokens", lambda e: e.watt_hours_per_million_tokens, formatting.estimate),
+        Column("gCO2e per million tokens", lambda e: e.grams_per_million_tokens, formatting.estimate),
+        drop_empty=True,
+    )
+    reasons = dict.fromkeys(f"No carbon of {each.model}: {each.why}." for each in report.energy if each.why)
+    inputs = dict.fromkeys(_input(value) for each in report.energy for value in (each.pue, each.grid) if value)
+    headers = ("Input", "Region", "Value", "Average of", "Read on", "Source")
+    sources = [Table(headers, tuple(inputs))] if inputs else []
+    return (Heading("Energy"), Text(_ENERGY, quiet=True), *(Text(reason) for reason in reasons), table, *sources)
+
+
+def _input(figure: Pue | GridIntensity) -> tuple[str, ...]:
+    if isinstance(figure, Pue):
+        what, value = "PUE", formatting.significant(figure.pue)
+    else:
+        what, value = "Grid intensity", f"{formatting.significant(figure.grams_per_kwh)} gCO2e/kWh"
+    return what, figure.region, value, str(figure.year), str(figure.date), figure.source

@@ -1,0 +1,107 @@
+"""Benchmarks at different times: the section on earlier runs, and the page that compares two runs."""
+
+from collections.abc import Sequence
+from datetime import UTC
+
+from convoy.benchmark.analysis.model import BenchReport, HistoryFigures
+from convoy.benchmark.pages.charts import over_runs
+from convoy.benchmark.results.compare import Comparison, Comparisons
+from convoy.display import formatting
+from convoy.display.page import Block, Chart, Column, Heading, Page, Text, columns
+from convoy.stats.changepoint import FEWEST_AFTER, FEWEST_BEFORE, Change
+from convoy.stats.interval import Interval
+
+CHARTS = 6
+"""Most charts of a history: those with changes come first, then those with the most runs."""
+
+_HOW = (
+    "Beside earlier runs of the same fingerprint: hardware, versions, environment and configuration. A change is told "
+    "where chance alone would show as much in fewer than 4 of 100 histories."
+)
+
+
+def history(report: BenchReport) -> tuple[Block, ...]:
+    """Changes, and the smallest that would have been seen."""
+    if report.history is None:
+        return ()
+    repeated = [each for each in report.history if len(each.runs) > 1]
+    heading = Heading("History")
+    if not repeated:
+        return (heading, Text("No earlier run has the same fingerprint, so nothing is told of changes."))
+    table = columns(
+        repeated,
+        Column("Case", lambda h: h.case),
+        Column("Runs", lambda h: f"{len(h.runs)} since {h.runs[0].measured.astimezone(UTC).date()}"),
+        Column("Now", lambda h: h.runs[-1].tokens_per_second, formatting.rate),
+        Column("Changes", lambda h: "; ".join(_change(h, change) for change in h.changes) or _unchanged(h)),
+        Column("Smallest change it would have shown", _smallest),
+    )
+    return (heading, Text(_HOW, quiet=True), table, *_charts(repeated))
+
+
+def _smallest(history: HistoryFigures) -> str:
+    if history.detectable is not None:
+        return f"± {formatting.percent(history.detectable)}"
+    return "none yet: too few runs since the last change" if history.changes else ""
+
+
+def _change(history: HistoryFigures, change: Change) -> str:
+    word = "REGRESSION" if change.effect < 0 else "faster"
+    first = history.runs[change.at].measured.astimezone(UTC)
+    return f"{word} by {formatting.percent(abs(change.effect))} since {first:%Y-%m-%d %H:%M}"
+
+
+def _unchanged(history: HistoryFigures) -> str:
+    lacking = FEWEST_BEFORE + FEWEST_AFTER - len(history.runs)
+    return f"too few to tell: {formatting.plural(lacking, 'more run')} needed" if lacking > 0 else "none seen"
+
+
+def _charts(histories: Sequence[HistoryFigures]) -> list[Chart]:
+    first = sorted(histories, key=lambda each: (not each.changes, -len(each.runs), each.case))[:CHARTS]
+    return [
+        over_runs(
+            each.case,
+            [run.tokens_per_second for run in each.runs],
+            {change.at: change.effect > 0 for change in each.changes},
+        )
+        for each in first
+        if len(each.runs) > 2
+    ]
+
+
+_APART = (
+    "Intervals are of 95 %, ratios of two samples, as the runs were measured apart. What differs from run "
+    "to run, such as clock rates and neighbours, is not in them: several runs of each side tell more."
+)
+
+
+def compare_page(comparisons: Comparisons) -> Page:
+    """A row for each case that both runs have, and the names of cases that one of them lacks."""
+    blocks: list[Block] = [Heading("Second run beside the first", level=1)]
+    if comparisons.cases:
+        table = columns(
+            comparisons.cases,
+            Column("Case", lambda c: c.case),
+            Column("First", lambda c: c.first, _rate),
+            Column("Second", lambda c: c.second, _rate),
+            Column("Second over first", lambda c: c.ratio, formatting.ratio),
+            Column("", _result),
+        )
+        blocks += [table, Text(_APART, quiet=True)]
+    else:
+        blocks.append(Text("No case is in both."))
+    blocks += [Text(f"Only in the first: {key}") for key in comparisons.only_first]
+    blocks += [Text(f"Only in the second: {key}") for key in comparisons.only_second]
+    return Page("Comparison", tuple(blocks))
+
+
+def _result(comparison: Comparison) -> str:
+    if comparison.ratio is None:
+        return f"not compared: {comparison.reason}"
+    if not comparison.differs:
+        return "no difference seen"
+    return "faster in this run" if comparison.ratio.estimate > 1 else "SLOWER in this run"
+
+
+def _rate(rate: Interval) -> str:
+    return formatting.estimate(rate, formatting.rate)
