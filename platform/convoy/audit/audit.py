@@ -4,102 +4,178 @@ import re
 from collections.abc import Sequence
 from datetime import date
 
-from convoy.audit.claims import PageClaims
-from convoy.audit.context import implied, references, unchecked
-from convoy.audit.facts import Run, stated
-from convoy.audit.finding_text import FORM, claim_texts, finding
-from convoy.audit.findings import WRONG, Audit, Finding, claim_line
+from convoy.audit.claims import SETTINGS, PageClaims
+from convoy.audit.facts import PAGE, Run, stated
+from convoy.audit.finding_text import claim_texts, finding, named
+from convoy.audit.findings import WRONG, Audit, Finding, Implied, Near, claim_line
 from convoy.audit.parts import Parts, parts_of
-from convoy.audit.rules import (
-    checkpoints,
-    collectives,
-    comparisons,
-    energy,
-    hardware,
-    links,
-    memory,
-    money,
-    reliability,
-    shape,
-    throughput,
-)
-from convoy.audit.solver import Bound, Known, Law, Solved, compare, follow, minimal
+from convoy.audit.quantities.format import written, written_range
+from convoy.audit.rules import checkpoints, communication, comparisons, hardware, money, reliability, throughput
+from convoy.audit.solver import Bound, Law, Quantities, Solved, Value, compare, follow, minimal
+from convoy.catalog.references import nearest
 
-_SUBJECTS = (throughput, money, memory, reliability, energy)
+_SUBJECTS = (throughput, money, hardware, reliability)
 
 _ORDER = (
     "scaling_efficiency", "speedup", "mfu", "hfu", "tflops_per_gpu", "time", "cost_per_token", "cost", "spot_share",
     "gpu_hours", "compute", "step_time", "tokens", "steps", "batch_tokens", "batch", "bandwidth", "size", "save_time",
     "overhead", "throughput", "throughput_per_gpu",
 )  # fmt: skip
-"""Of quantities, that which a contradiction is told by: what a page boasts of before what it measured."""
+"""Of quantities, that which a contradiction is reported by: what a page boasts of before what it measured."""
 
 _GRAVITY = ("contradiction", "impossible", "unlikely", "cannot be checked")
 
 _NO_FIGURES = frozenset({"variant", "relative_to", "offload", "directions", "operation", "scope", "to", "contents"})
-"""Keys that tell what other claims are about."""
+"""Keys that say what other claims are about."""
 
 
 def audit(page: PageClaims) -> Audit:
     """Raises ConfigError for an operation or a link that there is not."""
     parts = parts_of(page)
-    solved, given = _solved(parts)
+    solved, stated_values = _solved(parts)
     texts = claim_texts(parts)
     clashes = minimal(solved.clashes, _ORDER)
-    found = [finding(clash, texts, parts) for clash in clashes]
-    found += comparisons.findings(parts.runs)
+    problems = [finding(clash, texts, parts) for clash in clashes]
+    problems += comparisons.findings(parts.runs)
     for run in parts.runs:
-        found += [*shape.findings(run), *reliability.findings(run), *hardware.findings(run), *money.findings(run)]
-    found += [each for told in parts.collectives for each in collectives.findings(told)]
-    found += [each for told in parts.links for each in links.findings(told)]
-    found += _dates(page, parts.runs)
-    # What runs share is told once.
-    found = sorted(dict.fromkeys(found), key=lambda each: _GRAVITY.index(each.kind))
+        problems += [
+            *throughput.findings(run),
+            *reliability.findings(run),
+            *hardware.findings(run),
+            *money.findings(run),
+        ]
+    problems += [each for item in parts.transfers for each in communication.findings(item)]
+    problems += _dates(page, parts.runs)
+    # What runs share is reported once.
+    problems = sorted(dict.fromkeys(problems), key=lambda each: _GRAVITY.index(each.kind))
     return Audit(
         page=page.page,
-        consistent=not any(each.kind in WRONG for each in found),
-        findings=tuple(found),
-        not_checked=tuple(unchecked(solved, given, texts, parts, found)),
-        implied=tuple(implied(solved.known)),
-        references=tuple(references(parts.runs, solved.known)),
+        consistent=not any(each.kind in WRONG for each in problems),
+        findings=tuple(problems),
+        not_checked=tuple(unchecked(solved, stated_values, texts, parts, problems)),
+        implied=tuple(implied(solved.quantities)),
+        references=tuple(references(parts.runs, solved.quantities)),
         claims=sum(name.rpartition(".")[2] not in _NO_FIGURES for name in texts),
     )
 
 
-def _solved(parts: Parts) -> tuple[Solved, Known]:
-    given: Known = {}
+def _solved(parts: Parts) -> tuple[Solved, Quantities]:
+    stated_values: Quantities = {}
     laws: list[Law] = [*comparisons.laws(parts.runs), *comparisons.without_base(parts.runs)]
     bounds: list[Bound] = []
     for run in parts.runs:
-        given |= stated(run) | reliability.stated(run)
+        stated_values |= stated(run) | reliability.stated(run)
         laws += [law for subject in _SUBJECTS for law in subject.laws(run)]
         laws += money.savings(run)
-        bounds += [*throughput.bounds(run), *money.bounds(run), *memory.bounds(run), *reliability.bounds(run)]
-    for told in parts.checkpoints:
-        given |= checkpoints.stated(told)
-        laws += checkpoints.laws(told)
-        bounds += checkpoints.bounds(told)
-    known = follow(given, laws, FORM)
-    known |= checkpoints.unproductive(parts.checkpoints, known)
-    return compare(known, [*bounds, *comparisons.bounds(parts.runs, known)]), given
+        bounds += [*throughput.bounds(run), *money.bounds(run), *hardware.bounds(run), *reliability.bounds(run)]
+    for saved in parts.checkpoints:
+        stated_values |= checkpoints.stated(saved)
+        laws += checkpoints.laws(saved)
+        bounds += checkpoints.bounds(saved)
+    quantities = follow(stated_values, laws, written)
+    quantities |= checkpoints.unproductive(parts.checkpoints, quantities)
+    return compare(quantities, [*bounds, *comparisons.bounds(parts.runs, quantities)]), stated_values
 
 
 def _dates(page: PageClaims, runs: Sequence[Run]) -> list[Finding]:
     """A price of a day after the page."""
-    found, of_page = [], _day(page.date)
+    problems, of_page = [], _day(page.date)
     for run in runs:
         day = _day(run.claims.price_date)
         if of_page and day and day > of_page:
             lines = (claim_line("page.date", page.date), claim_line(run.claim("price_date"), run.claims.price_date))
             line = f"a page of {of_page} has no price of {day}"
-            found.append(Finding(kind="contradiction", claims=lines, arithmetic=line))
-    return list(dict.fromkeys(found))
+            problems.append(Finding(kind="contradiction", claims=lines, arithmetic=line))
+    return list(dict.fromkeys(problems))
 
 
 def _day(text: str) -> date | None:
-    """The first of the month, or of the year, where no more is told."""
-    found = re.fullmatch(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?", text.strip())
+    """The first of the month, or of the year, where no more is said."""
+    match = re.fullmatch(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?", text.strip())
     try:
-        return date(int(found[1]), int(found[2] or 1), int(found[3] or 1)) if found else None
+        return date(int(match[1]), int(match[2] or 1), int(match[3] or 1)) if match else None
     except ValueError:
         return None
+
+
+_IMPLIED = (
+    "throughput", "throughput_per_gpu", "mfu", "step_time", "tokens", "time", "gpu_hours", "total_price_per_hour",
+    "cost",
+    "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "tokens_per_joule", "lost_share", "size",
+    "bandwidth", "overhead",
+)  # fmt: skip
+"""Quantities that are reported of a run that does not state them, in this order; others are steps to these."""
+
+
+def unchecked(
+    solved: Solved, stated: Quantities, texts: dict[str, str], parts: Parts, findings: Sequence[Finding]
+) -> list[Finding]:
+    """Figures that were compared with nothing."""
+    in_claims = {name for values in stated.values() for value in values for name in named(value.of)}
+    involved = {line.split(" = ")[0] for each in findings for line in each.claims}
+    rest = [
+        name
+        for name in texts
+        if name in in_claims
+        and name not in solved.compared
+        and name not in involved
+        and name.rpartition(".")[2] not in SETTINGS
+    ]
+    line = "nothing else on the page, and nothing in the catalog, implies it"
+    above = f"{line}; runs take settings from the top of the file, and this is none"
+    below = any(run.scope != PAGE for run in parts.runs)
+    bare = [
+        Finding(
+            kind="cannot be checked",
+            claims=(claim_line(name, texts[name]),),
+            arithmetic=above if below and name.startswith(f"{PAGE}.") else line,
+        )
+        for name in rest
+    ]
+    bare += [each for item in parts.transfers for each in communication.unchecked(item)]
+    return [*bare, *_uncatalogued(parts.runs)]
+
+
+def _uncatalogued(runs: Sequence[Run]) -> list[Finding]:
+    missing = []
+    for run in runs:
+        for key, entry in (("gpu", run.kind), ("instance", run.machine)):
+            value = getattr(run.claims, key)
+            if value and entry is None:
+                line = claim_line(run.claim(key), value)
+                missing.append(Finding(kind="cannot be checked", claims=(line,), arithmetic="not in the catalog"))
+    return list(dict.fromkeys(missing))
+
+
+def implied(quantities: Quantities) -> list[Implied]:
+    """The shortest way to what the page does not say."""
+    results = []
+    scopes = dict.fromkeys(quantity.rpartition("/")[0] for quantity in quantities)
+    if any(scope.startswith("runs") for scope in scopes):
+        scopes.pop(PAGE, None)  # settings of theirs
+    for scope in scopes:
+        for quantity in (f"{scope}/{name}" for name in _IMPLIED):
+            value = _shortest(quantities[quantity]) if quantities.get(quantity) else None
+            if value is not None and value.arithmetic and value.arithmetic != value.text:
+                text = f"{value.text}{written_range(quantity, value.span)}"
+                results.append(Implied(quantity=quantity.replace("/", "."), value=text, arithmetic=value.arithmetic))
+    return results
+
+
+def _shortest(values: Sequence[Value]) -> Value:
+    return min(values, key=lambda value: (bool(value.arithmetic), len(value.of), len(value.arithmetic)))
+
+
+def references(runs: Sequence[Run], quantities: Quantities) -> list[Near]:
+    """Once for all runs of a model on such GPUs."""
+    near: dict[tuple[str, int], Near] = {}
+    for run in runs:
+        sizes, has_rate = (
+            quantities.get(run.quantity("parameters"), ()),
+            run.quantity("throughput_per_gpu") in quantities,
+        )
+        if run.kind is None or not sizes or not sizes[0].span.value or not has_rate:
+            continue
+        for at, each in enumerate(nearest(run.kind.name, sizes[0].span.value)):
+            near.setdefault((each.model + each.gpu + str(each.gpus), at), Near(run=run.scope, **each.model_dump()))
+    return list(near.values())

@@ -4,53 +4,51 @@ from convoy.audit.claims import Claims
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.hints import hint
 from convoy.audit.parts import Parts
-from convoy.audit.quantities.format import Figures
+from convoy.audit.quantities.format import written_range
 from convoy.audit.quantities.number import Figure
 from convoy.audit.solver import CATALOG, Clash
-
-FORM = Figures()
 
 
 def claim_texts(parts: Parts) -> dict[str, str]:
     """What every claim says, by its name."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for run in parts.runs:
-        _add_texts(found, run.claims, run.scope, run.owner)
-    for told in parts.checkpoints:
-        _add_texts(found, told.claims, told.scope, {})
-    for sent in parts.collectives:
-        _add_texts(found, sent.claims, sent.scope, {})
-    for joined in parts.links:
-        _add_texts(found, joined.claims, joined.scope, {})
-    return found
+        _add_texts(texts, run.claims, run.scope, run.owner)
+    for item in (*parts.checkpoints, *parts.transfers):
+        _add_texts(texts, item.claims, item.scope, {})
+    return texts
 
 
-def _add_texts(found: dict[str, str], claims: Claims, scope: str, owner: dict[str, str]) -> None:
+def _add_texts(texts: dict[str, str], claims: Claims, scope: str, owner: dict[str, str]) -> None:
     for key, field in type(claims).model_fields.items():
         value, name = getattr(claims, key), f"{owner.get(key, scope)}.{key}"
         if value == field.default or key in ("id", "run", "page", "date"):
             continue
         if isinstance(value, tuple) and all(isinstance(each, Figure) for each in value):
             for at, figure in enumerate(value):
-                found[f"{name}[{at + 1}]" if len(value) > 1 else name] = figure.text
+                texts[f"{name}[{at + 1}]" if len(value) > 1 else name] = figure.text
         elif isinstance(value, dict):
-            found |= {f"{name}.{part}": figures[0].text for part, figures in value.items() if figures}
+            texts |= {f"{name}.{part}": figures[0].text for part, figures in value.items() if figures}
         elif not isinstance(value, tuple):
-            found[name] = str(value)
+            texts[name] = str(value)
 
 
 def finding(clash: Clash, texts: dict[str, str], parts: Parts) -> Finding:
-    told, implied = clash.told, clash.implied
-    between = FORM.range(clash.quantity, implied.span) if implied.told else ""
+    stated, implied = clash.stated, clash.implied
+    between = written_range(clash.quantity, implied.span) if implied.arithmetic else ""
     if clash.kind == "contradiction" and not clash.why:
-        line = f"{implied.told}{between}, not {told.text}" if implied.told else f"{told.text} is not {implied.text}"
-        line = f"{line} ({told.told})" if told.told and told.told != told.text else line
+        line = f"{stated.text} is not {implied.text}"
+        if implied.arithmetic:
+            line = f"{implied.arithmetic}{between}, not {stated.text}"
+        if stated.arithmetic and stated.arithmetic != stated.text:
+            line += f" ({stated.arithmetic})"
     else:
-        between = FORM.range(clash.quantity, told.span) if told.told else ""
-        line = f"{told.told or told.text}{between}: {clash.why}"
+        between = written_range(clash.quantity, stated.span) if stated.arithmetic else ""
+        line = f"{stated.arithmetic or stated.text}{between}"
         if implied.text and implied.text not in clash.why:
-            line = f"{told.told or told.text}{between}, more than {implied.told or implied.text}: {clash.why}"
-    explained = hint(clash.quantity, told.span, implied.span, _gang(clash, parts)) if not clash.why else ""
+            line += f", more than {implied.arithmetic or implied.text}"
+        line += f": {clash.why}"
+    explained = hint(clash.quantity, stated.span, implied.span, _gang(clash, parts)) if not clash.why else ""
     return Finding(
         kind=clash.kind,
         claims=tuple(claim_line(name, _text(texts, name)) for name in named(clash.of)),
@@ -61,7 +59,7 @@ def finding(clash: Clash, texts: dict[str, str], parts: Parts) -> Finding:
 
 
 def _text(texts: dict[str, str], name: str) -> str:
-    """Of a claim, or of all that are told under its key."""
+    """Of a claim, or of all under its key."""
     return texts.get(name) or ", ".join(text for key, text in texts.items() if key.startswith(f"{name}["))
 
 
@@ -74,8 +72,7 @@ def _gang(clash: Clash, parts: Parts) -> dict[str, float]:
     run = next((each for each in parts.runs if each.scope == scope), None)
     if run is None:
         return {}
-    claims = run.claims
-    each = claims.gpus_per_node[0].value if claims.gpus_per_node else run.machine.gpus if run.machine else 0.0
-    gpus = claims.gpus[0].value if claims.gpus else 0.0
-    nodes = claims.nodes[0].value if claims.nodes else gpus / each if each else 0.0
-    return {"gpus": gpus or nodes * each, "nodes": nodes, "gpus_per_node": each}
+    each, nodes = run.gpus_per_node, run.claims.nodes
+    gpus = run.claims.gpus[0].value if run.claims.gpus else 0.0
+    machines = nodes[0].value if nodes else gpus / each if each else 0.0
+    return {"gpus": gpus or machines * each, "nodes": machines, "gpus_per_node": each}

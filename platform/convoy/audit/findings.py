@@ -1,8 +1,12 @@
-"""What an audit finds, as plain data."""
+"""What an audit finds, as plain data and as a page."""
+
+from collections.abc import Sequence
 
 from convoy.audit.solver import Kind
 from convoy.catalog.references import Reference
 from convoy.config.base import Frozen
+from convoy.display import formatting
+from convoy.display.page import Block, Callout, Heading, Page, Table, Text, Tone
 
 FORMAT = 1
 """Raised when a key changes its meaning or goes away."""
@@ -33,13 +37,13 @@ class Implied(Frozen):
 
 
 class Near(Reference):
-    """A published run beside one of the page."""
+    """A published run near one of the page."""
 
     run: str
 
 
 class Audit(Frozen):
-    """All that was found."""
+    """The result of an audit."""
 
     format: int = FORMAT
     page: str = ""
@@ -58,3 +62,68 @@ class Audit(Frozen):
 
 def claim_line(name: str, text: str) -> str:
     return f"{name} = {text}"
+
+
+_TITLES = {
+    "contradiction": "Contradiction",
+    "impossible": "Impossible",
+    "unlikely": "Unlikely",
+    "cannot be checked": "Cannot be checked",
+}
+
+
+def audit_page(audit: Audit) -> Page:
+    """The findings, what the page implies, and what could not be checked."""
+    title = f"Audit of {audit.page}" if audit.page else "Audit"
+    return Page(title, (Heading(title, level=1), Text(summary(audit)), *blocks(audit)))
+
+
+def summary(audit: Audit) -> str:
+    """The result in a sentence."""
+    claims = formatting.plural(audit.claims, "claim")
+    wrong = [each for each in audit.findings if each.kind in ("contradiction", "impossible")]
+    if wrong:
+        return f"{claims}, of which some cannot be true: {formatting.plural(len(wrong), 'finding')}."
+    unlikely = f"; {formatting.plural(len(audit.findings), 'thing')} unlikely" if audit.findings else ""
+    return f"{claims}, which agree with each other and with the hardware's limits{unlikely}."
+
+
+def blocks(audit: Audit) -> tuple[Block, ...]:
+    parts: list[Block] = [_finding(each) for each in audit.findings]
+    if audit.implied:
+        parts.append(Heading("What the claims imply"))
+        rows = tuple((each.quantity, each.value, each.arithmetic) for each in audit.implied)
+        parts.append(Table(("Quantity", "Value", "Arithmetic"), rows))
+    if audit.references:
+        parts.append(Heading("Published measurements near by"))
+        parts.append(_references(audit))
+    if audit.not_checked:
+        parts.append(Heading("Not checked"))
+        why = tuple((", ".join(each.claims), each.arithmetic) for each in audit.not_checked)
+        parts.append(Table(("Claim", "Why"), why))
+    return tuple(parts)
+
+
+def _finding(each: Finding) -> Callout:
+    tone: Tone = "warning" if each.kind == "unlikely" else "bad"
+    lines = [each.arithmetic, *([f"Perhaps {each.hint}"] if each.hint else [])]
+    lines.append(f"Claims: {'; '.join(each.claims)}.")
+    if each.given:
+        lines.append(f"Catalog: {'; '.join(each.given)}.")
+    return Callout(_TITLES[each.kind], "\n".join(lines), tone)
+
+
+def _references(audit: Audit) -> Table:
+    headers = ("Run", "Published", "GPUs", "tokens/s/GPU", "MFU", "Of")
+    rows = tuple(
+        (each.run, each.model, f"{each.gpus} × {each.gpu}", f"{each.tokens_per_second_per_gpu:,.0f}",
+         formatting.percent(each.mfu), f"{each.date}, {each.source}")
+        for each in audit.references
+    )  # fmt: skip
+    return Table(headers, rows)
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """For a page that has much else."""
+    rows = tuple((_TITLES[each.kind], each.arithmetic, each.hint) for each in findings)
+    return Table(("", "Arithmetic", "Perhaps"), rows)

@@ -1,5 +1,3 @@
-"""What would explain that a figure is off by a factor: units and totals that are often taken for each other. Pure."""
-
 from convoy.audit.quantities.number import Span, exactly
 
 _TIMES = ((24.0, "days for hours"), (60.0, "minutes for seconds, or hours for minutes"), (3600.0, "hours for seconds"),
@@ -33,35 +31,37 @@ _OF_GANG = frozenset(
 _NEAR = 0.015
 
 _ROUNDED = 0.06
-"""Of what is told with a digit or two, at most."""
+"""Of what is stated with a digit or two, at most."""
 
 
-def hint(quantity: str, told: Span, implied: Span, gang: dict[str, float]) -> str:
+def hint(quantity: str, stated: Span, implied: Span, gang: dict[str, float]) -> str:
     """The usual confusion by whose factor the two miss each other, or nothing. gang: GPUs, nodes, and GPUs per node."""
     name = quantity.rpartition("/")[2]
-    known = [*_BY_QUANTITY.get(name, ()), *(_gang(gang) if name in _OF_GANG else ())]
-    found = [(factor, words) for factor, words in known if _explains(factor, told, implied)]
-    if not found:
+    usual = [*_BY_QUANTITY.get(name, ()), *(_gang_factors(gang) if name in _OF_GANG else ())]
+    matching = [(factor, words) for factor, words in usual if _explains(factor, stated, implied)]
+    if not matching:
         return ""
     # A factor of 8 is bits for bytes, and a machine of 8 GPUs for one of them.
-    first = found[0][0]
-    return f"a factor of {first:.4g}: {', or '.join(words for factor, words in found if factor == first)}?"
+    first = matching[0][0]
+    return f"a factor of {first:.4g}: {', or '.join(words for factor, words in matching if factor == first)}?"
 
 
-def _explains(factor: float, told: Span, implied: Span) -> bool:
+def _explains(factor: float, stated: Span, implied: Span) -> bool:
     """By the value alone: wide bounds would explain anything, and so would an open end."""
-    near = Span(told.value * (1 - _ROUNDED), told.value, told.value * (1 + _ROUNDED))
-    told = Span(max(told.low, near.low), told.value, min(told.high, near.high))
+    near = Span(stated.value * (1 - _ROUNDED), stated.value, stated.value * (1 + _ROUNDED))
+    stated = Span(max(stated.low, near.low), stated.value, min(stated.high, near.high))
     return any(
-        not told.apart(exactly(implied.value * direction), _NEAR) and abs(direction - 1) > 0.05
+        not stated.apart(exactly(implied.value * direction), _NEAR) and abs(direction - 1) > 0.05
         for direction in (factor, 1 / factor)
     )
 
 
-def _gang(gang: dict[str, float]) -> list[tuple[float, str]]:
+def _gang_factors(gang: dict[str, float]) -> list[tuple[float, str]]:
     words = {
         "gpus": "one GPU for all of them",
         "nodes": "one machine for all of them",
         "gpus_per_node": "GPU for machine",
     }
-    return [(gang[key], f"{told}, or the other way round") for key, told in words.items() if gang.get(key, 1) > 1]
+    return [
+        (gang[key], f"{confused}, or the other way round") for key, confused in words.items() if gang.get(key, 1) > 1
+    ]

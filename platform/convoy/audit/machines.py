@@ -1,4 +1,4 @@
-"""What the catalog knows of the GPUs and machines that a page names. Pure."""
+"""What the catalog has of the GPUs and machines that a page names. Pure."""
 
 import math
 import re
@@ -34,8 +34,8 @@ class GpuKind(NamedTuple):
     def peak(self, precision: str) -> Span | None:
         """FLOP/s of one GPU."""
         name = "bf16" if precision == "fp16" else precision
-        found = [float(chip.tflops[name]) * 1e12 for chip in self.chips if name in chip.tflops]
-        return Span(min(found), found[0], max(found)) if found else None
+        rates = [float(chip.tflops[name]) * 1e12 for chip in self.chips if name in chip.tflops]
+        return Span(min(rates), rates[0], max(rates)) if rates else None
 
 
 def gpu_kind(text: str) -> GpuKind | None:
@@ -55,21 +55,21 @@ def gpu_kind(text: str) -> GpuKind | None:
 
 
 def _memory(family: str, gigabytes: int | None) -> Span | None:
-    found = [
-        told.gpu.memory_mib * MIB
-        for told in map(instance, instance_names())
-        if told.gpu is not None and told.gpu.name == family
+    sizes = [
+        entry.gpu.memory_mib * MIB
+        for entry in map(instance, instance_names())
+        if entry.gpu is not None and entry.gpu.name == family
     ]
     if gigabytes is not None:
-        near = [size for size in found if abs(size / 2**30 - gigabytes) <= _MEMORY * gigabytes]
+        near = [size for size in sizes if abs(size / 2**30 - gigabytes) <= _MEMORY * gigabytes]
         return Span(gigabytes * 1e9, gigabytes * 1e9, max([gigabytes * 2.0**30, *near]))
-    return Span(min(found), max(found), max(found)) if found else None
+    return Span(min(sizes), max(sizes), max(sizes)) if sizes else None
 
 
 def machine(text: str) -> Instance | None:
     """`p4d.24xlarge`, or `p4d` for the largest of its family; None for what the catalog does not have."""
     name = re.sub(r"^aws\s+|^ml\.|\s+\(.*\)$", "", text.strip().lower())
-    family = [known for known in instance_names() if known.split(".")[0] == name.split(".")[0]]
+    family = [each for each in instance_names() if each.split(".")[0] == name.split(".")[0]]
     if name in family:
         return instance(name)
     if "." in name or not family:
@@ -80,42 +80,42 @@ def machine(text: str) -> Instance | None:
 def machines_with(kind: GpuKind) -> list[Instance]:
     """That have such GPUs."""
     return [
-        told
-        for told in map(instance, instance_names())
-        if told.gpu is not None
-        and told.gpu.name == kind.name
-        and (kind.memory is None or kind.memory.low * 0.95 <= told.gpu.memory_mib * MIB <= kind.memory.high * 1.05)
+        entry
+        for entry in map(instance, instance_names())
+        if entry.gpu is not None
+        and entry.gpu.name == kind.name
+        and (kind.memory is None or kind.memory.low * 0.95 <= entry.gpu.memory_mib * MIB <= kind.memory.high * 1.05)
     ]
 
 
-def prices_of(told: Instance, market: str, region: str) -> list[Price]:
+def prices_of(entry: Instance, market: str, region: str) -> list[Price]:
     """All that the catalog has, of one market and region where they are named."""
     markets = [each for each in MARKETS if each.startswith(market)]
-    pairs = [(each, place) for each in markets for place in SHIPPED.regions(told.name, each) if region in ("", place)]
-    return [price for each, place in pairs if (price := SHIPPED.price(told.name, each, place)) is not None]
+    pairs = [(each, place) for each in markets for place in SHIPPED.regions(entry.name, each) if region in ("", place)]
+    return [price for each, place in pairs if (price := SHIPPED.price(entry.name, each, place)) is not None]
 
 
-def price_span(found: list[Price], market: str, elsewhere: bool) -> Span:
+def price_span(prices: list[Price], market: str, elsewhere: bool) -> Span:
     """USD an hour: from the cheapest to the dearest, and what they were or are elsewhere. The value is on demand in the
     cheapest region, or the cheapest there is."""
-    own = [each for each in found if each.market == (market or "on_demand")] or found
-    low = min(each.low_usd_per_hour for each in found)
+    own = [each for each in prices if each.market == (market or "on_demand")] or prices
+    low = min(each.low_usd_per_hour for each in prices)
     low *= _CHEAPER * (_CHEAPER if elsewhere else 1.0)
-    return Span(low, min(each.usd_per_hour for each in own), max(each.high_usd_per_hour for each in found) * _DEARER)
+    return Span(low, min(each.usd_per_hour for each in own), max(each.high_usd_per_hour for each in prices) * _DEARER)
 
 
-def dated(found: list[Price]) -> str:
+def dated(prices: list[Price]) -> str:
     """When the prices were read."""
-    days: list[date] = sorted({each.date for each in found})
+    days: list[date] = sorted({each.date for each in prices})
     return f"{days[0]}" if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
 
 
-def network(told: Instance) -> Span:
+def network(entry: Instance) -> Span:
     """Bytes a second between machines, of one of them, per direction."""
-    return exactly(told.network_gbps * 1e9 / 8)
+    return exactly(entry.network_gbps * 1e9 / 8)
 
 
-def nvlink(told: Instance) -> Span | None:
+def nvlink(entry: Instance) -> Span | None:
     """Bytes a second of one GPU within a machine: per direction, or both together as data sheets have it."""
-    one = told.nvlink_gb_per_second * 1e9
+    one = entry.nvlink_gb_per_second * 1e9
     return Span(one, math.sqrt(2) * one, 2 * one) if one else None

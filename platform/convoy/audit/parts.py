@@ -1,21 +1,20 @@
-"""The parts of a page, each with what is known of its machines. Pure."""
+"""The parts of a page, each with what the catalog has of its machines. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from convoy.audit.claims import Claims, PageClaims
 from convoy.audit.facts import PAGE, Run, runs_of
-from convoy.audit.rules import collectives, links
 from convoy.audit.rules.checkpoints import Checkpoint
+from convoy.audit.rules.communication import Collective, Link, collective, link
 
 
 class Parts(NamedTuple):
-    """Of a page, each with what is known of its machines."""
+    """Of a page, each with what the catalog has of its machines."""
 
     runs: list[Run]
     checkpoints: list[Checkpoint]
-    collectives: list[collectives.Collective]
-    links: list[links.Link]
+    transfers: list[Collective | Link]
 
 
 def parts_of(page: PageClaims) -> Parts:
@@ -35,9 +34,11 @@ def parts_of(page: PageClaims) -> Parts:
     joined = zip(scopes("links", page.links), page.links, strict=True)
     return Parts(
         runs,
-        [Checkpoint(scope, told, of(told.run)) for scope, told in saved],
-        [collectives.collective(scope, told, of(told.run)) for scope, told in sent],
-        [links.link(scope, told, of(told.run)) for scope, told in joined],
+        [Checkpoint(scope, claims, of(claims.run)) for scope, claims in saved],
+        [
+            *(collective(scope, claims, of(claims.run)) for scope, claims in sent),
+            *(link(scope, claims, of(claims.run)) for scope, claims in joined),
+        ],
     )
 
 

@@ -38,23 +38,23 @@ def read_claims(text: str, place: str) -> PageClaims:
 
 def _check_references(claims: PageClaims, place: str) -> None:
     for section in SECTIONS:
-        ids = [each.id for each in getattr(claims, section) if each.id]
-        for name in ids:
-            if ids.count(name) > 1:
+        own = [each.id for each in getattr(claims, section) if each.id]
+        for name in own:
+            if own.count(name) > 1:
                 raise ConfigError(f"{place}: {section}.id = {name}: is given twice")
-    known = [run.id for run in (claims, *claims.runs) if run.id]
-    told = [("runs.relative_to", run.relative_to) for run in (claims, *claims.runs)]
+    ids = [run.id for run in (claims, *claims.runs) if run.id]
+    references = [("runs.relative_to", run.relative_to) for run in (claims, *claims.runs)]
     for section in ("collectives", "links", "checkpoints"):
-        told += [(f"{section}.run", each.run) for each in getattr(claims, section)]
-    for key, name in told:
-        if name and name not in known:
-            raise ConfigError(f"{place}: {key} = {name}: no run has this id; {nearest(name, known)}")
+        references += [(f"{section}.run", each.run) for each in getattr(claims, section)]
+    for key, name in references:
+        if name and name not in ids:
+            raise ConfigError(f"{place}: {key} = {name}: no run has this id; {nearest(name, ids)}")
 
 
 def _line(error: ValidationError) -> str:
     """The first complaint: the key, the value, and what would be right."""
     problems = error.errors(include_url=False)
-    # A misspelled key is told first.
+    # A misspelled key is reported first.
     first = min(problems, key=lambda each: each["type"] != "extra_forbidden")
     where, inside = _where(first["loc"])
     if first["type"] == "extra_forbidden":

@@ -1,14 +1,14 @@
-"""What figures imply of each other: products are solved for each of their factors, and what cannot be the same is told.
+"""What figures imply of each other: products are solved for each of their factors, and clashes are reported.
 
 Every value knows the claims that it rests on, so that of many ways to the same contradiction the one that needs the
-fewest claims is told (de Kleer 1986, "An Assumption-based TMS": environments and minimal nogoods). Pure.
+fewest claims is reported (de Kleer 1986, "An Assumption-based TMS": environments and minimal nogoods). Pure.
 """
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from convoy.audit.claims import SETTINGS
 from convoy.audit.quantities.number import Span, exactly
@@ -20,9 +20,9 @@ CATALOG = "catalog: "
 """Begins the name of a fact that is no claim of the page."""
 
 _MOST_STEPS = 4
-"""Of arithmetic, for one more thing that is wrong with a claim of which something is told already."""
+"""Of arithmetic, for one more thing that is wrong with a claim of which something is reported already."""
 
-_MOST_TOLD = 3
+_MOST_REPORTED = 3
 """Contradictions of one claim that need more than a step of arithmetic."""
 
 _ROUNDS = 6
@@ -31,14 +31,14 @@ _MOST_WAYS = 6
 
 
 class Value(NamedTuple):
-    """A quantity as a claim tells it, or as others imply it."""
+    """A quantity as a claim states it, or as others imply it."""
 
     span: Span
     of: Claims
     text: str
     """As it is written, or is to be."""
-    told: str = ""
-    """The arithmetic; empty for what the page or the catalog tells."""
+    arithmetic: str = ""
+    """How it follows; empty for what the page or the catalog states."""
 
 
 class Law(NamedTuple):
@@ -50,7 +50,7 @@ class Law(NamedTuple):
     """Of the constant, in the arithmetic: `6 FLOP per parameter`."""
     rests_on: Claims = frozenset()
     """Claims behind the constant."""
-    given: tuple[str, ...] = ()
+    unsolved: tuple[str, ...] = ()
     """Quantities that it is not solved for: a number of machines does not follow from their price."""
 
 
@@ -68,60 +68,58 @@ class Clash(NamedTuple):
     """Two values that cannot both be true."""
 
     quantity: str
-    told: Value
+    stated: Value
     implied: Value
     kind: Kind = "contradiction"
     why: str = ""
 
     @property
     def of(self) -> Claims:
-        return self.told.of | self.implied.of
+        return self.stated.of | self.implied.of
 
 
-Known = dict[str, list[Value]]
+Quantities = dict[str, list[Value]]
 
 
 class Solved(NamedTuple):
     """All values of all quantities, what clashes, and the claims that were compared with something."""
 
-    known: Known
+    quantities: Quantities
     clashes: tuple[Clash, ...]
     compared: Claims
 
 
-class Writer(Protocol):
-    """How figures of a quantity are written, so that the solver knows no units."""
-
-    def write(self, quantity: str, span: Span) -> str: ...
+Write = Callable[[str, Span], str]
+"""How figures of a quantity are written, so that the solver knows no units."""
 
 
-def follow(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], form: Writer) -> Known:
+def follow(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], write: Write) -> Quantities:
     """With everything that follows."""
-    known = {quantity: list(values) for quantity, values in stated.items()}
+    quantities = {quantity: list(values) for quantity, values in stated.items()}
     for _ in range(_ROUNDS):
-        found = [each for law in laws for each in _solutions(law, known, form)]
-        if not sum(_add(known, quantity, value) for quantity, value in found):
+        solutions = [each for law in laws for each in _solutions(law, quantities, write)]
+        if not sum(_add(quantities, quantity, value) for quantity, value in solutions):
             break
-    return known
+    return quantities
 
 
-def compare(known: Known, bounds: Sequence[Bound]) -> Solved:
+def compare(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
     """What of all that is known clashes with other values, or with bounds."""
     clashes: list[Clash] = []
     compared: set[str] = set()
-    for quantity, values in known.items():
+    for quantity, values in quantities.items():
         for first, second in itertools.combinations(values, 2):
             compared |= first.of | second.of
             if first.span.apart(second.span) and not _catalog_only(first.of | second.of):
                 # What is stated stands first.
-                told, implied = sorted((first, second), key=lambda v: (bool(v.told), len(v.of)))
-                clashes.append(Clash(quantity, told, implied))
+                stated, implied = sorted((first, second), key=lambda v: (bool(v.arithmetic), len(v.of)))
+                clashes.append(Clash(quantity, stated, implied))
     for bound in bounds:
-        for value, most in _pairs(bound, known):
+        for value, most in _pairs(bound, quantities):
             compared |= value.of | most.of
             if value.span.above(most.span):
                 clashes.append(Clash(bound.quantity, value, most, bound.kind, bound.why))
-    return Solved(known, tuple(clashes), frozenset(compared))
+    return Solved(quantities, tuple(clashes), frozenset(compared))
 
 
 def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
@@ -130,31 +128,31 @@ def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
 
     def worth(clash: Clash) -> tuple[object, ...]:
         name = clash.quantity.rpartition("/")[2]
-        return (len(clash.of), bool(clash.told.told), rank.get(name, len(rank)), len(clash.implied.told))
+        return (len(clash.of), bool(clash.stated.arithmetic), rank.get(name, len(rank)), len(clash.implied.arithmetic))
 
-    kept: list[tuple[Clash, Claims, Claims]] = []
+    chosen: list[tuple[Clash, Claims, Claims]] = []
     for clash in sorted(clashes, key=worth):
         claims = _claims(clash.of)
-        if any(of <= claims and _as_bad(each, clash) for each, of, _ in kept):
+        if any(of <= claims and _as_bad(each, clash) for each, of, _ in chosen):
             continue
         blamed = _blamed(claims)
-        if _steps(clash) > _MOST_STEPS and any(of & blamed and _as_bad(each, clash) for each, _, of in kept):
+        if _steps(clash) > _MOST_STEPS and any(of & blamed and _as_bad(each, clash) for each, _, of in chosen):
             continue
-        kept.append((clash, claims, blamed))
-    return _shortest([clash for clash, _, _ in kept])
+        chosen.append((clash, claims, blamed))
+    return _shortest([clash for clash, _, _ in chosen])
 
 
 def _shortest(clashes: Sequence[Clash]) -> list[Clash]:
-    """On a page that tells much, one wrong claim clashes in dozens of ways: of those through the claim that most have
+    """On a page that states much, one wrong claim clashes in dozens of ways: of those through the claim that most have
     in common the shortest, and so on with the rest."""
     suspects = [_suspects(each) for each in clashes]
-    rest, told = list(range(len(clashes))), set[int]()
+    rest, reported = list(range(len(clashes))), set[int]()
     while rest:
         suspect, _ = Counter(each for at in rest for each in suspects[at]).most_common(1)[0]
         through = [at for at in rest if suspect in suspects[at]]
-        told |= set(through[:_MOST_TOLD]) | {at for at in through if _steps(clashes[at]) <= 1}
+        reported |= set(through[:_MOST_REPORTED]) | {at for at in through if _steps(clashes[at]) <= 1}
         rest = [at for at in rest if suspect not in suspects[at]]
-    return [clashes[at] for at in sorted(told)]
+    return [clashes[at] for at in sorted(reported)]
 
 
 def _suspects(clash: Clash) -> list[tuple[bool, str]]:
@@ -163,7 +161,7 @@ def _suspects(clash: Clash) -> list[tuple[bool, str]]:
 
 
 def _steps(clash: Clash) -> int:
-    return sum(value.told.count(";") + bool(value.told) for value in (clash.told, clash.implied))
+    return sum(value.arithmetic.count(";") + bool(value.arithmetic) for value in (clash.stated, clash.implied))
 
 
 def _blamed(of: Claims) -> Claims:
@@ -171,9 +169,9 @@ def _blamed(of: Claims) -> Claims:
     return frozenset(each for each in _claims(of) if re.sub(r"\[\d+\]$", "", each).rpartition(".")[2] not in SETTINGS)
 
 
-def _as_bad(known: Clash, other: Clash) -> bool:
-    """Whether it need not be told again: what is unlikely does not hide what is wrong."""
-    return known.kind != "unlikely" or other.kind == "unlikely"
+def _as_bad(first: Clash, other: Clash) -> bool:
+    """Whether it need not be reported again: what is unlikely does not hide what is wrong."""
+    return first.kind != "unlikely" or other.kind == "unlikely"
 
 
 def _claims(of: Claims) -> Claims:
@@ -185,24 +183,24 @@ def _catalog_only(of: Claims) -> bool:
     return not _claims(of)
 
 
-def _pairs(bound: Bound, known: Known) -> Iterator[tuple[Value, Value]]:
-    for value in known.get(bound.quantity, ()):
+def _pairs(bound: Bound, quantities: Quantities) -> Iterator[tuple[Value, Value]]:
+    for value in quantities.get(bound.quantity, ()):
         if isinstance(bound.most, Span):
             yield value, Value(bound.most, bound.rests_on, "")
         else:
-            for most in known.get(bound.most, ()):
+            for most in quantities.get(bound.most, ()):
                 yield value, most._replace(of=most.of | bound.rests_on)
 
 
-def _solutions(law: Law, known: Known, form: Writer) -> Iterator[tuple[str, Value]]:
+def _solutions(law: Law, quantities: Quantities, write: Write) -> Iterator[tuple[str, Value]]:
     for quantity, power in law.powers:
-        if quantity in law.given:
+        if quantity in law.unsolved:
             continue
         others = [each for each in law.powers if each[0] != quantity]
-        if not all(known.get(name) for name, _ in others):
+        if not all(quantities.get(name) for name, _ in others):
             continue
-        there = known.get(quantity, ())
-        for values in itertools.product(*(known[name][:_MOST_WAYS] for name, _ in others)):
+        there = quantities.get(quantity, ())
+        for values in itertools.product(*(quantities[name][:_MOST_WAYS] for name, _ in others)):
             of = law.rests_on.union(*(value.of for value in values))
             if any(each.of <= of for each in there):
                 continue
@@ -216,25 +214,25 @@ def _solutions(law: Law, known: Known, form: Writer) -> Iterator[tuple[str, Valu
             if len(factors) == 1 and factors[0][1] == 1 and law.constant == exactly(1.0):
                 yield quantity, factors[0][0]._replace(of=of)  # the same figure under another name
                 continue
-            text = form.write(quantity, span)
-            yield quantity, Value(span, of, text, _told(factors, law, power, text))
+            text = write(quantity, span)
+            yield quantity, Value(span, of, text, _arithmetic(factors, law, power, text))
 
 
-def _told(factors: Sequence[tuple[Value, int]], law: Law, power: int, text: str) -> str:
+def _arithmetic(factors: Sequence[tuple[Value, int]], law: Law, power: int, text: str) -> str:
     """`1 T tokens / 145,267 tokens/s = 79.7 days`, after what was computed for it."""
     above = [value.text for value, exponent in factors if exponent > 0]
     below = [value.text for value, exponent in factors if exponent < 0]
     if law.words:
         (above if power > 0 else below).append(law.words)
-    before = dict.fromkeys(value.told for value, _ in factors if value.told)
+    before = dict.fromkeys(value.arithmetic for value, _ in factors if value.arithmetic)
     fraction = " / ".join([" × ".join(above) or "1", *below])
     line = text if fraction == text else f"{fraction} = {text}"
     return "; ".join([*before, line])
 
 
-def _add(known: Known, quantity: str, value: Value) -> bool:
+def _add(quantities: Quantities, quantity: str, value: Value) -> bool:
     """Unless what needs no more claims is known already."""
-    values = known.setdefault(quantity, [])
+    values = quantities.setdefault(quantity, [])
     if any(each.of <= value.of for each in values):
         return False
     values[:] = sorted([each for each in values if not value.of < each.of] + [value], key=lambda v: len(v.of))

@@ -22,7 +22,7 @@ def audit(file: Path, as_json: bool) -> None:
     from rich.console import Console
 
     from convoy.audit.audit import audit as audit_claims
-    from convoy.audit.page import audit_page
+    from convoy.audit.findings import audit_page
     from convoy.audit.reader import read_claims
     from convoy.config.errors import ConfigError
     from convoy.display.terminal import show

@@ -4,12 +4,11 @@ import math
 from collections.abc import Callable
 
 from convoy.audit.quantities.number import BIG, Span
-from convoy.audit.solver import Writer
 
 Form = Callable[[float], str]
 
 _WIDE = 1.15
-"""High over low bound, from which both are told."""
+"""High over low bound, from which both are written."""
 
 DAY = 86400.0
 YEAR = 365.2425 * DAY
@@ -130,15 +129,14 @@ FORMS: dict[str, Form] = {
 """By quantity; what is missing is a plain number."""
 
 
-class Figures(Writer):
-    """Of every quantity of an audit, whose names end with one of FORMS."""
+def written(quantity: str, span: Span) -> str:
+    """The value of any quantity of an audit, whose names end with one of FORMS."""
+    return FORMS.get(quantity.rpartition("/")[2], number)(span.value)
 
-    def write(self, quantity: str, span: Span) -> str:
-        return FORMS.get(quantity.rpartition("/")[2], number)(span.value)
 
-    def range(self, quantity: str, span: Span) -> str:
-        """` (24.97 to 489.54)`, or nothing where the bounds are near."""
-        form = FORMS.get(quantity.rpartition("/")[2], number)
-        if span.high >= BIG or span.low <= 0 or span.high < _WIDE * span.low:
-            return ""
-        return f" ({form(span.low)} to {form(span.high)})"
+def written_range(quantity: str, span: Span) -> str:
+    """` (24.97 to 489.54)`, or nothing where the bounds are near."""
+    form = FORMS.get(quantity.rpartition("/")[2], number)
+    if span.high >= BIG or span.low <= 0 or span.high < _WIDE * span.low:
+        return ""
+    return f" ({form(span.low)} to {form(span.high)})"

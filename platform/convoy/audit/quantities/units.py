@@ -143,7 +143,7 @@ Parsed = tuple[Span, str]
 
 def parse(kind: str, text: str) -> Figure:
     """Raises ValueError with what would be right. What stands in brackets after the figure is a remark."""
-    plain = re.sub(f"[{_SUPERSCRIPTS}]+", lambda found: f"^{found[0].translate(_AS_DIGITS)}", text.strip())
+    plain = re.sub(f"[{_SUPERSCRIPTS}]+", lambda match: f"^{match[0].translate(_AS_DIGITS)}", text.strip())
     plain = _NOISE.sub("", _ERROR.sub(r"\1 ± \3 \2", _REMARK.sub("", plain)))
     several = _SEVERAL.match(plain) if kind in _SUMS else None
     span, per = _READERS.get(kind, _read)(kind, several[2] if several else plain)

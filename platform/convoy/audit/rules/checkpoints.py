@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from convoy.audit import machines
 from convoy.audit.claims import CheckpointClaims
-from convoy.audit.facts import Run, model_size
+from convoy.audit.facts import Run, machine_of, model_size
 from convoy.audit.quantities.format import percent
 from convoy.audit.quantities.number import Figure, Span, exactly
-from convoy.audit.solver import CATALOG, Bound, Known, Law, Value
+from convoy.audit.solver import CATALOG, Bound, Law, Quantities, Value
 
 _CONTENTS = {
     "weights": (Span(2.0, 2.0, 4.0), "2 to 4 bytes of weights"),
@@ -43,44 +43,35 @@ class Checkpoint(NamedTuple):
 
 
 _FIGURES = (
-    "size",
-    "save_time",
-    "load_time",
-    "stall",
-    "interval",
-    "interval_steps",
-    "overhead",
-    "parameters",
-    "bandwidth",
+    "size", "save_time", "load_time", "stall", "interval", "interval_steps", "overhead", "parameters", "bandwidth",
     "nodes",
-)
-
+)  # fmt: skip
 
 _SUMS = ("size", "bandwidth")
-"""That a page may tell of one GPU or machine."""
+"""That a page may state of one GPU or machine."""
 
 
-def stated(checkpoint: Checkpoint) -> Known:
-    """What the page tells, and what the catalog tells of links and disks."""
-    claims, found = checkpoint.claims, Known()
+def stated(checkpoint: Checkpoint) -> Quantities:
+    """What the page states, and what the catalog has of links and disks."""
+    claims, values = checkpoint.claims, Quantities()
     for key in _FIGURES:
         for at, figure in enumerate(getattr(claims, key)):
             name = f"{key}_per_{figure.per}" if figure.per else key
-            found.setdefault(checkpoint.quantity(name), []).append(_value(checkpoint, key, figure, at))
+            values.setdefault(checkpoint.quantity(name), []).append(_value(checkpoint, key, figure, at))
     named = model_size(claims.model)
     if named and not claims.parameters:
         value = Value(named.span, checkpoint.rests_on("model"), f"{named.text} parameters")
-        found[checkpoint.quantity("parameters")] = [value]
+        values[checkpoint.quantity("parameters")] = [value]
     limit = _limit(checkpoint)
     if limit is not None:
-        found[checkpoint.quantity("link_per_node")] = [limit]
-    return found
+        values[checkpoint.quantity("link_per_node")] = [limit]
+    return values
 
 
 def laws(checkpoint: Checkpoint) -> list[Law]:
     q, claims, run = checkpoint.quantity, checkpoint.claims, checkpoint.run
     paused = "stall" if claims.stall else "save_time"
-    found = [
+    implied = [
         Law(((q("size"), 1), (q("bandwidth"), -1), (q("save_time"), -1))),
         Law(((q("size"), 1), (q("load_bandwidth"), -1), (q("load_time"), -1))),
         Law(((q("size"), 1), (q("size_per_node"), -1), (q("nodes"), -1))),
@@ -92,53 +83,53 @@ def laws(checkpoint: Checkpoint) -> list[Law]:
     adapters = claims.contents == "adapters" or (run is not None and run.adapters and not claims.contents)
     if not adapters:  # of whose size nothing is known
         each, words = _CONTENTS[claims.contents]
-        found.append(Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")))
+        implied.append(Law(((q("size"), 1), (q("parameters"), -1)), each, words, checkpoint.rests_on("contents")))
     if run is not None:
-        found.append(Law(((q("interval"), 1), (q("interval_steps"), -1), (run.quantity("step_time"), -1))))
-        found += [Law(((q(key), 1), (q(f"{key}_per_gpu"), -1), (run.quantity("gpus"), -1))) for key in _SUMS]
+        implied.append(Law(((q("interval"), 1), (q("interval_steps"), -1), (run.quantity("step_time"), -1))))
+        implied += [Law(((q(key), 1), (q(f"{key}_per_gpu"), -1), (run.quantity("gpus"), -1))) for key in _SUMS]
         if not claims.parameters and not model_size(claims.model):
-            found.append(Law(((q("parameters"), 1), (run.quantity("parameters"), -1))))
+            implied.append(Law(((q("parameters"), 1), (run.quantity("parameters"), -1))))
         if not claims.nodes:
-            found.append(Law(((q("nodes"), 1), (run.quantity("nodes"), -1))))
-    return found
+            implied.append(Law(((q("nodes"), 1), (run.quantity("nodes"), -1))))
+    return implied
 
 
 def bounds(checkpoint: Checkpoint) -> list[Bound]:
     q, to = checkpoint.quantity, checkpoint.claims.to
-    found = [Bound(q("overhead"), exactly(1.0), "impossible", "a part of the time is at most all of it")]
+    limits = [Bound(q("overhead"), exactly(1.0), "impossible", "a part of the time is at most all of it")]
     if checkpoint.run is not None:
         left = checkpoint.run.quantity("not_good")
-        found.append(Bound(q("unproductive"), left, "contradiction", "pauses take more of the time than goodput has"))
+        limits.append(Bound(q("unproductive"), left, "contradiction", "pauses take more of the time than goodput has"))
     why = {"shared": "the network of the machines is no faster", "nvme": "their disks are no faster",
            "memory": "the way to host memory is no faster"}[to]  # fmt: skip
     return [
-        *found,
+        *limits,
         Bound(q("bandwidth"), q("link"), "impossible", why),
         Bound(q("load_bandwidth"), q("link"), "impossible", why),
     ]
 
 
-def unproductive(checkpoints: Sequence[Checkpoint], known: Known) -> Known:
+def unproductive(checkpoints: Sequence[Checkpoint], quantities: Quantities) -> Quantities:
     """Share of the time for pauses and recoveries together; a save that the page does not say to pause may be in the
     background."""
-    found: Known = {}
+    shares: Quantities = {}
     for checkpoint in checkpoints:
         background = f"{checkpoint.scope}.save_time"
-        pauses = [each for each in known.get(checkpoint.quantity("overhead"), ()) if background not in each.of]
+        pauses = [each for each in quantities.get(checkpoint.quantity("overhead"), ()) if background not in each.of]
         if not pauses or checkpoint.run is None:
             continue
         # Overhead may be over the interval without the pause.
         span = Span(*(each / (1 + each) for each in pauses[0].span))
         line = f"{pauses[0].text} / (1 + {pauses[0].text}) = {percent(span.value)}"
-        told = "; ".join(filter(None, [pauses[0].told, line]))
-        paused = Value(span, pauses[0].of, percent(span.value), told)
-        parts = [paused, *known.get(checkpoint.run.quantity("lost_share"), ())[:1]]
+        arithmetic = "; ".join(filter(None, [pauses[0].arithmetic, line]))
+        paused = Value(span, pauses[0].of, percent(span.value), arithmetic)
+        parts = [paused, *quantities.get(checkpoint.run.quantity("lost_share"), ())[:1]]
         span = Span(*(math.fsum(each) for each in zip(*(part.span for part in parts), strict=True)))
         line = f"{' + '.join(part.text for part in parts)} = {percent(span.value)}" if len(parts) > 1 else ""
-        told = "; ".join(filter(None, [*(part.told for part in parts), line]))
+        arithmetic = "; ".join(filter(None, [*(part.arithmetic for part in parts), line]))
         of = frozenset[str]().union(*(part.of for part in parts))
-        found[checkpoint.quantity("unproductive")] = [Value(span, of, percent(span.value), told)]
-    return found
+        shares[checkpoint.quantity("unproductive")] = [Value(span, of, percent(span.value), arithmetic)]
+    return shares
 
 
 _AND_PAUSE = Span(0.9, 1.0, 1.0)
@@ -146,31 +137,31 @@ _AND_PAUSE = Span(0.9, 1.0, 1.0)
 
 
 def _overhead(claims: CheckpointClaims, paused: str) -> Span:
-    told, interval = getattr(claims, paused), claims.interval
-    if told and claims.interval_steps and not interval:
+    pause, interval = getattr(claims, paused), claims.interval
+    if pause and claims.interval_steps and not interval:
         return _AND_PAUSE
-    if not told or not interval or told[0].high >= interval[0].low:
+    if not pause or not interval or pause[0].high >= interval[0].low:
         return exactly(1.0)
-    return Span(interval[0].value / (interval[0].value + told[0].value), 1.0, 1.0)
+    return Span(interval[0].value / (interval[0].value + pause[0].value), 1.0, 1.0)
 
 
 def _limit(checkpoint: Checkpoint) -> Value | None:
     """Bytes a second of one machine to where the checkpoint is saved."""
     claims, run = checkpoint.claims, checkpoint.run
-    told = machines.machine(claims.instance) if claims.instance else run.machine if run else None
-    if told is None:
+    machine = machine_of(claims.instance, run)
+    if machine is None:
         return None
     of = checkpoint.rests_on("instance") or (run.rests_on("instance") if run else frozenset())
     of |= checkpoint.rests_on("to") if claims.to != "shared" else frozenset()
     if claims.to == "shared":
-        span, text = machines.network(told), f"{told.network_gbps:g} Gbit/s"
+        span, text = machines.network(machine), f"{machine.network_gbps:g} Gbit/s"
     elif claims.to == "nvme":
-        span, text = exactly(told.nvme_count * _DISK), f"{told.nvme_count} disks of at most {_DISK / 1e9:g} GB/s"
+        span, text = exactly(machine.nvme_count * _DISK), f"{machine.nvme_count} disks of at most {_DISK / 1e9:g} GB/s"
     else:
-        span, text = exactly(told.gpus * _HOST), f"{told.gpus} GPUs of at most {_HOST / 1e9:g} GB/s"
+        span, text = exactly(machine.gpus * _HOST), f"{machine.gpus} GPUs of at most {_HOST / 1e9:g} GB/s"
     if not span.value:
         return None
-    return Value(span, of | {f"{CATALOG}{told.name}"}, f"{span.value / 1e9:g} GB/s of a {told.name} ({text})")
+    return Value(span, of | {f"{CATALOG}{machine.name}"}, f"{span.value / 1e9:g} GB/s of a {machine.name} ({text})")
 
 
 def _value(checkpoint: Checkpoint, key: str, figure: Figure, at: int) -> Value:

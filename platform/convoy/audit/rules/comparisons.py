@@ -7,13 +7,13 @@ from convoy.audit.claims import IDENTITY
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.quantities.number import Figure, exactly
-from convoy.audit.solver import Bound, Known, Law
+from convoy.audit.solver import Bound, Law, Quantities
 
 _SAME = 0.02
 """By which two rates of the same run may differ."""
 
 _MACHINES = {"model", "parameters", "gpu", "gpus", "nodes", "gpus_per_node", "instance"}
-"""Settings that a page tells once, and means for all of it; of any other, a run that does not tell it may be another
+"""Settings that a page states once, and means for all of it; of any other, a run that does not state it may be another
 one."""
 
 _OUTCOMES = ("throughput", "throughput_per_gpu", "samples_per_second", "step_time", "mfu", "memory_per_gpu")
@@ -23,17 +23,17 @@ _FASTER_EACH = 1.05
 
 def laws(runs: Sequence[Run]) -> list[Law]:
     """Speedup and scaling efficiency, over the run that they are relative to."""
-    found = []
+    implied = []
     for run in runs:
         base = base_of(run, runs)
         if base is None:
             continue
         of = run.rests_on("relative_to")
         q, other = run.quantity, base.quantity
-        found.append(Law(((q("speedup"), 1), (q("throughput"), -1), (other("throughput"), 1)), rests_on=of))
-        if _gpus(run) == _gpus(base) != 0:
+        implied.append(Law(((q("speedup"), 1), (q("throughput"), -1), (other("throughput"), 1)), rests_on=of))
+        if run.gpus == base.gpus != 0:
             continue  # a comparison of other settings
-        found += [
+        implied += [
             Law(
                 ((q("scaling_efficiency"), 1), (q("throughput_per_gpu"), -1), (other("throughput_per_gpu"), 1)),
                 rests_on=of,
@@ -43,7 +43,7 @@ def laws(runs: Sequence[Run]) -> list[Law]:
                 rests_on=of,
             ),
         ]
-    return found
+    return implied
 
 
 def without_base(runs: Sequence[Run]) -> list[Law]:
@@ -62,12 +62,12 @@ def base_of(run: Run, runs: Sequence[Run]) -> Run | None:
     if not (run.claims.speedup or run.claims.scaling_efficiency):
         return None
     measured = [each for each in runs if each.claims.throughput or each.claims.throughput_per_gpu]
-    smaller = [each for each in measured if each is not run and 0 < _gpus(each) < _gpus(run)]
-    return min(smaller, key=_gpus, default=None)
+    smaller = [each for each in measured if each is not run and 0 < each.gpus < run.gpus]
+    return min(smaller, key=lambda each: each.gpus, default=None)
 
 
 def same(first: Run, second: Run) -> bool:
-    """Whether the page tells of no difference between the two."""
+    """Whether the page names no difference between the two."""
     if _compared(first, second) or _compared(second, first):
         return False
     sized = False
@@ -83,35 +83,34 @@ def same(first: Run, second: Run) -> bool:
 
 
 def _compared(run: Run, base: Run) -> bool:
-    """What a page tells a speedup of is another run."""
+    """What a page gives a speedup of is another run."""
     return bool(run.claims.relative_to) and run.claims.relative_to == base.claims.id
 
 
 def findings(runs: Sequence[Run]) -> list[Finding]:
     """Other outcomes of the same settings."""
-    found = []
+    differing = []
     for first, second in itertools.combinations(runs, 2):
         if not same(first, second):
             continue
         for key in _OUTCOMES:
             own, other = getattr(first.claims, key), getattr(second.claims, key)
             if own and other and own[0].per == other[0].per and own[0].span.apart(other[0].span, _SAME):
-                found.append(_differ(first, second, key, own[0], other[0]))
+                differing.append(_differ(first, second, key, own[0], other[0]))
                 break
-    return found
+    return differing
 
 
-def bounds(runs: Sequence[Run], known: Known) -> list[Bound]:
+def bounds(runs: Sequence[Run], quantities: Quantities) -> list[Bound]:
     """A GPU is hardly faster among more of them."""
-    found = []
+    limits = []
     for first, second in itertools.permutations(runs, 2):
-        if 0 < _gpus(first) < _gpus(second) and _alike_but_for_size(first, second):
-            for value in known.get(first.quantity("throughput_per_gpu"), ()):
+        if 0 < first.gpus < second.gpus and _alike_but_for_size(first, second):
+            for value in quantities.get(first.quantity("throughput_per_gpu"), ()):
                 most = value.span.times(exactly(_FASTER_EACH))
-                told = "more GPUs are rarely faster each"
-                text = f"{value.text} among {_gpus(first):g} GPUs; {told}"
-                found.append(Bound(second.quantity("throughput_per_gpu"), most, "unlikely", text, value.of))
-    return found
+                text = f"{value.text} among {first.gpus:g} GPUs; more GPUs are rarely faster each"
+                limits.append(Bound(second.quantity("throughput_per_gpu"), most, "unlikely", text, value.of))
+    return limits
 
 
 def _alike_but_for_size(first: Run, second: Run) -> bool:
@@ -121,7 +120,7 @@ def _alike_but_for_size(first: Run, second: Run) -> bool:
 
 def _differ(first: Run, second: Run, key: str, own: Figure, other: Figure) -> Finding:
     low, high = sorted((own.value, other.value))
-    size = f"{_gpus(first):g} GPUs" if _gpus(first) else "machines"
+    size = f"{first.gpus:g} GPUs" if first.gpus else "machines"
     apart = f": {100 * (high / low - 1):.3g} % apart" if low > 0 else ""
     line = f"{own.text} and {other.text} for the same run on {size}{apart}"
     claims = (claim_line(first.claim(key), own.text), claim_line(second.claim(key), other.text))
@@ -129,13 +128,5 @@ def _differ(first: Run, second: Run, key: str, own: Figure, other: Figure) -> Fi
     return Finding(kind="contradiction", claims=claims, arithmetic=line, hint=hint)
 
 
-def _gpus(run: Run) -> float:
-    claims = run.claims
-    if claims.gpus:
-        return claims.gpus[0].value
-    each = claims.gpus_per_node[0].value if claims.gpus_per_node else run.machine.gpus if run.machine else 0
-    return claims.nodes[0].value * each if claims.nodes else 0.0
-
-
-def _words(told: object) -> object:
-    return tuple(each.value for each in told) if isinstance(told, tuple) else str(told).strip().casefold()
+def _words(setting: object) -> object:
+    return tuple(each.value for each in setting) if isinstance(setting, tuple) else str(setting).strip().casefold()

@@ -8,7 +8,7 @@ from convoy.audit.rules.throughput import over_training
 from convoy.audit.solver import Bound, Law
 
 _MARKETS = {"price_per_hour": "", "price_per_gpu_hour": "", "spot_price": "spot", "on_demand_price": "on_demand"}
-"""Keys of prices, and the market that they tell; the run's where they tell none."""
+"""Keys of prices, and their market; the run's where they name none."""
 
 _HOURLY = exactly(1 / 3600)
 
@@ -21,10 +21,10 @@ def laws(run: Run) -> list[Law]:
     q, claims = run.quantity, run.claims
     over, of = over_training(run)
     sizes = (q("gpus"), q("nodes"), q("gpus_per_node"))
-    found = [
-        Law(((q("price_per_hour"), 1), (q("price_per_gpu_hour"), -1), (q("gpus_per_node"), -1)), given=sizes),
-        Law(((q("total_price_per_hour"), 1), (q("price_per_hour"), -1), (q("nodes"), -1)), given=sizes),
-        Law(((q("total_price_per_hour"), 1), (q("price_per_gpu_hour"), -1), (q("gpus"), -1)), given=sizes),
+    implied = [
+        Law(((q("price_per_hour"), 1), (q("price_per_gpu_hour"), -1), (q("gpus_per_node"), -1)), unsolved=sizes),
+        Law(((q("total_price_per_hour"), 1), (q("price_per_hour"), -1), (q("nodes"), -1)), unsolved=sizes),
+        Law(((q("total_price_per_hour"), 1), (q("price_per_gpu_hour"), -1), (q("gpus"), -1)), unsolved=sizes),
         Law(((q("cost"), 1), (q("price_per_gpu_hour"), -1), (q("gpu_hours"), -1)), _HOURLY),
         Law(((q("cost"), 1), (q("total_price_per_hour"), -1), (q("time"), -1)), _HOURLY),
         Law(((q("cost"), 1), (q("cost_per_token"), -1), (q("tokens"), -1))),
@@ -37,8 +37,8 @@ def laws(run: Run) -> list[Law]:
     ]
     paid = {"spot": "spot_price", "on_demand": "on_demand_price"}.get(claims.market)
     if paid:
-        found.append(Law(((q("price_per_hour"), 1), (q(paid), -1)), rests_on=run.rests_on("market")))
-    return found
+        implied.append(Law(((q("price_per_hour"), 1), (q(paid), -1)), rests_on=run.rests_on("market")))
+    return implied
 
 
 def bounds(run: Run) -> list[Bound]:
@@ -53,44 +53,44 @@ def bounds(run: Run) -> list[Bound]:
 
 def findings(run: Run) -> list[Finding]:
     """Prices of the page that are far from those that the catalog has of the machine."""
-    found = []
+    far = []
     for key, market in _MARKETS.items():
         figures, bought = getattr(run.claims, key), market or run.claims.market
         prices = machines.prices_of(run.machine, bought, run.claims.region) if run.machine else []
         if not figures or not prices or not run.machine:
             continue
         of_one = key == "price_per_gpu_hour" or figures[0].per == "gpu"
-        told = figures[0].span.times(exactly(run.machine.gpus if of_one else 1))
+        stated = figures[0].span.times(exactly(run.machine.gpus if of_one else 1))
         usual = machines.price_span(prices, bought, elsewhere=not run.claims.region)
-        if told.apart(usual):
-            found.append(_far(run, key, figures[0].text, told, usual, machines.dated(prices)))
-    return found
+        if stated.apart(usual):
+            far.append(_far(run, key, figures[0].text, stated, usual, machines.dated(prices)))
+    return far
 
 
-def _far(run: Run, key: str, text: str, told: Span, usual: Span, days: str) -> Finding:
+def _far(run: Run, key: str, text: str, stated: Span, usual: Span, days: str) -> Finding:
     assert run.machine is not None
-    given = f"${usual.low:,.2f} to ${usual.high:,.2f} an hour, now and in the past, by prices of {days}"
+    usual_prices = f"${usual.low:,.2f} to ${usual.high:,.2f} an hour, now and in the past, by prices of {days}"
     return Finding(
         kind="unlikely",
         claims=(claim_line(run.claim(key), text),),
-        arithmetic=f"{text}, where a {run.machine.name} costs {given}",
-        hint=_confusion(run, run.machine.gpus, told, usual),
-        given=(given,),
+        arithmetic=f"{text}, where a {run.machine.name} costs {usual_prices}",
+        hint=_confusion(run, run.machine.gpus, stated, usual),
+        given=(usual_prices,),
     )
 
 
-def _confusion(run: Run, gpus: int, told: Span, usual: Span) -> str:
+def _confusion(run: Run, gpus: int, stated: Span, usual: Span) -> str:
     """What a price may have been taken for."""
-    if gpus > 1 and not told.times(exactly(gpus)).apart(usual):
+    if gpus > 1 and not stated.times(exactly(gpus)).apart(usual):
         return "the price of one GPU for that of a machine?"
     nodes = run.claims.nodes[0].value if run.claims.nodes else 0.0
     if not nodes and gpus and run.claims.gpus:
         nodes = run.claims.gpus[0].value / gpus
-    if nodes > 1 and not told.times(exactly(1 / nodes)).apart(usual):
+    if nodes > 1 and not stated.times(exactly(1 / nodes)).apart(usual):
         return f"the price of all {nodes:.0f} machines for that of one?"
     return ""
 
 
 def savings(run: Run) -> list[Law]:
-    """What the bound on savings is told of."""
+    """The quantity of the bound on savings."""
     return [Law(((run.quantity("dearness"), 1), (run.quantity("spot_share"), 1)))]

@@ -5,7 +5,7 @@ import math
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
 from convoy.audit.quantities.number import Figure, Span, exactly, last_place, read_number, rounded
-from convoy.audit.solver import Bound, Known, Law, Value
+from convoy.audit.solver import Bound, Law, Quantities, Value
 
 _SHARES = 0.005
 """By which parts of a whole may miss 100 %, beyond their rounding."""
@@ -25,13 +25,13 @@ def laws(run: Run) -> list[Law]:
     ]
 
 
-def stated(run: Run) -> Known:
+def stated(run: Run) -> Quantities:
     """What goodput leaves for all else."""
-    told = run.claims.goodput
-    if not told or told[0].value >= 1:
+    goodput = run.claims.goodput
+    if not goodput or goodput[0].value >= 1:
         return {}
-    span = Span(max(1 - told[0].high, 0.0), 1 - told[0].value, 1 - told[0].low)
-    text = f"1 - {told[0].text} goodput"
+    span = Span(max(1 - goodput[0].high, 0.0), 1 - goodput[0].value, 1 - goodput[0].low)
+    text = f"1 - {goodput[0].text} goodput"
     return {run.quantity("not_good"): [Value(span, run.rests_on("goodput"), text)]}
 
 
@@ -52,12 +52,12 @@ def findings(run: Run) -> list[Finding]:
 
 def _parts(run: Run) -> list[Finding]:
     """That they add up to 100 %."""
-    told = {name: figures[0] for name, figures in run.claims.shares.items() if figures}
-    if len(told) < 2:
+    parts = {name: figures[0] for name, figures in run.claims.shares.items() if figures}
+    if len(parts) < 2:
         return []
-    low, value, high = (sum(getattr(each, side) for each in told.values()) for side in ("low", "value", "high"))
-    line = f"{' + '.join(each.text for each in told.values())} = {100 * value:.4g} %"
-    claims = tuple(claim_line(run.claim(f"shares.{name}"), each.text) for name, each in told.items())
+    low, value, high = (sum(getattr(each, side) for each in parts.values()) for side in ("low", "value", "high"))
+    line = f"{' + '.join(each.text for each in parts.values())} = {100 * value:.4g} %"
+    claims = tuple(claim_line(run.claim(f"shares.{name}"), each.text) for name, each in parts.items())
     if low > 1 + _SHARES:
         return [Finding(kind="contradiction", claims=claims, arithmetic=f"{line}, more than 100 %")]
     if high < 1 - _SHARES:
@@ -66,7 +66,7 @@ def _parts(run: Run) -> list[Finding]:
 
 
 def _whole_numbers(run: Run) -> list[Finding]:
-    """Of n interruptions a whole number was recovered. Of about n nothing is known so exactly."""
+    """Of n interruptions a whole number was recovered. Of about n nothing so exact is known."""
     claims = run.claims
     if not claims.recovery_rate or not claims.interruptions:
         return []
@@ -76,27 +76,27 @@ def _whole_numbers(run: Run) -> list[Finding]:
     if claims.recovered:
         return _of_whole_numbers(run, _number(claims.recovered[0]), n, rate)
     near = sorted({min(max(k, 0), n) for k in (math.floor(rate.value * n), math.ceil(rate.value * n))})
-    if any(_is_told_as(rate, k / n) for k in near):
+    if any(_is_rounded_to(rate, k / n) for k in near):
         return []
     fractions = " and ".join(f"{k}/{n} = {100 * k / n:.4g} %" for k in near)
     lines = [("recovery_rate", rate.text), ("interruptions", claims.interruptions[0].text)]
-    told = tuple(claim_line(run.claim(key), text) for key, text in lines)
+    claim_lines = tuple(claim_line(run.claim(key), text) for key, text in lines)
     arithmetic = f"of {n} interruptions no number is {rate.text}: the nearest are {fractions}"
-    return [Finding(kind="contradiction", claims=told, arithmetic=arithmetic)]
+    return [Finding(kind="contradiction", claims=claim_lines, arithmetic=arithmetic)]
 
 
 def _of_whole_numbers(run: Run, recovered: int | None, n: int, rate: Figure) -> list[Finding]:
-    """Where both are told exactly there is nothing to be rounded but the rate: 7 of 7 are not 99.2 %, near as that is.
-    What is farther off is found as any other contradiction."""
+    """Where both are exact there is nothing to be rounded but the rate: 7 of 7 are not 99.2 %, near as that is.
+    What is farther off is reported as any other contradiction."""
     if recovered is None:
         return []
     share = recovered / n
-    if _is_told_as(rate, share) or rate.span.apart(exactly(share)):
+    if _is_rounded_to(rate, share) or rate.span.apart(exactly(share)):
         return []
     lines = [("recovery_rate", rate.text), ("recovered", str(recovered)), ("interruptions", str(n))]
-    told = tuple(claim_line(run.claim(key), text) for key, text in lines)
+    claim_lines = tuple(claim_line(run.claim(key), text) for key, text in lines)
     arithmetic = f"{recovered} of {n} interruptions = {100 * share:.4g} %, not {rate.text}"
-    return [Finding(kind="contradiction", claims=told, arithmetic=arithmetic)]
+    return [Finding(kind="contradiction", claims=claim_lines, arithmetic=arithmetic)]
 
 
 def _number(count: Figure) -> int | None:
@@ -104,7 +104,7 @@ def _number(count: Figure) -> int | None:
     return round(count.value) if count.low == count.value == count.high else None
 
 
-def _is_told_as(rate: Figure, share: float) -> bool:
+def _is_rounded_to(rate: Figure, share: float) -> bool:
     """Rounded, or cut down after the last digit: 2,999 of 3,000 are 99.9 % to whoever would not claim 100."""
     if rate.low - _EPSILON <= share <= rate.high + _EPSILON:
         return True

@@ -1,25 +1,28 @@
-"""Tokens, steps and seconds; operations against the peak. Pure.
+"""Tokens, steps and seconds; operations against the peak; layers against parameters; power and energy. Pure.
 
 6 N + 12 L d S operations per token, of which the attention's term may be left out, or halved for causality (PaLM,
 Chowdhery et al. 2022, appendix B).
 """
 
+import re
+
 from convoy.audit.facts import Run, model_size
+from convoy.audit.findings import Finding, claim_line
+from convoy.audit.quantities.format import count
 from convoy.audit.quantities.number import BIG, Span, exactly, hull
-from convoy.audit.rules.shape import passes
 from convoy.audit.solver import Bound, Law
 
 MOST_MFU = 0.70
 """Published MFU ends at 64 % (docs/explanation/auditing.md)."""
 
-_UNTOLD_CONTEXT = 4096
-"""Tokens of a sequence at most, where the page does not tell; attention is a small part of it."""
+_USUAL_CONTEXT = 4096
+"""Tokens of a sequence at most, where the page does not say; attention is a small part of it."""
 
 _LOOKED_UP = 0.07
 """Of the parameters at most: input embeddings, which are not multiplied."""
 
 _BETWEEN_STEPS = 1.15
-"""Time of a training over that of its steps, where the page does not tell its goodput."""
+"""Time of a training over that of its steps, where the page does not state its goodput."""
 
 _FROZEN = 4.0
 """Operations of a token over parameters that have no gradients: forward, and backward through them."""
@@ -28,16 +31,28 @@ _ASPECT = 128.0
 """Width over layers of most decoders, from which the width of one of a known size is guessed, within 1.5 of it."""
 
 _RECOMPUTED = {"none": exactly(1.0), "full": Span(1.15, 4 / 3, 1.4), "selective": Span(1.0, 1.05, 1.4)}
-_UNTOLD = Span(1.0, 1.0, 1.4)
+_USUAL = Span(1.0, 1.0, 1.4)
 """Operations done over those counted: full recomputation does the forward pass, a third of all, once more. Counters
 find less where neither a block's last product nor a large head is made again, and more where they count what fused
 attention makes again: fms-fsdp's pages have up to 1.38."""
 
 
+_BLOCK = Span(5.0, 12.0, 60.0)
+"""Parameters over layers × width²: a block of a GPT has 12, of Falcon 10, of Mamba 6.7; with wide feed-forward layers
+and embeddings Gemma 2B has 33 and Pythia 70M 45."""
+
+_SHARED = re.compile(r"\balbert(?!a)|\buniversal[ _-]?transformer", re.IGNORECASE)
+"""Models whose layers share their weights: ALBERT (Lan et al. 2019) has 12 of width 768 with 12M parameters in all."""
+
+
+_AROUND = Span(1.0, 1.0, 2.0)
+"""What hosts and the building take on top of the GPUs, which a page's energy may hold and its power not."""
+
+
 def laws(run: Run) -> list[Law]:
     """Of one run."""
     q, claims = run.quantity, run.claims
-    found = [
+    implied = [
         Law(((q("throughput"), 1), (q("throughput_per_gpu"), -1), (q("gpus"), -1))),
         Law(((q("throughput"), 1), (q("throughput_per_node"), -1), (q("nodes"), -1))),
         Law(((q("gpus"), 1), (q("nodes"), -1), (q("gpus_per_node"), -1))),
@@ -51,10 +66,15 @@ def laws(run: Run) -> list[Law]:
         _gpu_hours(run),
         _steps(run),
         *_utilisation(run),
+        Law(((q("power"), 1), (q("power_per_gpu"), -1), (q("gpus"), -1))),
+        Law(((q("energy"), 1), (q("power"), -1), (q("time"), -1)), _AROUND),
+        Law(((q("energy"), 1), (q("power_per_gpu"), -1), (q("gpu_hours"), -1)), _AROUND),
+        Law(((q("tokens_per_joule"), 1), (q("power"), 1), (q("throughput"), -1))),
+        Law(((q("tokens_per_joule"), 1), (q("energy"), 1), (q("tokens"), -1)), _AROUND),
     ]
     if claims.micro_batch and (claims.strategy != "3d" or claims.model_parallel):
-        found.append(_batch(run))
-    return found
+        implied.append(_batch(run))
+    return implied
 
 
 def _batch(run: Run) -> Law:
@@ -76,7 +96,7 @@ def _time(run: Run) -> Law:
 
 
 def _gpu_hours(run: Run) -> Law:
-    """Where the page does not tell how many GPUs there were."""
+    """Where the page does not say how many GPUs there were."""
     q = run.quantity
     over, of = over_training(run)
     return Law(((q("gpu_hours"), 1), (q("throughput_per_gpu"), 1), (q("tokens"), -1)), over, "", of)
@@ -92,16 +112,16 @@ def _steps(run: Run) -> Law:
 
 
 def over_training(run: Run) -> tuple[Span, frozenset[str]]:
-    """All of the time over that in which training went on, and the claims behind it: goodput is what was of use."""
-    told = run.claims.goodput
-    if not told or told[0].low <= 0:
+    """All of the time over that in which training made progress, and the claims behind it."""
+    goodput = run.claims.goodput
+    if not goodput or goodput[0].low <= 0:
         return exactly(1.0), frozenset()
-    return Span(1.0, 1.0, max(1 / told[0].low, 1.0)), run.rests_on("goodput")
+    return Span(1.0, 1.0, max(1 / goodput[0].low, 1.0)), run.rests_on("goodput")
 
 
 def _utilisation(run: Run) -> list[Law]:
     q, claims = run.quantity, run.claims
-    done = _RECOMPUTED.get(claims.recomputation, _UNTOLD)
+    done = _RECOMPUTED.get(claims.recomputation, _USUAL)
     of = run.rests_on("recomputation")
     any_way = Span(1.0, 1.0, done.high)
     words = {"full": "4/3 for recomputation", "selective": "1.05 for recomputation"}.get(claims.recomputation, "")
@@ -118,7 +138,7 @@ def _operations(run: Run) -> Law:
     """Of a token, over the parameters."""
     claims, q = run.claims, run.quantity
     lengths, size = claims.sequence_length, _parameters(run)
-    context = lengths[0].span if lengths else exactly(_UNTOLD_CONTEXT)
+    context = lengths[0].span if lengths else exactly(_USUAL_CONTEXT)
     if claims.layers and claims.width and size:
         shape = claims.layers[0].value * claims.width[0].value
         attention, most = (12.0 * shape * tokens / size for tokens in (context.value, context.high))
@@ -131,19 +151,19 @@ def _operations(run: Run) -> Law:
         attention, most, of = 0.0, 6.0, frozenset()
     shared = passes(run)
     multiplied = 6.0 * shared.value
-    shown = multiplied + attention if lengths else multiplied
-    words = f"{shown:.3g} FLOP per parameter"
+    usual = multiplied + attention if lengths else multiplied
+    words = f"{usual:.3g} FLOP per parameter"
     parameters = "active_parameters" if claims.active_parameters else "parameters"
     least = _FROZEN if run.adapters else 6.0
-    constant = Span(least * (1 - _LOOKED_UP), shown, 6.0 * shared.high + most)
+    constant = Span(least * (1 - _LOOKED_UP), usual, 6.0 * shared.high + most)
     of |= run.rests_on("model", "layers") if shared.high > 1 else frozenset()
     return Law(((q("flops_per_token"), 1), (q(parameters), -1)), constant, words, of)
 
 
 def _parameters(run: Run) -> float | None:
-    told = run.claims.active_parameters or run.claims.parameters
+    stated = run.claims.active_parameters or run.claims.parameters
     named = model_size(run.claims.model)
-    return told[0].value if told else named.value if named else None
+    return stated[0].value if stated else named.value if named else None
 
 
 def bounds(run: Run) -> list[Bound]:
@@ -159,3 +179,37 @@ def bounds(run: Run) -> list[Bound]:
         Bound(q("tflops_per_gpu"), q("peak"), "impossible", "no GPU does more than its peak"),
         Bound(q("mfu"), q("hfu"), "contradiction", "HFU counts recomputation on top of MFU"),
     ]
+
+
+def passes(run: Run) -> Span:
+    """Of a token through a parameter: one; of layers that share their weights up to one each, BIG where the page does
+    not tell how many there are."""
+    if not _SHARED.search(f"{run.claims.model} {run.claims.variant} {run.scope}"):
+        return exactly(1.0)
+    layers = run.claims.layers
+    return Span(1.0, max(layers[0].value, 1.0), max(layers[0].high, 1.0)) if layers else Span(1.0, 1.0, BIG)
+
+
+def findings(run: Run) -> list[Finding]:
+    """Layers and width against parameters; of experts there may be any number."""
+    claims = run.claims
+    size = claims.parameters[0] if claims.parameters else model_size(claims.model)
+    if size is None or claims.active_parameters or not (claims.layers and claims.width):
+        return []
+    layers, width = claims.layers[0], claims.width[0]
+    shared = passes(run)
+    blocks = layers.span.times(shared.power(-1)).times(width.span).times(width.span)
+    if not size.span.apart(blocks.times(_BLOCK)):
+        return []
+    more = size.span.above(blocks.times(_BLOCK))
+    factor, word = (_BLOCK.high, "at most") if more else (_BLOCK.low, "at least")
+    number = layers.value if more else layers.value / shared.value
+    text = f"{layers.text} layers" if number == layers.value else "1 layer"
+    line = f"{text} × ({width.text})² × {factor:g} = {word} {count(number * width.value**2 * factor)} parameters"
+    lines = [("parameters", size)] if claims.parameters else []
+    lines_of = [claim_line(run.claim(key), each.text) for key, each in [("layers", layers), ("width", width), *lines]]
+    lines_of += [] if claims.parameters else [claim_line(run.claim("model"), claims.model)]
+    line = f"{line}, not {size.text}"
+    if more:
+        return [Finding(kind="unlikely", claims=tuple(lines_of), arithmetic=line, hint="a mixture of experts?")]
+    return [Finding(kind="contradiction", claims=tuple(lines_of), arithmetic=line)]

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from convoy.audit.audit import audit
 from convoy.audit.claims import PageClaims, RunClaims
-from convoy.audit.findings import Audit
-from convoy.audit.page import findings_table
+from convoy.audit.findings import Audit, findings_table
 from convoy.audit.quantities.number import Figure
 from convoy.benchmark.analysis.cost import TRAINED_TOKENS, seconds_to_train
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, CostFigures, GroupFigures, trains_one_model
