@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.largest_model import with_largest_models
+from convoy.benchmark.memory_estimate import with_largest_models
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup, tokens_per_second
 from convoy.benchmark.results.values import LARGEST_MODEL_PARAMETERS, RANK_MEMORY_BYTES
 from convoy.benchmark.suites.scaling import variants_of
-from convoy.benchmark.suites.strategies import model_parallel
+from convoy.benchmark.suites.strategies import SUITE, model_parallel
 from convoy.benchmark.suites.strategies import variants_of as strategies
 from convoy.benchmark.suites.throughput import PLAIN
 from convoy.launch.benchmark.groups import Ran, gang_here, run_groups, unmeasured_case
@@ -205,6 +205,7 @@ def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
     found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
     assert found is not None
+    found = found.model_copy(update={"measures": SUITE.measures})
     (outcome,) = ran(with_largest_models(found, Ranks(2, 1)), nodes=2)
     assert outcome.failure == ""
     cases = {case.name: case for case in outcome.cases}

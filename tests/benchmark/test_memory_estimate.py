@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import torch
+import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import Taken, largest_model, memories, taking_turns, together
+from convoy.benchmark.memory_estimate import Memory, largest_model, memories, taking_turns, together
 from convoy.benchmark.placement import fitted
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.values import (
@@ -20,8 +20,6 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import embedding_parameter_count, parameter_count
-from convoy.model.transformer import Transformer
-from convoy.parallel.pipeline import stage_blocks
 from tests.benchmark.benches import state_bytes
 
 GIB = 2**30
@@ -34,10 +32,10 @@ def weights(run: RunConfig) -> int:
     return 4 * parameter_count(run.model)
 
 
-def taken(run: RunConfig, ranks: Ranks, **spec: object) -> Taken:
-    found = memories(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
-    assert found is not None
-    return found.device
+def taken(run: RunConfig, ranks: Ranks, **spec: object) -> Memory:
+    case = memories(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
+    assert case is not None
+    return case.device
 
 
 def a_run(**sections: Any) -> RunConfig:
@@ -75,52 +73,88 @@ def test_on_gpus_deepspeed_has_buckets_and_flattens_weights_where_there_is_room(
         assert on_cpus is not None
         assert on_gpus is not None
         assert on_gpus.device.states == on_cpus.device.states + bucket_bytes
-        assert on_gpus.host == Taken()
+        assert on_gpus.host == Memory()
     assert taken(run, large, kind="DeepSpeed ZeRO-3").weights == weights(run) // 8 + 2 * 10**9
     for stage in (1, 2):
         assert taken(run, large, kind=f"DeepSpeed ZeRO-{stage}").built == 2 * weights(run)
         without_room = memories(kinds[stage], run, small)
         assert without_room is not None
         assert without_room.device.built == weights(run)
-        assert without_room.host == Taken(built=2 * weights(run))
+        assert without_room.host == Memory(built=2 * weights(run))
 
 
-def test_blocks_that_stay_gathered_are_whole_weights_on_each_rank() -> None:
-    run, ranks = a_run(train={"param_dtype": "fp32"}), Ranks(8, 8)
-    kept = {"parallel": {"reshard_after_forward": False}}
-    assert taken(run, ranks, changes=kept).states == weights(run) + 3 * weights(run) // 8
-    assert taken(run, Ranks(1, 1), changes=kept) == taken(run, Ranks(1, 1))
+DEEP = {"n_layers": 200, "n_heads": 4, "tied_embeddings": False}
+"""A model of which a block, and what is outside of blocks, are a small part."""
 
 
-def test_a_rank_that_shares_with_no_other_copies_the_weights_that_stay_gathered() -> None:
-    run = a_run(train={"micro_batch": 2}, parallel={"reshard_after_forward": False})
+@pytest.mark.parametrize(
+    ("ranks", "parallel", "train", "bytes_per_parameter"),
+    [
+        (4, {}, {}, 16 / 4),
+        (1, {}, {}, 16),
+        (4, {"reshard_after_forward": False}, {}, 12 / 4 + 2),
+        (4, {"reshard_after_forward": False}, {"param_dtype": "fp32"}, 12 / 4 + 4),
+        (4, {"reshard_after_forward": False}, {"micro_batch": 2}, 12 / 4 + 2 + 4 / 4),
+        (4, {"reduce_every_pass": False}, {"micro_batch": 2}, 12 / 4 + 4),
+        (4, {"strategy": "hsdp", "shard_size": 2}, {}, 16 / 2),
+        (4, {"strategy": "ddp"}, {}, 16),
+        (4, {"strategy": "ddp", "reshard_after_forward": False}, {"micro_batch": 2}, 12 + 2 + 4),
+        (4, {"tensor": 2}, {}, 16 / 4),
+        (4, {"pipeline": 2}, {"micro_batch": 4}, 12 / 4 + (2 + 4) / 2),
+    ],
+)
+def test_ours_takes_what_its_strategy_keeps_of_each_parameter(
+    ranks: int, parallel: dict[str, Any], train: dict[str, Any], bytes_per_parameter: float
+) -> None:
+    """With what a block takes on top."""
+    shared = {"global_batch": 16, "micro_batch": 16, "compile": False}
+    run = a_run(model=DEEP, train=shared | train, parallel=parallel, evaluation={"sample_tokens": 0})
+    parameters = weights(run) // 4
+    least = bytes_per_parameter * parameters
+    assert 0.98 * least <= taken(run, Ranks(ranks, ranks)).states <= 1.15 * least
+
+
+def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> None:
+    run = a_run(model=DEEP, parallel={"cpu_offload": True}, train={"param_dtype": "fp32"})
+    ranks = Ranks(8, 8, 80 * GIB, 100 * GIB)
+    offloaded = memories(FSDP, run, ranks)
+    assert offloaded is not None
+    assert offloaded.device.states < 0.2 * weights(run), "blocks that are gathered, one after the other"
+    assert offloaded.device.rest == 0
+    assert offloaded.host.states == pytest.approx(4 * weights(run) / 8, rel=0.01)
+    for kind, copies in (("baseline", 5), ("torch DDP", 4)):
+        assert taken(run, ranks, kind=kind).states == copies * weights(run)
+    on_cpu = memories(FSDP, run, Ranks(8, 8, 80 * GIB))
+    assert on_cpu is not None
+    assert on_cpu.device.states >= 4 * weights(run) // 8, "there the host's memory is what computes"
+
+
+def test_between_steps_only_weights_moments_and_the_buffers_of_others_are_there() -> None:
+    run, ranks = a_run(train={"param_dtype": "fp32", "micro_batch": 2}), Ranks(2, 2, 10**11, 10**11)
     w = weights(run) // 4
-    for dtype, width in (("bf16", 2), ("fp32", 4)):
-        train = {"train": {"param_dtype": dtype}}
-        assert taken(run, Ranks(1, 1), changes=train).states == (12 + width + 4) * w
-        assert taken(run, Ranks(2, 2), changes={**DDP.changes, **train}).states == (12 + width + 4) * w
+    late = {"reduce_every_pass": False, "reshard_after_forward": False}
+    for parallel in ({}, late):
+        assert taken(run, ranks, changes={"parallel": parallel}).rest == 6 * w
+    others = {name: taken(run, ranks, kind=name) for name in ("torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-3")}
+    assert {name: other.rest for name, other in others.items()} == {
+        "torch DDP": 16 * w, "accelerate FSDP2": 6 * w, "DeepSpeed ZeRO-3": 8 * w + 2 * 10**9,
+    }  # fmt: skip
+    for stage in (1, 2):
+        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").rest == (4 + 6) * w, "its buckets are of a backward"
 
 
-def test_gradients_that_are_reduced_are_added_up_in_fp32_and_others_in_the_type_in_which_they_are_reduced() -> None:
-    train = {"global_batch": 16, "micro_batch": 2, "reduce_dtype": "bf16"}
-    run = a_run(train=train, parallel={"reshard_after_forward": False})
+def test_accelerate_has_whole_gradients_between_passes() -> None:
+    run, ranks = a_run(train={"global_batch": 8, "micro_batch": 2}), Ranks(2, 2)
     w = weights(run) // 4
-    gathered = 2 * w
-
-    def states(**parallel: object) -> int:
-        return taken(run, Ranks(4, 4), changes={"parallel": parallel}).states
-
-    assert states() == 12 * w // 4 + gathered + 4 * w // 4
-    assert states(reduce_every_pass=False) == 12 * w // 4 + gathered + 2 * w
-    assert states(strategy="hsdp", shard_size=2) == 12 * w // 2 + gathered + 2 * w // 2
-    assert states(strategy="ddp") == 12 * w + gathered + 2 * w
+    assert taken(run, ranks, kind="accelerate FSDP2").states == 10 * w
+    assert taken(run, ranks, kind="accelerate FSDP2", changes={"train": {"micro_batch": 4}}).states == 8 * w
 
 
 def test_buckets_are_there_from_the_start_and_where_gradients_are_no_views_of_them_beside_these() -> None:
     run = a_run()
     w = weights(run) // 4
-    assert taken(run, Ranks(1, 1), kind="baseline") == Taken(states=16 * w, rest=12 * w, weights=4 * w, built=4 * w)
-    assert taken(run, Ranks(2, 2), kind="baseline") == Taken(states=20 * w, rest=16 * w, weights=8 * w, built=8 * w)
+    assert taken(run, Ranks(1, 1), kind="baseline") == Memory(states=16 * w, rest=12 * w, weights=4 * w, built=4 * w)
+    assert taken(run, Ranks(2, 2), kind="baseline") == Memory(states=20 * w, rest=16 * w, weights=8 * w, built=8 * w)
 
 
 def test_ddps_gradients_of_all_passes_but_the_last_and_the_copies_of_autocast_are_beside_its_buckets() -> None:
@@ -129,66 +163,14 @@ def test_ddps_gradients_of_all_passes_but_the_last_and_the_copies_of_autocast_ar
     w = weights(run) // 4
     copies = 2 * (w - embedding_parameter_count(run.model))
 
-    def found(**train: object) -> Taken:
+    def found(**train: object) -> Memory:
         return taken(run, ranks, kind="torch DDP", changes={"train": train})
 
-    assert found(param_dtype="fp32") == Taken(states=16 * w, rest=16 * w, weights=8 * w, built=8 * w)
+    assert found(param_dtype="fp32") == Memory(states=16 * w, rest=16 * w, weights=8 * w, built=8 * w)
     assert found(param_dtype="fp32", micro_batch=2) == found(param_dtype="fp32")._replace(states=20 * w)
     assert found() == found(param_dtype="fp32")._replace(states=16 * w + copies)
     assert found(micro_batch=2).states == 20 * w + copies
     assert found(compile=True).states == 16 * w, "compiled blocks make their own"
-
-
-def test_between_passes_gradients_that_are_reduced_once_are_whole_on_each_rank() -> None:
-    """Half of the states of two ranks are 8 bytes for a parameter: three quarters of them, and whole gradients, 10."""
-    run, ranks = a_run(train={"global_batch": 8, "micro_batch": 2}), Ranks(2, 2)
-    w = weights(run) // 4
-    once, at_once = {"reduce_every_pass": False}, {"micro_batch": 4}
-    assert taken(run, ranks).states == 8 * w
-    assert taken(run, ranks, changes={"parallel": once}).states == 10 * w
-    assert taken(run, ranks, changes={"parallel": once, "train": at_once}).states == 8 * w, "there is one pass"
-    assert taken(run, ranks, changes={"parallel": once, "train": {"reduce_dtype": "bf16"}}).states == 8 * w
-    gathered = {**once, "reshard_after_forward": False}
-    assert taken(run, ranks, changes={"parallel": gathered}).states == 12 * w
-    assert taken(run, ranks, kind="accelerate FSDP2").states == 10 * w
-    assert taken(run, ranks, kind="accelerate FSDP2", changes={"train": at_once}).states == 8 * w
-    host = a_run(parallel={**once, "cpu_offload": True}, train={"micro_batch": 1})
-    offloaded = memories(FSDP, host, Ranks(2, 2, 1, 1))
-    assert offloaded is not None
-    assert (offloaded.device.states, offloaded.host.states) == (4 * w, 8 * w)
-
-
-def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> None:
-    run = a_run(parallel={"cpu_offload": True}, train={"param_dtype": "fp32"})
-    ranks = Ranks(8, 8, 80 * GIB, 100 * GIB)
-    found = memories(FSDP, run, ranks)
-    assert found is not None
-    assert (found.device.states, found.host.states) == (0, 4 * weights(run) // 8)
-    for kind, copies in (("baseline", 5), ("torch DDP", 4)):
-        assert taken(run, ranks, kind=kind).states == copies * weights(run)
-    on_cpu = memories(FSDP, run, Ranks(8, 8, 80 * GIB))
-    assert on_cpu is not None
-    assert on_cpu.device.states == 4 * weights(run) // 8, "there the host's memory is what computes"
-
-
-def test_the_fullest_rank_of_a_model_that_is_cut_has_what_its_modules_say() -> None:
-    model = {"n_heads": 4, "n_layers": 5, "tied_embeddings": False, "bias": False}
-    run = a_run(model=model, train={"compile": False}, evaluation={"sample_tokens": 0})
-    assert isinstance(run.model, TransformerConfig)
-    with torch.device("meta"):
-        built = Transformer(run.model)
-
-    def counted(module: torch.nn.Module) -> int:
-        return sum(p.numel() for p in module.parameters())
-
-    blocks = [sum(counted(built.blocks[i]) for i in stage_blocks(5, 2, stage)) for stage in (0, 1)]
-    fullest = max(blocks[0] + counted(built.embed), blocks[1] + counted(built.head))
-    cut = {"parallel": {"pipeline": 2}, "train": {"global_batch": 8, "micro_batch": 2}}
-    assert taken(run, Ranks(4, 4), changes=cut).states == 12 * fullest // 2 + (2 + 4) * fullest
-    norms = sum(p.numel() for name, p in built.blocks.named_parameters() if "norm" in name)
-    on_each = (counted(built.blocks) - norms) // 2 + norms + counted(built.embed) + counted(built.head)
-    shared = taken(run, Ranks(2, 2), changes={"parallel": {"tensor": 2}}).states
-    assert 0.99 * 16 * on_each <= shared <= 16 * on_each
 
 
 def test_of_cases_that_take_turns_one_makes_its_step_and_the_others_have_no_gradients() -> None:
@@ -196,34 +178,19 @@ def test_of_cases_that_take_turns_one_makes_its_step_and_the_others_have_no_grad
     run, ranks = a_run(), Ranks(2, 2)
     w = weights(run) // 4
     theirs = VariantSpec(name="transformers", kind="baseline")
-    assert taking_turns([taken(run, ranks, kind="baseline"), taken(run, ranks, changes=DDP.changes)]) == (16 + 16) * w
+    ours = taken(run, ranks, changes=DDP.changes)
+    both = taking_turns([taken(run, ranks, kind="baseline"), ours])
+    assert both == 16 * w + ours.states
     assert taking_turns([taken(run, ranks, kind="baseline")] * 2) == (16 + 20) * w
     group = strategies(ranks).model_copy(update={"run": run, "baseline": theirs.name, "variants": (theirs, DDP)})
-    (kept,) = fitted(group, Ranks(2, 2, 32 * w))
+    (kept,) = fitted(group, Ranks(2, 2, both))
     assert (kept.variants, kept.refused) == (group.variants, ())
-    (alone,) = fitted(group, Ranks(2, 2, 32 * w - 1))
+    (alone,) = fitted(group, Ranks(2, 2, both - 1))
     assert [each.spec.name for each in alone.refused] == ["ddp"]
 
 
-def test_between_steps_nothing_is_gathered_and_of_gradients_only_what_ddp_and_zero_3_keep_is_there() -> None:
-    run, ranks = a_run(train={"param_dtype": "fp32", "micro_batch": 2}), Ranks(2, 2, 10**11, 10**11)
-    w = weights(run) // 4
-    late = {"reduce_every_pass": False, "reshard_after_forward": False}
-    for parallel in ({}, late):
-        assert taken(run, ranks, changes={"parallel": parallel}).rest == 6 * w
-    offloaded = memories(VariantSpec(name="case", changes={"parallel": {"cpu_offload": True}}), run, ranks)
-    assert offloaded is not None
-    assert (offloaded.device.rest, offloaded.host.rest) == (0, 6 * w)
-    others = {name: taken(run, ranks, kind=name) for name in ("torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-3")}
-    assert {name: found.rest for name, found in others.items()} == {
-        "torch DDP": 16 * w, "accelerate FSDP2": 6 * w, "DeepSpeed ZeRO-3": 8 * w + 2 * 10**9,
-    }  # fmt: skip
-    for stage in (1, 2):
-        assert taken(run, ranks, kind=f"DeepSpeed ZeRO-{stage}").rest == (4 + 6) * w, "its buckets are of a backward"
-
-
 def test_cases_are_built_one_after_the_other_beside_the_weights_of_the_others() -> None:
-    ours, peer = Taken(16, rest=12, weights=4, built=4), Taken(16, rest=12, weights=4, built=30)
+    ours, peer = Memory(16, rest=12, weights=4, built=4), Memory(16, rest=12, weights=4, built=30)
     assert together([ours, ours]) == 28
     assert together([ours, peer]) == 34
     assert together([ours, peer, peer]) == 40
@@ -251,7 +218,8 @@ def test_a_case_that_could_not_be_built_beside_the_others_has_a_gang_of_its_own(
     alike = [FSDP.model_copy(update={"name": name}) for name in ("fsdp", "a", "b", "c")]
 
     def gangs(*variants: VariantSpec) -> list[list[str]]:
-        group = strategies(Ranks(32, 8)).model_copy(update={"baseline": "fsdp", "variants": variants})
+        changes = {"baseline": "fsdp", "variants": variants, "run": a_run(model=DEEP)}
+        group = strategies(Ranks(32, 8)).model_copy(update=changes)
         room = weights(group.run) * 35 // 32
         return [[spec.name for spec in gang.variants] for gang in fitted(group, Ranks(32, 8, room))]
 
@@ -326,7 +294,7 @@ def test_building_the_whole_model_on_each_rank_is_no_limit_of_another_librarys_l
     found = found_largest(few, *specs)
     layers = {name: most.n_layers for name, most in found.items()}
     assert layers["ddp"] < layers["DeepSpeed ZeRO-1"] < layers["DeepSpeed ZeRO-2"] < layers["DeepSpeed ZeRO-3"]
-    assert layers["accelerate FSDP2"] == layers["fsdp"]
+    assert layers["accelerate FSDP2"] == pytest.approx(layers["fsdp"], rel=0.03)
     assert refused(specs[2], found["accelerate FSDP2"], few)
     for name, most in found_largest(many, *specs[1:3]).items():
         assert most.n_layers > 3.9 * layers[name]
@@ -343,7 +311,7 @@ def test_each_strategy_tells_its_largest_model_with_the_memory_it_is_reckoned_fo
         assert spec.not_measured == {}
     ddp, fsdp = group.variants[:2]
     assert fsdp.values[LARGEST_MODEL_PARAMETERS] > 3.9 * ddp.values[LARGEST_MODEL_PARAMETERS]
-    assert state_bytes(ddp, group.run, Ranks(4, 4)) == 4 * weights(group.run)
+    assert state_bytes(ddp, group.run, Ranks(4, 4)) == pytest.approx(4.2 * weights(group.run), rel=0.1)
 
 
 def test_without_a_ranks_memory_no_largest_model_is_told_and_why() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.cases import communication_values
-from convoy.benchmark.groups import Ranks, VariantSpec
-from convoy.benchmark.needs import Need, lacking
+from convoy.benchmark.groups import Need, Ranks, VariantSpec, lack
+from convoy.benchmark.memory_estimate import memories
 from convoy.benchmark.plan import ENDLESS, plan, run_of
 from convoy.benchmark.results.case import Block
 from convoy.benchmark.results.figures import sync_share
@@ -22,7 +22,6 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
-from tests.benchmark.benches import state_bytes
 from tests.benchmark.results.cases import a_case
 
 
@@ -241,10 +240,12 @@ def test_the_memory_suite_takes_half_as_many_rounds() -> None:
 
 
 def test_what_is_kept_in_host_memory_takes_none_of_the_devices() -> None:
-    run = RunConfig()
+    run = RunConfig.model_validate({"train": {"param_dtype": "bf16"}})
     specs = {spec.name: spec for spec in savers(run)}
-    assert state_bytes(specs["CPU offload"], run, Ranks(2, 1)) == 0
-    assert state_bytes(specs["as configured"], run, Ranks(2, 1))
+    offloaded = memories(specs["CPU offload"], run, Ranks(2, 1, 10**10, 10**10))
+    assert offloaded is not None
+    assert (offloaded.device.rest, offloaded.device.weights) == (0, 0)
+    assert offloaded.host.rest > 0
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_what_is_kept_in_host_memory_takes_none_of_the_devices() -> None:
     ],
 )  # fmt: skip
 def test_what_a_machine_lacks_is_told(needs: Need | None, capability: tuple[int, int] | None, told: str) -> None:
-    found = lacking(needs, capability)
+    found = lack(needs, capability)
     assert (told in found) if told else found == ""
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from convoy.benchmark.needs import Need
 from convoy.benchmark.results.values import RDMA_CLAIMED
 from convoy.config.base import Frozen
 from convoy.config.benchmark import (
@@ -37,6 +36,15 @@ the bytes that training sends with the rate of its links, or each collective by 
 
 PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
 """Ways of other libraries to spread our model; `benchmark/suites/peers.py` tells what each needs."""
+
+Need = Literal["gpu", "fa3"]
+"""What only some machines have, and a variant may need."""
+
+GPU: Need = "gpu"
+FA3: Need = "fa3"
+
+HOPPER = (9, 0)
+"""Compute capability of the GPUs that FlashAttention-3 is written for."""
 
 Kind = Literal["ours", "baseline", "saving"] | PeerKind
 
@@ -178,3 +186,15 @@ class Suite:
     """Further sections of the page, below costs and memory."""
     compares_memory: bool = False
     """Below the memory peaks, the page has a table of what each case saves."""
+
+
+def lack(needs: Need | None, capability: tuple[int, int] | None) -> str:
+    """Why a variant cannot be measured; empty: it can. capability: of the GPU, by CUDA; None: there is none."""
+    match needs:
+        case "gpu" if capability is None:
+            return "there is no GPU: everything is in host memory already"
+        case "fa3" if capability != HOPPER:
+            return "there is no Hopper GPU, which it is written for"
+        case "fa3":
+            return "torch takes it for a whole process, where it cannot take turns with what it is compared with"
+    return ""

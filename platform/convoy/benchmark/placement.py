@@ -1,7 +1,7 @@
-"""Which cases have room beside each other in a rank's memory. Imports no torch.
+"""Which cases have room next to each other in a rank's memory. Imports no torch.
 
 All cases of a gang stay in memory while they take turns. What has no room by itself is refused, with what it would
-need; what has none beside the others gets a gang of its own with the case that it is compared with.
+need; what has none next to the others gets a gang of its own with the case that it is compared with.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from convoy.benchmark.groups import Group, Ranks, Refused
 from convoy.benchmark.memory_estimate import NOTHING, Memories, memories, taking_turns, together
 from convoy.config.errors import ConfigError
 
-SHARE_OF_STATES = 0.5
-"""Of each memory of a rank, for the states of a gang's cases: activations, and copies of weights, have the rest."""
+SHARE_OF_STATES = 0.6
+"""Of each memory of a rank, for the states of a gang's cases: activations and logits have the rest."""
 
 GIB = 2**30
 
@@ -25,8 +25,8 @@ class Lack(NamedTuple):
 
     needed: int
     """Bytes of the memory that lacks room."""
-    words: str
-    """From `needs` on, to be told of a case."""
+    reason: str
+    """From `needs` on: a predicate of the case."""
 
 
 def fitted(group: Group, ranks: Ranks) -> list[Group]:
@@ -35,18 +35,18 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
         return [group]
     sizes = {spec.name: memories(spec, group.run, ranks) or NOTHING for spec in group.variants}
     alone = {name: _lack([name], sizes, ranks) for name in sizes}
-    large = {name: lack.words for name, lack in alone.items() if lack}
+    large = {name: lack.reason for name, lack in alone.items() if lack}
     left = [spec for spec in group.variants if spec.name not in large]
     if not any(spec.needs is None for spec in left):
         least = min((lack for lack in alone.values() if lack), key=lambda lack: lack.needed)
-        raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {least.words}")
+        raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {least.reason}")
     baseline = group.baseline if group.baseline not in large else left[0].name
     for spec in left:
-        beside = [name for name in (baseline, spec.baseline) if name is not None and name not in (*large, spec.name)]
-        lack = _lack([*dict.fromkeys(beside), spec.name], sizes, ranks) if spec.name != baseline else None
+        compared = [name for name in (baseline, spec.baseline) if name is not None and name not in (*large, spec.name)]
+        lack = _lack([*dict.fromkeys(compared), spec.name], sizes, ranks) if spec.name != baseline else None
         if lack:
-            large[spec.name] = lack.words
-    kept = group.model_copy(
+            large[spec.name] = lack.reason
+    smaller = group.model_copy(
         update={
             "baseline": baseline,
             "variants": tuple(
@@ -57,7 +57,7 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
             "refused": tuple(Refused(spec=s, reason=large[s.name]) for s in group.variants if s.name in large),
         }
     )
-    return [kept] if group.whole else list(_gangs(kept, sizes, ranks))
+    return [smaller] if group.whole else list(_gangs(smaller, sizes, ranks))
 
 
 def _gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:
@@ -86,30 +86,30 @@ def _gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:
 
 def _roomy(names: Iterable[str], sizes: Sizes, ranks: Ranks) -> bool:
     """Whether the cases of a gang leave room for the rest of their steps."""
-    beside = [*names]
-    return states_fit((sizes.get(name, NOTHING) for name in beside), ranks) and _lack(beside, sizes, ranks) is None
+    cases = [*names]
+    return states_fit((sizes.get(name, NOTHING) for name in cases), ranks) and _lack(cases, sizes, ranks) is None
 
 
 def states_fit(cases: Iterable[Memories], ranks: Ranks) -> bool:
     """Whether those of cases that take turns keep to their share of the device's memory, and of the host's, where they
     are offloaded."""
-    taken = list(cases)
+    each = list(cases)
     return all(
-        room is None or taking_turns(each[memory] for each in taken) <= room * SHARE_OF_STATES
+        room is None or taking_turns(case[memory] for case in each) <= room * SHARE_OF_STATES
         for memory, room in enumerate((ranks.memory_bytes, ranks.host_bytes))
     )
 
 
 def _lack(names: Sequence[str], sizes: Sizes, ranks: Ranks) -> Lack | None:
-    """What the last of the cases needs beside the ones before it and has no room for; None: they have room."""
+    """What the last of the cases needs on top of the ones before it and has no room for; None: they have room."""
     others = names[:-1]
-    beside = f", with {' and '.join(others)} beside it," if others else ""
+    together_with = f", with {' and '.join(others)} beside it," if others else ""
     for memory, (room, of) in enumerate(((ranks.memory_bytes, ""), (ranks.host_bytes, " of host memory"))):
-        taken = [sizes.get(name, NOTHING)[memory] for name in names]
-        needed = together(taken)
+        cases = [sizes.get(name, NOTHING)[memory] for name in names]
+        needed = together(cases)
         if room is not None and needed > room:
-            training = needed == taking_turns(taken)
+            training = needed == taking_turns(cases)
             when = "for weights, gradients and moments" if training else "while it is built"
-            least = f"needs{beside} at least {needed / GIB:,.1f} GiB{of} on a rank"
+            least = f"needs{together_with} at least {needed / GIB:,.1f} GiB{of} on a rank"
             return Lack(needed, f"{least} {when}, which has {room / GIB:,.1f} GiB")
     return None

@@ -15,14 +15,13 @@ import torch.distributed as dist
 
 from convoy import script
 from convoy.benchmark.cases import Found, cases_of
-from convoy.benchmark.groups import Group
+from convoy.benchmark.groups import Group, lack
 from convoy.benchmark.measure import collectives
 from convoy.benchmark.measure.machine import measured_machines
 from convoy.benchmark.measure.memory_footprint import footprint
 from convoy.benchmark.measure.observer import observed, observer_of
 from convoy.benchmark.measure.pinning import keep_to, share
 from convoy.benchmark.measure.predictions import predictions
-from convoy.benchmark.needs import lacking
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.rounds import Plan, host_sent_bytes, measure
 from convoy.benchmark.suites import environments
@@ -61,7 +60,7 @@ def main(group: Group, folder: Path) -> None:
 def measurable(group: Group, device: torch.device) -> tuple[Group, dict[str, str]]:
     """The group without the variants that cannot be measured on such a device, and by their names why not."""
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-    reasons = {spec.name: lacking(spec.needs, capability) for spec in group.variants}
+    reasons = {spec.name: lack(spec.needs, capability) for spec in group.variants}
     kept = tuple(spec for spec in group.variants if not reasons[spec.name])
     return group.model_copy(update={"variants": kept}), {name: why for name, why in reasons.items() if why}
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.needs import GPU
+from convoy.benchmark.groups import GPU, Group, Ranks, Suite, VariantSpec
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.stats.interval import FEWEST

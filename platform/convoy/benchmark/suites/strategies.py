@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.largest_model import with_largest_models
+from convoy.benchmark.memory_estimate import with_largest_models
 from convoy.benchmark.results.case import CHANGED
 from convoy.benchmark.suites import peers
 from convoy.config.benchmark import BenchConfig, MeasureConfig

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.needs import FA3
+from convoy.benchmark.groups import FA3, Group, Ranks, Suite, VariantSpec
 from convoy.config.benchmark import BenchConfig
 from convoy.config.data import names_ends
 from convoy.config.model import TransformerConfig
