@@ -1,10 +1,10 @@
-# `make help` lists the targets. What needs .venv sets it up.
+# `make help` lists the targets. Targets that need .venv create it.
 #
-# CONFIG precedes Metaflow's `run`, where it requires --config and --config-value, and ARGS follows it:
+# Metaflow requires --config and --config-value before `run`, so CONFIG precedes it and ARGS follows it:
 #   make bench CONFIG='--config-value set "suites=[scaling] measure.rounds=20"' ARGS=--dry-run
 VENV := .venv
 SETUP := tools/setup_venv.sh $(VENV)
-# Metaflow's local @parallel starts `python` from PATH: it must be the environment's.
+# Metaflow's local @parallel starts `python` from PATH, which must be the environment's.
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 PYTEST := $(RUN):/usr/sbin:/sbin python -m pytest
 MKDOCS := NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
@@ -13,21 +13,23 @@ PARALLEL := -n auto --durations 15
 .PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills campaign lint docs clean
 
 help:
-	@echo "make train        train the default model on this machine, and draw a card"
-	@echo "make bench        run the default benchmark on this machine, with its baseline, and draw its card"
-	@echo "make check        linters, types, import contracts, and the tests that start no process: while you work"
-	@echo "make test-one     one file or test, in one process: make test-one T=tests/data/test_sampler.py"
-	@echo "make test         the tests that need only the package index"
-	@echo "make test-slow    whole jobs and benchmarks from end to end, which need no more than that"
-	@echo "make test-drills  faults in real gangs, one after the other, because they are judged by time"
-	@echo "make test-system  the tests that need Debian packages or root (chromium)"
-	@echo "make test-long    test-slow and test-system in one run"
-	@echo "make test-system-drills  faults of networks and disks in real gangs, which need root"
-	@echo "make campaign     as root: full counts of the slow campaigns, every drill, and faults at random times for 20 minutes"
-	@echo "make lint         ruff, mypy, import-linter, and the site of docs/ with its links"
-	@echo "make docs         build the site of docs/ into build/docs"
-	@echo "CONFIG='--config-value set \"KEY=VALUE ...\"' precedes Metaflow's run in train and bench, ARGS follows it."
-	@echo "In all other targets ARGS are pytest's."
+	@echo "make train               train the default model on this machine and leave a card"
+	@echo "make bench               run the default benchmark on this machine and leave a card"
+	@echo "make check               lint, and run the tests that start no process: while you work"
+	@echo "make test-one T=TEST     run one file or test: make test-one T=tests/data/test_sampler.py"
+	@echo "make test                run the tests that need only the package index"
+	@echo "make test-slow           run whole jobs and benchmarks end to end; needs only the package index"
+	@echo "make test-drills         inject faults into real gangs, one test at a time because time decides them"
+	@echo "make test-system         run the tests that need Debian packages or root (chromium)"
+	@echo "make test-system-drills  inject network and disk faults into real gangs; needs root"
+	@echo "make test-long           run test-slow and test-system together"
+	@echo "make campaign            as root: run the slow campaigns in full, every drill, and random faults for 20 minutes"
+	@echo "make lint                run ruff, mypy and import-linter, and build the documentation"
+	@echo "make docs                build the documentation into build/docs; broken links are errors"
+	@echo "make clean               remove .venv, builds and caches"
+	@echo
+	@echo "In train and bench, CONFIG='--config-value set \"KEY=VALUE ...\"' comes before Metaflow's run, and ARGS after it."
+	@echo "In the other targets ARGS are passed to pytest."
 
 train: $(VENV)/.runtime
 	$(RUN) python flows/train_flow.py $(CONFIG) run $(ARGS)
@@ -52,7 +54,7 @@ test-slow: $(VENV)/.dev
 test-system: $(VENV)/.dev
 	$(PYTEST) -m "system and not alone" $(PARALLEL) $(ARGS)
 
-# Both in one run: neither waits for the longest test of the other.
+# One run of both: neither waits for the longest test of the other.
 test-long: $(VENV)/.dev
 	$(PYTEST) -m "(slow or system) and not alone" $(PARALLEL) $(ARGS)
 
@@ -68,7 +70,7 @@ campaign: $(VENV)/.dev
 	CONVOY_CAMPAIGN=full $(PYTEST) -m sampled --ignore=tests/drills $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m slow --timeout=3600 tests/gang/test_script_exits.py $(ARGS)
 
-# mypy's workers have 3 s to start: on a machine too busy for that one process checks all.
+# mypy's workers must start within 3 s; on a machine too busy for that, one process checks everything.
 lint: $(VENV)/.dev
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .

@@ -1,6 +1,6 @@
-"""What pyproject.toml cannot say: a wheel has the presets and the flows, whose only copy lies next to the package.
+"""Puts the presets and the flows, whose only copy lies next to the package, into a wheel.
 
-An editable install has none: it reads the repository's (`convoy.config.loader.shipped`).
+pyproject.toml cannot express that. An editable install reads the repository's copy (`convoy.config.loader.shipped`).
 """
 
 import shutil

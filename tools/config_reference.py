@@ -20,10 +20,11 @@ from pydantic.fields import FieldInfo
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.config.schema import Classes, Keys, classes_at
+from generated import replaced
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "configuration.md"
 REFERENCES: dict[str, type[BaseModel]] = {"reference": RunConfig, "benchmark reference": BenchConfig}
-"""By what the marks around each are called."""
+"""By the names in their marks."""
 
 TYPES = {
     int: "integer", float: "number", bool: "true or false", str: "text", date: "day", Any: "any value",
@@ -37,11 +38,11 @@ def reference(model: type[BaseModel]) -> str:
     return "\n".join(line for keys, tag, cls in classes({"": model}) for line in section(keys, tag, cls))
 
 
-def classes(found: Classes, keys: Keys = ()) -> Iterator[tuple[Keys, str, type[BaseModel]]]:
+def classes(level: Classes, keys: Keys = ()) -> Iterator[tuple[Keys, str, type[BaseModel]]]:
     """Every class from those at `keys` downwards with its keys, and with its tag where it is one of several."""
     below: dict[str, Classes] = {}
-    for tag, cls in found.items():
-        yield keys, tag if len(found) > 1 else "", cls
+    for tag, cls in level.items():
+        yield keys, tag if len(level) > 1 else "", cls
         for name, field in cls.model_fields.items():
             below.setdefault(name, {}).update(classes_at(cls, (name,)))
             below[f"{name}[]"] = member_of(field)
@@ -118,11 +119,7 @@ def number(value: float) -> str:
 def rewritten(document: str) -> str:
     """The document with the references between their marks brought up to date."""
     for name, model in REFERENCES.items():
-        begin = f"<!-- {name}: written by tools/config_reference.py, not by hand -->"
-        end = f"<!-- end of {name} -->"
-        before, _, rest = document.partition(begin)
-        _, _, after = rest.partition(end)
-        document = f"{before}{begin}\n\n{reference(model)}\n{end}{after}"
+        document = replaced(document, name, "config_reference.py", f"\n{reference(model)}")
     return document
 
 

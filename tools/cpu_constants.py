@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Fit the planner's constants of CPUs (planner/step/cpu.json) to the steps that benchmarks/cpu_steps.py measured.
 
-tools/cpu_constants.py [ROWS]   write them, also to docs/explanation/step-time.md; print how near they come to each row
+tools/cpu_constants.py [ROWS]   write them, also to docs/explanation/step-time.md; print the error of each row
 tools/cpu_constants.py --check  exit 1 if what is there is out of date
 """
 
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -22,12 +21,12 @@ from convoy.planner.step.work import Kernels
 from convoy.planner.validation.fit import fit, percent_errors
 from convoy.planner.validation.published import MeasuredRun
 from convoy.planner.validation.validate import median_abs, p90_abs
+from generated import replaced
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROWS = REPOSITORY / "benchmarks" / "results" / "cpu_steps.json"
 CONSTANTS = REPOSITORY / "platform" / "convoy" / "planner" / "step" / "cpu.json"
 DOCUMENT = REPOSITORY / "docs" / "explanation" / "step-time.md"
-BEGIN, END = "<!-- cpu: written by tools/cpu_constants.py, not by hand -->", "<!-- end of cpu -->"
 
 NOTHING = 1e-9
 
@@ -66,7 +65,7 @@ SPREAD = {
 
 
 def cpu_prior() -> Prior:
-    """What physics says of a CPU that was measured, and how sure it is."""
+    """What physics says about a measured CPU, with its uncertainty."""
     physics = prior()
     constants = physics.constants.model_copy(update=dict(EXPECTED))
     return physics.model_copy(update={"constants": constants, "spread": SPREAD, "stands_for": {}})
@@ -74,11 +73,11 @@ def cpu_prior() -> Prior:
 
 def read(path: Path) -> list[MeasuredRun]:
     """The rows of a file, in its order."""
-    told = json.loads(path.read_text())
-    cores, torch = told["hardware"]["cores"], told["versions"]["torch"]
-    where = f"{cores} cores of {told['hardware']['cpu']}, torch {torch}, {told['date'][:10]}"
+    results = json.loads(path.read_text())
+    cores, torch = results["hardware"]["cores"], results["versions"]["torch"]
+    where = f"{cores} cores of {results['hardware']['cpu']}, torch {torch}, {results['date'][:10]}"
     return [_measured(row, f"Convoy's own steps of one rank beside another and of two together on {where}")
-            for row in told["rows"]]  # fmt: skip
+            for row in results["rows"]]  # fmt: skip
 
 
 def _measured(row: Mapping[str, Any], source: str) -> MeasuredRun:
@@ -89,12 +88,12 @@ def _measured(row: Mapping[str, Any], source: str) -> MeasuredRun:
 
 
 def fitted(rows: Sequence[MeasuredRun]) -> Calibration:
-    """Without the names of its rows, which `convoy plan validate` meets nowhere."""
+    """Fit without the digests of its rows, which `convoy plan validate` never reads."""
     return fit(rows, cpu_prior()).model_copy(update={"seen": ()})
 
 
 def others(rows: Sequence[MeasuredRun]) -> list[float]:
-    """Errors of tokens/s, in percent, of each configuration by a fit to all others."""
+    """Errors of tokens/s, in percent, of each configuration with a fit to all others."""
     names = [row.name.rpartition(",")[0] for row in rows]
     alike = [[number for number, name in enumerate(names) if name == each] for each in dict.fromkeys(names)]
     return left_out(rows, alike, cpu_prior())
@@ -112,17 +111,18 @@ def table(rows: Sequence[MeasuredRun], calibration: Calibration) -> str:
 
 
 def section(rows: Sequence[MeasuredRun], calibration: Calibration) -> str:
-    """Markdown: the constants, and how near they come."""
-    known, found = cpu_prior(), calibration.constants.model_dump()
+    """Markdown: the constants, and their errors."""
+    physics, constants = cpu_prior(), calibration.constants.model_dump()
+    expected = physics.constants.model_dump()
     lines = [
         textwrap.fill(f"{calibration.data}:", 120),
         "",
         "| constant | expected, and its spread | fitted |",
         "| --- | --- | --- |",
     ]
-    for name, spread in known.spread.items():
+    for name, spread in physics.spread.items():
         field, _, chip = name.partition(".")
-        before, after = (told[field][chip] if chip else told[field] for told in (known.constants.model_dump(), found))
+        before, after = (values[field][chip] if chip else values[field] for values in (expected, constants))
         lines.append(f"| `{field}` | {before:.3g}, ± {100 * spread:.0f} % | {after:.3g} |")
     lines += [
         "",
@@ -131,17 +131,15 @@ def section(rows: Sequence[MeasuredRun], calibration: Calibration) -> str:
     ]
     errors = list(zip(rows, percent_errors(rows, calibration), others(rows), strict=True))
     for name, counts in (("of one rank", {1}), ("of two ranks", {2}), ("all", {1, 2})):
-        own, left = zip(*(told for row, *told in errors if row.workload.ranks in counts), strict=True)
+        own, left = zip(*(pair for row, *pair in errors if row.workload.ranks in counts), strict=True)
         figures = (median_abs(own), p90_abs(own), max(own, key=abs), median_abs(left), p90_abs(left))
-        told = [f"{figure:+.1f} %" if number == 2 else f"{figure:.1f} %" for number, figure in enumerate(figures)]
-        lines.append(f"| {name} | {len(own)} | {' | '.join(told)} |")
+        cells = [f"{figure:+.1f} %" if number == 2 else f"{figure:.1f} %" for number, figure in enumerate(figures)]
+        lines.append(f"| {name} | {len(own)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def rewritten(document: str, text: str) -> str:
-    """With that between its marks."""
-    found = re.compile(f"({re.escape(BEGIN)}\n).*?(\n{re.escape(END)})", re.DOTALL)
-    return found.sub(lambda marks: marks[1] + text + marks[2], document)
+    return replaced(document, "cpu", "cpu_constants.py", text)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -161,7 +159,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def near(one: Calibration, other: Calibration) -> bool:
-    """Whether all fitted constants are alike but for what machines add up in another order."""
+    """Whether all fitted constants are equal, except that machines add up in another order."""
 
     def get(calibration: Calibration, name: str) -> float:
         field, _, chip = name.partition(".")

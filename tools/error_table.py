@@ -12,8 +12,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.flows.error_cases import CASES
-from tests.flows.error_table import BEGIN, DOCUMENT, END, outcome_of, row
+from tests.flows.error_table import DOCUMENT, outcome_of, row
 from tests.flows.places import Place
+
+from generated import replaced
 
 HEADER = "| what is wrong | command | line on stderr | exit code |\n|---|---|---|---|"
 
@@ -23,20 +25,18 @@ def rows(folder: Path) -> list[str]:
     trained = Place(folder / "trained")
     trained.flow("run").check_returncode()
     job = f"TrainFlow-{trained.runs()[0]}"
-    found = []
+    lines = []
     for i, case in enumerate(CASES):
         place = Place(folder / str(i))
         shutil.copytree(trained.root, place.root)
-        found.append(row(case, outcome_of(case, place, job)))
-    return found
+        lines.append(row(case, outcome_of(case, place, job)))
+    return lines
 
 
 def main() -> None:
-    before, _, rest = DOCUMENT.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
     with tempfile.TemporaryDirectory(prefix="convoy-errors-") as folder:
         table = "\n".join([HEADER, *rows(Path(folder))])
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}")
+    DOCUMENT.write_text(replaced(DOCUMENT.read_text(), "table", "error_table.py", f"\n{table}\n"))
 
 
 if __name__ == "__main__":

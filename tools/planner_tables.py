@@ -8,7 +8,6 @@ tools/planner_tables.py --check   exit 1 if what is there is out of date
 
 import io
 import random
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,13 +29,14 @@ from convoy.planner.validation.fit import fit, percent_errors
 from convoy.planner.validation.published import MeasuredRun, published, read_measured
 from convoy.planner.validation.validate import constant_hfu, median_abs, nearest, p90_abs
 from convoy.planner.workload import rented_machine
+from generated import replaced
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
 PICTURE = DOCS / "images" / "planner.svg"
 OTHERS = REPOSITORY / "tests" / "planner" / "other_clusters.csv"
 SAMPLE = "gpt-7b-p4d"
-"""Preset whose plan is shown."""
+"""Preset of the sample plan."""
 FOLDS = 10
 NOTHING, WITHOUT_END = 1e-9, 1e9
 TICKS = [300, 1000, 3000, 10000, 30000, 100000]
@@ -58,7 +58,7 @@ ABLATIONS: dict[str, dict[str, float]] = {
     "no contention with what is hidden": {"contention": NOTHING},
     "no packing of messages": {"sharding_traffic": NOTHING},
     "no optimizer": {"optimizer_bytes": NOTHING},
-    "no time of a step beside": {"step_seconds": NOTHING},
+    "no fixed time of a step": {"step_seconds": NOTHING},
     "no straggling": {"straggling": 0.0},
 }
 """What is left out: the values of constants that are not fitted then."""
@@ -66,18 +66,18 @@ ABLATIONS: dict[str, dict[str, float]] = {
 
 def constants() -> str:
     """Markdown table."""
-    known, found = prior(), shipped().constants
+    physics, constants = prior(), shipped().constants
     lines = ["| constant | prior, and its spread | fitted | from |", "| --- | --- | --- | --- |"]
-    for name in _names(found):
-        spread = known.spread.get(name)
-        fitted = f"{_value(found, name):.3g}" if spread else "not fitted"
-        before = f"{_value(known.constants, name):.3g}" + (f", ± {100 * spread:.0f} %" if spread else "")
-        lines.append(f"| `{name}` | {before} | {fitted} | {known.sources[name.partition('.')[0]]} |")
+    for name in _names(constants):
+        spread = physics.spread.get(name)
+        fitted = f"{_value(constants, name):.3g}" if spread else "not fitted"
+        before = f"{_value(physics.constants, name):.3g}" + (f", ± {100 * spread:.0f} %" if spread else "")
+        lines.append(f"| `{name}` | {before} | {fitted} | {physics.sources[name.partition('.')[0]]} |")
     return "\n".join(lines)
 
 
 def accuracy() -> str:
-    """Markdown table: the planner beside predictors that know nothing, on what neither was fitted to."""
+    """Markdown table: errors of the planner and of two baselines, on rows that none was fitted to."""
     rows, clusters = published(), read_measured(OTHERS)
     lines = [
         "| left out | runs | planner: median | 90th | worst | constant HFU: median | 90th | neighbour: median | 90th |",
@@ -85,12 +85,12 @@ def accuracy() -> str:
         _line("a tenth at a time", len(rows), *_in_tenths(rows, prior())),
     ]
     for name in dict.fromkeys(row.name for row in rows):
-        left, seen = [row for row in rows if row.name == name], [row for row in rows if row.name != name]
-        lines.append(_line(name, len(left), percent_errors(left, fit(seen, prior())), *_naive(seen, left)))
+        left, fitted = [row for row in rows if row.name == name], [row for row in rows if row.name != name]
+        lines.append(_line(name, len(left), percent_errors(left, fit(fitted, prior())), *_baselines(fitted, left)))
     for name, source in _by_source(clusters).items():
-        lines.append(_line(name, len(source), percent_errors(source, shipped()), *_naive(rows, source)))
+        lines.append(_line(name, len(source), percent_errors(source, shipped()), *_baselines(rows, source)))
     lines.append(
-        _line("all other clusters", len(clusters), percent_errors(clusters, shipped()), *_naive(rows, clusters))
+        _line("all other clusters", len(clusters), percent_errors(clusters, shipped()), *_baselines(rows, clusters))
     )
     return "\n".join(lines)
 
@@ -152,8 +152,8 @@ def picture() -> str:
 
 def break_even() -> str:
     """Markdown table: tokens of a pass that hide what is sent, with the constants that `convoy plan` uses."""
-    known = shipped()
-    share = known.constants.between_efficiency
+    calibration = shipped()
+    share = calibration.constants.between_efficiency
     ways = {
         "fsdp, machines without number": Sending(2, 1),
         "fsdp, 4 machines": sharded(4),
@@ -166,13 +166,13 @@ def break_even() -> str:
     ]
     for name in ("p4d.24xlarge", "p5.48xlarge"):
         machine = hardware(rented_machine(instance(name), 8))
-        of_peak = known.constants.matmul_efficiency[chip_of(known, machine.chip)]
+        of_peak = calibration.constants.matmul_efficiency[chip_of(calibration, machine.chip)]
         network, rate = share * machine.between_bytes_per_second, of_peak * machine.flops
         tokens = [break_even_tokens(way.bytes_per_parameter(), network, rate) for way in ways.values()]
-        told = (
+        rates = (
             f"{network / 1e9:,.1f} GB/s ({share:.1%} of line rate) | {rate / 1e12:,.0f} TFLOP/s ({of_peak:.1%} of peak)"
         )
-        lines.append(f"| {name} | {told} | " + " | ".join(f"{each:,.0f}" for each in tokens) + " |")
+        lines.append(f"| {name} | {rates} | " + " | ".join(f"{each:,.0f}" for each in tokens) + " |")
     return "\n".join(lines)
 
 
@@ -192,7 +192,7 @@ TABLES = {
     "ablation": ablation,
     "break-even": break_even,
 }
-"""By what the marks around each are called."""
+"""By the names in their marks."""
 
 
 DOCUMENTS: dict[Path, tuple[str, ...]] = {
@@ -207,42 +207,43 @@ DOCUMENTS: dict[Path, tuple[str, ...]] = {
 def rewritten(document: str, names: Iterable[str]) -> str:
     """The document with the tables between their marks brought up to date."""
     for name in names:
-        begin, end = f"<!-- {name}: written by tools/planner_tables.py, not by hand -->", f"<!-- end of {name} -->"
-        found = re.compile(f"({re.escape(begin)}\n).*?(\n{re.escape(end)})", re.DOTALL)
-        table = TABLES[name]()
-        document = found.sub(lambda marks, table=table: marks[1] + table + marks[2], document)
+        document = replaced(document, name, "planner_tables.py", TABLES[name]())
     return document
 
 
-def _in_tenths(rows: Sequence[MeasuredRun], known: Prior) -> tuple[list[float], list[float], list[float]]:
+def _in_tenths(rows: Sequence[MeasuredRun], physics: Prior) -> tuple[list[float], list[float], list[float]]:
     shuffled = list(rows)
     random.Random(0).shuffle(shuffled)
     ours: list[float] = []
     others: tuple[list[float], list[float]] = ([], [])
     for fold in range(FOLDS):
-        seen, left = [row for i, row in enumerate(shuffled) if i % FOLDS != fold], shuffled[fold::FOLDS]
-        ours += percent_errors(left, fit(seen, known))
-        for errors, more in zip(others, _naive(seen, left), strict=True):
+        fitted, left = [row for i, row in enumerate(shuffled) if i % FOLDS != fold], shuffled[fold::FOLDS]
+        ours += percent_errors(left, fit(fitted, physics))
+        for errors, more in zip(others, _baselines(fitted, left), strict=True):
             errors += more
     return ours, *others
 
 
-def _naive(known: Sequence[MeasuredRun], rows: Sequence[MeasuredRun]) -> tuple[list[float], list[float]]:
-    speeds = [[predict(known, row.workload) for row in rows] for predict in (constant_hfu, nearest)]
+def _baselines(references: Sequence[MeasuredRun], rows: Sequence[MeasuredRun]) -> tuple[list[float], list[float]]:
+    speeds = [[predict(references, row.workload) for row in rows] for predict in (constant_hfu, nearest)]
     constant, lookup = (
-        [100 * (speed / row.tokens_per_second - 1) for speed, row in zip(told, rows, strict=True) if speed is not None]
-        for told in speeds
+        [
+            100 * (speed / row.tokens_per_second - 1)
+            for speed, row in zip(predicted, rows, strict=True)
+            if speed is not None
+        ]
+        for predicted in speeds
     )
     return constant, lookup
 
 
 def _by_source(rows: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
     """Short names of the clusters."""
-    found: dict[str, list[MeasuredRun]] = {}
+    sources: dict[str, list[MeasuredRun]] = {}
     for row in rows:
         repository, chip = row.source.split()[0].split("/")[1], row.workload.machine.gpu
-        found.setdefault(repository if "fms" in repository else f"{repository} {chip}", []).append(row)
-    return found
+        sources.setdefault(repository if "fms" in repository else f"{repository} {chip}", []).append(row)
+    return sources
 
 
 def _line(name: str, runs: int, ours: list[float], constant: list[float], lookup: list[float]) -> str:
@@ -251,16 +252,16 @@ def _line(name: str, runs: int, ours: list[float], constant: list[float], lookup
     return f"| {name} | {runs} | " + " | ".join(f"{figure:.1f} %" for figure in figures) + " |"
 
 
-def _without(known: Prior, values: Mapping[str, float]) -> Prior:
-    told = known.constants.model_dump()
+def _without(physics: Prior, values: Mapping[str, float]) -> Prior:
+    constants = physics.constants.model_dump()
     for name, value in values.items():
         field, _, chip = name.partition(".")
         if chip:
-            told[field][chip] = value
+            constants[field][chip] = value
         else:
-            told[field] = value
-    spread = {name: width for name, width in known.spread.items() if name not in values}
-    return known.model_copy(update={"constants": Constants.model_validate(told), "spread": spread})
+            constants[field] = value
+    spread = {name: width for name, width in physics.spread.items() if name not in values}
+    return physics.model_copy(update={"constants": Constants.model_validate(constants), "spread": spread})
 
 
 def _names(constants: Constants) -> list[str]:

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Build or bring up to date a virtual environment: tools/setup_venv.sh FOLDER EXTRAS
+# Creates or updates a virtual environment: tools/setup_venv.sh FOLDER EXTRAS
 # EXTRAS is a pip extras suffix such as [dev], or empty.
 #
-# Without an NVIDIA GPU torch comes from PyTorch's CPU index where that can be reached (about 200 MB instead of
-# several GB of CUDA libraries); TORCH_INDEX names another index, and an empty TORCH_INDEX uses pip's own.
+# Without an NVIDIA GPU, torch comes from PyTorch's CPU index if that can be reached (about 200 MB instead of several GB
+# of CUDA libraries). TORCH_INDEX names another index; an empty TORCH_INDEX uses pip's own.
 #
-# Python compiles a module when it is first imported: to compile all of them here takes as long as all else, and few are
-# ever used. But not where Python is told to keep nothing that it compiled: each start would compile torch again.
+# Modules are not compiled here: that takes as long as everything else, few of them are ever used, and Python compiles a
+# module when it first imports it. With PYTHONDONTWRITEBYTECODE they are: else each start would compile torch again.
 set -eu
 
 folder=$1
@@ -18,7 +18,7 @@ compile=--no-compile
 torch=$(sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-    echo "setup: Python 3.11 or newer is needed, and $python is $("$python" -V)" >&2
+    echo "setup: Python 3.11 or newer is required; $python is $("$python" -V)" >&2
     exit 2
 }
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
