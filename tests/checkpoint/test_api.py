@@ -339,26 +339,26 @@ def save_while_one_rank_settles(rank: int, uri: str) -> list[Any]:
             stopped_writer(ckpt)
         dist.barrier()
         pending = [ckpt.save(step, sharded()) for step in (2, 3)]
-        saves, align = ckpt._saves, ckpt._saves.align
+        driver, agreement, align = ckpt._driver, ckpt._agreement, ckpt._agreement.align
 
         def align_and_go_on(views: Any) -> Any:
             """Rank 0 learns that save 2 is committed after it told the others that it is under way; rank 1 does not."""
             concluded = align(views)
             if rank == 1:
-                saves.lock.acquire()
+                driver.lock.acquire()
                 resumed_writer(ckpt)
             else:
                 until = time.monotonic() + 20
-                while len(saves.steps) > 1:
+                while len(driver.steps) > 1:
                     assert time.monotonic() < until
                     time.sleep(0.01)
             return concluded
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(saves, "align", align_and_go_on)
+            patch.setattr(agreement, "align", align_and_go_on)
             pending.append(ckpt.save(4, sharded()))
         if rank == 1:
-            saves.lock.release()
+            driver.lock.release()
         dist.barrier()
         pending.append(ckpt.save(5, sharded(), may_skip=False))
         return [p.skipped or p.wait().step for p in pending]

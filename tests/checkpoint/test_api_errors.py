@@ -82,6 +82,6 @@ def test_an_error_after_a_commit_leaves_it_a_commit(tmp_path: Path, monkeypatch:
             monkeypatch.undo()
             raise ValueError("a bug")
 
-        monkeypatch.setattr(ckpt._saves, "_chores", once)
+        monkeypatch.setattr(ckpt._driver, "_request", once)
         for step in (1, 2):
             assert ckpt.save(step, {"w": torch.ones(3)}).wait(timeout_seconds=20.0).step == step

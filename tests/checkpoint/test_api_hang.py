@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from convoy.checkpoint import CheckpointError, Checkpoints
-from convoy.checkpoint.save import tracker, writer_client
+from convoy.checkpoint.save import next_save, writer_client
 from convoy.storage import open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.test_api import gang, sharded, stopped_writer
@@ -23,7 +23,7 @@ GRACE_SECONDS = 0.5
 @contextmanager
 def opened(uri: str, **how: Any) -> Iterator[Checkpoints]:
     """With step 1 saved."""
-    writer_client.GRACE_SECONDS = tracker.GRACE_SECONDS = GRACE_SECONDS  # in a process of the test's own
+    writer_client.GRACE_SECONDS = next_save.GRACE_SECONDS = GRACE_SECONDS  # in a process of the test's own
     with Checkpoints(uri, deadline_seconds=DEADLINE_SECONDS, **how) as ckpt:
         ckpt.save(1, sharded()).wait()
         yield ckpt

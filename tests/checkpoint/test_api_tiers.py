@@ -49,16 +49,16 @@ def test_a_further_tier_that_hangs_holds_up_only_the_copies_to_itself(tmp_path: 
     with Checkpoints(str(root), tiers=[str(hangs), str(good)], keep_last=10) as ckpt:
 
         def copied(step: int) -> None:
-            wait_for(lambda: step in steps(good) and ckpt._saves.view().busy.copying <= {HANGS})
+            wait_for(lambda: step in steps(good) and ckpt._agreement.view().busy.copying <= {HANGS})
 
         ckpt.save(1, {"t": torch.arange(10)}).wait()
         copied(1)
-        wait_for(lambda: steps(hangs) == [1] and not ckpt._saves.view().busy.copying)
+        wait_for(lambda: steps(hangs) == [1] and not ckpt._agreement.view().busy.copying)
         with hanging(hangs):
             for step in (2, 3, 4):
                 ckpt.save(step, {"t": torch.arange(10)}).wait()
                 copied(step)
             assert steps(hangs) == [1]
-            assert ckpt._saves.view().busy.copying == {HANGS}
+            assert ckpt._agreement.view().busy.copying == {HANGS}
     assert steps(good) == [1, 2, 3, 4]
     assert steps(hangs) == [1, 2, 4]

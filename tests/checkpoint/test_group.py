@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from convoy.checkpoint.group import SHORT_BYTES, everyones
+from convoy.checkpoint.group import SHORT_BYTES, all_gather_objects
 from tests.checkpoint.test_api import gang
 
 FITS = SHORT_BYTES - 8
@@ -21,7 +21,7 @@ def told(rank: int, uri: str, lengths: list[int]) -> tuple[list[Any], int]:
         return gather(*args, **options)
 
     dist.all_gather = counted  # in a process of the test's own
-    values = everyones({"rank": rank, "data": bytes([rank]) * lengths[rank]}, group)
+    values = all_gather_objects({"rank": rank, "data": bytes([rank]) * lengths[rank]}, group)
     return values, len(calls)
 
 

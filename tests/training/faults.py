@@ -16,6 +16,7 @@ import torch
 from convoy.checkpoint import chunks
 from convoy.checkpoint.format import Progress
 from convoy.checkpoint.restore import load
+from convoy.checkpoint.save.driver import Save
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.save.staging import Staged, Stager
 from convoy.checkpoint.writer import maintenance
@@ -78,12 +79,12 @@ def spoil_state(where: str, step: int, rank: int) -> Callable[[int], None]:
     def fault(own: int) -> None:
         begin = Saver.save
 
-        def save(self: Saver, progress: Progress, *, now: bool = False) -> None:
+        def save(self: Saver, progress: Progress, *, now: bool = False) -> Save | None:
             if progress.step == step and own == rank:
                 weight = self._trained.optimizer.param_groups[0]["params"][0]
                 spoiled: Any = weight if where == "weights" else self._trained.optimizer.state[weight]["exp_avg"]
                 getattr(spoiled, "_local_tensor", spoiled).detach().view(-1)[0] = torch.nan
-            begin(self, progress, now=now)
+            return begin(self, progress, now=now)
 
         Saver.save = save  # type: ignore[method-assign]
 
@@ -134,9 +135,9 @@ def copy_late() -> None:
 def settle_before_each_save() -> None:
     begin = Saver.save
 
-    def save(self: Saver, progress: Progress, *, now: bool = False) -> None:
+    def save(self: Saver, progress: Progress, *, now: bool = False) -> Save | None:
         self.finish(progress.step)
-        begin(self, progress, now=now)
+        return begin(self, progress, now=now)
 
     Saver.save = save  # type: ignore[method-assign]
 

@@ -63,7 +63,7 @@ def wait_for_each_save() -> None:
     def status(self: Saver) -> SaveStatus:
         deadline = time.monotonic() + DEADLINE_SECONDS
         known = ask(self)
-        while self._ranks.first and self._queue.under_way is not None and not _settles(known):
+        while self._ranks.first and self._driver and self._driver.queue.under_way and not _settles(known):
             assert time.monotonic() < deadline, "the save under way did not settle"
             time.sleep(0.001)
             known = ask(self)

@@ -1,32 +1,27 @@
 """Verified checkpoints for any training loop: what is restored is a committed state, bit for bit, or an error."""
 
 import atexit
-import functools
 import logging
 import os
 import sys
 import time
 import uuid
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.messages import AfterCommit, Pruned, WriterSetup
-from convoy.checkpoint.open_ranks import Ranks
-from convoy.checkpoint.raised import as_checkpoint_errors
+from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors
+from convoy.checkpoint.group import Ranks
+from convoy.checkpoint.messages import Pruned, WriterSetup
 from convoy.checkpoint.restore.load import Restored
 from convoy.checkpoint.restore.reader import Reading
-from convoy.checkpoint.save.begin import Saving
+from convoy.checkpoint.save.begin import Pending, Saving
+from convoy.checkpoint.save.driver import SaveDriver
 from convoy.checkpoint.save.engine import CLOSE_SECONDS, Engine
 from convoy.checkpoint.save.generation import OwnGeneration
-from convoy.checkpoint.save.pending import Pending
-from convoy.checkpoint.save.post_commit import Busy, chores
-from convoy.checkpoint.save.queue import Attempt
-from convoy.checkpoint.save.tracker import Saves
+from convoy.checkpoint.save.next_save import NextSaveAgreement, SaveMessages
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig, StoreConfig
@@ -84,10 +79,11 @@ class Checkpoints:
             threads=threads,
             bytes_per_second=None if write_mb_per_second is None else 1e6 * write_mb_per_second,
         )
-        self._verify = verify
         self._deadline = deadline_seconds
-        self._ranks = Ranks(group, 2 * (1 + len(tiers)) * (deadline_seconds + 2 * GRACE_SECONDS))
-        session, *_ = self._ranks.everyones(uuid.uuid4().hex[:12])
+        # A rank may wait for its saves before it comes to where the others wait for it.
+        waits_seconds = 2 * (1 + len(tiers)) * (deadline_seconds + 2 * GRACE_SECONDS) + GRACE_SECONDS
+        self._ranks = Ranks(group, waits_seconds)
+        session, *_ = self._ranks.all_gather(uuid.uuid4().hex[:12])
         self._generation = OwnGeneration(self._stores, self._ranks, session)
         self._engine = Engine(
             self._setup,
@@ -96,17 +92,22 @@ class Checkpoints:
             group=self._ranks.group,
             optimizer=optimizer,
         )
-        self._saves = Saves(
+        self._agreement = NextSaveAgreement(self._stores, deadline_seconds, commits=self._ranks.rank == 0)
+        self._driver = SaveDriver(
             self._engine,
-            self._stores,
-            session,
+            self._agreement,
+            SaveMessages(),
+            tiers=self._setup.tiers,
+            session=session,
+            rank=self._ranks.rank,
+            hosts=self._ranks.hosts,
             deadline_seconds=deadline_seconds,
-            commits=self._ranks.rank == 0,
-            chores=self._chores,
+            verify=verify,
         )
+        self._agreement.follow(self._driver)
         self._saving = Saving(
-            self._engine,
-            self._saves,
+            self._driver,
+            self._agreement,
             self._generation,
             self._ranks,
             self._stores,
@@ -116,8 +117,8 @@ class Checkpoints:
         )
         self._reading = Reading(self._stores, self._ranks, threads)
         self._closed = False
-        self._at_exit = functools.partial(_close_at_exit, weakref.ref(self), os.getpid())
-        atexit.register(self._at_exit)
+        self._process = os.getpid()
+        atexit.register(self._close_at_exit)
 
     def save(
         self,
@@ -161,7 +162,7 @@ class Checkpoints:
         still commits counts no more. Where another run has begun to save since, that one stands, and the save raises.
         """
         self._engine.join()
-        self._saves.settle_all()
+        self._driver.settle_until(0)
         with as_checkpoint_errors():
             newest, restored = self._reading.restore(state)
         self._generation.restored(newest, restored)
@@ -195,12 +196,12 @@ class Checkpoints:
 
     def rewind(self, step: int) -> CommitRef:
         """Go back to the newest commit at or below `step`: later ones count no more. Then `restore`."""
-        self._saves.settle_all()
+        self._driver.settle_until(0)
         with as_checkpoint_errors():
-            found = self._ranks.from_first(lambda: rewind(self._stores[0], step, self._stores[1:]))
-        self._saves.newest = 0
+            ref = self._ranks.run_on_first(lambda: rewind(self._stores[0], step, self._stores[1:]))
+        self._driver.newest = None
         self._generation.leave()
-        return found
+        return ref
 
     def close(self, deadline_seconds: float | None = None) -> None:
         """Wait until what is under way is settled and the last commit read back and copied to further tiers, and end
@@ -211,13 +212,13 @@ class Checkpoints:
         warning. Where an error ends the `with` block or the program, the deadline is 30 s.
         Done at the end of the program too if it was forgotten.
         """
-        atexit.unregister(self._at_exit)
+        atexit.unregister(self._close_at_exit)
         if self._closed:
             return
         self._closed = True
         until = None if deadline_seconds is None else time.monotonic() + deadline_seconds
-        self._saves.settle_all(deadline_seconds)
-        self._saves.close(self._deadline if until is None else max(0.0, until - time.monotonic()))
+        self._driver.settle_until(0, deadline_seconds)
+        self._agreement.close(self._deadline if until is None else max(0.0, until - time.monotonic()))
         self._generation.close()
 
     def __enter__(self) -> "Checkpoints":
@@ -227,18 +228,10 @@ class Checkpoints:
         # Whoever interrupts a program does not want to wait for a store that hangs.
         self.close(None if kind is None else CLOSE_SECONDS)
 
-    def _close_unclosed(self) -> None:
-        """What `close` does, for a program that ends without: its last save would end with it."""
-        if self._saves.steps:
-            log.warning("steps %s are still being saved: call close() before the program ends", self._saves.steps)
+    def _close_at_exit(self) -> None:
+        """Close the store of a program that ends without: its last save would end with it."""
+        if os.getpid() != self._process:  # a fork has none of the threads that it would wait for
+            return
+        if self._driver.steps:
+            log.warning("steps %s are still being saved: call close() before the program ends", self._driver.steps)
         self.close(CLOSE_SECONDS if hasattr(sys, "last_value") else None)  # as `__exit__` does after an error
-
-    def _chores(self, attempt: Attempt, ref: CommitRef, busy: Busy) -> AfterCommit:
-        tiers, ranks = self._setup.tiers, self._ranks
-        return chores(ref, attempt.tier, tiers, ranks.rank, ranks.hosts, attempt.number, self._verify, busy)
-
-
-def _close_at_exit(opened: "weakref.ref[Checkpoints]", process: int) -> None:
-    ckpt = opened()
-    if ckpt is not None and os.getpid() == process:  # a fork has none of the threads that it would wait for
-        ckpt._close_unclosed()

@@ -1,4 +1,12 @@
-"""What a save or a restore raises. Imports nothing, so that whoever handles it need not import torch."""
+"""What a save or a restore raises. Free of torch, as is whoever only handles it."""
+
+import contextlib
+from collections.abc import Iterator
+
+from convoy.checkpoint.format import DamagedCommitError
+from convoy.config.errors import ConfigError
+from convoy.job.generations import CommitsLostError, GenerationLostError
+from convoy.storage import StoreUnavailable
 
 
 class CheckpointError(RuntimeError):
@@ -6,5 +14,14 @@ class CheckpointError(RuntimeError):
 
 
 def one_line(error: BaseException) -> str:
-    """What is shown of an error: its text, or its kind if it has none."""
+    """The text of an error for people, or its kind if it has none."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextlib.contextmanager
+def as_checkpoint_errors() -> Iterator[None]:
+    """Raise what goes wrong in a store as CheckpointError: a script needs one class."""
+    try:
+        yield
+    except (ConfigError, DamagedCommitError, StoreUnavailable, CommitsLostError, GenerationLostError) as error:
+        raise CheckpointError(str(error)) from error

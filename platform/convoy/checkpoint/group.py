@@ -1,13 +1,14 @@
-"""What each rank tells all others, in one collective where it is short: on a busy machine each is a wait to be woken.
-
-`torch.distributed.all_gather_object` takes two, and the second one is only needed where lengths are not known before.
-"""
+"""Collectives on objects, and the ranks that open a store together."""
 
 import pickle
+import socket
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 
 T = TypeVar("T")
 
@@ -17,23 +18,71 @@ SHORT_BYTES = 4096
 _LENGTH_BYTES = 8
 
 
-def everyones(value: T, group: dist.ProcessGroup) -> list[T]:
-    """The values of all ranks of a group on the CPU, by rank. All of them call it at once."""
+def all_gather_objects(value: T, group: dist.ProcessGroup) -> list[T]:
+    """The values of all ranks of a group on the CPU, by rank. All of them call it at once.
+
+    Short values take one collective: on a busy machine each is a wait to be woken. `all_gather_object` of torch takes
+    two, and the second one is only needed where lengths are not known before.
+    """
     data = pickle.dumps(value)
     head = len(data).to_bytes(_LENGTH_BYTES, "little") + data[: SHORT_BYTES - _LENGTH_BYTES]
-    told = _gathered(head, SHORT_BYTES, group)
-    lengths = [int.from_bytes(message[:_LENGTH_BYTES], "little") for message in told]
+    messages = _all_gather(head, SHORT_BYTES, group)
+    lengths = [int.from_bytes(message[:_LENGTH_BYTES], "little") for message in messages]
     longest = max(lengths)
     if longest <= SHORT_BYTES - _LENGTH_BYTES:
-        whole = [message[_LENGTH_BYTES:] for message in told]
+        whole = [message[_LENGTH_BYTES:] for message in messages]
     else:
-        whole = _gathered(data, longest, group)
+        whole = _all_gather(data, longest, group)
     return [pickle.loads(message[:length]) for message, length in zip(whole, lengths, strict=True)]
 
 
-def _gathered(data: bytes, width: int, group: dist.ProcessGroup) -> list[bytes]:
+class Ranks:
+    """The ranks that open a store together: all make each call at once. Without a process group there is one."""
+
+    def __init__(self, group: dist.ProcessGroup | None, timeout_seconds: float) -> None:
+        """group: None: all ranks. timeout: how long a rank may wait for another one in a collective."""
+        self.group = _gloo_group(group, timeout_seconds)
+        self.rank = 0 if self.group is None else dist.get_rank(self.group)
+        self.size = 1 if self.group is None else dist.get_world_size(self.group)
+        self.hosts = self.all_gather(socket.gethostname())
+        """Of each, by rank."""
+
+    @property
+    def host(self) -> str:
+        """Of this one."""
+        return self.hosts[self.rank]
+
+    def all_gather(self, value: T) -> list[T]:
+        """The values of all, by rank."""
+        return [value] if self.group is None else all_gather_objects(value, self.group)
+
+    def run_on_first(self, work: Callable[[], T]) -> T:
+        """What rank 0's `work` returns or raises, on all ranks."""
+        box: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                box[0] = work()
+            except Exception as error:
+                box[1] = error
+        if self.group is not None:
+            dist.broadcast_object_list(box, group=self.group, group_src=0)
+        if box[1] is not None:
+            raise box[1]
+        return box[0]
+
+
+def _all_gather(data: bytes, width: int, group: dist.ProcessGroup) -> list[bytes]:
     """The data of all ranks, each filled up to `width` bytes."""
     mine = torch.frombuffer(bytearray(data.ljust(width, b"\0")), dtype=torch.uint8)
     theirs: list[Any] = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
     dist.all_gather(theirs, mine, group=group)
-    return [tensor.numpy().tobytes() for tensor in theirs]
+    return [bytes(message.numpy()) for message in theirs]
+
+
+def _gloo_group(group: dist.ProcessGroup | None, timeout_seconds: float) -> dist.ProcessGroup | None:
+    """On the CPU, and apart: a collective of ours must not meet one of the training's."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    ranks = None if group is None else dist.get_process_group_ranks(group)
+    timeout = max(default_pg_timeout, timedelta(seconds=timeout_seconds))
+    return dist.new_group(ranks, backend="gloo", timeout=timeout)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.save.commit_lookup import Looks
+from convoy.checkpoint.save.commit_lookup import CommitLookup
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
 from tests.checkpoint.shims import Faulty
@@ -31,7 +31,7 @@ def tiers(tmp_path: Path) -> list[Faulty]:
 class Woken:
     def __init__(self, tiers: list[Any]) -> None:
         self._event = threading.Event()
-        self.looks = Looks(tiers, self._event.set)
+        self.lookup = CommitLookup(tiers, self._event.set)
 
     def wait(self) -> None:
         assert self._event.wait(WAIT_SECONDS)
@@ -45,26 +45,26 @@ def step(found: Any) -> int:
 
 def test_a_look_wakes_and_its_answer_is_told_once(tiers: list[Faulty]) -> None:
     woken = Woken(tiers)
-    assert woken.looks.ask(0, REF, "a")
+    assert woken.lookup.begin(0, REF, "a")
     woken.wait()
-    assert step(woken.looks.answer(0, "a")) == 10
-    assert woken.looks.answer(0, "a") is None
+    assert step(woken.lookup.result(0, "a")) == 10
+    assert woken.lookup.result(0, "a") is None
 
 
 def test_a_tier_that_hangs_is_asked_once_and_holds_up_no_other(tiers: list[Faulty]) -> None:
     over = threading.Event()
     tiers[0].hang(REF.name, over)
     woken = Woken(tiers)
-    assert woken.looks.ask(0, REF, "a")
-    assert not woken.looks.ask(0, REF, "b")
-    assert woken.looks.answer(0, "a") is None
-    assert woken.looks.ask(1, REF, "a")
+    assert woken.lookup.begin(0, REF, "a")
+    assert not woken.lookup.begin(0, REF, "b")
+    assert woken.lookup.result(0, "a") is None
+    assert woken.lookup.begin(1, REF, "a")
     woken.wait()
-    assert step(woken.looks.answer(1, "a")) == 10
+    assert step(woken.lookup.result(1, "a")) == 10
     over.set()
     woken.wait()
-    assert woken.looks.answer(0, "b") is None  # it was asked about another attempt
-    assert woken.looks.ask(0, REF, "b")
+    assert woken.lookup.result(0, "b") is None  # it was asked about another attempt
+    assert woken.lookup.begin(0, REF, "b")
 
 
 def raising(error: Exception) -> Callable[..., bytes]:
@@ -79,9 +79,9 @@ def test_an_outage_is_no_answer_and_an_unexpected_error_is_raised(tiers: list[Fa
     tiers[0].fail(REF.name)
     tiers[1].read = raising(RuntimeError("no such thing"))  # type: ignore[method-assign]
     for tier in (0, 1):
-        assert woken.looks.ask(tier, REF, "a")
+        assert woken.lookup.begin(tier, REF, "a")
         woken.wait()
-    assert woken.looks.answer(0, "a") is None
+    assert woken.lookup.result(0, "a") is None
     with pytest.raises(RuntimeError, match="no such thing"):
-        woken.looks.answer(1, "a")
-    assert woken.looks.answer(1, "a") is None
+        woken.lookup.result(1, "a")
+    assert woken.lookup.result(1, "a") is None

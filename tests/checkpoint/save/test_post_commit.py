@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.messages import AfterCommit
-from convoy.checkpoint.save.post_commit import Busy, chores, part_to_read
+from convoy.checkpoint.save.post_commit import Busy, part_to_read, post_commit_request
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.job.lineage import CommitRef
 from tests.campaign import examples
@@ -24,7 +24,7 @@ def busy(reading_back: Set[int] = frozenset(), copying: Set[int] = frozenset()) 
 
 
 def asked(rank: int = 0, tier: int = 0, busy: Busy = IDLE, verify: bool = True) -> AfterCommit:
-    return chores(REF, tier, TIERS, rank, ["a", "a", "b", "b"], 3, verify, busy)
+    return post_commit_request(REF, tier, TIERS, rank, ["a", "a", "b", "b"], 3, verify, busy)
 
 
 @pytest.mark.parametrize("hosts", [["a"], ["a", "a"], ["a", "b", "c"], ["a", "a", "b", "b", "c", "c"], ["a", "b", "a"]])
@@ -70,5 +70,5 @@ def test_what_was_left_out_is_made_up_for_once_and_nothing_else(tier: int, first
 
 
 def test_what_any_rank_is_busy_with_is_told_by_the_sums() -> None:
-    assert Busy.told(SaveStatus(committed=1, reading_back=(0, 2, 0), copying=(1, 0, 3))) == busy({1}, {0, 2})
-    assert Busy.told(SaveStatus(failed=3)) == Busy()
+    assert Busy.of_sums(SaveStatus(committed=1, reading_back=(0, 2, 0), copying=(1, 0, 3))) == busy({1}, {0, 2})
+    assert Busy.of_sums(SaveStatus(failed=3)) == Busy()

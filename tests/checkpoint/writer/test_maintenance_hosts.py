@@ -7,7 +7,8 @@ import pytest
 
 from convoy.checkpoint.format import Commit, file_name
 from convoy.checkpoint.messages import PartVerified
-from convoy.checkpoint.save.post_commit import chores, host_names
+from convoy.checkpoint.save.post_commit import host_names
+from convoy.checkpoint.save.post_commit import post_commit_request as request_of
 from convoy.checkpoint.verify.marks import damaged, read_damage, suspicions, verified
 from convoy.storage import Store, open_store
 from tests.checkpoint.shims import Faulty
@@ -39,7 +40,7 @@ def round_of_chores(root: Store, turn: int) -> tuple[Commit, list[PartVerified]]
     for rank in reversed(range(len(HOSTS))):
         seen: Any = BadHost(root) if HOSTS[rank] == "bad" else root
         kept = Kept({"root": seen})
-        kept.inbox.put(chores(commit.ref, 0, ["root"], rank, HOSTS, turn, True).model_copy(update={"prune": False}))
+        kept.inbox.put(request_of(commit.ref, 0, ["root"], rank, HOSTS, turn, True).model_copy(update={"prune": False}))
         told += [report for report in kept.end() if isinstance(report, PartVerified)]
     return commit, told
 
@@ -69,14 +70,14 @@ def test_what_a_second_host_finds_too_is_marked_at_the_next_commit(root: Store) 
     commit = STATE.save(root, 5, attempt="5")
     root.write(commit.shards + file_name(0, 0), bytes(5000))
     kept = Kept({"root": root})
-    kept.inbox.put(chores(commit.ref, 0, ["root"], 2, HOSTS, 0, True))
+    kept.inbox.put(request_of(commit.ref, 0, ["root"], 2, HOSTS, 0, True))
     (first,) = kept.end()
     assert isinstance(first, PartVerified)
     assert (first.part, first.damaged, damaged(root)) == (0, False, frozenset())
 
     later = STATE.save(root, 15, attempt="15")
     kept = Kept({"root": root})
-    kept.inbox.put(chores(later.ref, 0, ["root"], 0, HOSTS, 1, True).model_copy(update={"prune": False}))
+    kept.inbox.put(request_of(later.ref, 0, ["root"], 0, HOSTS, 1, True).model_copy(update={"prune": False}))
     told = kept.end()
     assert [(r.ref, r.damaged) for r in told if isinstance(r, PartVerified)] == [
         (commit.ref, True),
@@ -96,7 +97,7 @@ def test_suspicions_that_cannot_be_settled_keep_no_later_commit_from_being_verif
     root.write(unreadable.name, b"not a suspicion")
     for rank in range(len(HOSTS)):
         kept = Kept({"root": seen})
-        kept.inbox.put(chores(second.ref, 0, ["root"], rank, HOSTS, 2, True).model_copy(update={"prune": False}))
+        kept.inbox.put(request_of(second.ref, 0, ["root"], rank, HOSTS, 2, True).model_copy(update={"prune": False}))
         told += [report for report in kept.end() if isinstance(report, PartVerified)]
 
     assert verified(root) == {second.ref}
@@ -108,7 +109,7 @@ def test_on_one_host_damage_is_marked_at_once(root: Store) -> None:
     commit = STATE.save(root, 5, attempt="5")
     root.write(commit.shards + file_name(1, 0), bytes(3000))
     kept = Kept({"root": root})
-    kept.inbox.put(chores(commit.ref, 0, ["root"], 0, ["one"] * 4, 0, True).model_copy(update={"prune": False}))
+    kept.inbox.put(request_of(commit.ref, 0, ["root"], 0, ["one"] * 4, 0, True).model_copy(update={"prune": False}))
     (told,) = kept.end()
     assert isinstance(told, PartVerified)
     assert (told.part, told.damaged, damaged(root)) == (1, True, {commit.ref})

@@ -7,7 +7,7 @@ import pytest
 from convoy.checkpoint.messages import PartVerified
 from convoy.job.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Event
 from convoy.job.lineage import CommitRef
-from convoy.training.checkpointing.save_events import SaveLog
+from convoy.training.checkpointing.save_events import SaveEvents
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ from convoy.training.checkpointing.save_events import SaveLog
 )
 def test_what_was_read_back_is_one_event(told: dict[str, Any], kind: type[Event]) -> None:
     events = list[Event]()
-    log = SaveLog(_Events(events), ["/fsx"], 2, first=False, alert_after=3)  # type: ignore[arg-type]
+    observer = SaveEvents(_Events(events), ["/fsx"], parts=2, first=False, alert_after=3)  # type: ignore[arg-type]
     ref = CommitRef(generation=1, step=10)
-    log.take([PartVerified(ref=ref, tier="/fsx", part=1, seconds=0.5, **told)])
+    observer.report(PartVerified(ref=ref, tier="/fsx", part=1, seconds=0.5, **told))
     (event,) = events
     assert type(event) is kind
     shown = event.model_dump()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.open_ranks import Ranks
+from convoy.checkpoint.group import Ranks
 from convoy.checkpoint.restore.load import Candidates, Damage, Restored, patiently, restore
 from convoy.checkpoint.verify.gang import verify_together
 from convoy.checkpoint.verify.marks import mark_damaged
@@ -32,14 +32,14 @@ class Reading:
 
     def restore(self, state: Mapping[str, Any]) -> tuple[int, Restored | None]:
         """Fill `state` from the newest commit that loads whole: number of the newest generation, and that commit."""
-        newest, tried = self._ranks.from_first(lambda: patiently(self._candidates))
+        newest, tried = self._ranks.run_on_first(lambda: patiently(self._candidates))
         threads = 2 * self._threads
         restored = restore(self._stores, tried, state, group=self._ranks.group, on_damage=self._mark, threads=threads)
         return newest, restored
 
     def verify(self, step: int) -> int:
         """Read back every byte of the commit of a step, each rank a share of the parts: how many, by all."""
-        ref, tier = self._ranks.from_first(lambda: self._of_step(step))
+        ref, tier = self._ranks.run_on_first(lambda: self._of_step(step))
         readers = Readers(self._stores, self._ranks.group, self._mark, self._threads, self._ranks.host)
         return verify_together(self._stores[tier], tier, ref, readers, self._threads)
 

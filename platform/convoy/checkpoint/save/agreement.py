@@ -1,65 +1,92 @@
-"""What the ranks of an opened store tell each other when they save, and what follows from it: the same on each.
+"""Ranks that exchange the status of their saves at each step: they settle each save together."""
 
-A rank settles its saves whenever it learns of them. So by the time that a save begins its own queue may know more than
-it has told: what all ranks must do alike follows from what was told alone.
-"""
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
-import functools
-import operator
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import torch
+import torch.distributed as dist
 
+from convoy.checkpoint.group import all_gather_objects
+from convoy.checkpoint.save.driver import SaveDriver
 from convoy.checkpoint.save.post_commit import Busy
-from convoy.checkpoint.save.queue import MOST
+from convoy.checkpoint.save.queue import Attempt, SaveStatus
+
+FIRST_PAUSE_SECONDS = 0.002
+LONGEST_PAUSE_SECONDS = 0.1
+"""Between two exchanges while the gang does nothing but wait for its saves."""
 
 
-@dataclass(frozen=True)
-class View:
-    """What a rank tells the others of its saves."""
+class StepAgreement:
+    """What follows from a save's status is decided by the sum over all ranks: no rank acts on what it alone knows."""
 
-    under_way: dict[int, int] = field(default_factory=dict)
-    """Tiers that each has failed on, by number: how far it has moved on from the one that it began on."""
-    steps: dict[int, int] = field(default_factory=dict)
-    """Their steps, by number."""
-    settled: dict[int, str | None] = field(default_factory=dict)
-    """The newest ones by number, with the error; None: committed."""
-    newest: int = 0
-    """Step of the newest commit that was made here."""
-    first_tier: int = 0
-    """Tier that the next save should begin on."""
-    busy: Busy = field(default_factory=Busy)
-    """What this rank has not ended of what it does between saves."""
-    superseded: str | None = None
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        tiers: int,
+        *,
+        away: Callable[[], Collection[int]] = tuple,
+        passed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """group: on the CPU. tiers: how many there are. away: those that this rank finds full or out of reach.
+
+        passed: called before each exchange of a wait.
+        """
+        self._group = group
+        self._tiers = tiers
+        self._away = away
+        self._passed = passed
+        self._driver: SaveDriver
+
+    def attach(self, driver: SaveDriver) -> None:
+        self._driver = driver
+
+    def status(self) -> SaveStatus:
+        """What this rank knows of the save under way, and what it does besides. Never blocks."""
+        driver = self._driver
+        own, busy, away = driver.engine.status(driver.queue.under_way), driver.engine.busy(), self._away()
+        own = replace(own, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
+        return replace(own, away=self._each(away)) if away else own
+
+    def settle(self, sums: SaveStatus) -> None:
+        """Draw the conclusions from the sum of all ranks' status. All of them call it at once."""
+        settled = self._driver.settle(sums)
+        # While a save is under way a newer commit is to be expected, which counts for more.
+        if self._driver.queue.under_way is None and not settled.superseded:
+            self._driver.make_up(Busy.of_sums(sums))
+
+    def submitted(self) -> None:
+        pass
+
+    def error(self, attempt: Attempt, own: str | None) -> str:
+        """The lowest rank's that knows one. A collective, but only when a save has failed."""
+        errors = all_gather_objects(own, self._group)
+        first = next((f"rank {rank}: {error}" for rank, error in enumerate(errors) if error), "")
+        away = self._driver.queue.away(attempt.tier)
+        return first or ("the tier is full or out of reach" if away else "no rank knows why")
+
+    def settle_until(self, under_way: int, timeout_seconds: float | None = None) -> bool:
+        """All ranks call it at once, without a time-out."""
+        driver, pauses = self._driver, _pauses()
+        while len(driver.queue.steps) > under_way:
+            self._passed()
+            sums = torch.tensor(self.status().values())
+            dist.all_reduce(sums, group=self._group)
+            before = driver.queue.under_way
+            self.settle(SaveStatus.of(sums.tolist()))
+            if driver.queue.under_way == before:
+                time.sleep(next(pauses))
+            else:
+                pauses = _pauses()
+        return True
+
+    def _each(self, tiers: Collection[int]) -> tuple[int, ...]:
+        """1 for each tier that is among them."""
+        return tuple(int(tier in tiers) for tier in range(self._tiers))
 
 
-@dataclass(frozen=True)
-class Agreed:
-    """What follows from the views of all ranks."""
-
-    steps: frozenset[int] = frozenset()
-    """Of the saves that no rank has settled."""
-    newest: int = 0
-    """Step of the newest commit that any rank knows to have been made here."""
-    first_tier: int = 0
-    """Tier that the next save begins on: not on the first one while any rank knows that it takes nothing."""
-    busy: Busy = field(default_factory=Busy)
-    """What some rank still does for earlier commits, and so no rank for the next one."""
-    superseded: str | None = None
-    """Why no save of this session counts any more."""
-
-    @property
-    def may_add(self) -> bool:
-        """Whether every rank has a free buffer, once it has settled what another one has."""
-        return len(self.steps) < MOST
-
-
-def agreed(views: Sequence[View]) -> Agreed:
-    settled = {number for view in views for number in view.settled}
-    steps = {step for view in views for number, step in view.steps.items() if number not in settled}
-    return Agreed(
-        steps=frozenset(steps),
-        newest=max(view.newest for view in views),
-        first_tier=max(view.first_tier for view in views),
-        busy=functools.reduce(operator.or_, (view.busy for view in views)),
-        superseded=next((view.superseded for view in views if view.superseded), None),
-    )
+def _pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(LONGEST_PAUSE_SECONDS, 1.5 * pause)

@@ -1,23 +1,28 @@
-"""A save as it is begun: all ranks agree on it before, or, in an emergency, those that are left need not."""
+"""A save of an opened store as it is begun: all ranks agree before it or, in an emergency, those left do not."""
 
+import contextlib
 import logging
+import time
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from convoy.checkpoint.errors import CheckpointError, one_line
+from convoy.checkpoint.commits import CommitGoneError, read_commit
+from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors, one_line
+from convoy.checkpoint.format import Commit
+from convoy.checkpoint.group import Ranks
 from convoy.checkpoint.messages import WriterSetup
-from convoy.checkpoint.open_ranks import Ranks
-from convoy.checkpoint.save.agreement import Agreed, View
+from convoy.checkpoint.save.commit_lookup import in_thread
+from convoy.checkpoint.save.driver import Save, SaveDriver
 from convoy.checkpoint.save.emergency import save_now
-from convoy.checkpoint.save.engine import Checked, Engine
+from convoy.checkpoint.save.engine import Checked
 from convoy.checkpoint.save.generation import OwnGeneration
-from convoy.checkpoint.save.pending import Pending, begun, skipped
+from convoy.checkpoint.save.next_save import Agreed, NextSaveAgreement, View
 from convoy.checkpoint.save.staging import Staged
-from convoy.checkpoint.save.tracker import Saves
 from convoy.checkpoint.state.replicas import difference
 from convoy.config.json_text import canonical_json
+from convoy.job.lineage import CommitRef
 from convoy.storage import Store
 from convoy.storage.checksum import crc32c
 
@@ -27,13 +32,39 @@ EMERGENCY_SLOT = 2
 log = logging.getLogger("convoy.checkpoint")
 
 
+class Pending:
+    """A save that was begun."""
+
+    def __init__(
+        self, step: int, result: Callable[[float | None], Commit], copy: Staged | None = None, *, skipped: bool = False
+    ) -> None:
+        self.step = step
+        self.skipped = skipped
+        """Two saves were under way already: this one was not begun."""
+        self._copy = copy
+        self._result = result
+
+    def staged(self) -> None:
+        """Return when the state may be changed by other things than the optimizer's step, which waits by itself."""
+        if self._copy is not None:
+            self._copy.wait()
+
+    def wait(self, timeout_seconds: float | None = None) -> Commit:
+        """The commit, once it is durable. Raises CheckpointError, which says why there is none, and TimeoutError.
+
+        A store that hangs is waited for until the save's deadline, on each tier. A rank that cannot learn from it what
+        became of the save raises that the step may not be saved: the coordinator, rank 0, alone knows then.
+        """
+        return self._result(timeout_seconds)
+
+
 class Saving:
-    """Of one opened store. All that goes wrong is a CheckpointError."""
+    """The saves of one opened store. All that goes wrong is a CheckpointError."""
 
     def __init__(
         self,
-        engine: Engine,
-        saves: Saves,
+        driver: SaveDriver,
+        agreement: NextSaveAgreement,
         generation: OwnGeneration,
         ranks: Ranks,
         stores: Sequence[Store],
@@ -42,8 +73,9 @@ class Saving:
         deadline_seconds: float,
     ) -> None:
         """session: random, and the same on all ranks. deadline_seconds: of a save, on each tier."""
-        self._engine = engine
-        self._saves = saves
+        self._driver = driver
+        self._engine = driver.engine
+        self._agreement = agreement
         self._generation = generation
         self._ranks = ranks
         self._stores = stores
@@ -57,25 +89,27 @@ class Saving:
     def begin(self, step: int, state: Mapping[str, Any], may_skip: bool) -> Pending:
         """On all ranks, as `Checkpoints.save` says."""
         if not may_skip:
-            self._saves.wait_for_room()
+            self._driver.settle_until(1)
         checked, fits, error = self._checked(state)
         values = {} if checked is None else checked.digests
-        own = _shown(error), step, fits, crc32c(canonical_json(values).encode()), self._saves.view()
-        told = self._ranks.everyones(own)
-        agreed = self._agree(told, error)
-        if len({digest for *_, digest, _ in told}) > 1:
+        own = _for_others(error), step, fits, crc32c(canonical_json(values).encode()), self._agreement.view()
+        reports = self._ranks.all_gather(own)
+        agreed = self._agree(reports, error)
+        if len({digest for *_, digest, _ in reports}) > 1:
             raise CheckpointError(self._difference(values))
         self._generation.begin()
         self._check_step(step, agreed)
         if not agreed.may_add:
             self.skipped += 1
             log.warning("step %d is not saved: two saves are under way", step)
-            return skipped(step)
+            return _skipped(step)
         assert checked is not None
-        if not all(fits for _, _, fits, *_ in told):
-            with self._saves.lock:
+        if not all(fits for _, _, fits, *_ in reports):
+            with self._driver.lock:
                 self._engine.plan(checked)
-        return self._stage(step, checked)
+        draft = self._generation.draft(step)
+        save = self._driver.begin(draft, checked, tier=agreed.first_tier, busy=agreed.busy)
+        return pending(save, self._driver, self._stores, self._deadline)
 
     def now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
         """In an emergency, on the reachable ranks, which are in order. It is committed on return."""
@@ -84,7 +118,7 @@ class Saving:
         count, ranks = self._emergencies[tuple(reachable)], zlib.crc32(repr(reachable).encode())
         if self._ranks.rank not in reachable:
             raise CheckpointError(f"rank {self._ranks.rank} is not among the reachable ranks {reachable}")
-        with self._saves.lock:
+        with self._driver.lock:
             if self._ranks.group is None:
                 self._generation.begin()
             if self._generation.formed is None:
@@ -101,22 +135,10 @@ class Saving:
             writers=len(reachable),
             deadline_seconds=self._deadline,
         )
-        with self._saves.lock:
+        with self._driver.lock:
             self._engine.discard(EMERGENCY_SLOT)
-            self._saves.newest = max(self._saves.newest, step)
-        return Pending(step, None, lambda _: commit)
-
-    def _stage(self, step: int, checked: Checked) -> Pending:
-        copies: list[Staged | None] = []
-
-        def stage(slot: int) -> None:
-            self._engine.stage(slot, checked)
-            copies.append(self._engine.copy(slot))
-
-        draft = self._generation.draft(step)
-        outcome = self._saves.add(step, draft, stage)
-        copy = copies[0] if copies else None
-        return begun(outcome, draft.ref, copy, self._saves, self._stores, self._deadline)
+            self._driver.note_commit(commit.ref)
+        return Pending(step, lambda _: commit)
 
     def _checked(self, state: Mapping[str, Any]) -> tuple[Checked | None, bool, Exception | None]:
         """The state, and whether the plan is one for it; or why it cannot be saved, which the other ranks must hear."""
@@ -126,34 +148,35 @@ class Saving:
         except Exception as error:  # of a `state_dict()`, whatever it may be
             return None, False, error
 
-    def _agree(self, told: list[tuple[str | None, int, bool, int, View]], own: Exception | None) -> Agreed:
-        errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(told) if error]
+    def _agree(self, reports: list[tuple[str | None, int, bool, int, View]], own: Exception | None) -> Agreed:
+        errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(reports) if error]
         if errors:
-            raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(told) == 1 else errors[0]) from own
-        steps = sorted({step for _, step, *_ in told})
+            raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(reports) == 1 else errors[0]) from own
+        steps = sorted({step for _, step, *_ in reports})
         if len(steps) > 1:
             raise CheckpointError(f"the ranks save different steps: {steps}")
-        agreed = self._saves.align([view for *_, view in told])
+        agreed = self._agreement.align([view for *_, view in reports])
         if agreed.superseded:
             raise CheckpointError(agreed.superseded)
         return agreed
 
     def _difference(self, values: Mapping[str, int]) -> str | None:
-        """How the ranks' plain values differ; all ranks ask at once."""
-        told = dict(enumerate(self._ranks.everyones(dict(values))))
-        names = sorted({name for own in told.values() for name in own})
-        return difference({rank: {name: own.get(name) for name in names} for rank, own in told.items()})
+        """How the ranks' plain values differ. All of them call it at once."""
+        digests = dict(enumerate(self._ranks.all_gather(dict(values))))
+        names = sorted({name for own in digests.values() for name in own})
+        return difference({rank: {name: own.get(name) for name in names} for rank, own in digests.items()})
 
     def _check_newer(self, step: int) -> None:
-        """For an emergency, of what each rank knows by itself.
+        """For an emergency, by what each rank knows by itself.
 
         A rank may not know yet that this very step was just committed. To save it once more gives that commit.
         """
         parent = self._generation.parent
+        newest = self._driver.newest.step if self._driver.newest else 0
         if parent is not None and step <= parent.step:
-            raise _not_newer(step, max(parent.step, self._saves.newest))
-        if step < self._saves.newest:
-            raise _not_newer(step, self._saves.newest)
+            raise _not_newer(step, max(parent.step, newest))
+        if step < newest:
+            raise _not_newer(step, newest)
 
     def _check_step(self, step: int, agreed: Agreed) -> None:
         parent = self._generation.parent
@@ -164,8 +187,54 @@ class Saving:
             raise CheckpointError(f"step {step} is being saved already")
 
 
-def _shown(error: Exception | None) -> str | None:
-    """What the other ranks are told of an error."""
+def pending(save: Save, driver: SaveDriver, stores: Sequence[Store], deadline_seconds: float) -> Pending:
+    """A save of the driver. deadline_seconds: for looking its commit up, where only another rank has it."""
+    ref = save.draft.ref
+
+    def result(timeout_seconds: float | None) -> Commit:
+        began = time.monotonic()
+        with driver.awaited():
+            settled = save.outcome.result(timeout_seconds)
+        if settled.error is not None:
+            raise CheckpointError(f"{settled.failure}: {settled.error}")
+        if settled.commit is not None:
+            return settled.commit
+        last = stores[settled.attempt.tier]
+        places = [last, *(store for store in stores if store is not last)]
+        if timeout_seconds is not None:
+            return _look_up(ref, places, max(0.0, began + timeout_seconds - time.monotonic()))
+        try:
+            return _look_up(ref, places, deadline_seconds)
+        except TimeoutError:
+            raise CheckpointError(f"step {ref.step} was saved, but {last.uri} does not answer") from None
+
+    return Pending(ref.step, result, save.copy)
+
+
+def _skipped(step: int) -> Pending:
+    """A save that was not begun: two were under way."""
+
+    def result(_: float | None) -> Commit:
+        raise CheckpointError(f"step {step} was skipped: two saves were under way")
+
+    return Pending(step, result, skipped=True)
+
+
+def _look_up(ref: CommitRef, places: Sequence[Store], timeout_seconds: float) -> Commit:
+    """The commit that another rank has reported, on whichever tier it is. Raises CheckpointError, TimeoutError."""
+
+    def read() -> Commit:
+        for store in places:
+            with contextlib.suppress(CommitGoneError):
+                return read_commit(store, ref)
+        raise CheckpointError(f"step {ref.step} was saved, but its commit is gone")
+
+    with as_checkpoint_errors():
+        return in_thread(f"read {ref.stem}", read).result(timeout_seconds)
+
+
+def _for_others(error: Exception | None) -> str | None:
+    """What the other ranks hear of an error."""
     if error is None or isinstance(error, CheckpointError):
         return None if error is None else str(error)
     return f"{type(error).__name__}: {one_line(error)}"

@@ -14,64 +14,64 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 T = TypeVar("T")
 
-Found = Commit | str | None
-"""The commit, or why there will be none, or None: not yet known."""
+LookupResult = Commit | str | None
+"""The commit, or why there will be none, or None: not decided yet."""
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Lookup:
     attempt: str
-    found: "Future[Found]"
+    result: "Future[LookupResult]"
 
 
-class Looks:
-    """For one thread at a time. On each tier at most one look is under way: while it hangs there is no other."""
+class CommitLookup:
+    """For one thread at a time. On each tier at most one look-up is under way: while it hangs there is no other."""
 
     def __init__(self, stores: Sequence[Store], wake: Callable[[], None] = lambda: None) -> None:
-        """wake: called by another thread when a look has an answer."""
+        """wake: called by another thread when a look-up has ended."""
         self._stores = stores
         self._wake = wake
-        self._looks: dict[int, _Look] = {}
+        self._lookups: dict[int, _Lookup] = {}
 
-    def ask(self, tier: int, ref: CommitRef, attempt: str) -> bool:
-        """Begin to look on a tier. Returns at once; False: an earlier look there has not been answered yet."""
-        if tier in self._looks:
+    def begin(self, tier: int, ref: CommitRef, attempt: str) -> bool:
+        """Begin to look on a tier. Returns at once; False: an earlier look-up there has not ended yet."""
+        if tier in self._lookups:
             return False
-        found = in_thread(f"look on tier {tier}", lambda: _look(self._stores[tier], ref, attempt))
-        self._looks[tier] = _Look(attempt, found)
-        found.add_done_callback(lambda _: self._wake())
+        result = in_thread(f"look on tier {tier}", lambda: _look_up(self._stores[tier], ref, attempt))
+        self._lookups[tier] = _Lookup(attempt, result)
+        result.add_done_callback(lambda _: self._wake())
         return True
 
-    def answer(self, tier: int, attempt: str) -> Found:
-        """What the look for an attempt has found, told once; None while there is no answer. Never blocks.
+    def result(self, tier: int, attempt: str) -> LookupResult:
+        """What the look-up of an attempt gave, only once; None while it has not ended. Never blocks.
 
-        Raises what no look should have raised.
+        Raises whatever a look-up should not have raised.
         """
-        look = self._looks.get(tier)
-        if look is None or not look.found.done():
+        lookup = self._lookups.get(tier)
+        if lookup is None or not lookup.result.done():
             return None
-        del self._looks[tier]
-        return look.found.result() if look.attempt == attempt else None
+        del self._lookups[tier]
+        return lookup.result.result() if lookup.attempt == attempt else None
 
 
 def in_thread(name: str, work: Callable[[], T]) -> "Future[T]":
-    """What the work gives or raises, in a thread of its own. Nothing waits for that when the process ends."""
-    given: Future[T] = Future()
+    """What the work returns or raises, in a thread of its own, which the end of the process does not wait for."""
+    future: Future[T] = Future()
 
     def run() -> None:
         try:
             result = work()
         except BaseException as error:
-            given.set_exception(error)
+            future.set_exception(error)
         else:
-            given.set_result(result)
+            future.set_result(result)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return given
+    return future
 
 
-def find_commit(store: Store, ref: CommitRef, attempt: str) -> Found:
-    """The commit of a generation and step if it is there, or what a writer said when it gave the attempt up, or None.
+def find_commit(store: Store, ref: CommitRef, attempt: str) -> LookupResult:
+    """The commit of a generation and step if it exists, or the error with which a writer gave the attempt up, or None.
 
     Raises StoreUnavailable, DamagedCommitError.
     """
@@ -80,14 +80,14 @@ def find_commit(store: Store, ref: CommitRef, attempt: str) -> Found:
     failed = store.sizes(shards_prefix(ref.generation, ref.step, attempt) + failed_name(0)[:7])
     for name in failed:
         with contextlib.suppress(ObjectMissing):  # pruned meanwhile
-            said = store.read(name).decode(errors="replace")
-            with contextlib.suppress(CommitGoneError):  # made meanwhile; its coordinator may not have heard of that
+            error = store.read(name).decode(errors="replace")
+            with contextlib.suppress(CommitGoneError):  # made meanwhile: its coordinator may not know of it
                 return read_commit(store, ref)
-            return said
+            return error
     return None
 
 
-def _look(store: Store, ref: CommitRef, attempt: str) -> Found:
+def _look_up(store: Store, ref: CommitRef, attempt: str) -> LookupResult:
     with contextlib.suppress(StoreUnavailable, DamagedCommitError):
         return find_commit(store, ref, attempt)
     return None

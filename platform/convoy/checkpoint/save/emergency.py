@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Committed, PartWritten, SaveFailed, WritePart, WriterSetup
-from convoy.checkpoint.save.commit_lookup import Found, Looks
+from convoy.checkpoint.save.commit_lookup import CommitLookup, LookupResult
 from convoy.checkpoint.save.engine import Apart
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
 from convoy.checkpoint.save.writer_process import WriterProcess
@@ -15,7 +15,7 @@ from convoy.storage import Store
 HANGS = "the writer process hangs"
 UNHEARD = "nothing was heard of its commit"
 PAUSE_SECONDS = 0.01
-LOOK_SECONDS = 0.2
+LOOKUP_SECONDS = 0.2
 
 
 def save_now(
@@ -34,7 +34,7 @@ def save_now(
     attempt: a name that all writers give this save and nothing else. deadline_seconds: on each tier. Raises
     CheckpointError. A process of its own writes, whatever the usual one may be stuck in, and another where that hangs.
     """
-    processes, looks, began = [_started(setup, staged)], Looks(stores), time.monotonic()
+    processes, lookup, began = [_started(setup, staged)], CommitLookup(stores), time.monotonic()
     longest = deadline_seconds + GRACE_SECONDS
     try:
         errors = list[str]()
@@ -43,11 +43,11 @@ def save_now(
             processes[-1].send(_request(setup, tier, staged, draft, name, writer, writers, deadline_seconds))
             # Writer 0 comes to a tier later than a writer whose part failed at once on those before.
             until = time.monotonic() + longest, began + (tier + 1) * longest + GRACE_SECONDS
-            found = _settled(processes[-1], looks, tier, draft, name, writer, until)
-            if isinstance(found, Commit):
-                return found
-            errors.append(found)
-            if tier + 1 < len(stores) and (found == HANGS or not processes[-1].alive()):
+            result = _settled(processes[-1], lookup, tier, draft, name, writer, until)
+            if isinstance(result, Commit):
+                return result
+            errors.append(result)
+            if tier + 1 < len(stores) and (result == HANGS or not processes[-1].alive()):
                 processes.append(_started(setup, staged))
         became = "may not be saved" if UNHEARD in errors else "was not saved"
         raise CheckpointError(f"step {draft.step} {became}: {'; then '.join(errors)}")
@@ -82,7 +82,13 @@ def _request(
 
 
 def _settled(
-    process: WriterProcess, looks: Looks, tier: int, draft: Commit, name: str, writer: int, until: tuple[float, float]
+    process: WriterProcess,
+    lookup: CommitLookup,
+    tier: int,
+    draft: Commit,
+    name: str,
+    writer: int,
+    until: tuple[float, float],
 ) -> Commit | str:
     """The commit, or why there is none. until: when the part must be written, and the commit heard of."""
     written = False
@@ -96,20 +102,20 @@ def _settled(
                     return report.error
                 case PartWritten() if report.attempt == name:
                     written = writer > 0
-        if written and (found := _looked_up(looks, tier, draft, name)) is not None:
-            return found
+        if written and (result := _look_up(lookup, tier, draft, name)) is not None:
+            return result
         if not alive and not written:
             return "the writer process ended"
-        time.sleep(LOOK_SECONDS if written else PAUSE_SECONDS)
+        time.sleep(LOOKUP_SECONDS if written else PAUSE_SECONDS)
     return UNHEARD if written else HANGS
 
 
-def _looked_up(looks: Looks, tier: int, draft: Commit, name: str) -> Found:
-    """What the last look found; the next one is begun."""
+def _look_up(lookup: CommitLookup, tier: int, draft: Commit, name: str) -> LookupResult:
+    """The result of the last look-up; the next one is begun."""
     try:
-        found = looks.answer(tier, name)
+        result = lookup.result(tier, name)
     except Exception as error:
         return one_line(error)
-    if found is None:
-        looks.ask(tier, draft.ref, name)
-    return found
+    if result is None:
+        lookup.begin(tier, draft.ref, name)
+    return result

@@ -1,60 +1,75 @@
 """The generation that the saves of an opened store belong to: what others still write there counts no more."""
 
+import contextlib
 from collections.abc import Sequence
 
 import torch
 
 import convoy
+from convoy.checkpoint.errors import as_checkpoint_errors
 from convoy.checkpoint.format import DRAFT, Commit, Progress
-from convoy.checkpoint.open_ranks import Ranks
-from convoy.checkpoint.raised import as_checkpoint_errors
+from convoy.checkpoint.group import Ranks
 from convoy.checkpoint.restore.load import Restored
-from convoy.checkpoint.save.parent import KeptOrigin
-from convoy.job.generations import form_generation
+from convoy.checkpoint.save.commit_lookup import in_thread
+from convoy.job.generations import Origin, form_generation
+from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, Generation
-from convoy.storage import Store
+from convoy.storage import Store, StoreUnavailable
+
+RELEASE_SECONDS = 2.0
+"""For giving the lease back; where that takes longer it is left to expire."""
 
 
 class OwnGeneration:
-    """Formed by the first save, on from what was restored, else from what is newest."""
+    """Formed by the first save: it continues what was restored, or else what is newest."""
 
     def __init__(self, stores: Sequence[Store], ranks: Ranks, session: str) -> None:
         """stores: the job's tiers, the root first. session: a name of this opening, the same on all ranks."""
         self._stores = stores
         self._ranks = ranks
         self._session = session
-        self._origin = KeptOrigin()
+        self._origin: Origin | None = None
+        """On the rank that forms the generation; None: nothing was restored since the last one was formed."""
+        self._lease: contextlib.ExitStack | None = None
+        """Keeps the commit that was restored from being pruned."""
         self.formed: Generation | None = None
 
     def begin(self) -> None:
-        """Form it, if it is not yet. All ranks call it. Raises CheckpointError."""
+        """Form it, unless it exists. All ranks call it. Raises CheckpointError."""
         if self.formed is None:
             with as_checkpoint_errors():
-                self.formed = self._ranks.from_first(self._form)
-            self._origin.drop()
+                self.formed = self._ranks.run_on_first(self._form)
+            self._release()
 
     def restored(self, newest: int, restored: Restored | None) -> None:
-        """Go on from there, if it is not formed yet. newest: number of the newest generation when that began."""
-        if self.formed is None and self._ranks.rank == 0:  # which forms it
-            self._origin.keep(newest, restored, self._stores)
+        """Continue from there, unless it is formed. newest: number of the newest generation when the restore began.
+        restored: None where there was no commit."""
+        if self.formed is not None or self._ranks.rank != 0:
+            return
+        self._release()
+        self._origin = Origin(restored.commit.ref if restored else None, newest)
+        if restored is not None:
+            # A store may be read-only; whether the commit still exists is checked again when it becomes a parent.
+            with contextlib.suppress(StoreUnavailable), contextlib.ExitStack() as held:
+                held.enter_context(lease(self._stores[restored.tier], restored.commit.ref))
+                self._lease = held.pop_all()
 
     def leave(self) -> None:
-        """The next save forms another one, on from what is newest then."""
+        """The next save forms another generation, which continues what is newest then."""
         self.formed = None
-        self._origin.drop()
+        self._release()
 
     def close(self) -> None:
-        """What was restored is held no more."""
-        self._origin.drop()
+        self._release()
 
     @property
     def parent(self) -> CommitRef | None:
-        """The commit that it goes on from; it must be formed."""
+        """The commit that it continues; it must be formed."""
         assert self.formed is not None
         return self.formed.parent
 
     def draft(self, step: int) -> Commit:
-        """Of a commit of it, as far as it is known before anything is written; it must be formed."""
+        """A commit of it, as far as it is known before anything is written; it must be formed."""
         assert self.formed is not None
         return Commit(
             generation=self.formed.generation,
@@ -66,6 +81,13 @@ class OwnGeneration:
             versions={"convoy": convoy.__version__, "torch": torch.__version__},
         )
 
+    def _release(self) -> None:
+        """A generation names the commit, or nothing continues it. A store that hangs is not waited for."""
+        held, self._lease, self._origin = self._lease, None, None
+        if held is not None:
+            with contextlib.suppress(TimeoutError):
+                in_thread("give a lease back", held.close).result(RELEASE_SECONDS)
+
     def _form(self) -> Generation:
         return form_generation(
             self._stores[0],
@@ -75,5 +97,5 @@ class OwnGeneration:
             config_hash="",
             rendezvous="",
             others=self._stores[1:],
-            origin=self._origin.origin,
+            origin=self._origin,
         )

@@ -1,18 +1,18 @@
-"""What is done between saves: who reads back which part, what is copied, and who prunes."""
+"""The work after a commit, between saves: who reads back which part, what is copied, and who prunes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.checkpoint.messages import AfterCommit
+from convoy.checkpoint.messages import AfterCommit, Chore, ChoreDone
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.job.lineage import CommitRef
 
 
 @dataclass(frozen=True)
 class Busy:
-    """What a rank's writer process, or that of any rank of the gang, has not ended of what it was asked last.
+    """Work that the writer process of a rank, or of any rank of the gang, has not finished.
 
-    By tier, so that one that hangs or is slow holds up only itself.
+    By tier, so that a tier that hangs or is slow holds up only itself.
     """
 
     reading_back: frozenset[int] = frozenset()
@@ -21,7 +21,7 @@ class Busy:
     """Those that it copies to."""
 
     @classmethod
-    def told(cls, sums: SaveStatus) -> "Busy":
+    def of_sums(cls, sums: SaveStatus) -> "Busy":
         """What any rank is busy with, from the sums over all of them."""
         reading_back, copying = (
             frozenset(tier for tier, ranks in enumerate(counts) if ranks)
@@ -36,16 +36,53 @@ class Busy:
         return Busy(self.reading_back - other.reading_back, self.copying - other.copying)
 
     def at(self, tier: int) -> "Busy":
-        """What of it concerns a commit on that tier: what is then left out for it."""
+        """The part that concerns a commit on that tier: it is left out for that commit."""
         return Busy(self.reading_back & {tier}, self.copying - {tier})
 
     def turned(self, tiers: int) -> "Busy":
-        """Busy with all else, on so many tiers: to ask for what was left out, and only that."""
+        """Busy with everything else, on so many tiers: to request what was left out, and only that."""
         everywhere = frozenset(range(tiers))
         return Busy(everywhere, everywhere) - self
 
 
-def chores(
+IDLE = Busy()
+
+
+class PendingWork:
+    """What the writer process has not finished: on each tier the newest commit of each kind of work, since a writer
+    process keeps the order there."""
+
+    def __init__(self) -> None:
+        self._commits: dict[tuple[Chore, str], CommitRef] = {}
+
+    def add(self, request: AfterCommit) -> None:
+        if request.verify_part is not None:
+            self._commits["reading_back", request.tier] = request.ref
+        self._commits.update((("copying", uri), request.ref) for uri in request.copy_to)
+
+    def done(self, report: ChoreDone) -> None:
+        if self._commits.get((report.chore, report.tier)) == report.ref:
+            del self._commits[report.chore, report.tier]
+
+    def clear(self) -> None:
+        self._commits.clear()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._commits
+
+    def tiers(self, chore: Chore) -> list[str]:
+        """Those on which some of it is left."""
+        return [uri for kind, uri in self._commits if kind == chore]
+
+    @property
+    def lines(self) -> list[str]:
+        """What is left, for people."""
+        ends = {"reading_back": "was not read back on {}", "copying": "was not copied to {} and read back there"}
+        return [f"step {ref.step} {ends[chore].format(uri)}" for (chore, uri), ref in self._commits.items()]
+
+
+def post_commit_request(
     ref: CommitRef,
     tier: int,
     tiers: Sequence[str],
@@ -53,13 +90,13 @@ def chores(
     hosts: Sequence[str],
     turn: int,
     verify: bool,
-    busy: Busy = Busy(),
+    busy: Busy = IDLE,
 ) -> AfterCommit:
-    """hosts: of each rank. turn: counts the commits, so that each part's reader changes.
+    """hosts: of each rank. turn: counts the saves, so that each part's reader changes.
 
-    busy: of the gang, the same on every rank. Where some rank is still at an earlier commit, nothing is asked for now:
-    a commit counts as verified, and is copied, only if every rank does its part. Were each to take the newest commit
-    when it is done, ranks of unequal speed would do parts of different ones, and none would ever be whole.
+    busy: of the gang, the same on every rank. Where some rank is still at an earlier commit, no rank does anything for
+    this one: a commit counts as verified, and is copied, only if every rank does its part. Were each rank to take the
+    newest commit when it is done, ranks of unequal speed would do parts of different ones, and none would be whole.
     """
     part, away = part_to_read(rank, hosts, turn)
     copy_to = [uri for index, uri in enumerate(tiers) if index not in (tier, *busy.copying)]
@@ -78,7 +115,7 @@ def chores(
 
 
 def host_names(names: Sequence[str], per_host: int) -> list[str]:
-    """Of each rank its host, told apart also where several have one name; names: as each rank's host calls itself."""
+    """The host of each rank, distinct also where several have one name. names: as each rank's host calls itself."""
     numbers = [rank // per_host for rank in range(len(names))]
     if len(set(zip(names, numbers, strict=True))) == len(set(names)):
         return list(names)

@@ -23,10 +23,9 @@ from convoy.checkpoint.messages import (
     WritePart,
     WriterSetup,
 )
-from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.save.post_commit import Busy, PendingWork
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.save.writer_process import WriterProcess
-from convoy.job.lineage import CommitRef
 from convoy.storage.usage import tally
 
 GRACE_SECONDS = 10.0
@@ -69,8 +68,7 @@ class WriterClient:
         self._attempts: dict[str, AttemptState] = {}
         self._owed: dict[str, AttemptState] = {}
         """What the process was sent and has not answered, forgotten attempts too: whether it hangs, they tell."""
-        self._chores: dict[tuple[Chore, str], CommitRef] = {}
-        """What the process was asked last of each kind on each tier, and has not ended: there it keeps the order."""
+        self._pending = PendingWork()
         self._sending = threading.Lock()
         self._abandoned: list[WriterProcess] = []
         self._layout_sent: tuple[WriterProcess, SetLayout] | None = None
@@ -150,14 +148,12 @@ class WriterClient:
     def after_commit(self, request: AfterCommit) -> None:
         """Returns at once."""
         if self._writer is not None:
-            if request.verify_part is not None:
-                self._chores["reading_back", request.tier] = request.ref
-            self._chores.update((("copying", uri), request.ref) for uri in request.copy_to)
+            self._pending.add(request)
             self._writer.send(request)
 
     def busy(self) -> Busy:
         """What the process has not ended of what it was asked between saves; a new process has nothing to end."""
-        if self._chores:
+        if not self._pending.is_empty:
             self.collect()
         return Busy(reading_back=self._tiers_of("reading_back"), copying=self._tiers_of("copying"))
 
@@ -176,15 +172,15 @@ class WriterClient:
             if isinstance(report, Ready):
                 self.unfit = report.unfit
             elif isinstance(report, ChoreDone):
-                if self._chores.get((report.chore, report.tier)) == report.ref:
-                    del self._chores[report.chore, report.tier]
+                self._pending.done(report)
             elif isinstance(report, (PartWritten, Committed, SaveFailed)):
                 attempt = self._attempts.get(report.attempt) or self._owed.get(report.attempt)
                 if attempt is not None:
                     self._note(attempt, report)
 
     def _tiers_of(self, chore: Chore) -> frozenset[int]:
-        return frozenset(index for index, uri in enumerate(self._setup.tiers) if (chore, uri) in self._chores)
+        left = self._pending.tiers(chore)
+        return frozenset(index for index, uri in enumerate(self._setup.tiers) if uri in left)
 
     def _note(self, attempt: AttemptState, report: PartWritten | Committed | SaveFailed) -> None:
         attempt.read = True
@@ -229,7 +225,7 @@ class WriterClient:
         """At most once without a part written between: after that, storage or machine are at fault, not the process."""
         self._writer = None
         self._owed.clear()
-        self._chores.clear()
+        self._pending.clear()
         if not self._replaced:
             self._replaced = True
             self.start()

@@ -1,7 +1,7 @@
 """Waiting for a save whose commit another rank made: it is looked up, on whichever tier it is."""
 
+import contextlib
 import threading
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,10 @@ import pytest
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.save.pending import Pending, begun
+from convoy.checkpoint.save.begin import Pending
+from convoy.checkpoint.save.begin import pending as pending_of
+from convoy.checkpoint.save.driver import Outcome, Save, Timing
 from convoy.checkpoint.save.queue import Attempt
-from convoy.checkpoint.save.tracker import Outcome
 from convoy.storage import Store, open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form
@@ -19,11 +20,10 @@ from tests.checkpoint.torchless import TinyState, form
 STATE = TinyState(sizes=(50, 30))
 
 
-class Settled:
-    """Saves of which each has its outcome."""
+class Driver:
+    """All that is waited for has its outcome."""
 
-    def wait(self, outcome: "Future[Outcome]", timeout_seconds: float | None) -> Outcome:
-        return outcome.result(timeout_seconds)
+    awaited = contextlib.nullcontext
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def tiers(tmp_path: Path) -> list[Store]:
 
 def pending(tiers: list[Any], commit: Commit, deadline_seconds: float = 5.0) -> Pending:
     """Of a save that was committed on the first tier, as was told."""
-    outcome: Future[Outcome] = Future()
-    outcome.set_result(Outcome(Attempt(commit.step, 0, 0, "x")))
-    return begun(outcome, commit.ref, None, Settled(), tiers, deadline_seconds)  # type: ignore[arg-type]
+    save = Save(commit, Timing(0.0, 0.0, 0))
+    save.outcome.set_result(Outcome(Attempt(commit.step, 0, 0, "x")))
+    return pending_of(save, Driver(), tiers, deadline_seconds)  # type: ignore[arg-type]
 
 
 def test_the_commit_is_looked_up_on_the_tier_that_was_told_and_then_on_the_others(tiers: list[Store]) -> None:

@@ -1,0 +1,348 @@
+"""The saves of one rank, each from the staged state to its commit or its failure: under the trainer and `Checkpoints`.
+
+The driver stages, submits, tries again, and has done what follows a commit. By what evidence a save under way is
+settled, and when the ranks do so alike, is up to its `Agreement`: the per-step exchange, or each rank by itself until
+the next save.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from convoy.checkpoint.format import Commit
+from convoy.checkpoint.messages import ChoreDone, Committed, Report, SaveFailed
+from convoy.checkpoint.save.engine import Checked, Engine
+from convoy.checkpoint.save.post_commit import IDLE, Busy, PendingWork, post_commit_request
+from convoy.checkpoint.save.queue import Attempt, SaveQueue, SaveStatus, Settled
+from convoy.checkpoint.save.staging import Staged
+from convoy.job.lineage import CommitRef
+
+REMEMBERED = 8
+"""Settled saves that ranks still report to each other."""
+
+log = logging.getLogger("convoy.checkpoint")
+
+
+@dataclass
+class Timing:
+    """Timing of one save on this rank, in seconds."""
+
+    began: float
+    """By `time.perf_counter`."""
+    waited: float
+    """For which updates had waited for copies before this save, in all."""
+    slot: int
+    call: float = 0.0
+    joined: float = 0.0
+    """For which an update waited for the copy."""
+    staged: float | None = None
+    """From `began` until the copy was whole."""
+
+    def since(self) -> float:
+        return time.perf_counter() - self.began
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a save."""
+
+    attempt: Attempt
+    error: str | None = None
+    """Why there is no commit; None: there is one."""
+    commit: Commit | None = None
+    """Where this rank has it already."""
+    certain: bool = True
+    """False: this rank has not heard what became of it, and the coordinator may have committed it."""
+
+    @property
+    def failure(self) -> str:
+        """For people, where there is an error."""
+        return f"step {self.attempt.step} {'was not' if self.certain else 'may not be'} saved"
+
+
+@dataclass
+class Save:
+    """A save that was begun on this rank."""
+
+    draft: Commit
+    timing: Timing
+    busy: Busy | None = None
+    """What the gang was busy with when the save began, where that counts; None: what it is busy with at the commit."""
+    copy: Staged | None = None
+    certain: bool = True
+    """As in its outcome."""
+    outcome: "Future[Outcome]" = field(default_factory=Future)
+
+
+class SaveObserver(Protocol):
+    """Reports to people. Called with the driver's lock held."""
+
+    def committed(self, attempt: Attempt, save: Save, commit: Commit | None) -> None: ...
+
+    def moved(self, attempt: Attempt, error: str, retried: Attempt) -> None:
+        """The attempt failed, and the state is now written to the next tier."""
+
+    def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
+        """The save failed on every tier. failures: in a row. newest: commit that stands."""
+
+    def report(self, report: Report) -> None:
+        """What the writer process reports of its work between saves."""
+
+
+class Agreement(Protocol):
+    """How the ranks come to settle their saves alike: it calls `SaveDriver.settle`."""
+
+    def submitted(self) -> None:
+        """This rank has begun to write an attempt."""
+
+    def error(self, attempt: Attempt, own: str | None) -> str:
+        """Why the attempt that is being settled failed. own: what this rank knows."""
+
+    def settle_until(self, under_way: int, timeout_seconds: float | None) -> bool:
+        """Wait until at most so many saves are under way; whether that came in time."""
+
+
+class SaveDriver:
+    """Thread-safe, but for the engine's plan and its hook, which are the caller's."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        agreement: Agreement,
+        observer: SaveObserver,
+        *,
+        tiers: Sequence[str],
+        session: str,
+        rank: int,
+        hosts: Sequence[str],
+        deadline_seconds: float,
+        verify: bool,
+    ) -> None:
+        """tiers: URIs of the job on each. session: random, and the same on every rank. hosts: of each rank.
+
+        deadline_seconds: of a save, on each tier. verify: have commits read back between saves.
+        """
+        self.engine = engine
+        self.lock = threading.Condition(threading.RLock())
+        """Held while the engine is used; notified when a save is settled."""
+        self.queue = SaveQueue(len(tiers), session)
+        self.saves: dict[int, Save] = {}
+        """Those under way, by their number."""
+        self.recent: deque[tuple[int, str | None]] = deque(maxlen=REMEMBERED)
+        """Number and error of those that were settled."""
+        self.errors: dict[str, str] = {}
+        """Why attempts that are not settled yet have failed, as far as this rank knows."""
+        self.commits: dict[str, Commit] = {}
+        """Those of attempts that are not settled yet."""
+        self.newest: CommitRef | None = None
+        """The newest commit that was made here."""
+        self.superseded: str | None = None
+        """Why no save of this session counts any more."""
+        self.pending = PendingWork()
+        self._agreement = agreement
+        self._observer = observer
+        self._tiers = tiers
+        self._session = session
+        self._rank = rank
+        self._hosts = hosts
+        self._deadline = deadline_seconds
+        self._verify = verify
+        self._left_out: tuple[Attempt, CommitRef, Busy] | None = None
+        """The newest commit, and the work that was left out for it because some rank was busy with an earlier one."""
+        self._waiting = 0
+
+    @property
+    def steps(self) -> list[int]:
+        """Those of the saves under way."""
+        with self.lock:
+            return self.queue.steps
+
+    def begin(
+        self,
+        draft: Commit,
+        state: Mapping[str, Any] | Checked,
+        *,
+        began: float | None = None,
+        now: bool = False,
+        tier: int | None = None,
+        busy: Busy | None = None,
+    ) -> Save:
+        """Stage the state into a free slot and have it written, at once or after the save under way.
+
+        began: by `time.perf_counter`, if not now. now: all is copied on return. tier: as in `SaveQueue.add`. busy: as
+        in `Save`. Raises ValueError if two saves are under way.
+        """
+        with self.lock:
+            slot = self.queue.free_slot()
+            timing = Timing(time.perf_counter() if began is None else began, self.engine.waited_seconds, slot)
+            save = Save(draft, timing, busy)
+            if self.superseded is not None:  # since the ranks agreed to save
+                save.outcome.set_result(Outcome(Attempt(draft.step, 0, 0, ""), error=self.superseded))
+                return save
+            try:
+                self.engine.stage(slot, state, now)
+                save.copy = self.engine.copy(slot)
+            except Exception:  # on one rank: the others count this save too
+                log.exception("step %d could not be staged, and will fail", draft.step)
+            head = self.queue.add(draft.step, tier)
+            self.saves[self.queue.attempts[-1].number] = save
+            if head is not None:
+                self._submit(head)
+            else:
+                self._hurry()
+            timing.call = timing.since()
+            self.lock.notify_all()
+            return save
+
+    def settle(self, status: SaveStatus) -> Settled:
+        """Do what follows from the status of the save under way: the sum of all ranks', or what this rank has learned.
+
+        In the end every rank must have settled each save alike; where ranks sum their statuses, all call it at once.
+        """
+        with self.lock:
+            self.hear()
+            self._note_staged()
+            settled = self.queue.settle(status)
+            if settled.superseded:
+                self._end(self.errors.get(self.queue.attempts[0].name, "another run of the job took it over"))
+            elif settled.committed is not None:
+                self._committed(settled.committed, status)
+            elif settled.moved is not None and settled.start is not None:
+                error = self._failed(settled.moved)
+                self._observer.moved(settled.moved, error, settled.start)
+            elif settled.given_up is not None:
+                self.give_up(settled.given_up, self._failed(settled.given_up))
+            if settled.start is not None:
+                self._submit(settled.start)
+            if settled != Settled():
+                self.lock.notify_all()
+            return settled
+
+    def give_up(self, attempt: Attempt, error: str) -> None:
+        """The save of an attempt that is no more in the queue has failed."""
+        outcome = self._record(attempt, error=error)
+        self._observer.failed(outcome, self.queue.failures, self.newest)
+
+    def note_commit(self, ref: CommitRef) -> None:
+        if self.newest is None or ref.step > self.newest.step:
+            self.newest = ref
+
+    def hear(self) -> None:
+        """Take in what the writer process has reported. Never blocks."""
+        for report in self.engine.reports():
+            match report:
+                case Committed():
+                    self.commits[report.attempt] = report.commit
+                case SaveFailed():
+                    self.errors.setdefault(report.attempt, report.error)
+                case ChoreDone():
+                    self.pending.done(report)
+                case _:
+                    self._observer.report(report)
+
+    def settle_until(self, under_way: int, timeout_seconds: float | None = None) -> bool:
+        """Wait until at most so many saves are under way, each of which has its deadline; whether that came in time."""
+        with self.awaited():
+            return self._agreement.settle_until(under_way, timeout_seconds)
+
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Somebody waits for what is under way meanwhile: it is not held to its pace."""
+        with self.lock:
+            self._waiting += 1
+            self._hurry()
+            self.lock.notify_all()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._waiting -= 1
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._waiting > 0
+
+    def make_up(self, busy: Busy = IDLE) -> None:
+        """Have done what was left out for the newest commit, where no rank is busy any more."""
+        if self._left_out is None:
+            return
+        attempt, ref, left = self._left_out
+        free = left - busy
+        if free != IDLE:
+            self._request(attempt, ref, free.turned(len(self._tiers)))
+            self._left_out = (attempt, ref, left - free) if left != free else None
+
+    def close(self, deadline_seconds: float) -> None:
+        """End the writer process, which gets so long for what it does between saves."""
+        self.engine.close(deadline_seconds)
+        with self.lock:
+            self.hear()
+
+    def _submit(self, attempt: Attempt) -> None:
+        self._agreement.submitted()
+        self.engine.submit(attempt, self.saves[attempt.number].draft, self._deadline)
+        if self._waiting or len(self.queue.steps) > 1:
+            self.engine.hurry(attempt)
+
+    def _hurry(self) -> None:
+        """Somebody, or the next save, waits for the one under way."""
+        if (head := self.queue.under_way) is not None:
+            self.engine.hurry(head)
+
+    def _committed(self, attempt: Attempt, status: SaveStatus) -> None:
+        save, commit = self.saves[attempt.number], self.commits.get(attempt.name)
+        ref = save.draft.ref
+        self.engine.forget(attempt)
+        self._record(attempt, commit=commit)
+        self._observer.committed(attempt, save, commit)
+        self.note_commit(ref)
+        busy = (Busy.of_sums(status) if save.busy is None else save.busy).at(attempt.tier)
+        self._request(attempt, ref, busy)
+        self._left_out = (attempt, ref, busy) if busy != IDLE else None
+
+    def _failed(self, attempt: Attempt) -> str:
+        """Why."""
+        self.engine.forget(attempt)
+        error = self._agreement.error(attempt, self.errors.pop(attempt.name, None))
+        self.commits.pop(attempt.name, None)
+        return error
+
+    def _end(self, error: str) -> None:
+        """Nothing that this session saves counts any more."""
+        self.superseded = error
+        for attempt in self.queue.attempts:
+            self.engine.forget(attempt)
+            self._record(attempt, error=error)
+        self.queue = SaveQueue(len(self._tiers), self._session)
+
+    def _record(self, attempt: Attempt, *, error: str | None = None, commit: Commit | None = None) -> Outcome:
+        """The save of the attempt is over."""
+        self.errors.pop(attempt.name, None)
+        self.commits.pop(attempt.name, None)
+        save = self.saves.pop(attempt.number)
+        outcome = Outcome(attempt, error, commit, save.certain)
+        self.recent.append((attempt.number, error))
+        save.outcome.set_result(outcome)
+        return outcome
+
+    def _request(self, attempt: Attempt, ref: CommitRef, busy: Busy) -> None:
+        """Have this rank's part of the work after a commit done, but for what the gang is too busy for."""
+        request = post_commit_request(
+            ref, attempt.tier, self._tiers, self._rank, self._hosts, attempt.number, self._verify, busy
+        )
+        self.pending.add(request)
+        self.engine.after_commit(request)
+
+    def _note_staged(self) -> None:
+        """Before the slot is used again."""
+        for save in self.saves.values():
+            timing = save.timing
+            at = self.engine.staged_at(timing.slot) if timing.staged is None else None
+            if at is not None:
+                timing.staged, timing.joined = at - timing.began, self.engine.waited_seconds - timing.waited

@@ -1,0 +1,342 @@
+"""Ranks that exchange nothing between saves: each settles its own, and all agree when they save next.
+
+A thread follows the writer process of each rank. A rank that does not commit learns what became of its part from the
+store, which may hang: look-ups run in threads of their own, and nothing here waits for them longer than the save's
+deadline. Should two ranks have learned different things, `align` has them agree.
+"""
+
+import functools
+import logging
+import operator
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from convoy.checkpoint.errors import one_line
+from convoy.checkpoint.format import Commit
+from convoy.checkpoint.messages import Copied, PartVerified, Pruned, Report
+from convoy.checkpoint.save.commit_lookup import CommitLookup, LookupResult
+from convoy.checkpoint.save.driver import Outcome, Save, SaveDriver
+from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.save.queue import MOST, Attempt, SaveStatus
+from convoy.checkpoint.save.writer_client import GRACE_SECONDS
+from convoy.job.lineage import CommitRef
+from convoy.storage import Store
+
+IDLE_SECONDS = 2.0
+WRITING_SECONDS = 0.1
+AWAITED_SECONDS = 0.003
+"""Between two looks at the writer process: with nothing under way, with a save, and while someone waits for it."""
+
+LOOKUP_SECONDS = (0.02, 0.5)
+"""First and longest pause between two look-ups in the store, by a rank that does not commit."""
+
+ALERT_AFTER = 3
+"""So many failed saves in a row are logged as an error."""
+
+log = logging.getLogger("convoy.checkpoint")
+
+
+@dataclass(frozen=True)
+class View:
+    """What a rank reports of its saves to the others.
+
+    By the time that a save begins a rank's own queue may know more than it has reported: what all ranks must do alike
+    follows from the views alone.
+    """
+
+    under_way: dict[int, int] = field(default_factory=dict)
+    """Tiers that each has failed on, by number: how far it has moved on from the one that it began on."""
+    steps: dict[int, int] = field(default_factory=dict)
+    """Their steps, by number."""
+    settled: dict[int, str | None] = field(default_factory=dict)
+    """The newest ones by number, with the error; None: committed."""
+    newest: int = 0
+    """Step of the newest commit that was made here."""
+    first_tier: int = 0
+    """Tier that the next save should begin on."""
+    busy: Busy = field(default_factory=Busy)
+    """What this rank has not finished of its work between saves."""
+    superseded: str | None = None
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What follows from the views of all ranks."""
+
+    steps: frozenset[int] = frozenset()
+    """Of the saves that no rank has settled."""
+    newest: int = 0
+    """Step of the newest commit that any rank knows to have been made here."""
+    first_tier: int = 0
+    """Tier that the next save begins on: not the first one while any rank knows that it takes nothing."""
+    busy: Busy = field(default_factory=Busy)
+    """What some rank still does for earlier commits, and so no rank for the next one."""
+    superseded: str | None = None
+    """Why no save of this session counts any more."""
+
+    @property
+    def may_add(self) -> bool:
+        """Whether every rank has a free buffer, once it has settled what another one has."""
+        return len(self.steps) < MOST
+
+
+def agreed(views: Sequence[View]) -> Agreed:
+    settled = {number for view in views for number in view.settled}
+    steps = {step for view in views for number, step in view.steps.items() if number not in settled}
+    return Agreed(
+        steps=frozenset(steps),
+        newest=max(view.newest for view in views),
+        first_tier=max(view.first_tier for view in views),
+        busy=functools.reduce(operator.or_, (view.busy for view in views)),
+        superseded=next((view.superseded for view in views if view.superseded), None),
+    )
+
+
+class CommitDeadline:
+    """How long one rank waits for the coordinator's commit before it gives an attempt up by its own clock.
+
+    The coordinator settles an attempt within a known time of its own beginning, but it may begin later than this rank:
+    a rank whose part fails goes on to the next tier at once, and the coordinator, where it cannot hear of that, only at
+    its deadline. A rank that gave up before the coordinator must have would report a failure, and the coordinator
+    commit. Reads no clock: times are of one clock, in seconds, and come in order.
+    """
+
+    def __init__(self, longest_seconds: float, slack_seconds: float) -> None:
+        """longest: from the coordinator's beginning of an attempt to its end. slack: between the moments at which two
+        ranks hear of the same event."""
+        self._longest = longest_seconds
+        self._slack = slack_seconds
+        self._abreast = 0.0  # by then the coordinator has settled all that this rank has
+        self._over = 0.0  # by then it has settled what is under way here
+        self._has_unreported = False
+
+    def begun(self, now: float) -> None:
+        """This rank has begun an attempt."""
+        self._over = max(now, self._abreast) + self._longest
+
+    def settled(self, now: float, *, alone: bool) -> None:
+        """It has settled the attempt. alone: the coordinator may not know why yet."""
+        self._abreast = self._over if alone else now
+        self._has_unreported = self._has_unreported or alone
+
+    def reporting(self) -> None:
+        """It is about to report to the gang all that it has settled."""
+        self._has_unreported = False
+
+    def aligned(self, now: float) -> None:
+        """The gang has drawn its conclusions from what each rank reported."""
+        if not self._has_unreported:  # else it has settled something since it reported
+            self._abreast = now
+            self._over = min(self._over, now + self._longest)
+
+    def is_over(self, now: float) -> bool:
+        """Whether the coordinator must have settled by now what is under way here."""
+        return now > self._over + self._slack
+
+
+class SaveMessages:
+    """Reports saves to Python's log."""
+
+    def committed(self, attempt: Attempt, save: Save, commit: Commit | None) -> None:
+        pass
+
+    def moved(self, attempt: Attempt, error: str, retried: Attempt) -> None:
+        log.warning("step %d: %s; it is written to the next tier", attempt.step, error)
+
+    def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
+        level = logging.ERROR if failures >= ALERT_AFTER else logging.WARNING
+        log.log(level, "%s (%d in a row): %s", outcome.failure, failures, outcome.error)
+
+    def report(self, report: Report) -> None:
+        match report:
+            case PartVerified() if report.error is not None:
+                log.log(logging.ERROR if report.damaged else logging.WARNING, "read back: %s", report.error)
+            case Copied() if report.error is not None:
+                log.warning("step %d was not copied to %s: %s", report.ref.step, report.to, report.error)
+            case Pruned() if report.error is not None:
+                log.warning("pruning %s: %s", report.tier, report.error)
+
+
+class NextSaveAgreement:
+    """Settles the saves of a driver by what its writer process, the store and the clock say, until the next save."""
+
+    def __init__(self, stores: Sequence[Store], deadline_seconds: float, *, commits: bool) -> None:
+        """stores: the job's tiers. deadline_seconds: of a save, on each. commits: this rank is the coordinator."""
+        self._commits = commits
+        self._lookup = CommitLookup(stores, self._wake)
+        self._next_lookup = 0.0
+        self._pause = LOOKUP_SECONDS[0]
+        self._deadline = CommitDeadline(deadline_seconds + GRACE_SECONDS, GRACE_SECONDS)
+        self._closing = False
+        self._driver: SaveDriver
+        self._thread: threading.Thread
+
+    def follow(self, driver: SaveDriver) -> None:
+        """Start the engine, and the thread that follows its writer process."""
+        self._driver = driver
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="saves", daemon=True)
+        self._thread.start()
+        started.result()  # what is submitted before there is a writer process would be lost
+
+    def view(self) -> View:
+        driver = self._driver
+        with driver.lock:
+            self._guarded(self._follow)
+            self._deadline.reporting()
+            attempts = driver.queue.attempts
+            return View(
+                under_way={attempt.number: attempt.tried for attempt in attempts},
+                steps={attempt.number: attempt.step for attempt in attempts},
+                settled=dict(driver.recent),
+                newest=driver.newest.step if driver.newest else 0,
+                first_tier=driver.queue.first_tier,
+                busy=driver.engine.busy(),
+                superseded=driver.superseded,
+            )
+
+    def align(self, views: Sequence[View]) -> Agreed:
+        """Draw the same conclusions as all others who have the same views."""
+        driver = self._driver
+        with driver.lock:
+            for attempt in driver.queue.attempts:
+                errors = [view.settled[attempt.number] for view in views if attempt.number in view.settled]
+                if None in errors:
+                    self._settle(SaveStatus(committed=1))
+                elif errors:
+                    self._fail(attempt.number, str(errors[0]))
+                else:
+                    furthest = max(view.under_way.get(attempt.number, 0) for view in views)
+                    self._fail(attempt.number, "another rank could not write it", tried=furthest)
+            conclusions = agreed(views)
+            driver.superseded = conclusions.superseded or driver.superseded
+            self._deadline.aligned(time.monotonic())
+            return conclusions
+
+    def submitted(self) -> None:
+        self._deadline.begun(time.monotonic())
+
+    def error(self, attempt: Attempt, own: str | None) -> str:
+        return own or "its part was not written"
+
+    def settle_until(self, under_way: int, timeout_seconds: float | None = None) -> bool:
+        driver = self._driver
+        with driver.lock:
+            return driver.lock.wait_for(lambda: len(driver.queue.steps) <= under_way, timeout_seconds)
+
+    def close(self, deadline_seconds: float) -> None:
+        """Stop following, and end the writer process, which gets so long for its work between saves; what is not done
+        by then is logged as a warning. A save that is still under way is given up.
+
+        What was left out for the newest commit is requested now, on every rank: no commit follows it.
+        """
+        driver = self._driver
+        with driver.lock:
+            if not driver.queue.steps:
+                driver.make_up()
+            self._closing = True
+            driver.lock.notify_all()
+        self._thread.join(GRACE_SECONDS)
+        with driver.lock:
+            seconds = 0.0 if driver.queue.steps else deadline_seconds
+        driver.close(seconds)
+        with driver.lock:
+            self._fail_all("the store was closed before it was settled")
+        for line in driver.pending.lines:
+            log.warning("%s: the store was closed after %.0f s", line, seconds)
+
+    def _run(self, started: "Future[None]") -> None:
+        driver = self._driver
+        try:
+            driver.engine.start()  # by a thread that lives as long: the process ends with the thread that started it
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        with driver.lock:
+            while not self._closing:
+                self._guarded(self._round)
+                driver.lock.wait(self._seconds())
+
+    def _wake(self) -> None:
+        with self._driver.lock:
+            self._driver.lock.notify_all()
+
+    def _seconds(self) -> float:
+        if not self._driver.queue.steps:
+            return IDLE_SECONDS
+        return AWAITED_SECONDS if self._driver.is_awaited else WRITING_SECONDS
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """An error of ours fails the saves under way, which somebody may wait for, and not those that follow."""
+        try:
+            work()
+        except Exception as error:
+            log.exception("following the saves of steps %s", self._driver.queue.steps)
+            self._fail_all(f"{type(error).__name__}: {one_line(error)}")
+
+    def _round(self) -> None:
+        """Hear the writer process, the store and the clock. Never blocks."""
+        self._follow()
+        head = self._driver.queue.under_way
+        if head is not None and not self._commits and self._driver.engine.written(head):
+            self._take(head, self._lookup.result(head.tier, head.name))
+
+    def _follow(self) -> None:
+        """Hear the writer process."""
+        driver, before = self._driver, None
+        while (head := driver.queue.under_way) is not None and head != before:
+            before = head
+            status = driver.engine.status(head)
+            driver.hear()
+            if status != SaveStatus():
+                self._settle(status, alone=not self._commits)
+        driver.hear()
+
+    def _settle(self, status: SaveStatus, *, alone: bool = False) -> None:
+        """alone: the coordinator may not know of it yet."""
+        self._next_lookup, self._pause = 0.0, LOOKUP_SECONDS[0]
+        self._deadline.settled(time.monotonic(), alone=alone)
+        self._driver.settle(status)
+
+    def _fail(self, number: int, error: str, tried: int | None = None) -> None:
+        """Fail the attempts of a save until it has moved past so many tiers; None: until it is given up."""
+        queue = self._driver.queue
+        while (head := queue.under_way) is not None and head.number == number and (tried is None or head.tried < tried):
+            self._driver.errors[head.name] = error
+            self._settle(SaveStatus(failed=1))
+
+    def _fail_all(self, error: str) -> None:
+        """Give up all saves, whatever state they are in."""
+        driver = self._driver
+        while (head := driver.queue.under_way) is not None:
+            driver.saves[head.number].certain = False
+            driver.engine.forget(head)
+            settled = driver.queue.settle(SaveStatus(failed=1))
+            self._deadline.settled(time.monotonic(), alone=True)
+            self._deadline.begun(time.monotonic())
+            if settled.given_up is not None:
+                driver.give_up(head, error)
+        driver.lock.notify_all()
+
+    def _take(self, head: Attempt, result: LookupResult) -> None:
+        """What the store says of the attempt under way, if anything; then it is looked up again."""
+        driver, now = self._driver, time.monotonic()
+        save = driver.saves[head.number]
+        if isinstance(result, Commit):
+            driver.commits[head.name] = result
+            self._settle(SaveStatus(committed=1))
+        elif result is not None:
+            driver.errors[head.name] = result
+            # Of another writer's failure the coordinator may hear later, if the store hangs for it.
+            self._settle(SaveStatus(failed=1), alone=not result.startswith("writer 0: "))
+        elif self._deadline.is_over(now):
+            driver.errors[head.name] = "nothing was heard of its commit"
+            save.certain = False
+            self._settle(SaveStatus(failed=1))
+        elif now >= self._next_lookup and self._lookup.begin(head.tier, save.draft.ref, head.name):
+            self._next_lookup = now + self._pause
+            self._pause = min(LOOKUP_SECONDS[1], 1.5 * self._pause)
