@@ -70,12 +70,19 @@ class Ours:
         batches = next(self._batches)
         self.clock.mark("data")
         lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
-        none_saved = SaveStatus(reading_back=(0,), copying=(0,))
-        result = self._stepper(batches, done, lr, None, none_saved)
+        result = self._stepper(batches, done, lr, None, self._save_status())
         self.losses.append(result.loss)
         self._tokens += result.tokens
         if self._first and (done + 1) % config.train.log_every_steps == 0:
             self._events.append(step_event(result, done + 1, lr, self.clock.read()))
+        self._settle(result.save_status)
+
+    def _save_status(self) -> SaveStatus:
+        """As a saver without a save under way offers it."""
+        return SaveStatus(reading_back=(0,), copying=(0,))
+
+    def _settle(self, sums: SaveStatus) -> None:
+        """Do what follows from all ranks' status."""
 
     def parts(self) -> Mapping[str, float]:
         return dict(self.clock.read())

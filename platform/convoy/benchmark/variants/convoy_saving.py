@@ -1,8 +1,8 @@
-"""Convoy's training with a save in each block, and the same saves with nothing else going on.
+"""Convoy's training with a save in each block, and the same saves with nothing else going on: by the trainer's saver.
 
-What is written beside steps is held back by the configured pace: how fast the storage is, the second measurement tells.
-Both go below the run's root, to a place that is removed at the end. Commits are not read back: a training does that
-between its saves, and here it would go on into another case's block.
+A save next to steps keeps to the configured pace: how fast the storage is, the second measurement shows. Both go below
+the run's root, to a place that is removed at the end. Commits are not read back: a training does that between its
+saves, and here it would go on into another case's block.
 """
 
 import contextlib
@@ -10,9 +10,9 @@ import math
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,18 +23,23 @@ from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL
 from convoy.benchmark.results.values import FIRST_SAVE_SECONDS, FIRST_STALL_SECONDS, REST_BYTES, SAVED_BYTES
 from convoy.benchmark.rounds import Variant
 from convoy.benchmark.variants.convoy import Ours
-from convoy.checkpoint.api import Checkpoints, Pending
-from convoy.checkpoint.format import Commit
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.format import Commit, Progress
+from convoy.checkpoint.restore.load import restore
+from convoy.checkpoint.save.driver import Save
+from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.state.tensors import TensorsOf
 from convoy.config.benchmark import PredictConfig
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.run import RunConfig
+from convoy.data.manifest import fingerprint
+from convoy.gang.assignment import Assignment
+from convoy.job.generations import form_generation
 from convoy.stats.interval import FEWEST
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data
+from convoy.training.checkpointing.saver import Saver
 from convoy.training.process_groups import Ranks
-
-T = TypeVar("T")
 
 ROW_BYTES = 2**14
 
@@ -50,19 +55,6 @@ class Measured:
     values: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass
-class _Begun:
-    """A save that is under way, on this rank."""
-
-    pending: Pending
-    at: float
-    """Unix time."""
-    call: float
-    """Seconds of the call that began it."""
-    waited: float
-    """Seconds that updates had waited for copies before."""
-
-
 class Saving(Ours):
     """Its second step begins a save, of the state after its first, and so does the first step after each
     `begin_block`."""
@@ -71,14 +63,16 @@ class Saving(Ours):
         super().__init__(name, config, ranks, data)
         self.measured = Measured()
         self._ranks = ranks
+        self._data = data
         box = [uuid.uuid4().hex[:12]]
         dist.broadcast_object_list(box, group=ranks.control, group_src=0)
         self._place = f"{str(config.root).rstrip('/')}/benchmarks-checkpoints/{box[0]}"
         self._state = TensorsOf(self._trained.module, self._trained.optimizer)
-        pace = config.checkpoint.write_mb_per_second
-        self._store, self._checkpoints = self._opened("beside", self._trained.optimizer, pace)
+        self._store, self._saver = self._opened("beside", self._state, config.checkpoint.write_mb_per_second)
         self._due = True
-        self._begun: _Begun | None = None
+        self._save: Save | None = None
+        self._began_at = 0.0  # Unix time
+        self._start_seconds = 0.0
 
     def begin_block(self) -> None:
         """A save is begun in the next step. All ranks call it."""
@@ -87,21 +81,26 @@ class Saving(Ours):
     def step(self) -> None:
         if self._due and self.losses:
             self._due = False
-            at, began = time.time(), time.perf_counter()
-            pending = self._checkpoints.save(len(self.losses), self._state())
-            self._begun = _Begun(pending, at, time.perf_counter() - began, self._checkpoints.waited_seconds)
+            self._began_at = time.time()
+            self._save = self._saver.save(self._progress())
         super().step()
+        if len(self.losses) == 1:  # not before has the optimizer all its state
+            began = time.perf_counter()
+            self._saver.start()
+            self._start_seconds = time.perf_counter() - began
 
     def settle(self) -> None:
         """Wait until the save under way is durable, and note how it was. All ranks call it."""
-        begun, self._begun = self._begun, None
-        if begun is None:
+        save, self._save = self._save, None
+        if save is None:
             return
-        commit = begun.pending.wait()
-        stall = self._slowest(begun.call + self._checkpoints.waited_seconds - begun.waited)
-        durable = self._slowest(commit.created - begun.at if self._ranks.first else 0.0)  # rank 0 makes the commit
+        commit = self._finished(save, self._saver, len(self.losses))
+        stall = self._largest(save.timing.call + save.timing.joined)
+        durable = self._largest(commit.created - self._began_at if commit is not None else 0.0)
         if FIRST_STALL_SECONDS not in self.measured.values:
-            self.measured.values |= {FIRST_STALL_SECONDS: stall, SAVED_BYTES: float(commit.bytes)}
+            saved_bytes = self._largest(float(commit.bytes) if commit is not None else 0.0)
+            first = stall + self._largest(self._start_seconds)
+            self.measured.values |= {FIRST_STALL_SECONDS: first, SAVED_BYTES: saved_bytes}
         else:
             self.measured.samples[STALL].append(stall)
             self.measured.samples[DURABLE].append(durable)
@@ -113,9 +112,9 @@ class Saving(Ours):
         least_bytes: that each rank is to write; a smaller state is filled up. passed: called after each save and
         restore: the rank goes on."""
         self.settle()
-        self._checkpoints.close()
-        self._store, self._checkpoints = self._opened("at-rest", None, None)
+        self._close_saver()
         state = self._filled_up(least_bytes)
+        self._store, self._saver = self._opened("at-rest", lambda: state, None)
         for number in range(1 + SAVES_AT_REST):
             saved, restored = self._save_and_restore(number + 1, state, passed)
             if number == 0:
@@ -125,37 +124,86 @@ class Saving(Ours):
                 self.measured.samples[RESTORE].append(restored)
 
     def close(self) -> None:
+        self._close_saver()
         super().close()
-        self._checkpoints.close()
         if self._ranks.first:
             with contextlib.suppress(StoreUnavailable):  # what was measured counts
                 _remove(self._place, self._config.checkpoint.store)
 
+    def _save_status(self) -> SaveStatus:
+        return self._saver.status()
+
+    def _settle(self, sums: SaveStatus) -> None:
+        self._saver.settle(sums, len(self.losses))
+
+    def _progress(self) -> Progress:
+        return Progress(step=len(self.losses))
+
+    def _close_saver(self) -> None:
+        self._saver.close(self._config.checkpoint.deadline_seconds)
+
     def _save_and_restore(self, step: int, state: dict[str, Any], passed: Callable[[], None]) -> tuple[float, float]:
         """Seconds of the one and of the other."""
-        saved, commit = self._timed(lambda: self._checkpoints.save(step, state).wait())
-        self.measured.values[REST_BYTES] = float(commit.bytes)
+        commits: list[Commit | None] = []
+
+        def save() -> None:
+            begun = self._saver.save(Progress(step=step), now=True)
+            assert begun is not None
+            commits.append(self._finished(begun, self._saver, step))
+
+        saved = self._timed(save)
+        (commit,) = commits
+        self.measured.values[REST_BYTES] = self._largest(float(commit.bytes) if commit is not None else 0.0)
         passed()
         self._drop_caches()
-        restored, _ = self._timed(lambda: self._checkpoints.restore(state))
+        candidates = [(commit.ref, [0])] if commit is not None else None
+        restored = self._timed(lambda: restore([self._store], candidates, state, group=self._ranks.saving))
         passed()
         self._forget(commit)
         return saved, restored
 
-    def _opened(
-        self, name: str, optimizer: torch.optim.Optimizer | None, pace: float | None
-    ) -> tuple[Store, Checkpoints]:
-        """A place below ours. pace: in 10^6 bytes per second and rank; None: as fast as the storage takes it."""
-        config, place = self._config.checkpoint, f"{self._place}/{name}"
-        opened = Checkpoints(
-            place,
-            optimizer=optimizer,
-            deadline_seconds=config.deadline_seconds,
-            verify=False,
-            store=config.store,
-            write_mb_per_second=pace,
+    def _finished(self, save: Save, saver: Saver, step: int) -> Commit | None:
+        """The commit of a save, once it is durable, on rank 0. Raises CheckpointError if there is none."""
+        saver.finish(step)
+        outcome = save.outcome.result(timeout=0)
+        if outcome.error is not None:
+            raise CheckpointError(f"{outcome.failure}: {outcome.error}")
+        return outcome.commit if self._ranks.first else None
+
+    def _opened(self, name: str, state: Callable[[], Mapping[str, Any]], pace: float | None) -> tuple[Store, Saver]:
+        """A job at a place below ours. pace: in 10^6 bytes per second and rank; None: as fast as the storage takes."""
+        place, data, ranks = f"{self._place}/{name}", self._data, self._ranks
+        store = open_store(place, self._config.checkpoint.store)
+        generation = [0]
+        if ranks.first:
+            formed = form_generation(
+                store,
+                formation=name,
+                nodes=ranks.place.nodes,
+                world_size=ranks.place.world_size,
+                config_hash="",
+                rendezvous="",
+            )
+            generation = [formed.generation]
+        dist.broadcast_object_list(generation, group=ranks.control, group_src=0)
+        changes = {"write_mb_per_second": pace, "verify": False}
+        checkpoint = self._config.checkpoint.model_copy(update=changes)
+        assignment = Assignment(
+            config=self._config.model_copy(update={"checkpoint": checkpoint}),
+            job=name,
+            job_uri=place,
+            tiers=[place],
+            root=str(self._config.root),
+            data_id=data.manifest.id,
+            fingerprint=fingerprint(data.manifest, self._config.data),
+            generation=generation[0],
+            parent=None,
+            place=ranks.place,
+            master_host="",
+            master_port=0,
+            reason_path="",
         )
-        return open_store(place, config.store), opened
+        return store, Saver(assignment, ranks, self._trained, [place], self._events, None, state=state)
 
     def _filled_up(self, least_bytes: float) -> dict[str, Any]:
         """The state, and so many random bytes of each rank that it writes at least `least_bytes`.
@@ -171,17 +219,18 @@ class Saving(Ours):
         mesh = init_device_mesh(device.type, (size,))
         return {**self._state(), "filling": DTensor.from_local(own, mesh, [Shard(0)])}
 
-    def _timed(self, work: Callable[[], T]) -> tuple[float, T]:
-        """Seconds that the slowest rank takes, with all beginning together, and what it gave here."""
+    def _timed(self, work: Callable[[], object]) -> float:
+        """Seconds that the slowest rank takes, with all beginning together."""
         dist.barrier(group=self._ranks.control)
         began = time.perf_counter()
-        given = work()
-        return self._slowest(time.perf_counter() - began), given
+        work()
+        return self._largest(time.perf_counter() - began)
 
-    def _slowest(self, seconds: float) -> float:
-        found = torch.tensor(seconds, dtype=torch.float64)
-        dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self._ranks.control)
-        return float(found)
+    def _largest(self, own: float) -> float:
+        """The largest value of all ranks."""
+        largest = torch.tensor(own, dtype=torch.float64)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self._ranks.control)
+        return float(largest)
 
     def _drop_caches(self) -> None:
         """One rank of each host, for all of it: what is read next comes from the storage."""
@@ -189,10 +238,10 @@ class Saving(Ours):
             for name in self._store.sizes("shards/"):
                 self._store.drop_cache(name)
 
-    def _forget(self, commit: Commit) -> None:
+    def _forget(self, commit: Commit | None) -> None:
         """Remove it, so that a measurement needs no more room than one save. All ranks call it, and none goes on
         before."""
-        if self._ranks.first:
+        if commit is not None:
             for name in (commit.ref.name, *self._store.sizes(commit.shards)):
                 self._store.delete(name)
         dist.barrier(group=self._ranks.control)
@@ -214,14 +263,14 @@ def before_block(variants: Sequence[Variant]) -> Callable[[Variant], None]:
 def measured_at_rest(
     variants: Sequence[Variant], predict: PredictConfig | None, passed: Callable[[], None]
 ) -> dict[str, Measured]:
-    """When all blocks are over: what saves and restores showed, by the variant's name. All ranks call it."""
+    """When all blocks are over: the measurements of saves and restores, by the variant's name. All ranks call it."""
     least = 1e6 * predict.least_mb_per_writer if predict is not None else 0.0
-    found = {}
+    measured = {}
     for variant in variants:
         if isinstance(variant, Saving):
             variant.measure_at_rest(least, passed)
-            found[variant.name] = variant.measured
-    return found
+            measured[variant.name] = variant.measured
+    return measured
 
 
 def _remove(place: str, config: StoreConfig) -> None:
