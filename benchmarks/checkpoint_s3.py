@@ -1,4 +1,4 @@
-"""Convoy's checkpoints on S3: the share of a link's bandwidth, requests and CPU per GB, and beside raw parallel boto3.
+"""Convoy's checkpoints on S3: the share of a link's bandwidth, requests and CPU per GB, and versus raw parallel boto3.
 
     python benchmarks/checkpoint_s3.py [--capped-mib 512] [--pairs 15] [--out benchmarks/results/checkpoint_s3.json]
 
@@ -16,12 +16,14 @@ boto3 client that neither signs nor checksums bodies: the least that can be done
 """
 
 import argparse
+import io
 import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +32,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import boto3
 import torch
-from checkpoint_s3_savers import BUCKET, MIB, SAVERS, Saver
+from botocore.config import Config
 from measured import cpu_seconds, descendants, percentiles, provenance, ratio_of_medians
 from s3_servers import SERVERS, Server, capped_link
 
+from convoy.checkpoint import Checkpoints
+from convoy.config.checkpoint import StoreConfig
+
+BUCKET = "benchmark"
+MIB = 2**20
+PART = 8 * MIB
+THREADS = 8
 CAP = 100_000_000
 """Bytes a second."""
 
@@ -55,6 +64,116 @@ class Turn:
     requests_restore: int
 
 
+class Saver:
+    """One way to put a state to S3 and to get it back."""
+
+    def __init__(self, url: str, data: torch.Tensor) -> None:
+        self.source = memoryview(data.numpy())
+
+    def save(self, step: int) -> None:
+        """Return when it is there for good."""
+        raise NotImplementedError
+
+    def load(self, step: int) -> memoryview:
+        """What comes back."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+class Convoy(Saver):
+    """Convoy's, without reading back after each commit, which no other does. One rank, without a process group."""
+
+    def __init__(self, url: str, data: torch.Tensor) -> None:
+        self.target = torch.zeros_like(data)
+        self.checkpoints = Checkpoints(f"s3://{BUCKET}/convoy", verify=False, store=StoreConfig(endpoint_url=url))
+        super().__init__(url, data)
+
+    def save(self, step: int) -> None:
+        self.checkpoints.save(step, _named(torch.frombuffer(self.source, dtype=torch.uint8))).wait()
+
+    def load(self, step: int) -> memoryview:
+        restored = self.checkpoints.restore(_named(self.target))
+        if restored is None or restored.step != step:
+            raise RuntimeError(f"step {step} was saved, and not restored: {restored}")
+        return memoryview(self.target.numpy())
+
+    def close(self) -> None:
+        self.checkpoints.close()
+
+
+def _named(data: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The bytes as tensors of a model."""
+    return {f"layer{i}": part for i, part in enumerate(data.chunk(16))}
+
+
+class Raw(Saver):
+    """Parallel parts and parallel ranges, and nothing else."""
+
+    def __init__(self, url: str, data: torch.Tensor) -> None:
+        super().__init__(url, data)
+        config = Config(
+            max_pool_connections=THREADS,
+            s3={"payload_signing_enabled": False},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        self.s3 = boto3.session.Session().client("s3", endpoint_url=url, config=config)
+        self.target = bytearray(len(self.source))
+        self.threads = ThreadPoolExecutor(THREADS)
+
+    def save(self, step: int) -> None:
+        where = {"Bucket": BUCKET, "Key": f"raw/{step}"}
+        upload = self.s3.create_multipart_upload(**where)["UploadId"]
+
+        def send(number: int) -> dict[str, Any]:
+            body = bytes(self.source[(number - 1) * PART : number * PART])
+            sent = self.s3.upload_part(**where, UploadId=upload, PartNumber=number, Body=body)
+            return {"PartNumber": number, "ETag": sent["ETag"]}
+
+        parts = list(self.threads.map(send, range(1, -(-len(self.source) // PART) + 1)))
+        self.s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
+
+    def load(self, step: int) -> memoryview:
+        def receive(start: int) -> None:
+            with memoryview(self.target)[start : start + PART] as part:
+                span = f"bytes={start}-{start + len(part) - 1}"
+                body = self.s3.get_object(Bucket=BUCKET, Key=f"raw/{step}", Range=span)["Body"]
+                at = 0
+                while at < len(part):
+                    received = body.readinto(part[at:])
+                    if not received:
+                        raise EOFError(f"the reply ended at byte {start + at}")
+                    at += received
+
+        list(self.threads.map(receive, range(0, len(self.target), PART)))
+        return memoryview(self.target)
+
+    def close(self) -> None:
+        self.threads.shutdown()
+
+
+class Boto3(Saver):
+    """boto3's own transfer manager, as it comes."""
+
+    def __init__(self, url: str, data: torch.Tensor) -> None:
+        super().__init__(url, data)
+        self.s3 = boto3.session.Session().client("s3", endpoint_url=url)
+        self.target = io.BytesIO()
+
+    def save(self, step: int) -> None:
+        self.s3.upload_fileobj(io.BytesIO(self.source), BUCKET, f"boto3/{step}")
+
+    def load(self, step: int) -> memoryview:
+        self.target.seek(0)
+        self.s3.download_fileobj(BUCKET, f"boto3/{step}", self.target)
+        return self.target.getbuffer()
+
+
+SAVERS: dict[str, type[Saver]] = {"convoy": Convoy, "raw": Raw, "boto3": Boto3}
+
+
 def main() -> int:
     options = _options()
     os.environ.update(CREDENTIALS)
@@ -65,8 +184,8 @@ def main() -> int:
     result = summarise(capped, options.capped_mib * MIB, uncapped, options.mib * MIB)
     print("\n".join(table(result)))
     if options.out is not None:
-        told = {**vars(options), "out": str(options.out)}
-        record = {**provenance(), "command": " ".join(sys.argv), "options": told, **result}
+        plain = {**vars(options), "out": str(options.out)}
+        record = {**provenance(), "command": " ".join(sys.argv), "options": plain, **result}
         options.out.write_text(json.dumps(record, indent=1) + "\n")
     return 0 if all(share["met"] for share in result["acceptance"].values()) else 1
 
@@ -81,7 +200,6 @@ def rounds(url: str, server: Server, mib: int, count: int, names: Sequence[str])
         first = number % len(names)
         for name in [*names[first:], *names[:first]]:
             turn = _turn(savers[name], number + 2, server, others)
-            savers[name].check()
             if number >= 0:
                 turns[name].append(turn)
             _remove(server.url, lambda key, step=number + 2: not key.startswith("convoy/") or _older(key, step))
@@ -96,8 +214,11 @@ def _turn(saver: Saver, step: int, server: Server, others: set[int]) -> Turn:
     began = _now(server, others)
     saver.save(step)
     saved = _now(server, others)
-    saver.load(step)
+    loaded_bytes = saver.load(step)
     loaded = _now(server, others)
+    if loaded_bytes != saver.source:
+        raise RuntimeError(f"step {step}: loaded something else than was saved")
+    del loaded_bytes
     return Turn(
         save=saved.seconds - began.seconds,
         restore=loaded.seconds - saved.seconds,
@@ -161,7 +282,7 @@ def _of_saver(turns: Sequence[Turn], state_bytes: int) -> dict[str, Any]:
     return {
         "state_bytes": state_bytes,
         "seconds": seconds,
-        "mb_per_second": {what: state_bytes / 1e6 / told["p50"] for what, told in seconds.items()},
+        "mb_per_second": {what: state_bytes / 1e6 / spread["p50"] for what, spread in seconds.items()},
         "cpu_seconds_per_gb": {n.removeprefix("cpu_"): v for n, v in means.items() if n.startswith("cpu_")},
         "requests_per_gb": {n.removeprefix("requests_"): v for n, v in means.items() if n.startswith("requests_")},
     }
@@ -172,21 +293,21 @@ def table(result: dict[str, Any]) -> list[str]:
     lines = []
     for part in ("capped", "uncapped"):
         lines.append(f"{part}, save and restore:")
-        for name, told in result[part].items():
-            rate, cpu, requests = told["mb_per_second"], told["cpu_seconds_per_gb"], told["requests_per_gb"]
+        for name, saver in result[part].items():
+            rate, cpu, requests = saver["mb_per_second"], saver["cpu_seconds_per_gb"], saver["requests_per_gb"]
             lines.append(
                 f"  {name:8} {rate['save']:6.1f} and {rate['restore']:6.1f} MB/s; CPU s/GB {cpu['save_training']:.2f}"
                 f"+{cpu['save_writer']:.2f} (writer) and {cpu['restore']:.2f}; "
                 f"requests/GB {requests['save']:.0f} and {requests['restore']:.0f}"
             )
     for other, pairs in sorted(result["convoy_to"].items()):
-        for what, told in pairs.items():
+        for what, ratio in pairs.items():
             lines.append(
-                f"convoy / {other}, {what} uncapped: median of {told['pairs']} pairs {told['median_of_pairs']:.3f}; "
-                f"ratio of medians {told['ratio']:.3f} ({told['low']:.3f} to {told['high']:.3f})"
+                f"convoy / {other}, {what} uncapped: median of {ratio['pairs']} pairs {ratio['median_of_pairs']:.3f}; "
+                f"ratio of medians {ratio['ratio']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
             )
-    for what, told in result["acceptance"].items():
-        lines.append(f"{what}: {told['found']:.3f}, at least {told['limit']}: {'met' if told['met'] else 'NOT MET'}")
+    for what, share in result["acceptance"].items():
+        lines.append(f"{what}: {share['found']:.3f}, at least {share['limit']}: {'met' if share['met'] else 'NOT MET'}")
     return lines
 
 
@@ -194,9 +315,9 @@ def _remove(server: str, wanted: Callable[[str], bool]) -> None:
     """Objects take the server's memory. Of Convoy's newest commit all stays: the next save builds on it."""
     s3 = boto3.session.Session().client("s3", endpoint_url=server)
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
-        for found in page.get("Contents", []):
-            if wanted(found["Key"]):
-                s3.delete_object(Bucket=BUCKET, Key=found["Key"])
+        for entry in page.get("Contents", []):
+            if wanted(entry["Key"]):
+                s3.delete_object(Bucket=BUCKET, Key=entry["Key"])
 
 
 def _older(key: str, step: int) -> bool:

@@ -4,377 +4,321 @@ import ctypes
 import mmap
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from checkpoint_model import flat, local, local_bytes
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
+from torch.distributed.tensor import DTensor
 
-from convoy.checkpoint import Checkpoints
-from convoy.checkpoint import Pending as PendingSave
+from convoy.checkpoint.restore.load import restore
+from convoy.checkpoint.save.driver import Save
+from convoy.gang.assignment import Assignment
+from convoy.job.lineage import CommitRef
+from convoy.storage import open_store
+from convoy.training.build import Trained
+from convoy.training.checkpointing.saver import Saver as TrainingSaver
+from convoy.training.loop import Training
+from convoy.training.process_groups import Ranks
 
 BLOCK = 8 * 2**20
 VERIFY_SECONDS = 120.0
 
+State = dict[str, Any]
 
-class Pending(Protocol):
-    """A save that was asked for."""
+
+@dataclass
+class Bench:
+    """The training on one rank whose state is saved."""
+
+    assignment: Assignment
+    ranks: Ranks
+    trained: Trained
+    training: Training
+    """Its saver is that of the save under way."""
+    state: State
+
+
+class Saver:
+    """One way to save, with a folder for each step. All ranks make the same calls in the same order; `save` returns
+    when the bytes are durable, unless a subclass does better."""
+
+    def __init__(self, folder: Path, bench: Bench) -> None:
+        self.folder = folder
+        self.bench = bench
+        self.durable: Future[float] = Future()
+        """When the newest save was durable, by `time.perf_counter`."""
+
+    def save(self, step: int, *, at_rest: bool) -> None:
+        """at_rest: no step follows before it is durable."""
+        self.path(step).mkdir(parents=True, exist_ok=True)
+        self.write(step)
+        self.durable = Future()
+        self.durable.set_result(time.perf_counter())
+
+    def write(self, step: int) -> None:
+        raise NotImplementedError
+
+    def load(self, step: int, target: State) -> None:
+        """Fill `target` in place."""
+        raise NotImplementedError
 
     def staged(self) -> None:
-        """Return when the state may change."""
+        """Return when the state may change; called at rest, otherwise the optimizer's step waits by itself."""
 
-    def wait(self) -> float:
-        """Return when the checkpoint is durable: the time at which it was, as `time.perf_counter`."""
-
-
-class Saver(Protocol):
-    """One way to save; all ranks call the same methods in the same order."""
-
-    name: str
-    joins_itself: bool
-    """Whether the optimizer's update waits for the staging by a hook."""
-
-    def save(self, step: int, state: dict[str, Any]) -> Pending: ...
-
-    def load(self, step: int, target: dict[str, Any]) -> None:
-        """Fill `target` in place."""
+    def committed(self) -> float:
+        """Wait until the newest save is durable: when it was, by `time.perf_counter`."""
+        return self.durable.result()
 
     def quiet(self, step: int) -> None:
         """Return when nothing is done for the save of `step` any more."""
 
     def forget(self, step: int) -> None:
-        """Remove the save of `step`."""
-
-    def close(self) -> None: ...
-
-
-class Done:
-    """Of a save that returns when all is over."""
-
-    def __init__(self) -> None:
-        self._at = time.perf_counter()
-
-    def staged(self) -> None:
-        pass
-
-    def wait(self) -> float:
-        return self._at
-
-
-class Synchronous:
-    """What all savers share whose save returns when the bytes are durable, with a folder for each step."""
-
-    name = ""
-    joins_itself = True
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def path(self, step: int) -> Path:
-        return self.folder / f"{step:09d}"
-
-    def quiet(self, step: int) -> None:
-        pass
-
-    def forget(self, step: int) -> None:
         dist.barrier()
         if dist.get_rank() == 0:
-            shutil.rmtree(self.path(step))
-        dist.barrier()
-
-    def close(self) -> None:
-        pass
-
-
-class Convoy:
-    """Convoy's, without reading back after each commit, which no other does."""
-
-    name = "convoy"
-    joins_itself = True
-    verify = False
-
-    def __init__(self, folder: Path, optimizer: torch.optim.Optimizer) -> None:
-        self.folder = folder
-        self.checkpoints = Checkpoints(str(folder), optimizer=optimizer, verify=self.verify)
-
-    def save(self, step: int, state: dict[str, Any]) -> "ConvoyPending":
-        pending = self.checkpoints.save(step, state)
-        if pending.skipped:
-            raise RuntimeError(f"step {step} was skipped")
-        return ConvoyPending(self.folder, pending)
-
-    def load(self, step: int, target: dict[str, Any]) -> None:
-        restored = self.checkpoints.restore(target)
-        if restored is None or restored.step != step:
-            raise RuntimeError(f"step {step} was saved, and not restored: {restored}")
-
-    def quiet(self, step: int) -> None:
-        pass
-
-    def forget(self, step: int) -> None:
-        dist.barrier()
-        if dist.get_rank() == 0:
-            for path in (*self.folder.glob(f"commits/*-{step:09d}.json"), *self.folder.glob(f"shards/*-{step:09d}")):
+            for path in self.paths(step):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         dist.barrier()
 
     def close(self) -> None:
-        self.checkpoints.close()
+        pass
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"{step:09d}"
+
+    def paths(self, step: int) -> list[Path]:
+        return [self.path(step)]
+
+    def file(self, step: int) -> Path:
+        """This rank's."""
+        return self.path(step) / f"{dist.get_rank()}.bin"
+
+
+class Convoy(Saver):
+    """The saver of Convoy's training, without reading back after each commit, which no other does."""
+
+    verify = False
+
+    def __init__(self, folder: Path, bench: Bench) -> None:
+        assignment = bench.assignment
+        super().__init__(Path(assignment.job_uri), bench)
+        checkpoint = assignment.config.checkpoint.model_copy(update={"verify": self.verify})
+        config = assignment.config.model_copy(update={"checkpoint": checkpoint})
+        self.store = open_store(assignment.job_uri)
+        self.saver = TrainingSaver(
+            assignment.model_copy(update={"config": config}),
+            bench.ranks,
+            bench.trained,
+            assignment.tiers,
+            bench.training.events,
+            None,
+        )
+        self.saver.start()
+        self.begun: Save | None = None
+
+    def save(self, step: int, *, at_rest: bool) -> None:
+        self.bench.training.saver = self.saver
+        progress = self.bench.training.progress.model_copy(update={"step": step})
+        self.begun = self.saver.save(progress, now=at_rest)
+        if self.begun is None:
+            raise RuntimeError(f"step {step} was skipped")
+
+    def committed(self) -> float:
+        """By the time that the file system has of the commit, which the ranks hear of later."""
+        assert self.begun is not None
+        step = self.begun.draft.step
+        self.saver.finish(step)
+        if error := self.begun.outcome.result(timeout=0).error:
+            raise RuntimeError(f"step {step}: {error}")
+        return (self.folder / self.ref(step).name).stat().st_ctime + time.perf_counter() - time.time()
+
+    def load(self, step: int, target: State) -> None:
+        restored = restore([self.store], [(self.ref(step), [0])], target, group=self.bench.ranks.saving)
+        if restored is None or restored.step != step:
+            raise RuntimeError(f"step {step} was saved, and not restored: {restored}")
+
+    def ref(self, step: int) -> CommitRef:
+        return CommitRef(generation=self.bench.assignment.generation, step=step)
+
+    def paths(self, step: int) -> list[Path]:
+        return [self.folder / self.ref(step).name, self.folder / "shards" / self.ref(step).stem]
+
+    def close(self) -> None:
+        self.saver.close(VERIFY_SECONDS)
 
 
 class ConvoyVerified(Convoy):
     """As it comes: every commit is read back from the storage by a writer process, between saves."""
 
-    name = "convoy_verified"
     verify = True
 
     def quiet(self, step: int) -> None:
         deadline = time.monotonic() + VERIFY_SECONDS
-        while not list(self.folder.glob(f"verified/*-{step:09d}/all.json")):
+        while not (self.folder / "verified" / self.ref(step).stem / "all.json").exists():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"step {step} was not read back within {VERIFY_SECONDS:.0f} s")
             time.sleep(0.02)
 
-    def forget(self, step: int) -> None:
-        self.quiet(step)
-        super().forget(step)
 
-
-class ConvoyPending:
-    def __init__(self, folder: Path, pending: PendingSave) -> None:
-        self._folder = folder
-        self._pending = pending
-
-    def staged(self) -> None:
-        self._pending.staged()
-
-    def wait(self) -> float:
-        """Of a commit from before anyone asked, the time that the file system tells."""
-        asked = time.perf_counter()
-        commit = self._pending.wait()
-        returned = time.perf_counter()
-        made = (self._folder / commit.ref.name).stat().st_ctime + returned - time.time()
-        return made if made < asked else returned
-
-
-class TorchSave(Synchronous):
+class TorchSave(Saver):
     """torch.save of the rank's own parts into one file, and fsync."""
 
-    name = "torch_save"
+    def write(self, step: int) -> None:
+        torch.save({name: local(tensor) for name, tensor in flat(self.bench.state).items()}, self.file(step))
+        sync(self.file(step), self.path(step))
 
-    def save(self, step: int, state: dict[str, Any]) -> Done:
-        self.path(step).mkdir(parents=True, exist_ok=True)
-        with open(self._file(step), "wb") as file:
-            torch.save({name: local(tensor) for name, tensor in flat(state).items()}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self.path(step))
-        return Done()
-
-    def load(self, step: int, target: dict[str, Any]) -> None:
-        _fill(target, torch.load(self._file(step), weights_only=True))
-
-    def _file(self, step: int) -> Path:
-        return self.path(step) / f"{dist.get_rank()}.pt"
+    def load(self, step: int, target: State) -> None:
+        _fill(target, torch.load(self.file(step), weights_only=True))
 
 
-class Safetensors(Synchronous):
+class Safetensors(Saver):
     """safetensors of the rank's own parts in one file, and fsync."""
 
-    name = "safetensors"
+    def write(self, step: int) -> None:
+        tensors = {name: local(tensor).contiguous() for name, tensor in flat(self.bench.state).items()}
+        safetensors.torch.save_file(tensors, self.file(step))
+        sync(self.file(step), self.path(step))
 
-    def save(self, step: int, state: dict[str, Any]) -> Done:
-        self.path(step).mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file({n: local(t).contiguous() for n, t in flat(state).items()}, self._file(step))
-        sync_file(self._file(step))
-        sync_folder(self.path(step))
-        return Done()
-
-    def load(self, step: int, target: dict[str, Any]) -> None:
-        _fill(target, safetensors.torch.load_file(self._file(step)))
-
-    def _file(self, step: int) -> Path:
-        return self.path(step) / f"{dist.get_rank()}.safetensors"
+    def load(self, step: int, target: State) -> None:
+        _fill(target, safetensors.torch.load_file(self.file(step)))
 
 
-class DcpSync(Synchronous):
+class DcpSync(Saver):
     """torch.distributed.checkpoint.save with its file writer, which syncs each file."""
 
-    name = "dcp_sync"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, bench: Bench) -> None:
+        super().__init__(folder, bench)
         self.planner = DefaultSavePlanner(enable_plan_caching=True)
 
-    def save(self, step: int, state: dict[str, Any]) -> Done:
-        dcp.save(state, storage_writer=FileSystemWriter(self.path(step)), planner=self.planner)
-        return Done()
+    def write(self, step: int) -> None:
+        dcp.save(self.bench.state, storage_writer=FileSystemWriter(self.path(step)), planner=self.planner)
 
-    def load(self, step: int, target: dict[str, Any]) -> None:
+    def load(self, step: int, target: State) -> None:
         dcp.load(target, storage_reader=FileSystemReader(self.path(step)))
 
 
 class DcpAsync(DcpSync):
     """async_save at its best here: one stager kept, shared memory, staging in a thread, saving in a process."""
 
-    name = "dcp_async"
-    joins_itself = False
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, bench: Bench) -> None:
+        super().__init__(folder, bench)
         pinned = torch.cuda.is_available()
         self.stager = DefaultStager(StagingOptions(pinned, True, True, pinned))
+        self.response: AsyncSaveResponse | None = None
+        bench.trained.optimizer.register_step_pre_hook(lambda *_: self.staged())
 
-    def save(self, step: int, state: dict[str, Any]) -> "DcpPending":
+    def save(self, step: int, *, at_rest: bool) -> None:
         response = dcp.async_save(
-            state,
+            self.bench.state,
             storage_writer=FileSystemWriter(self.path(step)),
             planner=self.planner,
             async_checkpointer_type=AsyncCheckpointerType.PROCESS,
             async_stager=self.stager,
         )
         assert isinstance(response, AsyncSaveResponse)
-        return DcpPending(response)
+        durable = self.durable = Future()
+        response.upload_completion.add_done_callback(lambda _: durable.set_result(time.perf_counter()))
+        self.response = response
+
+    def staged(self) -> None:
+        if self.response is not None:
+            self.response.staging_completion.result()
+
+    def committed(self) -> float:
+        assert self.response is not None
+        self.response.upload_completion.result()
+        return super().committed()
 
     def close(self) -> None:
         self.stager.close()
 
 
-class DcpPending:
-    def __init__(self, response: AsyncSaveResponse) -> None:
-        self._response = response
-        self._at: Future[float] = Future()
-        response.upload_completion.add_done_callback(lambda _: self._at.set_result(time.perf_counter()))
-
-    def staged(self) -> None:
-        self._response.staging_completion.result()
-
-    def wait(self) -> float:
-        self._response.upload_completion.result()
-        return self._at.result()
-
-
-class Raw(Synchronous):
+class Raw(Saver):
     """The bare storage: as many bytes as the rank's part has, from memory to one file in a thread, and back.
 
     Plain write(2) of 8 MiB and fsync, as anyone would: no staging, no checksum, no commit.
     """
 
-    name = "raw"
+    threads = 1
+    flags = 0
 
-    def __init__(self, folder: Path, state: dict[str, Any]) -> None:
-        super().__init__(folder)
-        self.buffer = mmap.mmap(-1, -(-local_bytes(state) // mmap.PAGESIZE) * mmap.PAGESIZE)
-        view = memoryview(self.buffer)
-        at = 0
-        for tensor in flat(state).values():
+    def __init__(self, folder: Path, bench: Bench) -> None:
+        super().__init__(folder, bench)
+        self.buffer = mmap.mmap(-1, -(-local_bytes(bench.state) // mmap.PAGESIZE) * mmap.PAGESIZE)
+        self.saving, self.pool = ThreadPoolExecutor(1), ThreadPoolExecutor(self.threads)
+        view, at = memoryview(self.buffer), 0
+        for tensor in flat(bench.state).values():
             source = local(tensor).detach().contiguous()
             ctypes.memmove(ctypes.addressof(ctypes.c_char.from_buffer(view, at)), source.data_ptr(), source.nbytes)
             at += source.nbytes
 
-    def save(self, step: int, state: dict[str, Any]) -> "RawPending":
+    def save(self, step: int, *, at_rest: bool) -> None:
         self.path(step).mkdir(parents=True, exist_ok=True)
-        return RawPending(lambda: self._write(step))
+        self.durable = self.saving.submit(self.written, step)
 
-    def load(self, step: int, target: dict[str, Any]) -> None:
-        view = memoryview(self.buffer)
-        with open(self._file(step), "rb", buffering=0) as file:
-            at = 0
-            while at < len(view):
-                at += file.readinto(view[at : at + BLOCK]) or _ended(at, len(view))
+    def load(self, step: int, target: State) -> None:
+        self.move(step, os.O_RDONLY, os.preadv)
 
-    def _write(self, step: int) -> None:
-        view = memoryview(self.buffer)
-        with open(self._file(step), "wb", buffering=0) as file:
-            at = 0
-            while at < len(view):
-                at += file.write(view[at : at + BLOCK])
-            os.fsync(file.fileno())
-        sync_folder(self.path(step))
+    def close(self) -> None:
+        self.saving.shutdown()
+        self.pool.shutdown()
 
-    def _file(self, step: int) -> Path:
-        return self.path(step) / f"{dist.get_rank()}.bin"
+    def written(self, step: int) -> float:
+        self.move(step, os.O_WRONLY | os.O_CREAT | os.O_EXCL, os.pwritev)
+        sync(self.file(step), self.path(step))
+        return time.perf_counter()
+
+    def move(self, step: int, flags: int, move: Callable[[int, list[memoryview], int], int]) -> None:
+        """The whole buffer, to the file or from it."""
+        fd, view = os.open(self.file(step), flags | self.flags, 0o644), memoryview(self.buffer)
+
+        def block(start: int) -> None:
+            end = min(len(view), start + BLOCK)
+            while start < end:
+                moved = move(fd, [view[start:end]], start)
+                if not moved:
+                    raise EOFError(f"{start} bytes of {end}")
+                start += moved
+
+        try:
+            list(self.pool.map(block, range(0, len(view), BLOCK)))
+        finally:
+            os.close(fd)
 
 
 class RawDirect(Raw):
     """The storage driven as hard as it goes: four threads, past the page cache."""
 
-    name = "raw_direct"
-
-    def __init__(self, folder: Path, state: dict[str, Any]) -> None:
-        super().__init__(folder, state)
-        self.threads = ThreadPoolExecutor(4)
-
-    def load(self, step: int, target: dict[str, Any]) -> None:
-        self._in_blocks(step, os.O_RDONLY, os.preadv)
-
-    def close(self) -> None:
-        self.threads.shutdown()
-
-    def _write(self, step: int) -> None:
-        self._in_blocks(step, os.O_WRONLY | os.O_CREAT | os.O_EXCL, os.pwritev)
-        sync_file(self._file(step))
-        sync_folder(self.path(step))
-
-    def _in_blocks(self, step: int, flags: int, move: Callable[[int, list[memoryview], int], int]) -> None:
-        view = memoryview(self.buffer)
-        fd = os.open(self._file(step), flags | os.O_DIRECT, 0o644)
-
-        def one(start: int) -> None:
-            end, at = min(len(view), start + BLOCK), start
-            while at < end:
-                at += move(fd, [view[at:end]], at) or _ended(at, end)
-
-        try:
-            list(self.threads.map(one, range(0, len(view), BLOCK)))
-        finally:
-            os.close(fd)
+    threads = 4
+    flags = os.O_DIRECT
 
 
-class RawPending:
-    def __init__(self, work: Any) -> None:
-        self._at = 0.0
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(work,))
-        self._thread.start()
-
-    def staged(self) -> None:
-        pass
-
-    def wait(self) -> float:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._at
-
-    def _run(self, work: Any) -> None:
-        try:
-            work()
-        except BaseException as error:  # told by wait()
-            self._error = error
-        self._at = time.perf_counter()
+SAVERS: dict[str, type[Saver]] = {
+    "convoy": Convoy,
+    "convoy_verified": ConvoyVerified,
+    "torch_save": TorchSave,
+    "dcp_sync": DcpSync,
+    "dcp_async": DcpAsync,
+    "safetensors": Safetensors,
+    "raw": Raw,
+    "raw_direct": RawDirect,
+}
 
 
-def sync_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
+def sync(*paths: Path) -> None:
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
         os.fsync(fd)
-    finally:
         os.close(fd)
-
-
-def sync_folder(path: Path) -> None:
-    sync_file(path)
 
 
 def drop_cache(folder: Path) -> None:
@@ -387,22 +331,46 @@ def drop_cache(folder: Path) -> None:
             os.close(fd)
 
 
-def _fill(target: dict[str, Any], loaded: dict[str, torch.Tensor]) -> None:
+def flat(state: State, prefix: str = "") -> dict[str, torch.Tensor]:
+    """Tensors by their path."""
+    tensors: dict[str, torch.Tensor] = {}
+    for key, value in state.items():
+        if isinstance(value, dict):
+            tensors |= flat(value, f"{prefix}{key}.")
+        elif isinstance(value, torch.Tensor):
+            tensors[f"{prefix}{key}"] = value
+    return tensors
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of it."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def local_bytes(state: State) -> int:
+    return sum(local(tensor).nbytes for tensor in flat(state).values())
+
+
+def empty_like(state: State) -> State:
+    """The same structure with memory of its own, written to once so that no load pays for page faults."""
+    return {
+        key: empty_like(value)
+        if isinstance(value, dict)
+        else (torch.zeros_like(value) if isinstance(value, torch.Tensor) else value)
+        for key, value in state.items()
+    }
+
+
+def differing(one: State, other: State) -> list[str]:
+    """Names of tensors that are not bit for bit the same on this rank."""
+    theirs = flat(other)
+    return [name for name, tensor in flat(one).items() if not torch.equal(_bits(tensor), _bits(theirs[name]))]
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return local(tensor).detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _fill(target: State, loaded: dict[str, torch.Tensor]) -> None:
     for name, tensor in flat(target).items():
         local(tensor).copy_(loaded[name])
-
-
-def _ended(at: int, wanted: int) -> int:
-    raise EOFError(f"{at} bytes of {wanted}")
-
-
-SAVERS = ("convoy", "convoy_verified", "torch_save", "dcp_sync", "dcp_async", "safetensors", "raw", "raw_direct")
-
-
-def make_saver(name: str, folder: Path, training: Any) -> Saver:
-    """training: whose state will be saved."""
-    if name in ("convoy", "convoy_verified"):
-        return (Convoy if name == "convoy" else ConvoyVerified)(folder, training.optimizer)
-    if name in ("raw", "raw_direct"):
-        return (Raw if name == "raw" else RawDirect)(folder, training.state)
-    return {kind.name: kind for kind in (TorchSave, DcpSync, DcpAsync, Safetensors)}[name](folder)

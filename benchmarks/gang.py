@@ -23,7 +23,7 @@ from convoy.job.events.log import EventWriter
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
 from convoy.training.batches import Data
-from convoy.training.build import build_trained
+from convoy.training.build import Trained, build_trained
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.exchange import Exchange
 from convoy.training.loop import Training
@@ -47,19 +47,19 @@ Body = Callable[[Assignment, Ranks, Data], Any]
 """What each rank does; its result must be picklable, and so must it itself: it is called in a new process."""
 
 
-def on_gang(config: RunConfig, body: Body) -> list[Any]:
+def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]:
     """What `body` gives on each rank, over gloo or NCCL, for the first generation of a job below `config.root`."""
     manifest = prepare(config.data, open_store(str(config.root)))
     job = open_store(f"{config.root}/benchmark")
     formed = form_generation(
-        job, formation="benchmark", nodes=1, world_size=RANKS, config_hash=config_hash(config), rendezvous=""
+        job, formation="benchmark", nodes=1, world_size=world_size, config_hash=config_hash(config), rendezvous=""
     )
     context = multiprocessing.get_context("spawn")
     results: Any = context.SimpleQueue()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     workers = []
-    for rank in range(RANKS):
+    for rank in range(world_size):
         assignment = Assignment(
             config=config,
             job="benchmark",
@@ -70,7 +70,7 @@ def on_gang(config: RunConfig, body: Body) -> list[Any]:
             fingerprint=fingerprint(manifest, config.data),
             generation=formed.generation,
             parent=None,
-            place=_place(rank),
+            place=_place(rank, world_size),
             master_host="127.0.0.1",
             master_port=port,
             reason_path="/dev/null",
@@ -81,7 +81,7 @@ def on_gang(config: RunConfig, body: Body) -> list[Any]:
     found = dict(results.get() for _ in workers)
     for worker in workers:
         worker.join()
-    return [found[rank] for rank in range(RANKS)]
+    return [found[rank] for rank in range(world_size)]
 
 
 def training(
@@ -91,11 +91,13 @@ def training(
     config: RunConfig | None = None,
     marker: Marker | None = None,
     own_time: OwnTime | UnknownTime | None = None,
+    trained: Trained | None = None,
 ) -> Training:
-    """The product's loop, its model its own. config: where it differs from the assignment's. marker: of a board."""
+    """The product's loop. config: where it differs from the assignment's. marker: of a board. trained: the model; None:
+    one of its own."""
     config = config or assignment.config
     assignment = assignment.model_copy(update={"config": config})
-    trained, store = build_trained(config, ranks), open_store(assignment.job_uri)
+    trained, store = trained or build_trained(config, ranks), open_store(assignment.job_uri)
     marker = marker or Marker(None, 0)
     clock, began = clock_for(ranks.device, marker.passed), time.perf_counter()
     stepper = Stepper(
@@ -168,14 +170,14 @@ def _rank(assignment: Assignment, body: Body, results: Any) -> None:
     dist.destroy_process_group()
 
 
-def _place(rank: int) -> Place:
+def _place(rank: int, world_size: int) -> Place:
     return Place(
         rank=rank,
         local_rank=rank,
         node=0,
         nodes=1,
-        nproc_per_node=RANKS,
+        nproc_per_node=world_size,
         host_rank=rank,
-        host_ranks=RANKS,
+        host_ranks=world_size,
         threads=1,
     )
