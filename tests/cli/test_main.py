@@ -7,11 +7,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import click
 import click.testing
 import pytest
 from mypy_boto3_s3 import S3Client
 
-from convoy.cli.main import main
+from convoy.cli.main import COMMANDS, main
+from convoy.cli.plan import COMMANDS as PLAN_COMMANDS
+from convoy.cli.plan import plan
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.loader import resolve
 from convoy.job.events.log import EventWriter
@@ -55,6 +58,15 @@ def test_help_names_every_command_with_what_it_does() -> None:
         "tail Print JOB's steps and events as they come",
     ):
         assert words in told
+
+
+def test_a_summary_in_the_list_of_commands_is_how_the_command_s_own_help_begins() -> None:
+    for group, commands in ((main, COMMANDS), (plan, PLAN_COMMANDS)):
+        for name, lazy in commands.items():
+            command = group.get_command(click.Context(group), name)
+            assert command is not None
+            words = " ".join((command.help or "").split())
+            assert words.startswith(lazy.summary.removesuffix(".")), name
 
 
 @pytest.mark.parametrize("command", ["doctor", "drain", "export", "replay", "rewind", "show", "tail"])

@@ -1,20 +1,20 @@
-"""`convoy plan calibrate`: the constants of the step's time from measured runs, others' or one's own."""
+"""`convoy plan calibrate`: the constants of the step's time from measured runs, published ones or one's own."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from convoy.benchmark.planner_fit import OwnFit
-    from convoy.benchmark.planner_runs import LeftOut
-    from convoy.benchmark.results.case import Case
-    from convoy.planner.step.calibration import Calibration
-
-    Fitted = tuple[Calibration, list[str]]
-    """And the lines that are told of it."""
+from convoy.benchmark.planner_fit import OwnFit, own_fit
+from convoy.benchmark.planner_runs import LeftOut
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.files import ResultUnreadableError, read_case, read_cases
+from convoy.config.errors import ConfigError
+from convoy.display.formatting import plural
+from convoy.planner.step.calibration import Calibration, prior
+from convoy.planner.validation.fit import fit
+from convoy.planner.validation.published import read_measured
+from convoy.planner.validation.validate import median_abs
 
 
 @click.command()
@@ -26,90 +26,60 @@ def calibrate(results: str, output: str) -> None:
     RESULTS is a folder of a benchmark's cases, as `run_benchmarks.py` and the benchmark flow write them, or one such
     case; or a CSV file as for `validate`.
     """
-    from pathlib import Path
-
-    from convoy.config.errors import ConfigError
-
     path = Path(results)
-    of = _of_cases(path) if path.is_dir() or path.suffix == ".json" else _of_table(path)
+    is_benchmark = path.is_dir() or path.suffix == ".json"
     try:
-        found, lines = of()
+        calibration, lines = _fit_cases(path) if is_benchmark else _fit_table(path)
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"{results}: {error}") from None
-    _write(Path(output), found)
+    try:
+        Path(output).write_text(calibration.model_dump_json(indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"{output}: {error.strerror}") from None
     click.echo(f"{output}: {lines[0]}")
     for line in lines[1:]:
         click.echo(line)
 
 
-def read_results(path: "Path") -> "list[Case]":
+def read_results(path: Path) -> list[Case]:
     """A folder's cases, or one file's. Raises ConfigError."""
-    from convoy.benchmark.results.files import ResultUnreadableError, read_case, read_cases
-    from convoy.config.errors import ConfigError
-
     try:
         return read_cases(path) if path.is_dir() else [read_case(path)]
     except ResultUnreadableError as error:
         raise ConfigError(str(error)) from None
 
 
-def _of_table(path: "Path") -> "Callable[[], Fitted]":
-    from convoy.planner.step.calibration import prior
-    from convoy.planner.validation.fit import fit
-    from convoy.planner.validation.published import read_measured
-
-    measured, before = read_measured(path), prior()
-
-    def fitted() -> "Fitted":
-        found = fit(measured, before)
-        told = found.fitted
-        assert told is not None
-        return found, [f"{told.rows} runs, off by a median of {told.median_abs_pct_error} %"]
-
-    return fitted
+def _fit_table(path: Path) -> tuple[Calibration, list[str]]:
+    """The calibration, and the lines to print about it."""
+    calibration = fit(read_measured(path), prior())
+    fitted = calibration.fitted
+    assert fitted is not None
+    return calibration, [f"{fitted.rows} runs, off by a median of {fitted.median_abs_pct_error} %"]
 
 
-def _of_cases(path: "Path") -> "Callable[[], Fitted]":
-    from convoy.benchmark.planner_fit import own_fit
-
-    cases = read_results(path)
-
-    def fitted() -> "Fitted":
-        found = own_fit(cases)
-        return found.calibration, list(_told(found))
-
-    return fitted
+def _fit_cases(path: Path) -> tuple[Calibration, list[str]]:
+    own = own_fit(read_results(path))
+    return own.calibration, list(_errors_in_words(own))
 
 
-def _told(found: "OwnFit") -> "Iterator[str]":
-    from convoy.display.formatting import plural
-
-    yield f"{plural(len(found.rows), 'case')} of {plural(found.trainings, 'training')} not configured alike, off by"
-    yield f"  {_errors(found.before)} as it was shipped"
-    yield f"  {_errors(found.after)} as fitted to them, which is no claim about others"
-    if found.others:
-        yield f"  {_errors(found.others)} each training by a fit to the others"
-    if found.left_out:
-        yield f"left out, {plural(len(found.left_out), 'case')}:"
-        yield from _reasons(found.left_out)
+def _errors_in_words(own: OwnFit) -> Iterator[str]:
+    yield f"{plural(len(own.rows), 'case')} of {plural(own.trainings, 'training')} not configured alike, off by"
+    yield f"  {_errors(own.before)} as it was shipped"
+    yield f"  {_errors(own.after)} as fitted to them, which is no claim about others"
+    if own.others:
+        yield f"  {_errors(own.others)} each training by a fit to the others"
+    if own.left_out:
+        yield f"left out, {plural(len(own.left_out), 'case')}:"
+        yield from _reasons(own.left_out)
 
 
-def _errors(wrong: "Sequence[float]") -> str:
-    from convoy.planner.validation.validate import median_abs
-
+def _errors(wrong: Sequence[float]) -> str:
     return f"a median of {median_abs(wrong):.1f} %, {max(map(abs, wrong)):.1f} % at worst,"
 
 
-def _reasons(left_out: "Sequence[LeftOut]") -> "Iterator[str]":
-    """Each once, with its cases."""
+def _reasons(left_out: Sequence[LeftOut]) -> Iterator[str]:
+    """Each reason once, with its cases."""
     for why in dict.fromkeys(each.why for each in left_out):
         yield f"  {why}: {', '.join(each.case for each in left_out if each.why == why)}"
-
-
-def _write(path: "Path", calibration: "Calibration") -> None:
-    from convoy.config.errors import ConfigError
-
-    try:
-        path.write_text(calibration.model_dump_json(indent=2) + "\n")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None

@@ -2,21 +2,33 @@
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.console import Console
 
-from convoy.cli.options import ENDPOINT, configuration, store_at, stores_of_job
-
-if TYPE_CHECKING:
-    from convoy.checkpoint.listing import Listed
-    from convoy.config.checkpoint import RetentionConfig
-    from convoy.job.lineage import CommitRef, History
-    from convoy.storage import Store
+from convoy.checkpoint.commits import CommitGoneError
+from convoy.checkpoint.format import DamagedCommitError
+from convoy.checkpoint.listing import Listed, existing_history
+from convoy.checkpoint.listing import listed as list_commits
+from convoy.checkpoint.verify import marks
+from convoy.checkpoint.verify.commit import verify_commit
+from convoy.checkpoint.writer import prune as pruning
+from convoy.checkpoint.writer.copy import NotCopiedError, copy_commit, copy_job
+from convoy.cli.groups import Failed
+from convoy.cli.options import ENDPOINT, JSON, configuration, store_at, stores_of_job
+from convoy.config.checkpoint import RetentionConfig
+from convoy.config.errors import ConfigError
+from convoy.display.formatting import plural, size
+from convoy.display.page import Column, Page, columns
+from convoy.display.terminal import show
+from convoy.job.heartbeat import check_not_live
+from convoy.job.lineage import CommitRef, History, lineage, on_branch
+from convoy.storage import Store
 
 URI = click.argument("uri")
-JSON = click.option("--json", "as_json", is_flag=True, help="For machines.")
 STEP = click.option("--step", type=int, default=None, help="Only the checkpoint of this step that counts.")
 
 
@@ -37,10 +49,8 @@ def checkpoints() -> None:
 @JSON
 def list_(uri: str, endpoint_url: str | None, as_json: bool) -> None:
     """List the checkpoints at URI, and what is known of each."""
-    from convoy.checkpoint.listing import listed
-
     store = store_at(uri, endpoint_url)
-    rows = listed(store)
+    rows = list_commits(store)
     if as_json:
         _print_json({"uri": store.uri, "checkpoints": [row.model_dump() for row in rows]})
     elif rows:
@@ -61,18 +71,14 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
 
     Exit code 1 if one is damaged, or was found so before, by a host that may have read it wrongly: run this on another.
     """
-    from convoy.checkpoint.format import DamagedCommitError
-    from convoy.checkpoint.verify import marks
-    from convoy.checkpoint.verify.commit import verify_commit
-
     (store,) = stores_of_job([uri], endpoint_url)
     evidence: dict[tuple[int, int], marks.Evidence] = {}
 
-    def check(ref: "CommitRef") -> tuple[int, str]:
+    def check(ref: CommitRef) -> tuple[int, str]:
         earlier = marks.read_damage(store, ref)
         if earlier is None:
             count = verify_commit(store, ref, drop_cache=True)
-            return count, f"{_size(count)}, every byte is right"
+            return count, f"{size(count)}, every byte is right"
         evidence[ref.generation, ref.step] = earlier
         before = f"found damaged before, by {earlier.host} on {_time(earlier.at)} UTC: {earlier.error}"
         try:
@@ -82,7 +88,7 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
         if not reinstate:
             raise DamagedCommitError(f"{before}; here every byte is right: --reinstate has it count again")
         marks.reinstate(store, ref)
-        return count, f"{_size(count)}, every byte is right; it counts again, though {before}"
+        return count, f"{size(count)}, every byte is right; it counts again, though {before}"
 
     results = _each(_chosen(store, step, damaged=True), check, as_json)
     for row in results:
@@ -103,17 +109,14 @@ def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json:
     What is there already is not copied again. Refused, with exit code 2, where both have gone on by themselves since
     one was copied from the other. Exit code 1 if a checkpoint could not be copied.
     """
-    from convoy.checkpoint.writer.copy import copy_commit, copy_job
-    from convoy.job.heartbeat import check_not_live
-
     source, target = stores_of_job([uri, to], endpoint_url)
     check_not_live(target, target.uri)
     refs = _chosen(source, step)
     copy_job(source, target)
 
-    def put(ref: "CommitRef") -> tuple[int, str]:
+    def put(ref: CommitRef) -> tuple[int, str]:
         _, count = copy_commit(source, target, ref)
-        return count, f"{_size(count)} copied" if count else "is there"
+        return count, f"{size(count)} copied" if count else "is there"
 
     results = _each(refs, put, as_json)
     _end(results, {"uri": source.uri, "to": target.uri}, as_json)
@@ -142,10 +145,6 @@ def prune(
 
     Never removed: the newest checkpoints that were read back whole, and all newer ones.
     """
-    from convoy.checkpoint.listing import existing_history
-    from convoy.checkpoint.writer import prune as pruning
-    from convoy.job.heartbeat import check_not_live
-
     first, store = stores_of_job([uri if root is None else root, uri], endpoint_url)
     existing_history(store)
     history = existing_history(first)
@@ -159,20 +158,16 @@ def prune(
     else:
         for ref in pruned.commits:
             click.echo(f"step {ref.step} of generation {ref.generation}")
-        counts = f"{_plural(len(pruned.commits), 'checkpoint')}, {_plural(pruned.attempts, 'unfinished save')}"
-        click.echo(f"{counts}, {_size(pruned.bytes)}: {'would be removed' if dry_run else 'removed'}")
+        counts = f"{plural(len(pruned.commits), 'checkpoint')}, {plural(pruned.attempts, 'unfinished save')}"
+        click.echo(f"{counts}, {size(pruned.bytes)}: {'would be removed' if dry_run else 'removed'}")
     if pruned.error is not None:
-        _fail(pruned.error)
+        raise Failed(pruned.error)
 
 
 def _each(
-    refs: "Sequence[CommitRef]", work: "Callable[[CommitRef], tuple[int, str]]", as_json: bool
+    refs: Sequence[CommitRef], work: Callable[[CommitRef], tuple[int, str]], as_json: bool
 ) -> list[dict[str, Any]]:
     """What became of each commit, newest first. work: gives bytes and words."""
-    from convoy.checkpoint.commits import CommitGoneError
-    from convoy.checkpoint.format import DamagedCommitError
-    from convoy.checkpoint.writer.copy import NotCopiedError
-
     results: list[dict[str, Any]] = []
     for ref in reversed(refs):
         error: str | None = None
@@ -195,18 +190,14 @@ def _end(results: list[dict[str, Any]], places: dict[str, Any], as_json: bool) -
         click.echo("no checkpoints that count")
     bad = sum(result["error"] is not None for result in results)
     if bad:
-        _fail(f"{bad} of {_plural(len(results), 'checkpoint')}: see above")
+        raise Failed(f"{bad} of {plural(len(results), 'checkpoint')}: see above")
 
 
-def _chosen(store: "Store", step: int | None, damaged: bool = False) -> "list[CommitRef]":
+def _chosen(store: Store, step: int | None, damaged: bool = False) -> list[CommitRef]:
     """The commits that count, oldest first. Raises ConfigError if none of them has the step asked for.
 
     damaged: also those that would count but for that.
     """
-    from convoy.checkpoint.listing import existing_history
-    from convoy.config.errors import ConfigError
-    from convoy.job.lineage import lineage, on_branch
-
     history = existing_history(store)
     counted = lineage(history)
     if damaged:
@@ -219,10 +210,8 @@ def _chosen(store: "Store", step: int | None, damaged: bool = False) -> "list[Co
     return chosen
 
 
-def _check_first(store: "Store", history: "History") -> None:
+def _check_first(store: Store, history: History) -> None:
     """Raises ConfigError if the job's newest generation, as far as this tier tells, has it for a further one."""
-    from convoy.config.errors import ConfigError
-
     newest = history.generations.get(history.newest)
     if newest is not None and _place(store.uri) in map(_place, newest.tiers):
         raise ConfigError(
@@ -237,11 +226,8 @@ def _place(uri: str) -> str:
     return uri.rstrip("/") if is_shared(uri) else str(Path(uri.removeprefix("file://")).resolve())
 
 
-def _policy(store: "Store", history: "History", keep_last: int | None, keep_every: int | None) -> "RetentionConfig":
+def _policy(store: Store, history: History, keep_last: int | None, keep_every: int | None) -> RetentionConfig:
     """As the newest generation was configured, but for what the command says."""
-    from convoy.config.checkpoint import RetentionConfig
-    from convoy.config.errors import ConfigError
-
     checkpoint: dict[str, Any] | None = configuration(store, history).get("checkpoint")
     if checkpoint is None and keep_last is None:
         raise ConfigError(f"--keep-last: must be given: nothing at {store.uri} tells how many are to be kept")
@@ -252,25 +238,22 @@ def _policy(store: "Store", history: "History", keep_last: int | None, keep_ever
     )
 
 
-def _print_table(rows: "Sequence[Listed]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Step", "Generation", "Size"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("Saved (UTC)", no_wrap=True)
-    table.add_column("State")
-    for row in rows:
-        size = "" if row.bytes is None else _size(row.bytes)
-        table.add_row(str(row.step), str(row.generation), size, _time(row.created), _state(row))
-    Console().print(table)
+def _print_table(rows: Sequence[Listed]) -> None:
+    table = columns(
+        rows,
+        Column("Step", lambda row: row.step, right=True),
+        Column("Generation", lambda row: row.generation, right=True),
+        Column("Size", lambda row: row.bytes, size, right=True),
+        Column("Saved (UTC)", lambda row: row.created, _time),
+        Column("State", _state),
+    )
+    show(Page("Checkpoints", (table,)), Console())
     for row in rows:
         if row.damage or row.problem:
             click.echo(f"step {row.step} of generation {row.generation}: {row.damage or row.problem}")
 
 
-def _state(row: "Listed") -> str:
+def _state(row: Listed) -> str:
     if row.damage or row.problem:
         return "damaged" if row.damage else "not readable"
     if not row.counts:
@@ -281,28 +264,9 @@ def _state(row: "Listed") -> str:
     return ("verified" if row.verified else read_back) + (", in use" if row.in_use else "")
 
 
-def _time(created: float | None) -> str:
-    from datetime import UTC, datetime
-
-    return "" if created is None else f"{datetime.fromtimestamp(created, UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _size(count: int) -> str:
-    from convoy.display.formatting import size
-
-    return size(count)
-
-
-def _plural(count: int, noun: str) -> str:
-    from convoy.display.formatting import plural
-
-    return plural(count, noun)
+def _time(created: float) -> str:
+    return f"{datetime.fromtimestamp(created, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _print_json(content: dict[str, Any]) -> None:
     click.echo(json.dumps(content, indent=2))
-
-
-def _fail(words: str) -> None:
-    click.echo(f"convoy: {words}", err=True)
-    raise SystemExit(1)

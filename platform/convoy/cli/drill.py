@@ -1,6 +1,20 @@
 """`convoy drill`: put a fault into a real gang on this machine, and see what becomes of it."""
 
+import json
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
 import click
+from rich.console import Console
+
+from convoy.cli.options import JSON
+from convoy.config.errors import ConfigError, nearest
+from convoy.drills.fault import Plan, Size
+from convoy.drills.registry import DRILLS
+from convoy.drills.runner import Campaign
+from convoy.drills.table import notes, table
 
 WIDTH = 110
 """Of the table: cut cells would tell nothing."""
@@ -17,7 +31,7 @@ WIDTH = 110
 @click.option("--set", "words", default="", help="key=value words laid on the drills' job.")
 @click.option("--flow", is_flag=True, help="Through Metaflow, whose @retry makes the next attempt.")
 @click.option("--keep", type=click.Path(file_okay=False), default=None, help="Keep the jobs in this new folder.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@JSON
 def drill(
     name: str | None,
     every: bool,
@@ -35,20 +49,6 @@ def drill(
 
     Exit code 1 if any trial is not ok. Without NAME and --all, the drills are listed.
     """
-    import json
-    import signal
-    import sys
-    import tempfile
-    from pathlib import Path
-
-    from rich.console import Console
-
-    from convoy.config.errors import ConfigError, nearest
-    from convoy.drills.fault import Plan, Size
-    from convoy.drills.registry import DRILLS
-    from convoy.drills.runner import Campaign
-    from convoy.drills.table import notes, table
-
     if name is None and not every:
         formatter = click.HelpFormatter()  # as wide as the terminal, 80 columns at most
         formatter.write_dl([(kind.name, kind.summary) for kind in DRILLS.values()])

@@ -2,14 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
-from convoy.cli.options import ENDPOINT, ROOT, existing_job, named_or_newest
-
-if TYPE_CHECKING:
-    from convoy.job.rank_logs import RankLog
+from convoy.cli.options import Jobs, with_jobs
+from convoy.config.errors import ConfigError
+from convoy.display.formatting import size
+from convoy.job.rank_logs import RankLog, available_logs, chosen, start_of_last_lines
+from convoy.job.rank_logs import follow as follow_log
 
 
 @click.command()
@@ -18,16 +18,9 @@ if TYPE_CHECKING:
 @click.option("--generation", type=click.IntRange(min=1), default=None, help="Default: the newest that the rank has.")
 @click.option("--lines", type=click.IntRange(min=0), default=None, help="Only so many last ones.")
 @click.option("--follow", is_flag=True, help="Go on, through restarts, until no run is working on the job.")
-@ROOT
-@ENDPOINT
+@with_jobs
 def logs(
-    job: str | None,
-    rank: int | None,
-    generation: int | None,
-    lines: int | None,
-    follow: bool,
-    root: str | None,
-    endpoint_url: str | None,
+    jobs: Jobs, job: str | None, rank: int | None, generation: int | None, lines: int | None, follow: bool
 ) -> None:
     """Print what a rank of JOB printed in one generation of the gang: from one start, or restart, to the next.
 
@@ -35,11 +28,7 @@ def logs(
 
     With a root on S3 what a rank prints is there within half a minute.
     """
-    from convoy.config.errors import ConfigError
-    from convoy.job.rank_logs import available_logs, chosen, start_of_last_lines
-    from convoy.job.rank_logs import follow as follow_log
-
-    store = existing_job(root, named_or_newest(root, job, endpoint_url), endpoint_url)
+    store = jobs.store(jobs.named_or_newest(job))
     available = available_logs(store)
     if rank is None:
         if follow or lines is not None:
@@ -57,9 +46,7 @@ def logs(
         out.flush()
 
 
-def _print_list(logs: Sequence["RankLog"]) -> None:
-    from convoy.display.formatting import size
-
+def _print_list(logs: Sequence[RankLog]) -> None:
     if not logs:
         click.echo("no logs yet")
         return

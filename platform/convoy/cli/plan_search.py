@@ -3,25 +3,24 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
-from convoy.cli.options import ENDPOINT, ROOT
-from convoy.cli.plan_inputs import (
-    CALIBRATION,
-    REPLACEMENT,
-    RESULTS,
-    WRITES,
-    bytes_per_second,
-    calibration_of,
-    shown_by,
-)
-
-if TYPE_CHECKING:
-    from convoy.config.cluster import Market
-    from convoy.config.run import RunConfig
-    from convoy.planner.search.market import Base
+from convoy.catalog.instances import instance, instance_names
+from convoy.cli import plan_inputs
+from convoy.cli.options import ENDPOINT, JSON, ROOT, print_result
+from convoy.config.cluster import Market
+from convoy.config.errors import ConfigError, nearest
+from convoy.config.loader import configs_folder, with_preset
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.model.counts import parameter_count
+from convoy.planner.measurements import Measurements
+from convoy.planner.pages.search import search_page
+from convoy.planner.search.market import INSTANCES, MARKETS, NODES, TOKENS_PER_PARAMETER, Base
+from convoy.planner.search.market import search as search_machines
 
 ALONE = "default"
 """Preset of configs/train that a model alone is laid on, as a flow lays keys on it where nobody names another."""
@@ -36,10 +35,10 @@ class _Amount(click.ParamType[float]):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"([\d.,_]+(?:e\d+)?)\s*([kmbt]?)", str(value).strip().lower())
+        match = re.fullmatch(r"([\d.,_]+(?:e\d+)?)\s*([kmbt]?)", str(value).strip().lower())
         try:
-            assert found is not None
-            amount = float(re.sub(r"[,_]", "", found[1])) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}[found[2]]
+            assert match is not None
+            amount = float(re.sub(r"[,_]", "", match[1])) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}[match[2]]
         except (AssertionError, ValueError):
             amount = 0.0
         if not amount > 0:
@@ -61,56 +60,41 @@ _AMOUNT = _Amount()
 @click.option("--sequence-length", type=click.IntRange(min=1), help="Default: the model's longest, or as configured.")
 @click.option("--global-batch", type=click.IntRange(min=1), help="Sequences of a step. Default: 4 Mi tokens.")
 @click.option("--region", help="Of the prices. Default: us-east-1, or as configured.")
-@CALIBRATION
-@RESULTS
-@REPLACEMENT
-@WRITES
+@plan_inputs.CALIBRATION
+@plan_inputs.RESULTS
+@plan_inputs.REPLACEMENT
+@plan_inputs.WRITES
 @ROOT
 @ENDPOINT
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
-def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool, **told: Any) -> None:
+@JSON
+def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool, **options: Any) -> None:
     """Search machines for MODEL, a preset of configs/models, or a training configuration with its batch and tokens.
 
     For each number of machines of each type it finds the fastest way to train that fits in 90 % of a GPU's memory:
     strategy, micro batch, recomputation, wrap. What is shown is the cheapest and the fastest of these.
     """
-    from rich.console import Console
-
-    from convoy.cli.plan_inputs import price_book
-    from convoy.display.terminal import show
-    from convoy.planner.measurements import Measurements
-    from convoy.planner.pages.search import search_page
-    from convoy.planner.search.market import INSTANCES, NODES, search
-
-    config, base = _asked(model, told)
-    given = Measurements(
-        calibration=calibration_of(told["calibration"]),
-        replacement_seconds=told["replacement_seconds"],
-        node_bytes_per_second=bytes_per_second(told["write_gb_per_second"]),
-        prices=price_book(root, config.root, endpoint_url),
+    config, base = _workload(model, options)
+    own = Measurements(
+        calibration=plan_inputs.calibration_of(options["calibration"]),
+        replacement_seconds=options["replacement_seconds"],
+        node_bytes_per_second=plan_inputs.bytes_per_second(options["write_gb_per_second"]),
+        prices=plan_inputs.price_book(root, config.root, endpoint_url),
     )
-    types = [_type(word) for word in told["instances"].split(",")] if told["instances"] else INSTANCES
-    counts = _counts(told["nodes"]) if told["nodes"] else NODES
-    beside, markets = shown_by(told["results"]), _markets(told["market"])
-    limits = told["max_usd"], told["max_hours"]
-    found = search(config, types, counts, *limits, given, beside, markets=markets, base=base)
-    if as_json:
-        click.echo(found.model_dump_json(indent=1))
-    else:
-        show(search_page(found), Console())
+    types = [_type(word) for word in options["instances"].split(",")] if options["instances"] else INSTANCES
+    counts = _counts(options["nodes"]) if options["nodes"] else NODES
+    add_results, markets = plan_inputs.measurements_of(options["results"]), _markets(options["market"])
+    limits = options["max_usd"], options["max_hours"]
+    result = search_machines(config, types, counts, *limits, own, add_results, markets=markets, base=base)
+    print_result(result, search_page(result), as_json)
 
 
 def _type(word: str) -> str:
     """`p5` is p5.48xlarge: of a family the one with most GPUs. What is no family is judged by the search."""
-    from convoy.catalog.instances import instance, instance_names
-
     family = [instance(name) for name in instance_names() if name.split(".")[0] == word.strip().lower()]
     return max(family, key=lambda each: (each.gpus, each.vcpus)).name if family else word.strip()
 
 
 def _counts(text: str) -> list[int]:
-    from convoy.config.errors import ConfigError
-
     try:
         counts = [int(word) for word in text.split(",")]
     except ValueError:
@@ -120,27 +104,18 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-def _markets(words: Sequence[str]) -> "Sequence[Market]":
-    """As `--market` has them, or as the configuration does. None: all."""
-    from convoy.config.errors import ConfigError
-    from convoy.planner.search.market import MARKETS
-
-    asked = [word.strip() for each in words for word in each.split(",")]
-    found = [market for market in MARKETS if market.replace("_", "-") in (word.replace("_", "-") for word in asked)]
-    wrong = [word for word in asked if word.replace("-", "_") not in MARKETS]
-    if wrong:
-        known = ", ".join(market.replace("_", "-") for market in MARKETS)
-        raise ConfigError(f"--market {wrong[0]}: must be one of {known}")
-    return found or MARKETS
+def _markets(words: Sequence[str]) -> Sequence[Market]:
+    """The markets that `--market` names; all, where it names none."""
+    names = [word.strip() for each in words for word in each.split(",")]
+    for name in names:
+        if name.replace("-", "_") not in MARKETS:
+            markets = ", ".join(market.replace("_", "-") for market in MARKETS)
+            raise ConfigError(f"--market {name}: must be one of {markets}")
+    return [market for market in MARKETS if market in (name.replace("-", "_") for name in names)] or MARKETS
 
 
-def _is_known(name: str) -> None:
+def _check_name(name: str) -> None:
     """Raises ConfigError for what is neither a model nor a training configuration."""
-    from pathlib import Path
-
-    from convoy.config.errors import ConfigError, nearest
-    from convoy.config.loader import configs_folder
-
     models, runs = (
         sorted(each.stem for each in (configs_folder() / kind).glob("*.yaml")) for kind in ("models", "train")
     )
@@ -150,30 +125,29 @@ def _is_known(name: str) -> None:
         raise ConfigError(f"{name}: {places}; {nearest(name, alike)}")
 
 
-def _asked(name: str, asked: dict[str, Any]) -> "tuple[RunConfig, Base]":
-    """The configuration of which everything is kept that is not searched, and what its keys are laid on: a model alone
-    on the default configuration. Raises ConfigError."""
-    from convoy.cli.plan_inputs import read_config
-    from convoy.config.loader import configs_folder, with_preset
-    from convoy.config.model import TransformerConfig
-    from convoy.model.counts import parameter_count
-    from convoy.planner.search.market import TOKENS_PER_PARAMETER, Base
-
-    tokens, batch, length = asked["tokens"], asked["global_batch"], asked["sequence_length"]
+def _workload(name: str, options: dict[str, Any]) -> tuple[RunConfig, Base]:
+    """The configuration that is searched from, and what its keys are laid over: for a model alone, the default
+    configuration. Raises ConfigError."""
+    tokens, batch, length = options["tokens"], options["global_batch"], options["sequence_length"]
     file, words = name, [f"data.sequence_length={length}"] if length else []
     if (configs_folder() / "models" / f"{name}.yaml").is_file():
         length = length or with_preset({"model": name})["model"]["max_sequence_length"]
         file, words = ALONE, [f"model={name}", f"data.sequence_length={length}", "train.compile=true"]
         batch = batch or max(1, TOKENS_OF_A_STEP // length)
     else:
-        _is_known(name)
-    config = read_config(file, words)
+        _check_name(name)
+    config = plan_inputs.read_config(file, words)
     if file != name and tokens is None and isinstance(config.model, TransformerConfig):
         tokens = TOKENS_PER_PARAMETER * parameter_count(config.model)
     batch = batch or config.train.global_batch
-    update: dict[str, Any] = {"global_batch": batch}
+    train: dict[str, Any] = {"global_batch": batch}
     if tokens is not None:
-        update["steps"] = math.ceil(tokens / (batch * config.data.sequence_length))
-    cluster = config.cluster.model_copy(update={"region": asked["region"]} if asked["region"] else {})
-    asked_for = config.model_copy(update={"train": config.train.model_copy(update=update), "cluster": cluster})
-    return asked_for, Base(file, read_config(file))
+        train["steps"] = math.ceil(tokens / (batch * config.data.sequence_length))
+    cluster = {"region": options["region"]} if options["region"] else {}
+    config = config.model_copy(
+        update={
+            "train": config.train.model_copy(update=train),
+            "cluster": config.cluster.model_copy(update=cluster),
+        }
+    )
+    return config, Base(file, plan_inputs.read_config(file))

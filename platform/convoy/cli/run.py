@@ -1,11 +1,22 @@
 """`convoy run FLOW.py --job NAME`: a flow, run until its job is done."""
 
+import socket
 import sys
+import time
 from pathlib import Path
 
 import click
 
-from convoy.cli.options import ENDPOINT, ROOT, existing_job
+from convoy.cli.options import ROOT, Jobs, with_jobs
+from convoy.config.errors import ConfigError
+from convoy.gang.notices.drain import Drain, request_drain
+from convoy.job.heartbeat import is_live, read_mark
+from convoy.job.record import check_name
+from convoy.launch.checks.host import name_user, use_this_interpreter
+from convoy.launch.metaflow_options import values_of_options
+from convoy.launch.restarts.command_line import around_run, job_words
+from convoy.launch.restarts.driver import RunRequest, complete
+from convoy.launch.restarts.policy import Limits
 
 
 @click.command("run")
@@ -39,14 +50,6 @@ def run(
     The first SIGINT or SIGTERM has the run save and end. Exit codes: 0, the job is done; 1, it failed; 2, bad input; 3,
     it was stopped or drained; 128 and more, a signal.
     """
-    from convoy.config.errors import ConfigError
-    from convoy.job.record import check_name
-    from convoy.launch.checks.host import name_user, use_this_interpreter
-    from convoy.launch.metaflow_options import values_of_options
-    from convoy.launch.restarts.command_line import around_run, job_words
-    from convoy.launch.restarts.driver import RunRequest, complete
-    from convoy.launch.restarts.policy import Limits
-
     check_name(job)
     if named := job_words(words):
         raise ConfigError(f"{named[0]}: the job is named by convoy run --job {job}, before the --")
@@ -59,22 +62,14 @@ def run(
 
 @click.command()
 @click.argument("job")
-@ROOT
-@ENDPOINT
+@with_jobs
 @click.option("--now", is_flag=True, help="End on the last checkpoint, without another save.")
-def drain(job: str, root: str | None, endpoint_url: str | None, now: bool) -> None:
+def drain(jobs: Jobs, job: str, now: bool) -> None:
     """Have the run of JOB save and end, as if its machines were taken away; the job's next run goes on from there.
 
     Returns as soon as the run is told. Exit code 2 if none is running.
     """
-    import socket
-    import time
-
-    from convoy.config.errors import ConfigError
-    from convoy.gang.notices.drain import Drain, request_drain
-    from convoy.job.heartbeat import is_live, read_mark
-
-    store = existing_job(root, job, endpoint_url)
+    store = jobs.store(job)
     mark = read_mark(store)
     if mark is None or not is_live(mark, time.time()):
         raise ConfigError(f"job = {job}: no run is running it now")

@@ -1,8 +1,14 @@
-"""`convoy init [DIR]`: a configuration and both flows, to edit."""
+"""`convoy init [DIR]`: a configuration and both flows, to edit; and `convoy doctor`."""
 
+import sys
 from pathlib import Path
 
 import click
+from rich.console import Console
+
+from convoy.config.errors import ConfigError
+from convoy.config.loader import shipped
+from convoy.doctor import run_doctor
 
 WRITTEN = (
     ("flows", "train_flow.py"),
@@ -20,9 +26,6 @@ def init(folder: Path) -> None:
 
     Other presets need no file of yours: `--config run NAME` takes them by name.
     """
-    from convoy.config.errors import ConfigError
-    from convoy.config.loader import shipped
-
     texts = {folder / kind / name: (shipped(kind) / name).read_text() for kind, name in WRITTEN}
     if there := [path for path in texts if path.exists()]:
         raise ConfigError(f"init: {', '.join(map(str, there))}: already there; nothing was written")
@@ -34,3 +37,9 @@ def init(folder: Path) -> None:
             raise ConfigError(f"init: {path}: cannot be written: {error.strerror}") from None
         click.echo(path)
     click.echo(f"To train: python {folder / 'flows' / 'train_flow.py'} run")
+
+
+@click.command()
+def doctor() -> None:
+    """Say what this machine can do and what is wrong; exit code 1 if something is."""
+    sys.exit(run_doctor(Console()))

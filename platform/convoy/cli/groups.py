@@ -1,0 +1,68 @@
+"""Groups of commands whose modules are imported when a command is used, so that `convoy --help` is quick."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import click
+
+
+class Lazy(NamedTuple):
+    """A command of a module that is not imported yet."""
+
+    path: str
+    """`MODULE:NAME` in convoy.cli."""
+    summary: str
+    """How the command's own help begins."""
+
+
+class LazyGroup(click.Group):
+    def __init__(self, *args: Any, lazy: Mapping[str, Lazy], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return None
+        module, _, name = self.lazy[cmd_name].path.partition(":")
+        command: click.Command = getattr(importlib.import_module(f"convoy.cli.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.lazy[name].summary) for name in sorted(self.lazy)])
+
+
+class PlainErrors(LazyGroup):
+    """Bad input is one line and exit code 2; an outage, or another writer, is one line and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        from pydantic import ValidationError
+
+        from convoy.config.errors import ConfigError, first_mistake
+        from convoy.storage import StoreUnavailable
+
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            raise BadInput(str(error)) from None
+        except ValidationError as error:  # of an object that a job keeps, such as a configuration
+            raise BadInput(str(ConfigError(f"{error.title}: {first_mistake(error)}"))) from None
+        except StoreUnavailable as error:
+            raise Failed(str(error)) from None
+
+
+class Failed(click.ClickException):
+    """Ends the command with one line on stderr and exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"convoy: {self.message}", err=True)
+
+
+class BadInput(Failed):
+    """Ends it with exit code 2."""
+
+    exit_code = 2

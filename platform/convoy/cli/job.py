@@ -1,0 +1,130 @@
+"""Commands on one job: `convoy show`, `tail`, `export`, `rewind` and `replay`."""
+
+import json
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from convoy.cli.groups import Failed
+from convoy.cli.options import JSON, Jobs, with_endpoint, with_jobs
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
+from convoy.display.terminal import show as show_page
+from convoy.job.generations import GenerationLostError
+from convoy.job.generations import rewind as rewind_job
+from convoy.job.heartbeat import check_not_live, heartbeat
+from convoy.job.record import SCRIPT_DATA, read_record, target_steps, tier_stores
+from convoy.launch.plans import read_plan
+from convoy.report.fold import fold
+from convoy.report.pages.script import script_page
+from convoy.report.pages.train import final_page
+from convoy.report.tail import follow as follow_log
+from convoy.report.to_json import to_json
+from convoy.report.trackers import to_mlflow, to_tensorboard
+
+
+@click.command()
+@click.argument("job", required=False)
+@with_jobs
+@JSON
+def show(jobs: Jobs, job: str | None, as_json: bool) -> None:
+    """Summarise JOB from its event log.
+
+    Without JOB, the job that started last.
+    """
+    job = jobs.named_or_newest(job)
+    beat = heartbeat(jobs.store(job), time.time())  # first: a run that ends now is in the log then
+    store, events, config = jobs.read(job)
+    report = fold(events, target_steps(store, config), beat)
+    if as_json:
+        click.echo(json.dumps(to_json(report), indent=2, allow_nan=False))
+        return
+    record = read_record(store)
+    if record is not None and record.fingerprint == SCRIPT_DATA:
+        show_page(script_page(report, record.model), Console())
+    else:
+        show_page(final_page(report, config, {"Job": store.uri}, read_plan(store)), Console())
+
+
+@click.command()
+@click.argument("job", required=False)
+@with_jobs
+@click.option("--follow/--no-follow", default=True, help="Go on until the job ends.")
+def tail(jobs: Jobs, job: str | None, follow: bool) -> None:
+    """Print JOB's steps and events as they come.
+
+    Without JOB, those of the job that started last.
+    """
+    for line in follow_log(jobs.store(jobs.named_or_newest(job)), follow):
+        click.echo(line)
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="[JOB] FOLDER")
+@with_jobs
+@click.option("--to", "kind", type=click.Choice(["hf"]), required=True, help="Hugging Face folder of safetensors.")
+@click.option("--step", type=int, default=None, help="Of the newest commit that counts at or below this step.")
+def export(jobs: Jobs, words: tuple[str, ...], kind: str, step: int | None) -> None:
+    """Write JOB's weights to FOLDER in a form that other software loads.
+
+    Without JOB, those of the job that started last.
+    """
+    job, folder = _job_and_folder(jobs, words)
+    _, _, config = jobs.read(job)  # before torch is imported: a wrong name is reported at once
+    from convoy.checkpoint.format import DamagedCommitError
+    from convoy.data.manifest import DataDamaged
+    from convoy.training.export import export_job
+
+    try:
+        ref = export_job(jobs.root, job, with_endpoint(config, jobs.endpoint_url), Path(folder), step)
+    except (DamagedCommitError, DataDamaged) as error:
+        raise Failed(str(error)) from None
+    click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")
+
+
+def _job_and_folder(jobs: Jobs, words: tuple[str, ...]) -> tuple[str, str]:
+    if len(words) > 2:
+        raise ConfigError(f"export: takes JOB and FOLDER, not {len(words)} words: {' '.join(words)}")
+    if len(words) == 1 and words[0] in jobs.stores():
+        raise ConfigError(f"FOLDER: missing after the name of a job, {words[0]}")
+    folder = words[-1]
+    if Path(folder).is_file():
+        raise ConfigError(f"FOLDER = {folder}: is a file")
+    return jobs.named_or_newest(words[0] if len(words) == 2 else None), folder
+
+
+@click.command()
+@click.argument("job")
+@with_jobs
+@click.option("--to", "to_step", type=int, required=True, help="Go on from the newest commit at or below this step.")
+def rewind(jobs: Jobs, job: str, to_step: int) -> None:
+    """Let JOB go on from an earlier checkpoint; what came after it is never read again, and pruned in time."""
+    store, _, config = jobs.read(job)
+    check_not_live(store, job)
+    configured = with_endpoint(config, jobs.endpoint_url)
+    tiers = tier_stores(jobs.root, job, RunConfig.model_validate(configured)) if configured else [store]
+    try:
+        target = rewind_job(tiers[0], to_step, tiers[1:])
+    except GenerationLostError as error:
+        raise Failed(str(error)) from None
+    click.echo(f"job {job} goes on from step {target.step} of generation {target.generation}")
+    click.echo("until its next run, `convoy show` and `convoy list` describe the job as it was before")
+
+
+@click.command()
+@click.argument("job")
+@with_jobs
+@click.option("--tensorboard", type=click.Path(file_okay=False), help="Folder for a TensorBoard log.")
+@click.option("--mlflow", metavar="URI", help="MLflow tracking URI.")
+@click.option("--experiment", default="convoy", show_default=True, help="MLflow experiment.")
+def replay(jobs: Jobs, job: str, tensorboard: str | None, mlflow: str | None, experiment: str) -> None:
+    """Give JOB's event log to other tools."""
+    if not (tensorboard or mlflow):
+        raise ConfigError("replay: needs --tensorboard FOLDER or --mlflow URI")
+    _, events, config = jobs.read(job)
+    if tensorboard:
+        click.echo(f"{to_tensorboard(events, tensorboard)} scalars are in {tensorboard}")
+    if mlflow:
+        click.echo(f"MLflow run {to_mlflow(events, mlflow, experiment, job, config)}")
