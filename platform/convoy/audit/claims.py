@@ -86,23 +86,23 @@ class RunClaims(Claims):
     """One training run: what it is, how fast it is, what it takes and costs."""
 
     id: str = ""
-    """Name by which others refer to it, e.g. `relative_to`."""
+    """Name by which others refer to it, e.g. in `relative_to`."""
     variant: str = ""
-    """What makes it another run than one with the same settings, e.g. `baseline`."""
+    """What distinguishes it from a run with the same settings, e.g. `baseline`."""
     model: str = ""
-    """Name; its size is read from it, e.g. `7B`, `Llama 3 8B`."""
+    """Name, which contains the size, e.g. `7B`, `Llama 3 8B`."""
     parameters: Size = ()
-    """More exact than the model's name; default unit: one."""
+    """Number of parameters, more exact than the model's name."""
     active_parameters: Size = ()
-    """That a token uses, of a mixture of experts."""
+    """Parameters that a token uses, in a mixture of experts."""
     layers: Whole = ()
     """Decoder blocks."""
     width: Whole = ()
-    """Of the residual stream."""
+    """Width of the residual stream."""
     sequence_length: Whole = ()
     """Tokens."""
     precision: Literal["bf16", "fp16", "fp8", "tf32", "fp32"] = "bf16"
-    """Of matrix products."""
+    """Type of matrix products."""
     recomputation: Literal["none", "selective", "full", ""] = ""
     """Activation checkpointing; empty: the page does not say."""
     strategy: Literal["fsdp", "zero3", "zero2", "zero1", "hsdp", "ddp", "3d", ""] = ""
@@ -110,17 +110,17 @@ class RunClaims(Claims):
     offload: bool = False
     """States are kept in host memory."""
     bytes_per_parameter: Annotated[Figures, Reads("number")] = ()
-    """Of states on all GPUs together; default: 16, AdamW in mixed precision."""
+    """Bytes of states per parameter, on all GPUs together; default: 16, AdamW in mixed precision."""
     gpu: str = ""
     """Kind, e.g. `A100-40`, `H100 SXM`."""
     gpus: Whole = ()
-    """All of them; `32 × A100-40` tells the kind, too."""
+    """Number of all GPUs; `32 × A100-40` states the kind, too."""
     nodes: Whole = ()
     """Machines."""
     gpus_per_node: Whole = ()
     """GPUs of a machine."""
     instance: str = ""
-    """AWS instance type, e.g. `p4d.24xlarge` or `p4d`; `4 × p4d.24xlarge` tells the machines, too."""
+    """AWS instance type, e.g. `p4d.24xlarge` or `p4d`; `4 × p4d.24xlarge` states the number of machines, too."""
     region: str = ""
     """AWS region, e.g. `us-east-1`."""
     market: Literal["on_demand", "spot", "capacity_block", "reserved", ""] = ""
@@ -136,7 +136,7 @@ class RunClaims(Claims):
     steps: Count = ()
     """Optimizer steps."""
     step_time: Seconds = ()
-    """Of one step."""
+    """Time of one step."""
     throughput: Annotated[Figures, Reads("rate")] = ()
     """Tokens/s of all GPUs, or of one where the text says `/GPU`."""
     throughput_per_gpu: Annotated[Figures, Reads("rate")] = ()
@@ -148,39 +148,39 @@ class RunClaims(Claims):
     hfu: Share = ()
     """Hardware FLOPs utilisation: with recomputation."""
     tflops_per_gpu: Tflops = ()
-    """Reached, TFLOP/s of one GPU; with or without recomputation."""
+    """Achieved TFLOP/s of one GPU, with or without recomputation."""
     peak_tflops: Tflops = ()
-    """Of one GPU, where the page tells what MFU was computed with."""
+    """Peak of one GPU, if the page says what MFU was computed with."""
     compute: Annotated[Figures, Reads("flop")] = ()
     """FLOP of the whole training."""
     tokens: Count = ()
-    """Of the whole training."""
+    """Tokens of the whole training."""
     time: Hours = ()
-    """Of the whole training; also `hours`, `days`."""
+    """Time of the whole training; also `hours`, `days`."""
     gpu_hours: Annotated[Figures, Reads("gpu_hours")] = ()
-    """Of the whole training."""
+    """GPU-hours of the whole training."""
     price_per_hour: Price = ()
-    """USD of one machine and hour, or of one GPU where the text says so."""
+    """USD per hour of one machine, or of one GPU where the text says so."""
     price_per_gpu_hour: Price = ()
-    """USD of one GPU and hour."""
+    """USD per hour of one GPU."""
     total_price_per_hour: Price = ()
-    """USD of all machines and one hour."""
+    """USD per hour of all machines."""
     spot_price: Price = ()
-    """USD of one machine and hour on spot."""
+    """USD per hour of one machine on spot."""
     on_demand_price: Price = ()
-    """USD of one machine and hour on demand."""
+    """USD per hour of one machine on demand."""
     savings: Share = ()
-    """Of the on-demand price, on spot."""
+    """Share of the on-demand price that spot saves."""
     price_date: str = ""
-    """Day of the price, `2025-06-01`."""
+    """Day of the price, e.g. `2025-06-01`."""
     cost: Money = ()
     """USD of the whole training."""
     cost_per_tokens: UnitPrice = ()
     """E.g. `$0.89 per 1 B tokens`; a number alone is USD per million tokens."""
     cost_per_million_tokens: Money = ()
-    """USD."""
+    """USD per million tokens."""
     cost_per_billion_tokens: Money = ()
-    """USD."""
+    """USD per billion tokens."""
     relative_to: str = ""
     """id of the run that speedup and scaling efficiency are relative to."""
     speedup: Ratio = ()
@@ -190,27 +190,27 @@ class RunClaims(Claims):
     gpu_memory: Gigabytes = ()
     """Capacity of one GPU."""
     memory_per_gpu: Gigabytes = ()
-    """Used, of one GPU."""
+    """Memory in use on one GPU."""
     power: Annotated[Figures, Reads("power", "W")] = ()
-    """Of all GPUs, or of one where the text says `/GPU`."""
+    """Power of all GPUs, or of one where the text says `/GPU`."""
     energy: Annotated[Figures, Reads("energy", "kWh")] = ()
-    """Of the whole training."""
+    """Energy of the whole training."""
     tokens_per_joule: Annotated[Figures, Reads("number")] = ()
     """Throughput over power."""
     goodput: Share = ()
-    """Of the time, in which training went on for good."""
+    """Share of the time in which training made lasting progress."""
     interruptions: Whole = ()
-    """In the whole training."""
+    """Number of interruptions in the whole training."""
     recovered: Whole = ()
-    """Of the interruptions."""
+    """Number of interruptions that were recovered from."""
     recovery_rate: Share = ()
-    """Of the interruptions."""
+    """Share of the interruptions that were recovered from."""
     recovery_time: Seconds = ()
-    """Lost by one interruption."""
+    """Time lost by one interruption."""
     mtbf: Hours = ()
     """Time over interruptions."""
     shares: dict[str, Annotated[Figures, Reads("share")]] = {}
-    """Of one whole, e.g. parts of a step; they add up to 100 %. By name, or a list."""
+    """Shares of one whole, e.g. parts of a step, which add up to 100 %; by name, or as a list."""
 
     @model_validator(mode="before")
     @classmethod
@@ -244,27 +244,27 @@ class CollectiveClaims(Claims):
     """One collective operation."""
 
     id: str = ""
-    """Name of it, for the findings."""
+    """Name in findings."""
     run: str = ""
     """id of the run whose machines it ran on; default: those of the page."""
     operation: str = "all_reduce"
     """all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or send_recv."""
     size: Annotated[Figures, Reads("message", "GB")] = ()
-    """As nccl-tests counts it: of an all-gather the output."""
+    """Size as nccl-tests counts it: of an all-gather the output."""
     ranks: Whole = ()
     """GPUs that take part."""
     nodes: Whole = ()
-    """Machines that take part; without `ranks` both readings are tried, a rank for each and for each GPU."""
+    """Machines that take part; without `ranks`, one rank per machine and one per GPU are both tried."""
     gpus_per_node: Whole = ()
     """GPUs of a machine."""
     instance: str = ""
     """AWS instance type."""
     gpu: str = ""
-    """Kind."""
+    """Kind of GPU."""
     time: Microseconds = ()
-    """Of one."""
+    """Time of one operation."""
     bandwidth: Bandwidth = ()
-    """Where the page does not say whether of the algorithm or of the bus."""
+    """Bandwidth, if the page does not say whether of the algorithm or of the bus."""
     algorithm_bandwidth: Bandwidth = ()
     """Size over time."""
     bus_bandwidth: Bandwidth = ()
@@ -275,21 +275,22 @@ class LinkClaims(Claims):
     """A link between GPUs or machines."""
 
     id: str = ""
-    """Name of it, for the findings."""
+    """Name in findings."""
     run: str = ""
-    """id of the run whose machines it joins; default: those of the page."""
+    """id of the run whose machines it connects; default: those of the page."""
     scope: str = "inter_node"
     """`inter_node` (between machines) or `intra_node` (NVLink, within one)."""
     instance: str = ""
     """AWS instance type."""
     gpu: str = ""
-    """Kind."""
+    """Kind of GPU."""
     bandwidth: Bandwidth = ()
-    """Of one machine between machines, or of one GPU where the text says `/GPU`; within a machine of one GPU."""
+    """Bandwidth of one machine between machines, or of one GPU where the text says `/GPU`; within a machine, of one
+    GPU."""
     peak: Annotated[Figures, Reads("exact_bandwidth", "GB/s")] = ()
-    """That the page says the link has."""
+    """Peak bandwidth according to the page."""
     utilisation: Share = ()
-    """bandwidth over peak."""
+    """Bandwidth over peak."""
     directions: Literal["one", "both"] = "one"
     """Whether both directions are added up."""
 
@@ -298,9 +299,9 @@ class CheckpointClaims(Claims):
     """A checkpoint, and how it is saved and loaded."""
 
     id: str = ""
-    """Name of it, for the findings."""
+    """Name in findings."""
     run: str = ""
-    """id of the run that it is of; default: that of the page."""
+    """id of the run that it belongs to; default: that of the page."""
     model: str = ""
     """Name; default: the run's."""
     parameters: Size = ()
@@ -308,7 +309,7 @@ class CheckpointClaims(Claims):
     contents: Literal["weights", "training_state", "adapters", ""] = ""
     """Weights alone, with the optimizer's state, or of LoRA; empty: the page does not say."""
     size: Gigabytes = ()
-    """Of the whole checkpoint, or of one rank or machine where the text says `/rank` or `/node`."""
+    """Size of the whole checkpoint, or of one rank or machine where the text says `/rank` or `/node`."""
     to: Literal["shared", "nvme", "memory"] = "shared"
     """Where it is saved: storage over the network (S3, FSx, NFS), local disks, or host memory."""
     instance: str = ""
@@ -316,19 +317,19 @@ class CheckpointClaims(Claims):
     nodes: Whole = ()
     """Machines that save."""
     save_time: Seconds = ()
-    """Until it is saved."""
+    """Time until it is saved."""
     load_time: Seconds = ()
-    """Until it is loaded."""
+    """Time until it is loaded."""
     stall: Seconds = ()
-    """That training stands still for a save."""
+    """Time for which training waits for a save."""
     bandwidth: Bandwidth = ()
-    """Of the save, all machines together, or of one where the text says `/node`."""
+    """Bandwidth of the save, of all machines together, or of one where the text says `/node`."""
     interval: Seconds = ()
-    """Between two saves."""
+    """Time between two saves."""
     interval_steps: Count = ()
     """Steps between two saves; also `interval: every 500 steps`."""
     overhead: Share = ()
-    """Of the time; stall (else save_time) over interval."""
+    """Share of the time: stall (else save_time) over interval."""
 
 
 class PageClaims(RunClaims):

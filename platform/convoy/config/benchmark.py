@@ -16,19 +16,19 @@ class MeasureConfig(Frozen):
     """How much is measured of each case, and on which cores."""
 
     rounds: int = Field(8, ge=6)
-    """Blocks of each case; in a round each case of a group has one. Intervals shrink with the square root of the
-    rounds, and time grows with them: 20 to 40, of a second each, tell differences of a few per cent."""
+    """Rounds; in each, every case of a group measures one block. Intervals shrink with the square root of the rounds,
+    and time grows with them: 20 to 40, of one second each, show differences of a few per cent."""
     block_steps: int = Field(2, ge=1)
-    """At least so many steps are in a block."""
+    """Smallest number of steps in a block."""
     block_seconds: float = Field(0.4, gt=0)
-    """And as many as fill so much time."""
+    """A block has as many steps as fill this time, if that is more."""
     warm_up_most: int = Field(24, ge=16)
-    """Steps after which warm-up ends though the times still drift; the result says so."""
+    """Steps after which warm-up ends even if step times still drift; the result then says so."""
     pin: bool = True
-    """Each rank keeps to its own share of the host's cores."""
+    """Pin each rank to its own share of the host's cores."""
     machine_seconds: float = Field(1.0, ge=0)
-    """Before the first block, on machines that the catalog does not have: for how long ranks measure what the planner
-    predicts from, for each type of number. 0: not at all, and no step's time is predicted."""
+    """On machines that the catalog does not have: time that ranks spend before the first block, for each type of
+    number, to measure what the planner needs. 0: none, and no step's time is predicted."""
 
 
 NETWORK_VARIABLES = ("NCCL_", "GLOO_", "FI_")
@@ -39,13 +39,13 @@ Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 
 
 class EnvironmentConfig(Frozen):
-    """How the ranks of a gang talk to each other."""
+    """Variables that determine how the ranks of a gang communicate."""
 
     name: str = Field(min_length=1)
-    """Of its case."""
+    """Name of its case."""
     set: dict[str, Text | None] = {}
-    """Variables of NCCL_*, GLOO_* and FI_*, which every rank has from its start; null: not set, though the machine has
-    it. Those that are not named are as the machine has them."""
+    """Variables of NCCL_*, GLOO_* and FI_* that every rank starts with; null: unset, even if the machine sets it.
+    Others stay as the machine sets them."""
 
     @field_validator("set")
     @classmethod
@@ -57,18 +57,18 @@ class EnvironmentConfig(Frozen):
 
 
 class SyncConfig(Frozen):
-    """What synchronisation takes of a step, and environments beside each other in gangs that take turns."""
+    """The share of synchronisation in a step, and environments compared in gangs that take turns."""
 
     share: bool = True
-    """Whether training together is compared with as many trainings of one rank at once, each of which holds a whole
-    model; false: environments alone are compared, as of a model that no rank can hold."""
+    """Compare training together with the same number of one-rank trainings at once, each of which holds a whole model.
+    False: compare only environments, as for a model that no single rank can hold."""
     environments: tuple[EnvironmentConfig, ...] = ()
-    """The first is what the others are compared with; empty: nothing is compared."""
+    """The others are compared with the first; empty: nothing is compared."""
     claims: Literal["rdma"] | None = None
-    """What the others have and the first has not, as it was promised: less than 1.5× is then told not to be
+    """What the others are claimed to have and the first lacks; a speedup below 1.5× is then reported as not
     significant."""
     pairs: int = Field(6, ge=6)
-    """Gangs of each environment: what is told apart is gangs, and an interval needs six."""
+    """Gangs of each environment. The unit of comparison is the gang, and an interval needs six."""
 
     @model_validator(mode="after")
     def _some_to_compare(self) -> "SyncConfig":
@@ -88,81 +88,80 @@ class PredictConfig(Frozen):
     """The job whose saves and loads are predicted from what was measured."""
 
     writers: int | None = Field(None, ge=1)
-    """Ranks that write at once; null: as many as were measured."""
+    """Ranks that write at the same time; null: as many as were measured."""
     storage_gb_per_second: float | None = Field(None, gt=0)
-    """What the storage gives all of them together, in 10^9 bytes, such as the throughput that was bought with FSx for
-    Lustre (its TiB × its MB/s per TiB); null: not known, and no limit."""
+    """Rate of the storage for all of them together, in 10^9 bytes per second, such as the purchased throughput of FSx
+    for Lustre (its TiB × its MB/s per TiB); null: unknown, and no limit."""
     least_mb_per_writer: int = Field(128, ge=0)
-    """A state of which each rank writes less, in 10^6 bytes, is filled up to that where rates are measured: in a small
-    one they are those of its few requests, and tell nothing of a large one."""
+    """If each rank writes less than this, in 10^6 bytes, the state is filled up to it when rates are measured: with a
+    small state the few requests determine the rate, which says nothing about a large one."""
 
 
 class CampaignConfig(Frozen):
-    """A training on spot machines, computed with the stalls and recoveries that were measured."""
+    """A training on spot machines, computed with the measured stalls and recoveries."""
 
     days: float = Field(30, gt=0)
-    """It lasts so long."""
+    """Duration of the campaign, in days."""
     instance_type: str | None = None
-    """Machine of each node, for its price and for how often it is taken away; null: the one on which saves were
-    measured, and where that has no name (`cluster.instance_type`), p4d.24xlarge as an example."""
+    """Machine of each node, for its price and its interruption rate; null: the one on which saves were measured, or
+    p4d.24xlarge as an example if that has no name (`cluster.instance_type`)."""
     region: str | None = None
     """AWS region of the price; null: that of the benchmark (`cluster.region`)."""
     nodes: int | None = Field(None, ge=1)
-    """The gang stops when one of them is taken away; null: as many machines as saves were measured on, and 4 of
-    others."""
+    """Machines of the gang, which stops when one of them is reclaimed; null: as many as saves were measured on, and 4
+    if the machine is another one."""
     taken_per_month: float | None = Field(None, gt=0, lt=1)
-    """Share of such machines that are taken away within a month; null: as the catalog has it, the upper end of its
-    band."""
+    """Share of such machines that are reclaimed within a month; null: the upper end of the catalog's band."""
     bad_day_hours: float | None = Field(3.0, gt=0)
-    """Mean time until a machine of the gang is taken away on a bad day, which is computed too; null: it is not."""
+    """Mean time until a machine of the gang is reclaimed on a bad day, which is computed too; null: no bad day."""
     announced_share: float = Field(1.0, ge=0, le=1)
-    """Of those, that have notice; AWS gives it as far as it can."""
+    """Share of reclaimed machines that have notice; AWS gives notice on a best-effort basis."""
     notice_seconds: float = Field(120.0, ge=0)
-    """Between notice and end: what is not saved by then is lost."""
+    """Time between notice and end; what is not saved by then is lost."""
     replacement_seconds: float = Field(600.0, ge=0)
-    """Until there is another machine in its place, added to each restart that was measured. The default is assumed: a
-    machine is to be had at once, and boots and loads its image in ten minutes."""
+    """Time until another machine replaces a lost one, added to each measured restart. The default is an assumption: a
+    machine is available at once, and boots and loads its image in ten minutes."""
     seed: int = 0
-    """No longer used: campaigns were simulated before."""
+    """Not used any more; campaigns used to be simulated."""
 
 
 class RecoveryConfig(Frozen):
-    """Which faults are put into gangs of this host, and the campaign that is computed with what they show."""
+    """Which faults are injected into gangs on this host, and the campaign that is computed with the results."""
 
     drills: tuple[str, ...] = Field(("node-kill", "spot-notice"), min_length=1)
-    """As `convoy drill` lists them."""
+    """Drills to run, from the list of `convoy drill`."""
     trials: int = Field(1, ge=1)
-    """Of each drill; more tell more."""
+    """Trials of each drill; more give narrower intervals."""
     nodes: int = Field(2, ge=1)
-    """Of a drill's gang, one process each."""
+    """Nodes of a drill's gang, one process each."""
     campaign: CampaignConfig = CampaignConfig()
 
 
 class BenchConfig(Frozen):
-    """Everything a benchmark needs to know. The defaults are what `configs/bench/default.yaml` says, but for `run`."""
+    """Everything a benchmark needs to know. The defaults equal `configs/bench/default.yaml`, except for `run`."""
 
     suites: tuple[str, ...] = Field(
         ("throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint", "recovery"), min_length=1
     )
-    """What is measured; each is a suite of `benchmark/suites/`."""
+    """Suites to run, of `benchmark/suites/`."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
-    """Presets of `configs/models/`."""
+    """Models to measure: presets of `configs/models/`."""
     presets: dict[str, dict[str, Any]] = {}
-    """Not to be written: the models themselves, filled in where the configuration is read, for machines of a cluster
+    """Do not set it: the models themselves, filled in when the configuration is read, because machines of a cluster
     have no presets."""
     measure: MeasureConfig = MeasureConfig()
     sync: SyncConfig = SyncConfig()
     run: dict[str, Any] = {}
-    """The job that all cases share, as keys of `configs/train/`, with their defaults: each suite changes its part."""
+    """The job that all cases share, with the keys and defaults of `configs/train/`; each suite changes its part."""
     peers: tuple[PeerName, ...] = ()
-    """Libraries that the strategies suite measures beside our own: torch's DDP, accelerate's FSDP2, DeepSpeed's ZeRO-1
-    to -3."""
+    """Libraries that the strategies suite compares with Convoy: torch's DDP, accelerate's FSDP2, DeepSpeed's ZeRO-1 to
+    -3."""
     predict: PredictConfig = PredictConfig()
     """The job whose saves and loads the checkpoint suite predicts."""
     recovery: RecoveryConfig = RecoveryConfig()
     """What the recovery suite does, and the campaign that is computed with what it shows."""
     schedule: str | None = None
-    """When the flow runs by itself, in cron's five fields; where Argo Workflows has it."""
+    """Schedule of the flow on Argo Workflows, in cron's five fields."""
 
 
 def read_bench(text: str) -> Tree:

@@ -11,17 +11,17 @@ class StoreConfig(Frozen):
     """How objects are put to S3. Credentials and region come from boto's own chain."""
 
     endpoint_url: str | None = None
-    """Of an S3-compatible store; null: AWS, or $AWS_ENDPOINT_URL."""
+    """Endpoint of an S3-compatible store; null: AWS, or $AWS_ENDPOINT_URL."""
     sse_kms_key_id: str | None = None
-    """Encrypt objects with this KMS key (ARN or id); null: as the bucket is set up."""
+    """Encrypt objects with this KMS key (ARN or id); null: as the bucket is configured."""
     storage_class: Literal["STANDARD", "INTELLIGENT_TIERING", "STANDARD_IA", "ONEZONE_IA", "EXPRESS_ONEZONE"] = (
         "STANDARD"
     )
-    """Of the shards; commits and records are always STANDARD, or EXPRESS_ONEZONE."""
+    """Storage class of the shards; commits and records are always STANDARD, or EXPRESS_ONEZONE."""
 
 
 class RetentionConfig(Frozen):
-    """Which checkpoints are kept. The newest ones that were read back and found whole are never deleted."""
+    """Which checkpoints are kept. The newest verified ones are never deleted."""
 
     keep_last: int = Field(3, ge=1)
     """Newest verified checkpoints that are never deleted."""
@@ -35,22 +35,23 @@ class CheckpointConfig(Frozen):
     every_steps: int | None = Field(200, ge=1)
     """Save at each multiple of this many steps; null saves only at the end."""
     tiers: tuple[str, ...] = ()
-    """Further shared places, in order, such as `s3://bucket/prefix`. The newest commit under `root` is copied to all
-    of them, as often as they take it, and the last one; while `root` takes no writes a save goes to the next one."""
+    """Further shared places, in order, such as `s3://bucket/prefix`. The newest commit under `root` is copied to each
+    of them as often as it keeps up, and the last commit always. While `root` accepts no writes, saves go to the next
+    tier."""
     root_is_shared: bool = False
     """`root` is a path that every machine of a remote cluster has mounted, such as FSx for Lustre."""
     deadline_seconds: float = Field(900.0, gt=0, le=3600)
-    """A save that is not committed by then is given up; training has gone on meanwhile. At most an hour: files older
-    than that without a commit may be removed."""
+    """Time limit of a save; one that is not committed by then is abandoned, while training continues. At most an hour,
+    because older files without a commit may be removed."""
     write_mb_per_second: float | None = Field(100.0, gt=0)
-    """Each rank writes a save at this pace while training goes on, in 10^6 bytes: a step beside it then hardly feels
-    it; null: as fast as the storage takes it. A large part is written faster, so that it takes no more than 30 s; the
-    last save, and one that another waits behind, are not held back."""
+    """Rate at which each rank writes a save during training, in 10^6 bytes per second, so that steps are hardly
+    affected; null: as fast as the storage accepts. A large part is written faster, so that it takes at most 30 s. The
+    last save, and one that another save waits behind, are not limited."""
     alert_after_failures: int = Field(3, ge=1)
-    """So many saves in a row without a commit are shown as an alert."""
+    """This many consecutive saves without a commit raise an alert on the card."""
     verify: bool = True
-    """Read the newest commit back, each part by another node than wrote it, as often as the storage gives it, and the
-    last one. Only such commits count for retention."""
+    """Read the newest commit back as often as the storage keeps up, and the last commit always; a node reads parts that
+    another one wrote. Only verified commits count for retention."""
     retention: RetentionConfig = RetentionConfig()
     store: StoreConfig = StoreConfig()
     export_model: bool = True

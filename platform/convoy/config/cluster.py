@@ -16,21 +16,21 @@ Day = date
 
 
 class PriceConfig(Frozen):
-    """What a machine costs, where the catalog does not know better, as with a contract of one's own."""
+    """What a machine costs, for example under a contract of your own; replaces the catalog's price."""
 
     usd_per_hour: float = Field(gt=0, le=1e6)
     """US dollars for one machine and hour."""
     date: date
-    """Day on which that was so."""
+    """Day of the price."""
     source: str = "cluster.price"
-    """Who says so; told beside the cost."""
+    """Source of the price, displayed with the cost."""
     usd_per_hour_on_demand: float | None = Field(None, gt=0, le=1e6)
-    """What the same machine costs on demand, which the run's cost is compared with. Default: the newest that the
-    catalog or `convoy prices refresh` has, as it is when the run starts."""
+    """On-demand price of the same machine, with which the run's cost is compared. Default: the newest known to the
+    catalog or `convoy prices refresh` when the run starts."""
     on_demand_date: Day | None = None
-    """Day on which that was so; goes with it."""
+    """Day of that price; required with it."""
     on_demand_source: str = "cluster.price"
-    """Who says so; told beside the comparison."""
+    """Source of that price, displayed with the comparison."""
 
     @model_validator(mode="after")
     def _on_demand_is_dated(self) -> "PriceConfig":
@@ -45,13 +45,13 @@ class ClusterConfig(Frozen):
     backend: Literal["local", "batch", "kubernetes"] = "local"
     """Processes on this host, an AWS Batch multi-node job, or a Kubernetes JobSet."""
     nodes: int = Field(2, ge=1)
-    """Tasks of the gang, one per machine (local: processes on this host)."""
+    """Nodes of the gang, one per machine (local: processes on this host)."""
     nproc_per_node: int | None = Field(None, ge=1)
     """Ranks per node. Default: the instance's GPUs; locally the GPUs of this host divided by the nodes, or 1."""
     instance_type: str | None = None
     """Machine of each node, e.g. `p4d.24xlarge`; must be in the catalog. Needed on `batch` and `kubernetes`."""
     market: Market = "on_demand"
-    """How the machines are bought; decides the price."""
+    """How the machines are bought; determines the price."""
     region: str = "us-east-1"
     """AWS region of the price."""
     price: PriceConfig | None = None
@@ -68,16 +68,16 @@ class ClusterConfig(Frozen):
     namespace: str | None = None
     """Kubernetes namespace. Default: Metaflow's own setting."""
     node_selector: dict[str, str] = {}
-    """Kubernetes labels that nodes must have, besides the instance type."""
+    """Kubernetes labels that nodes must have, in addition to the instance type."""
     tolerations: tuple[dict[str, str], ...] = ()
-    """Kubernetes tolerations, besides the one for `nvidia.com/gpu`."""
+    """Kubernetes tolerations, in addition to the one for `nvidia.com/gpu`."""
     persistent_volume_claims: dict[str, str] = {}
     """Kubernetes claims and where each is mounted, e.g. `{fsx: /fsx}`."""
     host_volumes: tuple[str, ...] = ()
     """AWS Batch: folders of the host to mount, e.g. `/fsx`."""
     shared_memory_mib: int | None = Field(None, ge=64)
-    """Size of /dev/shm. Default: an eighth of the instance's memory, or what two staged copies of a node's part of
-    the state take."""
+    """Size of /dev/shm. Default: an eighth of the instance's memory, or the size of two staged copies of a node's part
+    of the state."""
     retries: int = Field(0, ge=0, le=4)
     """Metaflow retries of the gang's step; each resumes from the newest checkpoint."""
     minutes_between_retries: int = Field(2, ge=0)

@@ -8,7 +8,8 @@ from convoy.config.base import Frozen
 
 
 class StdlibCorpus(Frozen):
-    """Python source of the running interpreter's own standard library: 10 to 30 MB, by how Python was packaged."""
+    """Python source of the running interpreter's own standard library: 10 to 30 MB, depending on how Python was
+    packaged."""
 
     kind: Literal["stdlib"] = "stdlib"
     """Chooses this corpus."""
@@ -25,7 +26,8 @@ class FilesCorpus(Frozen):
     format: Literal["text", "jsonl"] = "text"
     """One document per file, or one per line."""
     suffixes: tuple[str, ...] = ()
-    """In a folder or prefix, only files ending so. Default: `.txt .md .py` for text, `.jsonl` for JSON lines."""
+    """In a folder or prefix, only files with one of these endings. Default: `.txt .md .py` for text, `.jsonl` for JSON
+    lines."""
     field: str = "text"
     """Key of the document's text in each JSON line."""
 
@@ -68,11 +70,11 @@ class SyntheticCorpus(Frozen):
     kind: Literal["synthetic"]
     """Chooses this corpus."""
     tokens: int = Field(1_000_000, ge=1)
-    """How many."""
+    """Number of tokens."""
     vocab_size: int = Field(256, ge=2)
     """Ids are below this."""
     seed: int = Field(0, ge=0)
-    """Of the generator."""
+    """Seed of the generator."""
 
 
 Corpus = Annotated[
@@ -86,7 +88,7 @@ class BpeTokenizer(Frozen):
     kind: Literal["bpe"] = "bpe"
     """Chooses this tokenizer."""
     vocab_size: int = Field(4096, ge=257)
-    """Size of the vocabulary, the end-of-document id included."""
+    """Size of the vocabulary, including the end-of-document id."""
     train_bytes: int = Field(50_000_000, ge=1)
     """Train on at most this many bytes of documents, chosen evenly."""
 
@@ -122,12 +124,12 @@ class DataConfig(Frozen):
     sequence_length: int = Field(256, ge=2)
     """Tokens per training sequence."""
     packing: bool = True
-    """Each sequence is filled with as many documents as it takes, one after the other. False: a sequence is of one
-    document, and the rest of it is padding; longer documents are cut."""
+    """Fill each sequence with consecutive documents. False: a sequence has one document and is padded; longer documents
+    are cut."""
     respect_documents: bool = False
     """Attention does not look across document boundaries, and positions start again at each document."""
     validation_fraction: float = Field(0.05, gt=0, lt=1)
-    """Share of files (documents, where there is one file) held out for evaluation, chosen by a hash of the name."""
+    """Share of files (of documents, if there is one file) held out for evaluation, chosen by a hash of the name."""
     cache: str | None = None
     """Local folder for the memory-mapped shards of a remote root. Default: `convoy` in the user's cache folder."""
 

@@ -11,7 +11,7 @@ class TransformerConfig(Frozen):
     """Shape of the decoder. The defaults are the `tiny` preset of `configs/models/`."""
 
     name: str = "tiny"
-    """What cards and results call this model."""
+    """Name of the model on cards and in results."""
     vocab_size: int = Field(4096, ge=2)
     """Rows of the embedding; at least the tokenizer's vocabulary."""
     n_layers: int = Field(4, ge=1)
@@ -88,7 +88,7 @@ class CustomModelConfig(Frozen):
     args: dict[str, Any] = {}
     """Keyword arguments of the builder."""
     name: str = "custom"
-    """What cards and results call this model."""
+    """Name of the model on cards and in results."""
     vocab_size: int = Field(ge=2)
     """Width V of the logits."""
     max_sequence_length: int = Field(ge=2)

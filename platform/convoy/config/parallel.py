@@ -17,26 +17,25 @@ class ParallelConfig(Frozen):
     """Ranks per sharding group of `hsdp`; must divide the world size. Default: the ranks of one node."""
     reshard_after_forward: bool = True
     """Free a block's full parameters after its forward (ZeRO-3); false keeps them for backward (ZeRO-2). With `ddp`
-    these are copies in `train.param_dtype`, and to make them again costs 1.5 % of a step's CPU time (4 blocks)."""
+    these are copies in `train.param_dtype`, and making them again costs 1.5 % of a step's CPU time (4 blocks)."""
     wrap: Literal["block", "linear"] = "block"
-    """What is gathered at a time: a whole decoder block, or each linear layer of it (less memory, more messages;
+    """Unit that is gathered at a time: a whole decoder block, or each of its linear layers (less memory, more messages;
     not with `train.activation_checkpointing: selective`)."""
     reduce_every_pass: bool = True
-    """Reduce gradients after each micro batch: a rank keeps its share of them. False: once a step, and between its
-    passes a rank keeps whole gradients. Between replicas (`hsdp`, `ddp`), and in a
-    pipeline, they are reduced once a step in any case."""
+    """Reduce gradients after each micro batch, so that a rank keeps only its share of them. False: reduce once per
+    step, and keep whole gradients between its passes. Between replicas (`hsdp`, `ddp`), and in a pipeline, gradients
+    are reduced once per step in any case."""
     cpu_offload: bool = False
     """Keep weights, gradients and optimizer state in host memory, where the update is made; each gather copies its part
     to the GPU. Refused without a GPU, where everything is in host memory already, and with `tensor` or `pipeline`."""
     tensor: int = Field(1, ge=1)
-    """Ranks that share each matrix product of a decoder block, neighbours on one node; with `fsdp` alone, which then
-    shards over the ranks that are left. Must divide heads, key and value heads, and the MLP's width. What these ranks
-    add up among themselves is in `train.param_dtype`: activations, and the gradients of the head and of the norm before
-    it, once a pass. Where gradients are reduced once a step of several passes, these two are in
-    `train.reduce_dtype`."""
+    """Ranks that share each matrix product of a decoder block, neighbours on one node; only with `fsdp`, which then
+    shards over the remaining ranks. Must divide heads, key and value heads, and the MLP's width. These ranks add up
+    activations, and the gradients of the head and of the norm before it, in `train.param_dtype`, once per pass. If
+    gradients are reduced once per step of several passes, those two gradients are in `train.reduce_dtype`."""
     pipeline: int = Field(1, ge=1)
-    """Stages that the blocks are cut into, each on ranks of its own, with `fsdp` alone; micro batches go through them
-    in 1F1B order. A step needs at least as many micro batches as there are stages."""
+    """Stages into which the blocks are divided, each on ranks of its own; only with `fsdp`. Micro batches pass through
+    them in 1F1B order. A step needs at least as many micro batches as there are stages."""
 
     @property
     def shared_by(self) -> int:

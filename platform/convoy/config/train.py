@@ -14,23 +14,23 @@ class TrainConfig(Frozen):
     """What one step is and how many there are."""
 
     steps: int = Field(500, ge=1)
-    """Optimizer steps of the whole job; raise it to let a finished job go on."""
+    """Optimizer steps of the whole job; raise it to continue a finished job."""
     global_batch: int = Field(8, ge=1, le=2**20)
     """Sequences per optimizer step over all ranks; fixed for the job, need not be a multiple of the ranks."""
     micro_batch: int = Field(8, ge=1)
     """At most this many sequences per forward pass and rank; passes are evened out."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Of the initial weights, the sample order and dropout; fixed for the job."""
+    """Seed of the initial weights, the sample order and dropout; fixed for the job."""
     param_dtype: Literal["auto", "bf16", "fp32"] = "auto"
     """Type of parameters and activations in forward and backward; master weights are always fp32. `auto`: bf16 on GPUs;
-    on a CPU, whichever of the two multiplies matrices of the job's own sizes faster, which is measured when the job
-    first starts and then stays with the job."""
+    on a CPU, the one that multiplies matrices of the job's own sizes faster, which is measured when the job first
+    starts and is then fixed for the job."""
     reduce_dtype: Literal["bf16", "fp32"] = "fp32"
-    """Type in which gradients are reduced over ranks; for those that share products, see `parallel.tensor`."""
+    """Type in which gradients are reduced over ranks; for ranks that share products, see `parallel.tensor`."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Recompute in backward: nothing, all but every second matmul and attention, or whole blocks."""
     attention: Literal["fused", "plain"] = "fused"
-    """`fused`: by a kernel that keeps no matrix of scores; `plain`: as the formula is written, to compare with."""
+    """`fused`: a kernel that keeps no matrix of scores; `plain`: the formula as written, for comparison."""
     compile: bool = False
     """`torch.compile` each block."""
     loss_chunk_tokens: int = Field(512, ge=0)
@@ -40,19 +40,19 @@ class TrainConfig(Frozen):
     max_nonfinite_steps: int = Field(5, ge=1)
     """Stop after this many steps in a row whose loss or gradient is not finite (each is skipped)."""
     prefetch_steps: int = Field(2, ge=0)
-    """So many steps' batches are made ahead, by one thread: a batch is cut from tokens that lie in memory, and needs no
-    further workers. 0 makes each when it is needed."""
+    """Steps whose batches one thread makes ahead. A batch is a slice of tokens in memory, so more workers would not
+    help. 0 makes each batch when it is needed."""
     log_every_steps: int = Field(1, ge=1)
-    """Append a step event each time this many steps are done."""
+    """Append a step event every this many steps."""
     threads_per_rank: int | None = Field(None, ge=1)
     """Intra-op CPU threads of a rank. Default: the host's cores divided by its ranks."""
     node_check_seconds: float = Field(0.1, ge=0)
-    """Time spent before an attempt's first step to find a machine that is far slower than the others, about; 0 skips
-    it."""
+    """Approximate time spent before an attempt's first step to detect a machine that is far slower than the others; 0
+    skips it."""
     matmul_peak_seconds: float = Field(0.3, ge=0)
     """Time spent after the first step to measure the rate of a plain matmul on all ranks at once; 0 skips it. A job's
-    first start spends as much again, and with several ranks a second or two more, on what the planner needs
-    of machines that the catalog does not know: rates at the job's own sizes, and collectives."""
+    first start spends the same time again, and with several ranks a second or two more, on what the planner needs for
+    machines that the catalog does not have: rates at the job's own sizes, and collectives."""
 
 
 class OptimizerConfig(Frozen):
@@ -92,43 +92,46 @@ class ScheduleConfig(Frozen):
 
 
 class EvaluationConfig(Frozen):
-    """When and on how much."""
+    """When the model is evaluated, and on how much."""
 
     every_steps: int = Field(125, ge=1)
-    """Evaluate at each multiple of this many steps, at step 0 and at the last. A notice of the end cuts it short."""
+    """Evaluate at each multiple of this many steps, at step 0 and at the last step. A notice that ends the attempt cuts
+    it short."""
     sequences: int = Field(64, ge=1)
-    """Held-out sequences per evaluation, the same ones each time."""
+    """Held-out sequences per evaluation, the same each time."""
     prompts: tuple[str, ...] = ("def main(", "import ", "class Test")
-    """Text the trained model continues on the final card."""
+    """Texts that the trained model continues on the final card."""
     sample_tokens: int = Field(64, ge=0)
     """New tokens per prompt; 0 generates none."""
     temperature: float = Field(0.8, ge=0)
-    """Of sampling; 0 is greedy."""
+    """Temperature of sampling; 0 is greedy."""
 
 
 class BudgetConfig(Frozen):
-    """Counted over all generations of the job."""
+    """Limits over all generations of the job."""
 
     max_hours: float | None = Field(None, gt=0)
-    """Hours of gang time."""
+    """Limit on gang time, in hours."""
     max_cost_usd: float | None = Field(None, gt=0)
-    """US dollars of instance time, at the price that `cluster.price` tells of."""
+    """Limit on the cost of instance time, in US dollars, at the run's price (`cluster.price`, or the newest known
+    one)."""
 
 
 class ReportConfig(Frozen):
-    """How often the card is drawn again."""
+    """How often the live card is redrawn."""
 
     card_refresh_seconds: float = Field(15, ge=1)
     """Shortest time between two live cards; each costs about a second of one CPU core."""
 
 
 class NoticesConfig(Frozen):
-    """What a notice does. One that says when the machine goes always ends the attempt, with a save if there is time."""
+    """What a notice does. A notice that says when the machine will be reclaimed always ends the attempt, with a save if
+    there is time."""
 
     rebalance: Literal["ignore", "save", "drain"] = "save"
-    """On EC2's rebalance recommendation, which may come before a spot notice: nothing, save and go on, or save and
+    """Reaction to EC2's rebalance recommendation, which may precede a spot notice: none, save and continue, or save and
     end the attempt."""
     deadline_seconds: float = Field(30.0, gt=0, le=3600)
-    """How long the machine is taken to last after a notice that does not say, such as SIGTERM."""
+    """Assumed time until the machine is gone, after a notice that does not state it, such as SIGTERM."""
     poll_seconds: float = Field(1.0, ge=0.1, le=60)
-    """Time between two questions to each source of notices."""
+    """Interval at which each source of notices is polled."""
