@@ -1,15 +1,10 @@
-"""What a step would take and cost, were the machines nearer to each other or farther apart: a model. Pure.
+"""What a step would take and cost, were its machines nearer to each other or farther apart: a model. Pure.
 
-Collectives go round a ring, and the slowest link is the pace of all: with p ranks on N machines an all-gather, or a
-reduce-scatter, of n bytes moves (p - 1) / p n bytes over each link, in p - N steps within machines and N - 1 between
-them (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH"; the split of
-the steps is that of NCCL's tuning.cc). FSDP gathers all parameters for forward and, if they were freed, for backward,
-and scatters the gradients (Rajbhandari et al. 2020, "ZeRO", section 7).
+Computation is as measured; what is sent is what the planner expects of the training, over links of the catalog.
 """
 
-import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,32 +13,37 @@ from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import step_seconds
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.links import Link, inside, links
+from convoy.catalog.links import Link, links
 from convoy.catalog.services import GB
-from convoy.config.parallel import ParallelConfig
-from convoy.config.train import TrainConfig
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig, with_param_dtype
+from convoy.planner.step.communication import Collective, communication
+from convoy.planner.step.traffic import BETWEEN_HOP_SECONDS, Message, group, message
+from convoy.planner.workload import UNNAMED, Machine, Workload
 
 BORDER = 2
 """Links of a ring that lead from one of two places to the other, and back."""
 
-_BYTES = {"bf16": 2, "fp32": 4}
 
-_MODELLED = ("fsdp", "hsdp", "ddp")
-
-
-class Traffic(NamedTuple):
+@dataclass(frozen=True)
+class StepTraffic:
     """What the ranks of a training send each other in a step."""
 
-    ranks: int
-    nodes: int
-    edge_bytes: float
+    apart: Message
+    """On its machines."""
+    crossings: float
+    """Hops between two machines in it, one after the other."""
+    near: Message
+    """Were all ranks on one machine."""
     collectives: int
+    """That some bytes of go between machines."""
 
     def seconds(self, link: Link) -> float:
-        """For all of it, one after the other, if the machines are joined so."""
-        nodes = 1 if link.level == "node" else self.nodes
-        latency = (self.ranks - nodes) * inside() + (nodes - 1) * link.latency_seconds
-        return self.collectives * latency + self.edge_bytes / link.bytes_per_second
+        """Time of all of it, one after the other, over that link."""
+        if link.level == "node":
+            return self.near.hops + self.near.inside / link.bytes_per_second
+        hops = self.apart.hops + self.crossings * (link.latency_seconds - BETWEEN_HOP_SECONDS)
+        return hops + self.apart.between / link.bytes_per_second
 
 
 def topology(case: Case, region: str | None, usd_per_hour: float | None) -> Topology | None:
@@ -53,7 +53,6 @@ def topology(case: Case, region: str | None, usd_per_hour: float | None) -> Topo
     if hardware.nodes < 2 or step is None or hardware.instance_type not in instance_names():
         return None
     exposed = case.values.get(values.COMMUNICATION_SECONDS)
-    found, told = _traffic(case)
     compute = step.estimate - (exposed or 0.0)
     facts: dict[str, Any] = {
         "case": case.key,
@@ -61,25 +60,34 @@ def topology(case: Case, region: str | None, usd_per_hour: float | None) -> Topo
         "nodes": hardware.nodes,
         "compute_seconds": compute,
         "compute_told": "the step as measured" if exposed is None else "the step without the exposed communication",
-        "edge_told": told,
     }
-    if found is None:
-        return Topology(**facts, edge_bytes=0.0, collectives=0, placements=(), why=told)
+    try:
+        traffic = step_traffic(_workload(case), case.values.get(values.NETWORK_BYTES))
+    except ValueError as error:
+        return Topology(**facts, edge_bytes=0.0, edge_told="", collectives=0, placements=(), why=str(error))
     joined = links(instance(str(hardware.instance_type)), region or "")
-    placements = tuple(placement(found, link, compute, case.tokens_per_step, usd_per_hour) for link in joined)
-    return Topology(**facts, edge_bytes=found.edge_bytes, collectives=found.collectives, placements=placements)
+    return Topology(
+        **facts,
+        edge_bytes=traffic.apart.between,
+        edge_told="measured" if values.NETWORK_BYTES in case.values else "as the planner expects",
+        collectives=traffic.collectives,
+        placements=tuple(placement(traffic, link, compute, case.tokens_per_step, usd_per_hour) for link in joined),
+    )
 
 
-def placement(traffic: Traffic, link: Link, compute: float, tokens: int, usd_per_hour: float | None) -> Placement:
+def placement(traffic: StepTraffic, link: Link, compute: float, tokens: int, usd_per_hour: float | None) -> Placement:
     """compute: seconds of a step without communication. tokens: of a step. usd_per_hour: as for `topology`."""
     seconds = traffic.seconds(link)
     low, high = max(compute, seconds), compute + seconds
     transfer = None
     if link.usd_per_gb is not None:
-        transfer = BORDER * traffic.edge_bytes / GB * link.usd_per_gb / tokens * 1e6
+        transfer = BORDER * traffic.apart.between / GB * link.usd_per_gb / tokens * 1e6
     usd = None
     if usd_per_hour is not None and transfer is not None:
-        usd = tuple(usd_per_hour / 3600 * step / tokens * 1e6 + transfer for step in (low, high))
+        usd = (
+            usd_per_hour / 3600 * low / tokens * 1e6 + transfer,
+            usd_per_hour / 3600 * high / tokens * 1e6 + transfer,
+        )
     return Placement(
         level=link.level,
         bytes_per_second=link.bytes_per_second,
@@ -93,37 +101,42 @@ def placement(traffic: Traffic, link: Link, compute: float, tokens: int, usd_per
     )
 
 
-def _traffic(case: Case) -> tuple[Traffic | None, str]:
-    """And where its bytes are from, or why there is none."""
-    hardware, config = case.hardware, case.config
+def step_traffic(job: Workload, measured_bytes: float | None = None) -> StepTraffic:
+    """By the planner. measured_bytes: that a rank sent in a step, in place of what passes a machine's network."""
+    sent, on_node = communication(job), job.machine.ranks
+    apart = _sum(sent, on_node)
+    if measured_bytes is not None:
+        apart = Message(apart.inside, measured_bytes, apart.hops, apart.held)
+    between = [each for each in sent if each.crosses(on_node)]
+    return StepTraffic(
+        apart=apart,
+        crossings=sum((group(each, on_node).nodes - 1) * _rounds(each) for each in between),
+        near=_sum(sent, job.ranks),
+        collectives=sum(each.number for each in between),
+    )
+
+
+def _sum(sent: tuple[Collective, ...], on_node: int) -> Message:
+    return sum((message(each, on_node).times(each.number) for each in sent), start=Message())
+
+
+def _rounds(collective: Collective) -> int:
+    """In a step, each once around its ring."""
+    return collective.number * (2 if collective.kind == "all_reduce" else 1)
+
+
+def _workload(case: Case) -> Workload:
+    """Raises ValueError for what the planner does not have."""
+    hardware = case.hardware
     try:
-        parallel = ParallelConfig.model_validate(config.get("parallel", {}))
-        train = TrainConfig.model_validate({"param_dtype": "bf16"} | dict(config.get("train", {})))
+        config = RunConfig.model_validate(dict(case.config))
     except ValidationError:
-        return None, "its configuration tells of a strategy that the model does not have"
-    ranks, nodes = hardware.ranks, hardware.nodes
-    if parallel.shared_by > 1:
-        return None, "it knows neither tensor nor pipeline parallelism"
-    if parallel.strategy not in _MODELLED:
-        return None, f"it knows {', '.join(_MODELLED)}, and not {parallel.strategy}"
-    if parallel.strategy == "hsdp" and parallel.shard_size not in (None, ranks // nodes):
-        return None, f"hsdp with shards of {parallel.shard_size} ranks, which are no whole machines"
-    passes = math.ceil(math.ceil(train.global_batch / ranks) / train.micro_batch)
-    members = nodes if parallel.strategy == "hsdp" else ranks
-    gathers, scatters = 0, 2  # between replicas, once a step: an all-reduce is a reduce-scatter and an all-gather
-    if parallel.strategy == "fsdp":
-        gathers = passes * (1 + parallel.reshard_after_forward)
-        scatters = passes if parallel.reduce_every_pass else 1
-    width = gathers * _BYTES[train.param_dtype] + scatters * _BYTES[train.reduce_dtype]
-    collectives = (gathers + scatters) * (_blocks(config) + 1)
-    measured = case.values.get(values.NETWORK_BYTES)
-    if measured is not None:
-        return Traffic(ranks, nodes, measured, collectives), "measured"
-    edge = width * case.parameters * (members - 1) / members
-    return Traffic(ranks, nodes, edge, collectives), f"{width} bytes per parameter in a step ({parallel.strategy})"
-
-
-def _blocks(config: Mapping[str, Any]) -> int:
-    model = config.get("model")
-    layers = model.get("n_layers") if isinstance(model, Mapping) else None
-    return layers if isinstance(layers, int) else 0
+        raise ValueError("its configuration is of another version") from None
+    model = config.model
+    if not isinstance(model, TransformerConfig):
+        raise ValueError(f"model.build = {model.build}: nothing is known of it")
+    if config.train.param_dtype == "auto":
+        config = with_param_dtype(config, "bf16")
+    machine = Machine(UNNAMED, hardware.ranks // hardware.nodes, 0.0, 0.0, 0.0, 0.0)
+    sequence_length = config.data.sequence_length
+    return Workload(model, sequence_length, config.train, config.parallel, machine, hardware.nodes)
