@@ -32,6 +32,33 @@ class Interval(BaseModel):
     high: float
     n: int
 
+    def scaled(self, factor: float) -> "Interval":
+        """Of so many times the quantity; factor: at least 0."""
+        return Interval(estimate=self.estimate * factor, low=self.low * factor, high=self.high * factor, n=self.n)
+
+    def inverse(self, numerator: float = 1.0) -> "Interval":
+        """Of the numerator over the quantity. Raises ValueError where that may be 0 or less."""
+        if self.low <= 0:
+            raise ValueError(f"low = {self.low}: must be more than 0")
+        estimate, low, high = numerator / self.estimate, numerator / self.high, numerator / self.low
+        return Interval(estimate=estimate, low=low, high=high, n=self.n)
+
+
+def exact(value: float) -> Interval:
+    """Of what is no measurement, such as a price."""
+    return Interval(estimate=value, low=value, high=value, n=1)
+
+
+def product(*factors: Interval) -> Interval:
+    """Bound by bound, which is wide enough for what was measured apart: bounds of independent factors are not all
+    reached at once. Of no factors, exactly 1."""
+    result = exact(1.0)
+    for each in factors:
+        n = max(result.n, each.n) if 1 in (result.n, each.n) else min(result.n, each.n)
+        bounds = {name: getattr(result, name) * getattr(each, name) for name in ("estimate", "low", "high")}
+        result = Interval(**bounds, n=n)
+    return result
+
 
 def interval(values: Sequence[float], of: Statistic = "median", seed: int = 0) -> Interval:
     """Of the median or mean of a positive quantity, from its independent values.

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.benchmark.analysis.fold import fold_cases
-from convoy.benchmark.analysis.levers import exact, inverse, times
+from convoy.benchmark.analysis.levers import cheapest_hours, purchases
 from convoy.benchmark.analysis.model import Lever
-from convoy.benchmark.analysis.purchases import Known, bought, off_peak
 from convoy.benchmark.results.case import Case
 from convoy.catalog.prices import SHIPPED, Market, Observed, PriceBook, PriceList, SpotHours
-from convoy.stats.interval import Interval
+from convoy.stats.interval import Interval, exact, product
 from tests.benchmark.results.cases import a_case
 from tests.campaign import examples
 from tests.report.bench_cases import GPU_CONFIG, GPUS, strategies, throughput
@@ -140,7 +139,7 @@ def test_what_is_not_known_says_why() -> None:
 def test_off_peak_is_the_cheapest_eight_hours_and_takes_three_times_as_long() -> None:
     """Half the price from 20:00 to 04:00: 0.5 over a mean of (8 x 0.5 + 16) / 24 = 0.8333."""
     hours = tuple(5.0 if hour >= 20 or hour < 4 else 10.0 for hour in range(24))
-    start, share = off_peak(hours)
+    start, share = cheapest_hours(hours)
     assert (start, share) == (20, 0.6)
     told = found(measured(), refreshed(row(10.0, "spot"), row(20.0, "on_demand"), hours=hours))
     lever, now = named(told, "spot off-peak in us-east-1: 20:00 to 04:00 UTC"), told[0]
@@ -236,14 +235,13 @@ RATIOS = st.tuples(st.floats(0.1, 10), st.floats(0, 0.5), st.floats(0, 0.5)).map
 @given(st.lists(RATIOS, max_size=4))
 @examples(200)
 def test_a_product_lies_in_its_interval_and_of_none_is_one(ratios: list[Interval]) -> None:
-    product = times(*ratios)
-    assert times() == exact(1.0)
-    assert product.low <= product.estimate * (1 + 1e-12)
-    assert product.estimate <= product.high * (1 + 1e-12)
-    assert times(*ratios, exact(1.0)) == product
+    whole = product(*ratios)
+    assert product() == exact(1.0)
+    assert whole.low <= whole.estimate * (1 + 1e-12)
+    assert whole.estimate <= whole.high * (1 + 1e-12)
+    assert product(*ratios, exact(1.0)) == whole
     for each in ratios:
-        turned = inverse(each)
-        assert turned is not None
+        turned = each.inverse()
         assert turned.low <= turned.estimate * (1 + 1e-12)
 
 
@@ -251,8 +249,9 @@ def test_a_product_lies_in_its_interval_and_of_none_is_one(ratios: list[Interval
 @examples(200)
 def test_a_lower_price_is_never_dearer(usd: float, share: float) -> None:
     dear, cheap = (
-        next(way for way in bought("p4d.24xlarge", EAST, 20.0, refreshed(row(price, "spot"))) if isinstance(way, Known))
-        for price in (usd, usd * share)
+        next(purchases("p4d.24xlarge", EAST, 20.0, refreshed(row(price, "spot")))) for price in (usd, usd * share)
     )
     assert dear.name == cheap.name == "spot in us-east-1"
+    assert dear.ratio is not None
+    assert cheap.ratio is not None
     assert cheap.ratio <= dear.ratio

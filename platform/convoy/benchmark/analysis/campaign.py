@@ -21,7 +21,7 @@ from convoy.planner.cost.save_interval import best_save_interval
 from convoy.planner.cost.spot import Campaign, expected_campaign
 from convoy.report.train_report import Fact
 from convoy.stats.interruptions import poisson_quantile
-from convoy.stats.interval import Interval
+from convoy.stats.interval import Interval, exact
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -311,13 +311,12 @@ def _course(inputs: Inputs, setting: Setting, ratio: PriceRatio | None, taken_se
     expected = expected_campaign(setting.days * DAY, rate, interval, failures, saving, restart)
     counts = _range(setting, rate)
     overhead = Range.model_validate({name: _overhead(expected, setting, n) for name, n in counts})
-    resumed = expected.resumed
     return CampaignCourse(
         announced_share=rate.notice_used,
         interval_seconds=interval,
         interruptions=counts,
         mtbf_seconds=rate.mtbf_seconds,
-        recovered=Interval(estimate=resumed, low=resumed, high=resumed, n=1),
+        recovered=exact(expected.resumed),
         overhead=overhead,
         stalled=expected.stalled / expected.seconds,
         recomputed=expected.recomputed / expected.seconds,

@@ -1,25 +1,34 @@
-"""What tokens cost at the rates that were measured. Pure."""
+"""What tokens cost at the rates that were measured, and what they took of energy. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures
 from convoy.benchmark.analysis.levers import levers
-from convoy.benchmark.analysis.model import CaseFigures, CostFigures, GroupFigures, Offer, trains_one_model
+from convoy.benchmark.analysis.model import (
+    CaseFigures,
+    CostFigures,
+    EnergyFigures,
+    GroupFigures,
+    Offer,
+    trains_one_model,
+)
 from convoy.benchmark.analysis.topology import topology
 from convoy.benchmark.results.case import CHANGED, Case, key_of
+from convoy.benchmark.results.values import POWER_WATTS
+from convoy.catalog.energy import grid_intensity, pue
 from convoy.catalog.prices import MARKETS, Market, Price, PriceBook
 from convoy.stats.interval import Interval
 
 OFFERED: tuple[Market, ...] = ("on_demand", "spot")
 
 TRAINED_TOKENS = (100e9, 500e9, 1e12)
-"""For which the page tells time and cost."""
+"""Sizes of trainings whose time and cost the page has."""
 
 
 def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigures, ...]:
     """One for each model on each kind and number of machines: its fastest case that computes what it should. None for
-    what a model was changed to so that it can be cut, which nobody trains."""
+    a model that was changed so that it can be cut, which nobody trains."""
     fastest: dict[tuple[object, ...], tuple[GroupFigures, CaseFigures]] = {}
     for group in groups:
         if group.model.endswith(CHANGED):
@@ -32,13 +41,13 @@ def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigure
 
 
 def with_levers(
-    found: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceBook
+    figures: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceBook
 ) -> tuple[CostFigures, ...]:
     """With how its machines were bought, what would make each cheaper, and what it would take in other places."""
     of_group = {key_of(group.suite, group.name, case.name): group for group in groups for case in group.cases}
     of_case = {case.key: case for case in cases}
-    told = []
-    for cost in found:
+    extended = []
+    for cost in figures:
         group, case = of_group[cost.case], of_case[cost.case]
         configured = cost.model_copy(update={"market": group.market})
         usd_per_hour = as_bought(configured).usd_per_hour if cost.offers else None
@@ -46,21 +55,21 @@ def with_levers(
             "levers": levers(configured, group, groups, prices),
             "topology": topology(case, group.region, usd_per_hour),
         }
-        told.append(configured.model_copy(update=more))
-    return tuple(told)
+        extended.append(configured.model_copy(update=more))
+    return tuple(extended)
 
 
-def with_overhead(found: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:
+def with_overhead(figures: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:
     """With what interruptions are expected to add on spot, where the campaign is of that model on the same machines."""
     if campaign is None or campaign.example or not campaign.courses:
-        return tuple(found)
+        return tuple(figures)
     of = (campaign.saved_model, campaign.saved_on, campaign.setting.region)
-    told = []
-    for cost in found:
-        same = (cost.model, cost.machines, cost.region) == of
-        offers = tuple(_with(each, campaign) for each in cost.offers) if same else cost.offers
-        told.append(cost.model_copy(update={"offers": offers}))
-    return tuple(told)
+    return tuple(
+        cost.model_copy(update={"offers": tuple(_interrupted(each, campaign) for each in cost.offers)})
+        if (cost.model, cost.machines, cost.region) == of
+        else cost
+        for cost in figures
+    )
 
 
 def as_bought(cost: CostFigures) -> Offer:
@@ -72,6 +81,16 @@ def as_bought(cost: CostFigures) -> Offer:
 def seconds_to_train(tokens: float, rate: Interval) -> float:
     """At that rate, without interruptions, saves or evaluations."""
     return tokens / rate.estimate
+
+
+def energies(groups: Sequence[GroupFigures]) -> tuple[EnergyFigures, ...]:
+    """Of every case whose power was measured, and which computes what it should, with what that emits."""
+    return tuple(
+        _energy(group, case)
+        for group in groups
+        for case in group.cases
+        if trains_one_model(case) and case.values.get(POWER_WATTS, 0.0) > 0
+    )
 
 
 def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFigures:
@@ -104,15 +123,15 @@ def _prices(group: GroupFigures, prices: PriceBook) -> list[Price]:
     return [price for market in markets if (price := book.price(name, market, region)) is not None]
 
 
-def _with(offer: Offer, campaign: CampaignFigures) -> Offer:
+def _interrupted(offer: Offer, campaign: CampaignFigures) -> Offer:
     """Spot machines are paid for while nothing productive is done, too. As if no interruption were announced: a notice
     is given as far as it can be."""
     if offer.market != "spot":
         return offer
-    told = {"simulated_usd_per_million_tokens": _dearer(offer.usd_per_million_tokens, campaign.courses[-1])}
+    usd = {"simulated_usd_per_million_tokens": _dearer(offer.usd_per_million_tokens, campaign.courses[-1])}
     if campaign.bad_day:
-        told["bad_day_usd_per_million_tokens"] = _dearer(offer.usd_per_million_tokens, campaign.bad_day[-1])
-    return offer.model_copy(update=told)
+        usd["bad_day_usd_per_million_tokens"] = _dearer(offer.usd_per_million_tokens, campaign.bad_day[-1])
+    return offer.model_copy(update=usd)
 
 
 def _dearer(usd: Interval, course: CampaignCourse) -> Interval:
@@ -131,10 +150,32 @@ def _offer(price: Price, nodes: int, rate: Interval) -> Offer:
         high_usd_per_hour=nodes * price.high_usd_per_hour,
         price_date=price.date,
         source=price.source,
-        usd_per_million_tokens=Interval(
-            estimate=usd_per_hour / 3600 / rate.estimate * 1e6,
-            low=usd_per_hour / 3600 / rate.high * 1e6,
-            high=usd_per_hour / 3600 / rate.low * 1e6,
-            n=rate.n,
-        ),
+        usd_per_million_tokens=rate.inverse(usd_per_hour / 3600 * 1e6),
+    )
+
+
+def _energy(group: GroupFigures, case: CaseFigures) -> EnergyFigures:
+    hardware, rate, watts = group.hardware, case.tokens_per_second, case.values[POWER_WATTS]
+    assert rate is not None
+    per_joule = rate.scaled(1 / watts)
+    watt_hours = per_joule.inverse(1e6 / 3600)
+    site, grid, why = None, None, ""
+    if hardware.instance_type is None:
+        why = "the machine was not told to be one of a cloud's region (cluster.instance_type)"
+    elif group.region is None:
+        why = "the results do not tell the region (cluster.region)"
+    else:
+        site, grid = pue(group.region), grid_intensity(group.region)
+        missing = [name for name, figure in (("PUE", site), ("grid intensity", grid)) if figure is None]
+        why = f"no {' and no '.join(missing)} of {group.region} is known" if missing else ""
+    return EnergyFigures(
+        case=f"{group.suite}-{group.name}-{case.name}",
+        model=group.model,
+        watts=watts,
+        tokens_per_joule=per_joule,
+        watt_hours_per_million_tokens=watt_hours,
+        pue=site,
+        grid=grid,
+        grams_per_million_tokens=watt_hours.scaled(site.pue * grid.grams_per_kwh / 1e3) if site and grid else None,
+        why=why,
     )

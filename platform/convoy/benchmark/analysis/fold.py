@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from convoy.benchmark.analysis.cost import costs, with_levers, with_overhead
-from convoy.benchmark.analysis.energy import energies
+from convoy.benchmark.analysis.cost import costs, energies, with_levers, with_overhead
 from convoy.benchmark.analysis.history import history
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.analysis.predictions import predicted
