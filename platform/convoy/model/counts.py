@@ -42,6 +42,15 @@ def flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
     return 3.0 * forward_flops_per_token(config, sequence_length)
 
 
+def mfu(tokens_per_second: float, flops_per_token: float, peak_flops: float, ranks: int = 1) -> float:
+    """Model FLOPs utilisation: model FLOPs per second over the peak of all ranks together.
+
+    flops_per_token: as `flops_per_token` counts, without recomputation. peak_flops: dense peak of one rank.
+    Source: PaLM (Chowdhery et al. 2022), appendix B.
+    """
+    return tokens_per_second * flops_per_token / ranks / peak_flops
+
+
 def forward_flops_per_token(config: TransformerConfig, sequence_length: int) -> float:
     """Operations of the forward pass alone per token, 2 N + 4 L d S; terms as in `flops_per_token`."""
     return 2.0 * multiplied_parameters(config) + attention_flops_per_token(config, sequence_length)

@@ -1,29 +1,40 @@
-"""What a run is planned to need, take and cost: the figures that `convoy plan` shows, as they are kept.
+"""The plan of a run: what it needs, takes and costs, as `convoy plan` prints it and a job stores it.
 
-docs/reference/plan-formats.md#plan has every key. Bytes and seconds unless a name says otherwise.
+docs/reference/plan-formats.md has every key. Bytes and seconds unless a name says otherwise. The parts are the objects
+that the planner computes with.
 """
 
 from typing import Literal
 
+from pydantic import BaseModel, ConfigDict
+
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.planner.config_keys import Keys
-from convoy.planner.plan_parts import (
-    Missing,
-    Planned,
-    PlannedBatch,
-    PlannedBreakEven,
-    PlannedBudget,
-    PlannedHostMemory,
-    PlannedMachines,
-    PlannedMarket,
-    PlannedMemory,
-    PlannedSaves,
-    PlannedStep,
-    PlannedStop,
-)
+from convoy.planner.cost.budget import Budget, MarketPlan
+from convoy.planner.cost.campaign import Saves, Stop
+from convoy.planner.memory.gpu import Memory
+from convoy.planner.memory.host import HostMemory
+from convoy.planner.step.break_even import BreakEven
+from convoy.planner.step.speed import Step
+from convoy.planner.workload import Batch, Machines
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
+
+Part = Literal["memory", "host_memory", "step", "break_even", "saves", "budget"]
+
+
+class Planned(BaseModel):
+    """Keys of later versions are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Missing(Planned):
+    """A part that could not be planned."""
+
+    part: Part
+    why: str
 
 
 class Limit(Planned):
@@ -34,78 +45,76 @@ class Limit(Planned):
 
 
 class Change(Planned):
-    """One key, or keys that go together, with which the plan is better."""
+    """One key, or keys that go together, with which the plan is better, and the figures of that plan."""
 
     keys: Keys
     text: str
     """Why."""
     seconds: float
-    """Of a step with it."""
+    """Time of a step."""
     memory_share: float
-    """With it."""
     numerics: str = ""
-    """What it changes of the results; empty: nothing beyond the order of sums."""
+    """What it changes in the results; empty: nothing beyond the order of sums."""
     run_seconds: float | None = None
-    """Until the last token with it, in the market of the configuration; null: not planned."""
+    """Until the last token, in the market of the configuration; null: not planned."""
     usd: float | None = None
-    """That this costs; null: no price is known."""
+    """Cost of that; null: no price is known."""
 
 
 class Plan(Planned):
-    """Of one configuration. What is null is in `missing`, with the reason."""
+    """The plan of one configuration. Parts that are null are in `missing`, with the reason."""
 
     schema_version: int = SCHEMA
     model: str
-    parameters: int | None
-    machines: PlannedMachines
-    batch: PlannedBatch | None
-    memory: PlannedMemory | None
-    host_memory: PlannedHostMemory | None
-    step: PlannedStep | None
-    break_even: PlannedBreakEven | None
-    saves: PlannedSaves | None
-    budget: PlannedBudget | None
-    limits: tuple[Limit, ...]
-    changes: tuple[Change, ...]
+    parameters: int | None = None
+    machines: Machines
+    batch: Batch | None = None
+    memory: Memory | None = None
+    host_memory: HostMemory | None = None
+    step: Step | None = None
+    break_even: BreakEven | None = None
+    saves: Saves | None = None
+    budget: Budget | None = None
+    limits: tuple[Limit, ...] = ()
+    changes: tuple[Change, ...] = ()
     """The fastest first; those with more machines after them, and those that change the results last."""
     missing: tuple[Missing, ...]
-    assumed: tuple[str, ...]
-    """What stands for measurements, each with its day and source."""
+    assumed: tuple[str, ...] = ()
+    """Assumptions in place of measurements, each with its day and source."""
     calibration: str
     """Day and data of the constants of the step's time."""
     measured: MeasuredMachine | None = None
-    """What ranks of the job measured after its first step, where the step's time was planned from that; null: the
-    catalog knows the machines, or there is no time."""
+    """What ranks of the job measured after its first step, if the step's time was planned from that; null: the catalog
+    knows the machines, or there is no time."""
     training: str = ""
-    """Hash of what of the configuration the time of steps and saves follows from; generations of a job whose log has
-    the same trained as planned."""
+    """Hash of what determines the time of steps and saves; generations of a job whose log has the same trained as
+    planned."""
     unmodelled: str = ""
-    """What of the configuration no formula of a step has: its time is planned without that. Empty: nothing."""
+    """What of the configuration no formula of a step covers, so that its time is planned without it."""
     least_nodes: int | None = None
-    """Fewest machines on which the same configuration fits, in up to 90 % of memory; null: it does already, or on no
+    """Fewest machines on which the same configuration fits, in up to 90 % of memory; null: it fits already, or on no
     number of them."""
-    stop: PlannedStop | None = None
-    """null: no limit ends it, or its time is not planned."""
+    stop: Stop | None = None
+    """Null: no limit ends the run early, or its time is not planned."""
     refused: tuple[str, ...] = ()
-    """Why the train flow would not start it, whatever it would take; where files are is not looked at."""
+    """Why the train flow would not start it; where its files are is not checked."""
 
     @property
-    def bought(self) -> PlannedMarket | None:
+    def bought(self) -> MarketPlan | None:
         """Time and cost in the market of the configuration."""
         if self.budget is None:
             return None
-        spot = (self.budget.spot,) if self.budget.spot else ()
-        return next((each for each in (*self.budget.steady, *spot) if each.market == self.machines.market), None)
+        return next((each for each in self.budget.markets if each.market == self.machines.market), None)
 
     def lacking(self) -> tuple[str, ...]:
-        """What of memory, time, saves and cost there is not, with the reason. Where there is no time of a step, the
-        others follow from that."""
+        """Which of memory, time, saves and cost are missing, with the reason. Without the time of a step the others
+        are missing for the same reason."""
         parts = ("memory", "step") if self.step is None else ("memory", "saves", "budget")
-        found: dict[str, list[str]] = {}
+        reasons: dict[str, list[str]] = {}
         for each in self.missing:
             if each.part in parts:
-                found.setdefault(each.why, []).append(each.part)
-        return tuple(f"{', '.join(names)} ({why})" for why, names in found.items())
+                reasons.setdefault(each.why, []).append(each.part)
+        return tuple(f"{', '.join(names)} ({why})" for why, names in reasons.items())
 
     @property
     def fits(self) -> bool:

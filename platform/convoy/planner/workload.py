@@ -37,6 +37,37 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Machines:
+    """Where it runs."""
+
+    nodes: int
+    ranks_per_node: int
+    gpu: str
+    """As in `Machine`."""
+    instance_type: str | None
+    market: str
+    region: str
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step computes."""
+
+    tokens_per_step: int
+    passes: int
+    """Forward and backward passes of a rank."""
+    sequences_per_pass: int
+    tokens_per_pass: int
+    """Tokens of one rank."""
+    padded_sequences: int = 0
+    """Rows of all passes on all ranks without a sequence: computed, but not counted as tokens."""
+
+
+@dataclass(frozen=True)
 class Workload:
     """What speed and memory of a training job depend on. Raises ValueError where the ranks cannot be divided as
     configured."""
@@ -99,8 +130,18 @@ class Workload:
         return self.sequences_per_pass * self.sequence_length
 
     @property
+    def batch(self) -> Batch:
+        padded = self.passes * self.sequences_per_pass * self.data_ranks - self.train.global_batch
+        return Batch(self.tokens_per_step, self.passes, self.sequences_per_pass, self.tokens_per_pass, padded)
+
+    @property
     def tokens_per_step(self) -> int:
         return self.train.global_batch * self.sequence_length
+
+
+def machines_of(config: RunConfig, ranks_per_node: int, gpu: str) -> Machines:
+    cluster = config.cluster
+    return Machines(cluster.nodes, ranks_per_node, gpu, rented_type(config), cluster.market, cluster.region)
 
 
 def rented_type(config: RunConfig) -> str | None:

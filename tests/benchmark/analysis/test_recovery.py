@@ -14,8 +14,7 @@ from convoy.catalog.prices import Observed, PriceBook, PriceList
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Callout
 from convoy.planner.cost.defaults import GPU_FAULT_SECONDS
-from convoy.planner.cost.drain import Drain
-from convoy.planner.cost.failures import Restart, Saving, on_spot
+from convoy.planner.cost.failures import Drain, Restart, Saving, on_spot
 from convoy.planner.cost.save_interval import best_save_interval
 from convoy.planner.cost.spot import expected_campaign
 from convoy.stats.interval import proportion

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from convoy.catalog.prices import PriceBook, own_prices
 from convoy.config.cluster import PriceConfig
-from convoy.planner.cost.budget import Budget, Rented, budget, usd_per_million_tokens
-from convoy.planner.cost.drain import drain
-from convoy.planner.cost.failures import Failures, Restart, Saving, never_taken, on_spot
+from convoy.planner.cost.budget import Budget, Rented, budget
+from convoy.planner.cost.cost import StoredCheckpoints
+from convoy.planner.cost.failures import Failures, Restart, Saving, drain, never_taken, on_spot
 from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, best_save_interval
 from convoy.planner.cost.spot import expected_campaign
-from convoy.planner.cost.storage import Kept
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
@@ -38,15 +37,14 @@ def a_budget(rented: Rented = RENTED, **changed: Any) -> Budget:
 def test_time_and_cost_on_demand() -> None:
     """Something of 32 GPUs breaks each 66 days, which loses half an interval and 24.3 s, waits and restarts."""
     on_demand, _ = a_budget().steady
-    campaign = on_demand.campaign
+    overhead = on_demand.seconds / on_demand.parts["productive"] - 1
     each = 54 * DAY * 16384 / 419 / 32
     expected = 0.7 / 3000 + (1500 + 24.3 + 625) / each
-    assert campaign.overhead == pytest.approx(expected, rel=0.01)
-    assert on_demand.money is not None
-    hours = (campaign.seconds * 4 - campaign.waiting) / 3600
-    assert float(on_demand.money.total) == pytest.approx(hours * 21.9576, rel=1e-6)
-    usd = usd_per_million_tokens(on_demand.money, 30 * DAY * 1e5)
-    assert usd == pytest.approx(4 * 21.9576 / 3600 / 1e5 * 1e6 * (1 + campaign.overhead), rel=0.001)
+    assert overhead == pytest.approx(expected, rel=0.01)
+    assert on_demand.cost is not None
+    hours = (on_demand.seconds * 4 - on_demand.parts["waiting"]) / 3600
+    assert on_demand.cost.usd == pytest.approx(hours * 21.9576, rel=1e-6)
+    assert on_demand.cost.usd == pytest.approx(4 * 21.9576 * 30 * 24 * (1 + overhead), rel=0.001)
 
 
 def test_savings_reach_over_zones_and_the_band() -> None:
@@ -57,9 +55,8 @@ def test_savings_reach_over_zones_and_the_band() -> None:
     assert spot.bad_day_savings is not None
     assert spot.savings == pytest.approx((1 - 13.99 / 21.9576, 1 - 9.9 / 21.9576, 1 - 6.53 / 21.9576), abs=0.002)
     assert spot.savings[0] - 0.15 < spot.bad_day_savings < spot.savings[0] - 0.05
-    assert spot.campaigns.rare.seconds < spot.campaigns.often.seconds
-    assert spot.campaigns.bad_day is not None
-    assert spot.campaigns.bad_day.interruptions == pytest.approx(spot.campaigns.bad_day.seconds / 10800, rel=0.02)
+    assert spot.bad_day_seconds is not None
+    assert spot.shortest_seconds < spot.seconds < spot.bad_day_seconds
 
 
 def test_a_price_of_one_s_own_is_that_of_its_market() -> None:
@@ -67,26 +64,25 @@ def test_a_price_of_one_s_own_is_that_of_its_market() -> None:
     rented = replace(RENTED, prices=PriceBook(own=own_prices(told, P4D, "spot", EAST)))
     spot = a_budget(rented).spot
     assert spot is not None
-    assert spot.expected.money is not None
-    assert (spot.expected.money.usd_per_hour, spot.expected.money.price.source) == (5.0, "our contract")
-    assert spot.dearest is not None
-    assert spot.dearest.usd_per_hour == 5.0
+    assert spot.cost is not None
+    assert (spot.cost.usd_per_hour, spot.cost.source) == (5.0, "our contract")
+    assert spot.most_usd == spot.cost.usd
     on_demand = a_budget(replace(RENTED, prices=PriceBook(own=own_prices(told, P4D, "on_demand", EAST)))).steady[0]
-    assert on_demand.money is not None
-    assert on_demand.money.usd_per_hour == 5.0
+    assert on_demand.cost is not None
+    assert on_demand.cost.usd_per_hour == 5.0
 
 
 def test_an_unknown_price_has_no_cost_and_says_why() -> None:
     found = a_budget()
     block = found.steady[1]
-    assert (block.market, block.money) == ("capacity_block", None)
+    assert (block.market, block.cost) == ("capacity_block", None)
     assert block.why == "no capacity block price of p4d.24xlarge in us-east-1 is known"
     far = a_budget(replace(RENTED, region="af-south-1"))
-    assert [offer.money for offer in far.steady] == [None, None]
+    assert [offer.cost for offer in far.steady] == [None, None]
     assert far.spot is not None
-    assert (far.spot.expected.money, far.spot.savings, far.spot.bad_day_savings) == (None, None, None)
-    assert far.spot.expected.why == "no spot price of p4d.24xlarge in af-south-1 is known"
-    assert far.spot.campaigns.often.seconds > 30 * DAY  # time is known all the same
+    assert (far.spot.cost, far.spot.savings, far.spot.bad_day_savings) == (None, None, None)
+    assert far.spot.why == "no spot price of p4d.24xlarge in af-south-1 is known"
+    assert far.spot.seconds > 30 * DAY  # time is known all the same
 
 
 def test_without_a_price_on_demand_spot_saves_nothing_that_is_known() -> None:
@@ -94,14 +90,14 @@ def test_without_a_price_on_demand_spot_saves_nothing_that_is_known() -> None:
     far = replace(RENTED, region="af-south-1", prices=PriceBook(own=own_prices(told, P4D, "spot", "af-south-1")))
     spot = a_budget(far).spot
     assert spot is not None
-    assert spot.expected.money is not None
+    assert spot.cost is not None
     assert spot.savings is None
 
 
 def test_where_nobody_knows_how_often_machines_are_taken_there_is_no_forecast() -> None:
     found = a_budget(Rented("g5.48xlarge", 2, EAST))
     assert (found.spot, found.why_no_spot) == (None, "how often g5.48xlarge is taken away is not known")
-    assert found.steady[0].money is not None
+    assert found.steady[0].cost is not None
 
 
 def test_where_training_on_spot_would_hardly_ever_end_it_costs_what_it_does_elsewhere() -> None:
@@ -110,15 +106,15 @@ def test_where_training_on_spot_would_hardly_ever_end_it_costs_what_it_does_else
     assert found.spot is None
     assert "it would hardly ever end" in found.why_no_spot
     assert [offer.market for offer in found.steady] == ["on_demand", "capacity_block"]
-    assert found.steady[0].money is not None
+    assert found.steady[0].cost is not None
 
 
 def test_a_capacity_block_is_bought_where_there_is_one() -> None:
     """31 days of which the last is not used whole, at 39.33 USD."""
     block = a_budget(Rented("p5.48xlarge", 4, EAST)).steady[1]
-    assert block.money is not None
-    assert float(block.money.total) == pytest.approx(31 * 24 * 4 * 39.33, abs=0.01)
-    assert block.money.machines.unused > 0
+    assert block.cost is not None
+    assert block.cost.usd == pytest.approx(31 * 24 * 4 * 39.33, abs=0.01)
+    assert block.cost.machines["unused"] > 0
 
 
 @given(st.floats(1e9, 1e12), st.integers(1, 32), st.floats(1e7, 1e11), st.floats(1.0, 20.0), st.floats(0.1, 60.0))
@@ -143,14 +139,14 @@ def test_more_bandwidth_is_never_slower(state: float, nodes: int, rate: float, m
 @given(st.floats(0.0, 0.4), st.floats(0.0, 0.2), st.floats(0.1, 0.4))
 @examples(50)
 def test_who_is_taken_away_more_often_never_pays_less(low: float, wider: float, more: float) -> None:
-    kept = Kept("s3://bucket", EAST, 80e9, 32, checkpoints=3)
+    stored = StoredCheckpoints("s3://bucket", EAST, 80e9, 32, checkpoints=3)
 
     def usd(shift: float) -> list[float]:
         told = Failures(4, low + shift, low + wider + shift, faults_seconds=1e7)
-        spot = a_budget(spot=told, kept=kept).spot
+        spot = a_budget(spot=told, stored=stored).spot
         assert spot is not None
-        found = (spot.cheapest, spot.expected.money, spot.dearest)
-        return [float(each.total) for each in found if each is not None]
+        assert spot.cost is not None
+        return [usd for usd in (spot.least_usd, spot.cost.usd, spot.most_usd) if usd is not None]
 
     fewer, often = usd(0.0), usd(more)
     assert len(fewer) == len(often) == 3

@@ -1,6 +1,6 @@
 """What a campaign costs, reckoned by hand, and against gangs that are simulated event by event."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.catalog.prices import Market, Price, over_zones
-from convoy.planner.cost.cost import MachineUsd, money
+from convoy.planner.cost.cost import StoredCheckpoints, cost, requests_of_a_save, storage_usage
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.cost.spot import Campaign
-from convoy.planner.cost.storage import Kept, requests_of_a_save
 from convoy.storage import open_store
 from convoy.storage.usage import tally
 from tests.campaign import examples
@@ -22,7 +21,7 @@ from tests.planner.cost.test_spot import GANGS, NODES, Case, both
 pytestmark = pytest.mark.campaign
 
 HOUR = 3600.0
-KEPT = Kept("s3://bucket/jobs", "us-east-1", 2.0**30, writers=2, checkpoints=3)
+STORED = StoredCheckpoints("s3://bucket/jobs", "us-east-1", 2.0**30, writers=2, checkpoints=3)
 
 
 def priced(usd_per_hour: float, market: Market = "on_demand") -> Price:
@@ -39,33 +38,33 @@ def a_campaign(**hours: float) -> Campaign:
 def test_machines_are_paid_for_what_they_do_and_a_lost_one_is_not() -> None:
     """Four at 21.9576 USD an hour: 10 h of work 878.304, an hour of waiting for one of them 3 × 21.9576 = 65.8728; the
     cent that is left of 944.1768 goes to the part that lost most."""
-    found = money(a_campaign(waiting=1.0), 4, priced(21.9576))
-    assert (found.machines.productive, found.machines.waiting) == (Decimal("878.31"), Decimal("65.87"))
-    assert found.total == found.machines.total == Decimal("944.18")
+    found = cost(a_campaign(waiting=1.0), 4, priced(21.9576))
+    assert (found.machines["productive"], found.machines["waiting"]) == (878.31, 65.87)
+    assert found.usd == 944.18
     assert found.not_counted == ("checkpoints",)
 
 
 def test_a_capacity_block_is_paid_in_whole_days() -> None:
     """30 hours are two days: 2 × 24 × 39.33 = 1,887.84, of which 18 h are not used; machines that wait are paid too."""
-    found = money(a_campaign(productive=29.0, waiting=1.0), 1, priced(39.33, "capacity_block"))
-    assert found.total == Decimal("1887.84")
-    assert found.machines.unused == Decimal("707.94")
-    assert found.machines.waiting == Decimal("39.33")
+    found = cost(a_campaign(productive=29.0, waiting=1.0), 1, priced(39.33, "capacity_block"))
+    assert found.usd == 1887.84
+    assert found.machines["unused"] == 707.94
+    assert found.machines["waiting"] == 39.33
 
 
 def test_checkpoints_are_stored_and_asked_for() -> None:
     """3 of 1 GB for 730 h: 3 GB-months at 0.023. A save is 2 × 64 chunks of 8 MiB, 2 × (2 for a file + record + mark)
     and commit and mark: 138 PUTs at 0.005 a thousand; read back 2 × (64 + 2) GETs at 0.0004, and 128 by a restart."""
-    found = money(a_campaign(productive=730.0), 4, priced(1.0), KEPT)
-    assert requests_of_a_save(KEPT) == (138, 132)
-    assert [each.quantity for each in found.services] == pytest.approx([3.0, 13.8, 13.2 + 0.256])
-    assert [each.usd for each in found.services] == [Decimal("0.07"), Decimal("0.07"), Decimal("0.00")]
-    assert found.total == Decimal("2920.00") + Decimal("0.14")
-    assert {(each.price_date, bool(each.source)) for each in found.services} == {(date(2026, 11, 22), True)}
+    campaign = a_campaign(productive=730.0)
+    found = cost(campaign, 4, priced(1.0), STORED)
+    assert requests_of_a_save(STORED) == (138, 132)
+    assert [float(n) for _, _, n in storage_usage(campaign, STORED)] == pytest.approx([3.0, 13.8, 13.2 + 0.256])
+    assert list(found.services.values()) == [0.07, 0.07, 0.0]
+    assert found.usd == 2920.14
 
 
 def test_what_is_not_verified_is_not_read_back() -> None:
-    assert requests_of_a_save(replace(KEPT, verified=False)) == (135, 0)
+    assert requests_of_a_save(replace(STORED, verified=False)) == (135, 0)
 
 
 def test_a_file_is_sent_in_as_many_requests_as_are_counted(s3_uri: str) -> None:
@@ -73,22 +72,17 @@ def test_a_file_is_sent_in_as_many_requests_as_are_counted(s3_uri: str) -> None:
     tally().take()
     open_store(s3_uri).put("shards/a", memoryview(bytes(20 * 2**20)), 8 * 2**20)
     [found] = tally().take()
-    puts, _ = requests_of_a_save(Kept(s3_uri, "us-east-1", 20 * 2**20, writers=1, checkpoints=1, verified=False))
+    puts, _ = requests_of_a_save(
+        StoredCheckpoints(s3_uri, "us-east-1", 20 * 2**20, writers=1, checkpoints=1, verified=False)
+    )
     assert puts == found.puts + 2
 
 
-def test_a_file_system_is_paid_by_what_is_provisioned() -> None:
-    """1,200 GB for a tenth of a month at 0.145 a GB-month."""
-    found = money(a_campaign(productive=73.0), 4, priced(1.0), replace(KEPT, root="/fsx/jobs", provisioned_gb=1200.0))
-    assert [(each.what, each.usd) for each in found.services] == [("file system", Decimal("17.40"))]
-    assert found.not_counted == ()
-
-
 def test_what_has_no_price_is_told() -> None:
-    found = money(a_campaign(), 4, priced(1.0), replace(KEPT, region="af-south-1"))
-    assert found.services == ()
+    found = cost(a_campaign(), 4, priced(1.0), replace(STORED, region="af-south-1"))
+    assert found.services == {}
     assert found.not_counted[0] == "checkpoints: the catalog has no price of it in af-south-1"
-    folder = money(a_campaign(), 4, priced(1.0), replace(KEPT, root="/fsx/jobs"))
+    folder = cost(a_campaign(), 4, priced(1.0), replace(STORED, root="/fsx/jobs"))
     assert folder.not_counted == ("file systems, which are paid for by what is provisioned",)
 
 
@@ -96,9 +90,9 @@ def test_spot_costs_what_was_simulated() -> None:
     """What interruptions and saves add to the cost of the work, by the machine-seconds that were there."""
     case = Case(saving=Saving(1.0, 31.0), restart=Restart(45.0, 300.0), announced=0.5, notice=60.0, write=15.0)
     expected, simulated = both(case, GANGS)
-    found = money(expected, NODES, priced(3600.0))  # a dollar for each machine and second
+    found = cost(expected, NODES, priced(3600.0))  # a dollar for each machine and second
     work = simulated.productive * NODES
-    assert float(found.total) - work == pytest.approx(simulated.machine_seconds - work, rel=0.02)
+    assert found.usd - work == pytest.approx(simulated.machine_seconds - work, rel=0.02)
 
 
 SECONDS = st.floats(0.0, 1e8)
@@ -111,12 +105,12 @@ MARKETS: st.SearchStrategy[Market] = st.sampled_from(["on_demand", "spot", "capa
 def test_costs_add_up_to_the_cent(
     campaign: Campaign, nodes: int, usd: float, market: Market, writers: int, state: float
 ) -> None:
-    kept = Kept("s3://bucket", "us-west-2", state, writers, checkpoints=4)
-    found = money(campaign, nodes, priced(usd, market), kept)
-    parts = [getattr(found.machines, part.name) for part in fields(MachineUsd)]
-    assert found.total == sum(parts) + sum(service.usd for service in found.services)
-    assert all(part >= 0 and part == part.quantize(Decimal("0.01")) for part in parts)
+    stored = StoredCheckpoints("s3://bucket", "us-west-2", state, writers, checkpoints=4)
+    found = cost(campaign, nodes, priced(usd, market), stored)
+    machines, services = ([Decimal(str(usd)) for usd in each.values()] for each in (found.machines, found.services))
+    assert Decimal(str(found.usd)) == sum(machines) + sum(services)
+    assert all(part >= 0 and part == part.quantize(Decimal("0.01")) for part in machines)
     if market != "capacity_block":
         paid = nodes * Fraction(campaign.seconds) - Fraction(campaign.waiting)
         exact = paid * Fraction(str(usd)) / 3600
-        assert float(Fraction(found.machines.total)) == pytest.approx(float(exact), rel=1e-9, abs=0.005)
+        assert float(sum(machines)) == pytest.approx(float(exact), rel=1e-9, abs=0.005)

@@ -10,8 +10,15 @@ import pytest
 from convoy.catalog.interruptions import mtbf_seconds
 from convoy.model.counts import SAVED_BYTES
 from convoy.planner.cost import defaults
-from convoy.planner.cost.drain import Drain, drain, least_bytes_per_second
-from convoy.planner.cost.failures import Failures, Rate, Saving, never_taken, on_spot
+from convoy.planner.cost.failures import (
+    Drain,
+    Failures,
+    Rate,
+    Saving,
+    drain,
+    never_taken,
+    on_spot,
+)
 from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, best_save_interval, in_steps
 
 RESULTS = Path("benchmarks/results")
@@ -77,14 +84,6 @@ def test_a_drain_writes_the_state_from_all_machines_at_once() -> None:
     found = drain(SAVED_BYTES * 6.7e9, 4, 1e9, 3.0)
     assert (found.before_seconds, found.write_seconds) == pytest.approx((4.02, 20.1))
     assert found.spare_seconds(120.0) == pytest.approx(95.88)
-
-
-def test_175b_on_16_machines_needs_1_1_gb_a_second_of_each() -> None:
-    least = least_bytes_per_second(12 * 175e9, 16, 0.0, 120.0)
-    assert least is not None
-    assert least == pytest.approx(1.1e9, rel=0.01)
-    assert drain(12 * 175e9, 16, least, 0.0).spare_seconds(120.0) == pytest.approx(0.0, abs=1e-9)
-    assert least_bytes_per_second(12 * 175e9, 16, 120.0, 120.0) is None
 
 
 def test_assumed_saves_keep_the_pace_that_training_keeps() -> None:

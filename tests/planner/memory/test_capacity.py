@@ -32,7 +32,7 @@ def test_the_host_counts_too() -> None:
     job = replace(job, train=job.train.model_copy(update={"global_batch": 256}))
     host = room(job, fused=True).host
     assert host is not None
-    small = replace(job, machine=replace(P4D, host_bytes=(host.processes + 0.2 * host.staged) / 0.85))
+    small = replace(job, machine=replace(P4D, host_bytes=(host.processes_bytes + 0.2 * host.staged_bytes) / 0.85))
 
     assert room(small, fused=True).memory.reliable
     assert not room(small, fused=True).enough

@@ -76,7 +76,7 @@ GRID = {case.name: case for case in cases()}
 def test_a_preset_takes_what_the_tracker_weighs(name: str) -> None:
     job = preset(name) if in_full() else preset(name, n_layers=4)
 
-    assert memory(job).peak == pytest.approx(tracked(job)["Total"], rel=0.05)
+    assert memory(job).peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.05)
 
 
 @pytest.mark.parametrize("name", chosen(list(GRID), ("gpt, hsdp, 13", "gpt, linear, 14", "grouped, selective, 8")))
@@ -84,14 +84,14 @@ def test_what_fits_is_told_from_what_does_not(name: str) -> None:
     job = GRID[name].workload
     told, weighed = memory(job), tracked(job)["Total"]
 
-    assert told.peak == pytest.approx(weighed, rel=0.05)
-    assert told.fits == (weighed <= told.capacity) or abs(weighed / told.capacity - 1) <= 0.05
+    assert told.peak_bytes == pytest.approx(weighed, rel=0.05)
+    assert told.fits == (weighed <= told.capacity_bytes) or abs(weighed / told.capacity_bytes - 1) <= 0.05
 
 
 def test_an_update_that_is_not_one_kernel_takes_more() -> None:
     job = workload(GPT, P4D, 1, 1, layers=1, strategy="ddp")
 
-    assert memory(job, fused=False).peak > memory(job).peak
+    assert memory(job, fused=False).peak_bytes > memory(job).peak_bytes
 
 
 def test_the_grid_has_as_many_cases_that_fit_as_not() -> None:
@@ -139,10 +139,10 @@ JOBS = st.builds(
 def test_parts_add_up(job: Workload) -> None:
     told = memory(job)
 
-    assert sum(told.parts.values()) == told.peak == told.total - told.fixed
+    assert sum(told.parts.values()) == told.peak_bytes == told.nominal_bytes - told.margin_bytes - told.fixed_bytes
     assert all(size >= 0 for size in told.parts.values())
-    assert told.peak >= told.parts["parameters"] + told.parts["optimizer"] == 12 * stages(job)[0].shard
-    assert told.capacity - told.margin == told.peak
+    assert told.peak_bytes >= told.parts["parameters"] + told.parts["optimizer"] == 12 * stages(job)[0].shard
+    assert told.capacity_bytes - told.margin_bytes == told.peak_bytes
 
 
 @given(JOBS, st.integers(1, 200), st.integers(1, 200))
@@ -160,7 +160,7 @@ def test_more_memory_never_fits_less(job: Workload, one: int, other: int) -> Non
 def test_more_layers_take_more(job: Workload) -> None:
     longer = replace(job, model=job.model.model_copy(update={"n_layers": job.model.n_layers + 1}))
 
-    assert memory(longer).peak > memory(job).peak
+    assert memory(longer).peak_bytes > memory(job).peak_bytes
 
 
 @given(JOBS, st.booleans())
@@ -204,7 +204,7 @@ def test_a_pipelines_fullest_stage_counts() -> None:
     job = workload(LLAMA, P4D, 1, 1, layers=8, passes=8, pipeline=4)
     each = [replay(job, stage, in_flight=held).most for stage, held in zip(stages(job), (4, 3, 2, 1), strict=True)]
 
-    assert memory(job).peak == max(each)
+    assert memory(job).peak_bytes == max(each)
     assert each[1] > each[2]
 
 
@@ -232,7 +232,7 @@ def test_offloaded_states_are_not_on_the_gpu() -> None:
     here, there = (workload(GPT, P4D, 2, 1, cpu_offload=offload) for offload in (False, True))
 
     assert memory(there).parts["parameters"] == memory(there).parts["optimizer"] == 0
-    assert memory(there).peak < memory(here).peak
+    assert memory(there).peak_bytes < memory(here).peak_bytes
 
 
 def test_ranks_on_a_host_take_its_memory_and_hold_what_others_send() -> None:
@@ -240,17 +240,19 @@ def test_ranks_on_a_host_take_its_memory_and_hold_what_others_send() -> None:
     job = workload({**GPT, "d_model": 4096, "vocab_size": 64, "n_heads": 8}, host, 1, 1)
     told = memory(job)
 
-    assert told.peak == pytest.approx(tracked(job)["Total"], rel=0.05)
-    assert told.peak > memory(replace(job, machine=replace(host, gpu="A100"))).peak
-    assert told.capacity == pytest.approx((0.85 * 80 * GIB - GIB - 2.2 * 12 * parameter_count(job.model)) / 2, rel=1e-6)
+    assert told.peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.05)
+    assert told.peak_bytes > memory(replace(job, machine=replace(host, gpu="A100"))).peak_bytes
+    assert told.capacity_bytes == pytest.approx(
+        (0.85 * 80 * GIB - GIB - 2.2 * 12 * parameter_count(job.model)) / 2, rel=1e-6
+    )
 
 
 def test_a_host_that_staged_copies_fill_has_no_room_and_a_share_that_can_be_told() -> None:
     told = memory(workload(GPT, Machine("cpu", 2, GIB, 2 * GIB, 0, 1e9), 1, 1))
 
-    assert (told.capacity, told.fits) == (0, False)
+    assert (told.capacity_bytes, told.fits) == (0, False)
     assert 1 < told.share < 100
-    assert told.margin == told.nominal - told.fixed - told.peak
+    assert told.margin_bytes == told.nominal_bytes - told.fixed_bytes - told.peak_bytes
 
 
 def with_memory(job: Workload, size: int) -> Memory:

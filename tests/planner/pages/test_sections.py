@@ -1,5 +1,7 @@
 """The parts of a plan's page: sentences that are true whichever side of nothing a figure is on."""
 
+from dataclasses import replace
+
 import pytest
 
 from convoy.display.page import Text
@@ -29,13 +31,8 @@ def test_an_interval_is_compared_with_the_best_in_what_that_is_best_by(
 ) -> None:
     plan = planned()
     assert plan.saves is not None
-    saves = plan.saves.model_copy(
-        update={
-            "best_interval_seconds": 60.0,
-            "best_every_steps": 9,
-            "seconds_over_best": seconds,
-            "usd_over_best": usd,
-        }
+    saves = replace(
+        plan.saves, best_interval_seconds=60.0, best_every_steps=9, seconds_over_best=seconds, usd_over_best=usd
     )
     (line,) = (line for line in lines(plan.model_copy(update={"saves": saves})) if line.startswith("Configured:"))
     assert line.endswith(told)
@@ -56,8 +53,8 @@ def test_what_spot_saves_is_a_sentence(savings: tuple[float, float, float], bad_
     plan = planned(instance_type="p4d.24xlarge", market="spot")
     assert plan.budget is not None
     assert plan.budget.spot is not None
-    spot = plan.budget.spot.model_copy(update={"savings": savings, "bad_day_savings": bad_day})
-    budget = plan.budget.model_copy(update={"spot": spot})
+    spot = replace(plan.budget.spot, savings=savings, bad_day_savings=bad_day)
+    budget = replace(plan.budget, spot=spot)
     (line,) = (line for line in lines(plan.model_copy(update={"budget": budget})) if line.startswith("Spot"))
     assert line.startswith(told)
 

@@ -1,5 +1,7 @@
 """What is told of a plan where a run is started."""
 
+from dataclasses import replace
+
 import pytest
 
 from convoy.planner.pages.summary import plan_line, plan_lines, warning
@@ -49,7 +51,7 @@ def test_nobody_should_count_on_a_plan_above_90_percent(name: str, words: str, t
 def test_a_host_without_memory_for_the_staged_copies_is_warned_of() -> None:
     plan = unknown()
     assert plan.host_memory is not None
-    host = plan.host_memory.model_copy(update={"capacity_bytes": 1, "fits": False})
+    host = replace(plan.host_memory, capacity_bytes=1, fits=False)
     said = warning(plan.model_copy(update={"host_memory": host}))
     assert said is not None
     assert said.startswith("does not fit: ")

@@ -1,5 +1,6 @@
 """A prediction stands beside what means the same, with its error; what does not is not compared."""
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -49,7 +50,7 @@ def on_gpus(events: list[AnyEvent]) -> list[AnyEvent]:
 
 def of_this_host() -> Plan:
     plan = planned()
-    return plan.model_copy(update={"machines": plan.machines.model_copy(update={"gpu": "cpu"})})
+    return plan.model_copy(update={"machines": replace(plan.machines, gpu="cpu")})
 
 
 def test_a_step_and_its_parts_stand_beside_the_medians_without_warm_up() -> None:
@@ -111,7 +112,7 @@ def test_a_commit_is_known_of_at_the_end_of_the_first_step_that_begins_after_it(
     plan = planned()
     assert plan.step is not None
     assert plan.saves is not None
-    saves = plan.saves.model_copy(update={"durable_seconds": durable * plan.step.seconds})
+    saves = replace(plan.saves, durable_seconds=durable * plan.step.seconds)
     found = pairs(plan.model_copy(update={"saves": saves}), finished_job())
     assert found["save: until all ranks know of it"].predicted == pytest.approx(steps * plan.step.seconds)
 
@@ -308,7 +309,7 @@ def test_the_section_says_that_the_machine_was_measured_and_that_no_step_was() -
 def test_a_run_that_may_not_fit_says_so() -> None:
     plan = planned()
     assert plan.memory is not None
-    full = plan.memory.model_copy(update={"share": 0.95, "reliable": False})
+    full = replace(plan.memory, share=0.95, reliable=False)
     blocks = predicted(fold(running_job(), 170), plan.model_copy(update={"memory": full}))
     (said,) = [block.text for block in blocks if isinstance(block, Text) and "By its plan" in block.text]
     assert said.endswith("95%, and above 90 % nobody can tell.")

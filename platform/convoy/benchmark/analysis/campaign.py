@@ -15,8 +15,7 @@ from convoy.catalog.instances import instance_names
 from convoy.catalog.interruptions import interruptions
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import CampaignConfig
-from convoy.planner.cost.drain import Drain
-from convoy.planner.cost.failures import Failures, Rate, Restart, Saving, never_taken
+from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, never_taken
 from convoy.planner.cost.save_interval import best_save_interval
 from convoy.planner.cost.spot import Campaign, expected_campaign
 from convoy.report.train_report import Fact

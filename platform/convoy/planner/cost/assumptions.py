@@ -44,7 +44,7 @@ def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:
 
 def of_course(course: Course) -> Iterator[str]:
     """Of saves, interruptions, and what follows them; what was measured of them comes first."""
-    told = course.given
+    told = course.measurements
     yield from told.sources
     if told.saving is None:
         stall = defaults.SAVED_BYTES_PER_STALL_SECOND

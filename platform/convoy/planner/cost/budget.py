@@ -1,15 +1,15 @@
 """Time and cost until so many tokens are trained: in each market whose price is known."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from convoy.catalog.prices import SHIPPED, Market, Price, PriceBook
-from convoy.planner.cost.cost import Money, money
+from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
 from convoy.planner.cost.failures import Failures, Restart, Saving
-from convoy.planner.cost.spot import Campaign, Campaigns, campaigns, expected_campaign
-from convoy.planner.cost.storage import Kept
+from convoy.planner.cost.spot import Campaign, campaigns, expected_campaign
 
 STEADY: tuple[Market, ...] = ("on_demand", "capacity_block")
-"""Whose machines nobody takes away."""
+"""Markets whose machines nobody takes away."""
 
 
 @dataclass(frozen=True)
@@ -25,46 +25,54 @@ class Rented:
         return self.prices.price(self.instance, market, self.region)
 
 
-@dataclass(frozen=True)
-class Offer:
-    """A training in one market."""
+@dataclass(frozen=True, kw_only=True)
+class MarketPlan:
+    """Until the last token in one market; on spot at the upper end of the interruption rates."""
 
-    market: Market
-    campaign: Campaign
-    money: Money | None
+    market: str
+    seconds: float
+    parts: dict[str, float]
+    """Seconds by what they are; together `seconds`."""
+    interruptions: float
+    """Expected number."""
+    cost: Cost | None
     why: str = ""
     """Why there is no cost."""
 
 
-@dataclass(frozen=True)
-class SpotOffer:
-    """A training on spot: expected where machines are taken away as often as the band's upper end has it, and between
-    which bounds."""
+@dataclass(frozen=True, kw_only=True)
+class SpotPlan(MarketPlan):
+    """With its range."""
 
-    campaigns: Campaigns
-    expected: Offer
-    cheapest: Money | None
-    """In the cheapest zone, at the band's lower end."""
-    dearest: Money | None
-    """In the dearest zone, at its upper end."""
-    bad_day: Money | None
-    """In the dearest zone, were every day a bad one."""
+    shortest_seconds: float
+    """At the lower end of the interruption rates."""
+    bad_day_seconds: float | None
+    """Were every day a bad one; null: that is no worse, or it would hardly ever end."""
+    bad_day_endless: str = ""
+    """Why there would be no end to it."""
+    least_usd: float | None
+    """In the cheapest zone, at the lower end."""
+    most_usd: float | None
+    """In the dearest zone, at the upper end."""
+    bad_day_usd: float | None
     savings: tuple[float, float, float] | None
-    """Of the cost on demand, at least, as expected and at most; negative: more is spent. None: a price is not known."""
+    """Share of the cost on demand: at least, expected, at most; below 0: more is spent. Null: a price is not known."""
     bad_day_savings: float | None
 
 
 @dataclass(frozen=True)
 class Budget:
-    """All that is known of the time and the money for some tokens."""
+    """Time and cost until so many tokens are trained."""
 
     tokens: float
-    interval_seconds: float
-    """Of work between two saves."""
-    steady: tuple[Offer, ...]
-    """On machines that nobody takes away."""
-    spot: SpotOffer | None
+    steady: tuple[MarketPlan, ...]
+    """On demand, and in a capacity block."""
+    spot: SpotPlan | None
     why_no_spot: str = ""
+
+    @property
+    def markets(self) -> tuple[MarketPlan, ...]:
+        return (*self.steady, *([self.spot] if self.spot else []))
 
 
 def budget(
@@ -76,52 +84,77 @@ def budget(
     spot: Failures | None,
     saving: Saving,
     restart: Restart,
-    kept: Kept | None = None,
+    stored: StoredCheckpoints | None = None,
 ) -> Budget:
-    """tokens_per_second: without saves and interruptions. interval: in every market, as `best_save_interval` or the
-    configuration has it. steady: failures of machines that nobody takes away. spot: of those on spot; None: how often
-    they are taken away is not known, and then there is no forecast. Raises as `expected_campaign` for machines that
-    nobody takes away; where the training would hardly ever end on spot alone, that is why there is none on spot."""
+    """tokens_per_second: without saves and interruptions. interval: in every market. steady: failures of machines that
+    nobody takes away. spot: of those on spot; None: their interruption rate is not known, so there is no forecast.
+    Raises ValueError as `expected_campaign` for machines that nobody takes away; where the training would hardly ever
+    end on spot alone, that is why there is no plan on spot."""
     work = tokens / tokens_per_second
     undisturbed = expected_campaign(work, steady.often, interval, steady, saving, restart)
-    offers = tuple(_offer(rented, market, undisturbed, kept) for market in STEADY)
+    plans = tuple(_plan(rented, market, undisturbed, stored) for market in STEADY)
     if spot is None:
-        return Budget(tokens, interval, offers, None, f"how often {rented.instance} is taken away is not known")
+        return Budget(tokens, plans, None, f"how often {rented.instance} is taken away is not known")
     try:
-        found = campaigns(work, interval, spot, saving, restart)
+        return Budget(tokens, plans, _spot(rented, work, interval, spot, saving, restart, stored, plans[0].cost))
     except ValueError as error:
-        return Budget(tokens, interval, offers, None, str(error))
-    return Budget(tokens, interval, offers, _spot(rented, found, offers[0].money, kept))
+        return Budget(tokens, plans, None, str(error))
 
 
-def usd_per_million_tokens(found: Money, tokens: float) -> float:
-    return float(found.total) / tokens * 1e6
-
-
-def _offer(rented: Rented, market: Market, campaign: Campaign, kept: Kept | None) -> Offer:
-    price = rented.price(market)
+def _plan(rented: Rented, market: Market, campaign: Campaign, stored: StoredCheckpoints | None) -> MarketPlan:
+    price, why = rented.price(market), ""
     if price is None:
         why = f"no {market.replace('_', ' ')} price of {rented.instance} in {rented.region} is known"
-        return Offer(market, campaign, None, why)
-    return Offer(market, campaign, money(campaign, rented.nodes, price, kept))
+    return MarketPlan(
+        market=market,
+        seconds=campaign.seconds,
+        parts=campaign.parts,
+        interruptions=campaign.interruptions,
+        cost=None if price is None else _cost(rented, campaign, price, stored),
+        why=why,
+    )
 
 
-def _spot(rented: Rented, found: Campaigns, on_demand: Money | None, kept: Kept | None) -> SpotOffer:
-    expected, price = _offer(rented, "spot", found.often, kept), rented.price("spot")
-    if price is None or expected.money is None:
-        return SpotOffer(found, expected, None, None, None, None, None)
-    cheapest = money(found.rare, rented.nodes, price, kept, price.low_usd_per_hour)
-    dearest = money(found.often, rented.nodes, price, kept, price.high_usd_per_hour)
-    bad = None
-    if found.bad_day is not None:
-        bad = money(found.bad_day, rented.nodes, price, kept, price.high_usd_per_hour)
-    savings, in_bad_days = None, None
-    if on_demand is not None:
-        savings = (saved(dearest, on_demand), saved(expected.money, on_demand), saved(cheapest, on_demand))
-        in_bad_days = saved(bad, on_demand) if bad else None
-    return SpotOffer(found, expected, cheapest, dearest, bad, savings, in_bad_days)
+def _cost(
+    rented: Rented, campaign: Campaign, price: Price, stored: StoredCheckpoints | None, zone: float | None = None
+) -> Cost:
+    return cost(campaign, rented.nodes, price, stored, zone, stale=rented.prices.is_stale(price.date))
 
 
-def saved(spent: Money, instead: Money) -> float:
+def _spot(
+    rented: Rented,
+    work: float,
+    interval: float,
+    failures: Failures,
+    saving: Saving,
+    restart: Restart,
+    stored: StoredCheckpoints | None,
+    on_demand: Cost | None,
+) -> SpotPlan:
+    band, price = campaigns(work, interval, failures, saving, restart), rented.price("spot")
+    expected = _plan(rented, "spot", band.often, stored)
+    cheapest = dearest = bad_day = savings = bad_day_savings = None
+    if price is not None:
+        cheapest = _cost(rented, band.rare, price, stored, price.low_usd_per_hour)
+        dearest = _cost(rented, band.often, price, stored, price.high_usd_per_hour)
+        if band.bad_day is not None:
+            bad_day = _cost(rented, band.bad_day, price, stored, price.high_usd_per_hour)
+    if on_demand and cheapest and dearest and expected.cost:
+        savings = _saved(dearest, on_demand), _saved(expected.cost, on_demand), _saved(cheapest, on_demand)
+        bad_day_savings = _saved(bad_day, on_demand) if bad_day else None
+    return SpotPlan(
+        **vars(expected),
+        shortest_seconds=band.rare.seconds,
+        bad_day_seconds=band.bad_day.seconds if band.bad_day else None,
+        bad_day_endless=band.endless,
+        least_usd=cheapest.usd if cheapest else None,
+        most_usd=dearest.usd if dearest else None,
+        bad_day_usd=bad_day.usd if bad_day else None,
+        savings=savings,
+        bad_day_savings=bad_day_savings,
+    )
+
+
+def _saved(spent: Cost, instead: Cost) -> float:
     """Share of what it would have cost instead; negative: more is spent."""
-    return 1 - float(spent.total / instead.total) if instead.total else 0.0
+    return 1 - float(Decimal(str(spent.usd)) / Decimal(str(instead.usd))) if instead.usd else 0.0

@@ -1,19 +1,18 @@
 """Saves, interruptions, time and cost of a configuration, for the plan."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+from convoy.catalog.prices import Price
 from convoy.config.run import RunConfig
 from convoy.model.counts import saved_bytes
-from convoy.planner.cost.budget import Rented, SpotOffer, budget
-from convoy.planner.cost.cost import Money, money
-from convoy.planner.cost.drain import drain
-from convoy.planner.cost.failures import Failures, Restart, Saving, never_taken, on_spot
+from convoy.planner.cost.budget import Budget, Rented, budget
+from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
+from convoy.planner.cost.failures import Failures, Restart, Saving, drain, never_taken, on_spot
 from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, best_save_interval, in_steps
 from convoy.planner.cost.spot import Campaign, expected_campaign
-from convoy.planner.cost.storage import Kept
 from convoy.planner.measurements import Measurements
-from convoy.planner.plan_parts import PlannedBudget, PlannedCost, PlannedMarket, PlannedSaves, PlannedSpot
 from convoy.planner.workload import Workload
 
 
@@ -24,7 +23,7 @@ class Course:
     config: RunConfig
     job: Workload
     step_seconds: float
-    given: Measurements
+    measurements: Measurements
 
     @property
     def state_bytes(self) -> float:
@@ -44,24 +43,24 @@ class Course:
         cluster = self.config.cluster
         if cluster.instance_type is None:
             raise ValueError("cluster.instance_type: none is named")
-        return Rented(cluster.instance_type, self.job.nodes, cluster.region, self.given.prices.of(cluster))
+        return Rented(cluster.instance_type, self.job.nodes, cluster.region, self.measurements.prices.of(cluster))
 
     @property
     def saving(self) -> Saving:
         paced = self.config.checkpoint.write_mb_per_second
-        told = self.given.saving
-        return told or assumed_saving(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage)
+        assumed = assumed_saving(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage)
+        return self.measurements.saving or assumed
 
     @property
     def restart(self) -> Restart:
-        told, wait = self.given.restart, self.given.replacement_seconds
-        found = told or assumed_restart(self.state_bytes, self.job.ranks, self._storage)
-        return found if wait is None else replace(found, wait_seconds=wait)
+        assumed = assumed_restart(self.state_bytes, self.job.ranks, self._storage)
+        restart, wait = self.measurements.restart or assumed, self.measurements.replacement_seconds
+        return restart if wait is None else replace(restart, wait_seconds=wait)
 
     @property
     def _storage(self) -> float | None:
         """Of all machines together."""
-        each = self.given.node_bytes_per_second
+        each = self.measurements.node_bytes_per_second
         return each and each * self.job.nodes
 
     @property
@@ -74,7 +73,7 @@ class Course:
     def spot(self) -> Failures | None:
         if self.config.cluster.instance_type is None:
             return None
-        rate = self.given.node_bytes_per_second
+        rate = self.measurements.node_bytes_per_second
         last = drain(self.state_bytes, self.job.nodes, rate, self.step_seconds) if rate else None
         return on_spot(self.rented.instance, self.job.nodes, last)
 
@@ -95,32 +94,86 @@ class Course:
         return self.work_seconds if every is None else min(self.work_seconds, every * self.step_seconds)
 
     @property
-    def kept(self) -> Kept:
-        told = self.config.checkpoint
-        every = told.retention.keep_every_steps
-        count = told.retention.keep_last + 1 + (self.config.train.steps // every if every else 0)
-        where, region = self.config.root or "", self.config.cluster.region
-        return Kept(where, region, self.state_bytes, self.job.ranks, count, told.verify)
+    def stored(self) -> StoredCheckpoints:
+        checkpoint, cluster = self.config.checkpoint, self.config.cluster
+        every = checkpoint.retention.keep_every_steps
+        count = checkpoint.retention.keep_last + 1 + (self.config.train.steps // every if every else 0)
+        root, verified = self.config.root or "", checkpoint.verify
+        return StoredCheckpoints(root, cluster.region, self.state_bytes, self.job.ranks, count, verified)
+
+    @property
+    def price(self) -> Price | None:
+        """The price of a machine in the market of the configuration; None: not known, or the machines are one's own."""
+        cluster = self.config.cluster
+        return None if cluster.instance_type is None else self.rented.price(cluster.market)
 
     def at(self, interval: float) -> Campaign:
         """Expected in the market of the configuration. Raises as `expected_campaign`."""
         failures = self.failures
         return expected_campaign(self.work_seconds, failures.often, interval, failures, self.saving, self.restart)
 
+    def cost(self, campaign: Campaign) -> Cost | None:
+        """Cost in the market of the configuration; None: the price is not known."""
+        if (price := self.price) is None:
+            return None
+        stale = self.measurements.prices.is_stale(price.date)
+        return cost(campaign, self.job.nodes, price, self.stored, stale=stale)
 
-def planned_saves(course: Course) -> PlannedSaves:
+
+@dataclass(frozen=True, kw_only=True)
+class Saves:
+    """Checkpoints, in the market of the configuration."""
+
+    state_bytes: float
+    stall_seconds: float
+    """How long a save stops training."""
+    durable_seconds: float
+    """From the beginning of a save until it is durable."""
+    restart_seconds: float
+    """After an interruption, once there are machines."""
+    mtbf_seconds: float | None
+    """Mean time between interruptions of the gang, at the upper end of their rates; null: there are none."""
+    best_interval_seconds: float | None
+    """Work between two saves; null: nothing interrupts."""
+    best_every_steps: int | None
+    every_steps: int | None
+    """As configured; null: only at the end."""
+    overhead: float
+    """All other time over the productive time, as configured."""
+    best_overhead: float
+    """At the best interval, in whole steps."""
+    seconds_over_best: float | None = None
+    """How much longer the whole takes with the configured interval. Null: the plan is of an older version."""
+    usd_over_best: float | None
+    """What the configured interval costs more; below 0: less, for requests to S3 cost too, and the best interval is the
+    best in time alone. Null: the price is not known."""
+
+    @property
+    def stall_seconds_per_step(self) -> float:
+        return self.stall_seconds / self.every_steps if self.every_steps else 0.0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A limit of `budget:` that the run reaches before its last step: it saves and ends there."""
+
+    key: str
+    """`budget.max_hours` or `budget.max_cost_usd`."""
+    limit: float
+    needed: float
+    """What the whole training needs of the same."""
+    tokens: float
+    """Trained by then, roughly."""
+
+
+def planned_saves(course: Course) -> Saves:
     """Raises ValueError where the training would hardly ever end, and as `Course.failures`."""
     best, mtbf = best_save_interval(course.failures, course.saving), course.failures.often.mtbf_seconds
     steps = in_steps(best, course.step_seconds) if math.isfinite(best) else None
     whole = best if steps is None else min(course.work_seconds, steps * course.step_seconds)
     now, then = course.at(course.interval), course.at(whole)
-    cluster = course.config.cluster
-    price = None if cluster.instance_type is None else course.rented.price(cluster.market)
-    over = None
-    if price is not None:
-        costs = [money(each, course.job.nodes, price, course.kept).total for each in (now, then)]
-        over = float(costs[0] - costs[1])
-    return PlannedSaves(
+    costs = course.cost(now), course.cost(then)
+    return Saves(
         state_bytes=course.state_bytes,
         stall_seconds=course.saving.stall_seconds,
         durable_seconds=course.saving.durable_seconds,
@@ -132,13 +185,13 @@ def planned_saves(course: Course) -> PlannedSaves:
         overhead=now.overhead,
         best_overhead=then.overhead,
         seconds_over_best=now.seconds - then.seconds,
-        usd_over_best=over,
+        usd_over_best=round(costs[0].usd - costs[1].usd, 2) if costs[0] and costs[1] else None,
     )
 
 
-def planned_budget(course: Course) -> PlannedBudget:
+def planned_budget(course: Course) -> Budget:
     """Raises ValueError where the training would hardly ever end even on machines that nobody takes away."""
-    found = budget(
+    return budget(
         course.tokens,
         course.job.tokens_per_step / course.step_seconds,
         course.rented,
@@ -147,68 +200,32 @@ def planned_budget(course: Course) -> PlannedBudget:
         course.spot,
         course.saving,
         course.restart,
-        course.kept,
-    )
-    return PlannedBudget(
-        tokens=found.tokens,
-        steady=tuple(
-            PlannedMarket(
-                market=offer.market,
-                seconds=offer.campaign.seconds,
-                parts=_seconds(offer.campaign),
-                interruptions=offer.campaign.interruptions,
-                cost=_cost(offer.money, course),
-                why=offer.why,
-            )
-            for offer in found.steady
-        ),
-        spot=_spot(found.spot, course) if found.spot else None,
-        why_no_spot=found.why_no_spot,
+        course.stored,
     )
 
 
-def _spot(found: SpotOffer, course: Course) -> PlannedSpot:
-    often, bad = found.expected.campaign, found.campaigns.bad_day
-    return PlannedSpot(
-        market="spot",
-        seconds=often.seconds,
-        parts=_seconds(often),
-        interruptions=often.interruptions,
-        cost=_cost(found.expected.money, course),
-        why=found.expected.why,
-        shortest_seconds=found.campaigns.rare.seconds,
-        bad_day_seconds=bad.seconds if bad else None,
-        least_usd=_usd(found.cheapest),
-        most_usd=_usd(found.dearest),
-        bad_day_endless=found.campaigns.endless,
-        bad_day_usd=_usd(found.bad_day),
-        savings=found.savings,
-        bad_day_savings=found.bad_day_savings,
-    )
+def planned_stop(course: Course) -> Stop | None:
+    """The limit of `budget:` that ends the run first; None: it gets to its last step. Raises as `Course.at`.
+
+    As a job counts them (`config/train.py`): hours in which there is a gang, and what its machines cost in them.
+    """
+    campaign = course.at(course.interval)
+    hours = (campaign.seconds - campaign.waiting) / 3600
+    stops = [
+        Stop(key, limit, needed, tokens=course.tokens * limit / needed)
+        for key, limit, needed in _limits(course, hours)
+        if limit < needed
+    ]
+    return min(stops, key=lambda stop: stop.tokens, default=None)
 
 
-def _seconds(campaign: Campaign) -> dict[str, float]:
-    names = ("productive", "stalled", "recomputed", "draining", "waiting", "restarting")
-    return {name: getattr(campaign, name) for name in names}
-
-
-def _cost(found: Money | None, course: Course) -> PlannedCost | None:
-    if found is None:
-        return None
-    return PlannedCost(
-        usd=float(found.total),
-        usd_per_hour=found.usd_per_hour,
-        price_date=found.price.date,
-        source=found.price.source,
-        stale=course.given.prices.is_stale(found.price.date),
-        machines={part.name: float(getattr(found.machines, part.name)) for part in fields(found.machines)},
-        services={service.what: float(service.usd) for service in found.services},
-        not_counted=found.not_counted,
-    )
-
-
-def _usd(found: Money | None) -> float | None:
-    return None if found is None else float(found.total)
+def _limits(course: Course, hours: float) -> Iterator[tuple[str, float, float]]:
+    """Key, limit, and what the whole training needs."""
+    limits, price = course.config.budget, course.price
+    if limits.max_hours is not None:
+        yield "budget.max_hours", limits.max_hours, hours
+    if limits.max_cost_usd is not None and price is not None:
+        yield "budget.max_cost_usd", limits.max_cost_usd, hours * price.usd_per_hour * course.job.nodes
 
 
 def _finite(value: float) -> float | None:

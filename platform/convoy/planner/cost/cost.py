@@ -1,14 +1,15 @@
 """What a training costs: machines by what they do meanwhile, and its checkpoints. Whole cents that add up."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 
 from convoy.catalog.prices import Price
-from convoy.catalog.services import ServiceCost, cents
+from convoy.catalog.services import GB, HOURS_PER_MONTH, REQUESTS, Service, cents, service_price
+from convoy.checkpoint.format import CHUNK_BYTES, FILE_BYTES
 from convoy.planner.cost.spot import Campaign
-from convoy.planner.cost.storage import Kept, services
 
 DAY = 86400.0
 
@@ -17,55 +18,118 @@ BOUGHT_AHEAD = "capacity_block"
 
 
 @dataclass(frozen=True)
-class MachineUsd:
-    """Parts of a `Campaign`, in US dollars."""
+class StoredCheckpoints:
+    """The checkpoints of a training, and where they are stored."""
 
-    productive: Decimal
-    stalled: Decimal
-    recomputed: Decimal
-    draining: Decimal
-    waiting: Decimal
-    """Of the machines that are there meanwhile: all but one."""
-    restarting: Decimal
-    unused: Decimal
-    """The rest of the last day, where whole days are paid."""
+    root: str
+    """URI of the job's root."""
+    region: str
+    state_bytes: float
+    writers: int
+    checkpoints: int
+    """How many exist at a time."""
+    verified: bool = True
+    """Each is read back once."""
 
     @property
-    def total(self) -> Decimal:
-        return sum((getattr(self, part.name) for part in fields(self)), start=Decimal(0))
+    def chunks(self) -> int:
+        """Chunks of a checkpoint, of all writers together."""
+        return self.writers * math.ceil(self.state_bytes / self.writers / CHUNK_BYTES)
+
+    @property
+    def files(self) -> int:
+        return self.writers * math.ceil(self.state_bytes / self.writers / FILE_BYTES)
 
 
-@dataclass(frozen=True)
-class Money:
-    """What a campaign costs in one market."""
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """US dollars of a campaign in one market."""
 
-    price: Price
+    usd: float
     usd_per_hour: float
-    """Of one machine: the price, or that of its cheapest or dearest zone."""
-    machines: MachineUsd
-    services: tuple[ServiceCost, ...]
+    """One machine: the price, or that of its cheapest or dearest zone."""
+    price_date: date
+    source: str
+    stale: bool = False
+    """The price is more than a year older than the newest one, and may no longer be available."""
+    machines: dict[str, float]
+    """By what they do meanwhile: the parts of a `Campaign`, and the unused rest of the last day where days are sold."""
+    services: dict[str, float]
     not_counted: tuple[str, ...]
     """What may cost something too."""
 
-    @property
-    def total(self) -> Decimal:
-        return self.machines.total + sum((service.usd for service in self.services), start=Decimal(0))
 
-
-def money(
-    campaign: Campaign, nodes: int, price: Price, kept: Kept | None = None, usd_per_hour: float | None = None
-) -> Money:
-    """Of machines at that price, or at `usd_per_hour` of one of its zones. kept: None: checkpoints are not counted."""
+def cost(
+    campaign: Campaign,
+    nodes: int,
+    price: Price,
+    stored: StoredCheckpoints | None = None,
+    usd_per_hour: float | None = None,
+    *,
+    stale: bool = False,
+) -> Cost:
+    """usd_per_hour: of one of the price's zones, in its place. stored: None: checkpoints are not counted."""
     usd = price.usd_per_hour if usd_per_hour is None else usd_per_hour
-    used, left_out = ((), ("checkpoints",)) if kept is None else services(campaign, kept)
-    whole_days = price.market == BOUGHT_AHEAD
-    return Money(price, usd, _machines(campaign, nodes, usd, whole_days), used, left_out)
+    machines = _machines(campaign, nodes, usd, whole_days=price.market == BOUGHT_AHEAD)
+    services, not_counted = ({}, ("checkpoints",)) if stored is None else _services(campaign, stored)
+    total = sum([*machines.values(), *services.values()], start=Decimal(0))
+    return Cost(
+        usd=float(total),
+        usd_per_hour=usd,
+        price_date=price.date,
+        source=price.source,
+        machines={name: float(each) for name, each in machines.items()},
+        services={name: float(each) for name, each in services.items()},
+        not_counted=not_counted,
+        stale=stale,
+    )
 
 
-def _machines(campaign: Campaign, nodes: int, usd_per_hour: float, whole_days: bool) -> MachineUsd:
-    seconds = {part.name: getattr(campaign, part.name) for part in fields(MachineUsd) if part.name != "unused"}
-    seconds["unused"] = math.ceil(campaign.seconds / DAY) * DAY - campaign.seconds if whole_days else 0.0
+def _machines(campaign: Campaign, nodes: int, usd_per_hour: float, *, whole_days: bool) -> dict[str, Decimal]:
+    """Where whole days are sold, a machine that waits is paid too; elsewhere one is missing while the others wait."""
+    seconds = campaign.parts | {
+        "unused": math.ceil(campaign.seconds / DAY) * DAY - campaign.seconds if whole_days else 0.0
+    }
     paid = {name: nodes - 1 if name == "waiting" and not whole_days else nodes for name in seconds}
     per_second = Fraction(str(usd_per_hour)) / 3600
     usd = cents([Fraction(each) * paid[name] * per_second for name, each in seconds.items()])
-    return MachineUsd(**dict(zip(seconds, usd, strict=True)))
+    return dict(zip(seconds, usd, strict=True))
+
+
+def requests_of_a_save(stored: StoredCheckpoints) -> tuple[int, int]:
+    """PUT and the like, and GET and the like, of one checkpoint on S3, without retries.
+
+    Each writer sends its chunks, begins and completes its files, and puts a record and the mark that it was read back;
+    then there are a commit and the mark of the whole (docs/reference/checkpoint-format.md). To read back takes a
+    request for each chunk, and of each writer for the commit and its record.
+    """
+    puts = stored.chunks + 2 * stored.files + stored.writers * (1 + stored.verified) + 1 + stored.verified
+    return puts, stored.chunks + 2 * stored.writers if stored.verified else 0
+
+
+def storage_usage(campaign: Campaign, stored: StoredCheckpoints) -> list[tuple[str, Service, Fraction]]:
+    """What S3 bills, in the units of its prices. Each restart reads a checkpoint. Empty where the root is no bucket."""
+    if not stored.root.startswith("s3://"):
+        return []
+    months = Fraction(campaign.seconds) / 3600 / HOURS_PER_MONTH
+    puts, gets = requests_of_a_save(stored)
+    read = campaign.saves * gets + campaign.interruptions * stored.chunks
+    return [
+        ("checkpoints", "s3_storage", stored.checkpoints * Fraction(stored.state_bytes) / GB * months),
+        ("requests: PUT, COPY, POST, LIST", "s3_puts", Fraction(campaign.saves * puts) / REQUESTS),
+        ("requests: GET and others", "s3_gets", Fraction(read) / REQUESTS),
+    ]
+
+
+def _services(campaign: Campaign, stored: StoredCheckpoints) -> tuple[dict[str, Decimal], tuple[str, ...]]:
+    """In whole cents, and what is not counted."""
+    usage = storage_usage(campaign, stored)
+    if not usage:
+        return {}, ("file systems, which are paid for by what is provisioned",)
+    prices = {name: service_price(name, stored.region) for _, name, _ in usage}
+    priced = {what: quantity * Fraction(str(price.usd)) for what, name, quantity in usage if (price := prices[name])}
+    lacking = [
+        f"{what}: the catalog has no price of it in {stored.region}" for what, name, _ in usage if not prices[name]
+    ]
+    usd = dict(zip(priced, cents(list(priced.values())), strict=True))
+    return usd, (*lacking, "lists, tries that are repeated, and what else is in the bucket")

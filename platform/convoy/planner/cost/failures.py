@@ -7,7 +7,6 @@ from typing import NamedTuple
 from convoy.catalog.instances import instance as machine
 from convoy.catalog.interruptions import interruptions, mtbf_seconds
 from convoy.planner.cost import defaults
-from convoy.planner.cost.drain import Drain
 
 
 class Rate(NamedTuple):
@@ -17,6 +16,20 @@ class Rate(NamedTuple):
     """Mean time between them; infinite: there are none."""
     notice_used: float
     """Share of them before which there is time for a last save, if none is being written."""
+
+
+@dataclass(frozen=True)
+class Drain:
+    """The last save, after a notice."""
+
+    before_seconds: float
+    """Until it begins: the notice is seen, and the step under way is done."""
+    write_seconds: float
+    """Until it is durable; nothing holds it back, and nothing trains beside it."""
+
+    def spare_seconds(self, notice_seconds: float) -> float:
+        """Between its end and that of the machine; negative: it comes too late."""
+        return notice_seconds - self.before_seconds - self.write_seconds
 
 
 @dataclass(frozen=True)
@@ -112,3 +125,9 @@ def on_spot(instance: str, nodes: int, drain: Drain | None = None) -> Failures |
     if found is None:
         return None
     return Failures(nodes, found.low, found.high, faults_seconds=steady.faults_seconds, drain=drain)
+
+
+def drain(state_bytes: float, nodes: int, bytes_per_second: float, step_seconds: float) -> Drain:
+    """bytes_per_second: that one machine can write to the job's root while all others do too. All machines write: the
+    one that goes has as much time as its notice gives, and all of them finish together."""
+    return Drain(defaults.NOTICED_SECONDS.value + step_seconds, state_bytes / (nodes * bytes_per_second))

@@ -33,13 +33,19 @@ class Campaign:
     """Share of interruptions after which work resumes before the next one."""
 
     @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by what they are; together `seconds`."""
+        names = ("productive", "stalled", "recomputed", "draining", "waiting", "restarting")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def down_seconds(self) -> float:
         """While no work is done after interruptions."""
         return self.draining + self.waiting + self.restarting
 
     @property
     def seconds(self) -> float:
-        return self.productive + self.stalled + self.recomputed + self.draining + self.waiting + self.restarting
+        return sum(self.parts.values())
 
     @property
     def overhead(self) -> float:

@@ -32,7 +32,7 @@ def room(job: Workload, *, fused: bool) -> Room:
 
 def room_of(job: Workload, needed: Memory) -> Room:
     """The same of a job whose memory is known."""
-    return Room(needed, host_memory(job, needed.peak) if job.machine.host_bytes else None)
+    return Room(needed, host_memory(job, needed.peak_bytes) if job.machine.host_bytes else None)
 
 
 def least_nodes(job: Workload, *, fused: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""What a job takes of each GPU's memory, part by part at the peak of a step, and whether it fits.
+"""Memory that a job needs on each GPU, part by part at the peak of a step, and whether it fits.
 
 Weights, gradients, activations and buffers are those of tensors, followed through a step (`replay.py`). What CUDA, NCCL
 and the allocator take beside them are the constants here. Derivation and checks: docs/explanation/memory.md.
@@ -6,9 +6,9 @@ and the allocator take beside them are the constants here. Derivation and checks
 
 from dataclasses import dataclass
 
-from convoy.planner.memory.host import beside
+from convoy.planner.memory.host import reserved_bytes
 from convoy.planner.memory.replay import replay
-from convoy.planner.memory.tally import Part, Tally
+from convoy.planner.memory.tally import Part
 from convoy.planner.step.fsdp_units import stages
 from convoy.planner.workload import Workload
 
@@ -30,71 +30,52 @@ run that is nearly out of memory are slow, or it fails after hours."""
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one rank that takes most, in bytes."""
+    """Memory of a rank that takes most, at the peak of a step: its GPU's, or without a GPU its part of the host's."""
 
     parts: dict[Part, int]
-    """At the peak; together they are `peak`."""
-    fixed: int
-    """That CUDA, NCCL and the driver take beside tensors; without a GPU what else is in the rank's part of the host."""
-    nominal: int
-    """Of the data sheet."""
+    """Bytes of tensors, by what they are for; together `peak_bytes`."""
+    peak_bytes: int
+    fixed_bytes: int
+    """Bytes that CUDA, NCCL and the driver take; without a GPU those of staged copies, processes and the system."""
+    nominal_bytes: int
+    """By the data sheet; without a GPU the rank's part of the host."""
+    capacity_bytes: int
+    """What is left for tensors; 0 where the fixed part takes everything."""
+    margin_bytes: int
+    """Left over at the peak; below 0: lacking."""
+    share: float
+    """Peak over capacity; where there is no capacity, all that is taken over the nominal memory."""
+    fits: bool
+    reliable: bool
+    """Whether a run can count on it: up to 90 % of the capacity."""
 
-    @property
-    def peak(self) -> int:
-        """Of all tensors at once."""
-        return sum(self.parts.values())
-
-    @property
-    def total(self) -> int:
-        return self.peak + self.fixed
-
-    @property
-    def capacity(self) -> int:
-        """For tensors; 0 where what is beside them takes everything."""
-        return max(0, self.nominal - self.fixed)
-
-    @property
-    def margin(self) -> int:
-        """Left over; below 0: lacking."""
-        return self.nominal - self.total
-
-    @property
-    def share(self) -> float:
-        """Taken of what there is for tensors; where nothing is left for them, all that is taken of all there is."""
-        return self.peak / self.capacity if self.capacity > 0 else self.total / self.nominal
-
-    @property
-    def fits(self) -> bool:
-        return self.share <= 1
-
-    @property
-    def reliable(self) -> bool:
-        """Whether that it fits, or not, can be counted on."""
-        return self.share <= RELIABLE_SHARE
+    @classmethod
+    def of(cls, parts: dict[Part, int], fixed: int, nominal: int) -> "Memory":
+        peak, capacity = sum(parts.values()), max(0, nominal - fixed)
+        share = peak / capacity if capacity > 0 else (peak + fixed) / nominal
+        fits, reliable = share <= 1, share <= RELIABLE_SHARE
+        return cls(parts, peak, fixed, nominal, capacity, nominal - peak - fixed, share, fits, reliable)
 
 
 def memory(workload: Workload, *, fused: bool = True, fused_loss: bool = False) -> Memory:
-    """Of the stage whose ranks take most. fused: `optimizer.fused`. fused_loss: as `Kernels` has it."""
+    """Memory of the pipeline stage that takes most. fused: `optimizer.fused`. fused_loss: as in `Kernels`."""
     parts = peak(workload, fused=fused, fused_loss=fused_loss)
-    return Memory(parts, fixed(workload), int(workload.machine.memory_bytes))
+    return Memory.of(parts, fixed(workload), int(workload.machine.memory_bytes))
 
 
 def peak(workload: Workload, *, fused: bool = True, fused_loss: bool = False) -> dict[Part, int]:
-    """Bytes of all tensors of such a rank, by what they are for."""
-    return max(_stages(workload, fused, fused_loss), key=lambda tally: tally.most).peak
+    """Bytes of all tensors of a rank at the peak of a step, by what they are for."""
+    stage = stages(workload)
+    tallies = (
+        replay(workload, each, in_flight=min(len(stage) - i, workload.passes), fused=fused, fused_loss=fused_loss)
+        for i, each in enumerate(stage)
+    )
+    return max(tallies, key=lambda tally: tally.most).peak
 
 
 def fixed(workload: Workload) -> int:
-    """Bytes that CUDA, NCCL and the driver take of its memory, or that are not for its tensors on a host."""
+    """`Memory.fixed_bytes` of a rank."""
     if workload.machine.gpu == "cpu":
-        return beside(workload)
+        return reserved_bytes(workload)
     nccl = NCCL_BYTES if workload.ranks > 1 else 0
     return CONTEXT_BYTES + nccl + int(DRIVER_SHARE * workload.machine.memory_bytes)
-
-
-def _stages(workload: Workload, fused: bool, fused_loss: bool) -> list[Tally]:
-    each = stages(workload)
-    return [
-        replay(workload, stage, in_flight=min(len(each) - i, workload.passes), fused=fused, fused_loss=fused_loss)
-        for i, stage in enumerate(each)
-    ]

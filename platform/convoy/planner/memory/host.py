@@ -1,12 +1,13 @@
-"""What a job takes of each machine's own memory: above all two staged copies of its part of the state.
+"""Memory that a job needs on each machine: above all two staged copies of its part of the state.
 
 Pages of /dev/shm count against the memory of the container that wrote them. Sources: Linux, "Memory Resource
 Controller"; Kubernetes, "emptyDir" in memory.
 """
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
+from convoy.config.model import TransformerConfig
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
 from convoy.planner.workload import Workload
 
@@ -14,71 +15,76 @@ SLOTS = 2
 """A copy is written while the next one is made."""
 
 UNEVEN = 1.1
-"""The share of a rank is taken to be so many times the mean: tensors are not cut to be equal."""
+"""Largest share of a rank over the mean share: tensors are not cut to be equal."""
 
 SHARED_BYTES = 2**30
-"""Of /dev/shm on each node, for NCCL's own segments and for data loaders."""
+"""/dev/shm of each node for NCCL's own segments and for data loaders."""
 
 WORKER_BYTES = 4 * 2**30
-"""Of a worker whose model is on a GPU: torch, CUDA's context, NCCL, and what the writer beside it holds."""
+"""Memory of a worker whose model is on a GPU: torch, CUDA's context, NCCL, and its writer process."""
 
 MEMORY_SHARE = 0.85
-"""Of an instance's nominal memory: the rest is the kernel's, the kubelet's (which Karpenter assumes to be 7.5 %
-before its own reserve) and the 10 GiB of huge pages of EFA."""
+"""Share of an instance's nominal memory that a task may have: the rest is the kernel's, the kubelet's (which Karpenter
+assumes to be 7.5 % before its own reserve) and the 10 GiB of huge pages of EFA."""
 
 
-class HostMemory(NamedTuple):
-    """Of one machine, in bytes."""
+@dataclass(frozen=True)
+class HostMemory:
+    """Memory of one machine."""
 
-    states: int
-    """That ranks compute with: all tensors at the peak of a step where there is no GPU, and weights, gradients and
-    moments that are offloaded from one."""
-    staged: int
+    states_bytes: int
+    """What ranks compute with: without a GPU all tensors at the peak of a step, else what is offloaded from it."""
+    staged_bytes: int
     """Copies of the state that checkpoints are written from."""
-    processes: int
-    """Of workers on GPUs, and what they share."""
-    capacity: int
-    """That a task may have; without a GPU the ranks' tensors are in it too, and it is the one that counts."""
+    processes_bytes: int
+    """Workers on GPUs, and what they share."""
+    capacity_bytes: int
+    """What a task may have."""
+    fits: bool
 
     @property
-    def total(self) -> int:
-        return self.states + self.staged + self.processes
-
-    @property
-    def fits(self) -> bool:
-        return self.total <= self.capacity
+    def total_bytes(self) -> int:
+        return self.states_bytes + self.staged_bytes + self.processes_bytes
 
 
 def host_memory(workload: Workload, peak: int) -> HostMemory:
-    """Whatever is configured of checkpoints: what is staged does not depend on where it goes, nor on how often.
+    """The same whatever is configured of checkpoints: staging depends neither on where nor on how often they go.
 
     peak: bytes of a rank's tensors, which are in host memory where there is no GPU.
     """
-    machine, states = workload.machine, 0
+    machine, model, states = workload.machine, workload.model, 0
     if machine.gpu == "cpu":
         states = peak * machine.ranks
     elif workload.parallel.cpu_offload:
-        states = TRAINED_BYTES * parameter_count(workload.model) * machine.ranks // workload.sharing
-    return HostMemory(states, _staged(workload), _processes(workload), capacity(workload))
+        states = trained_bytes(model, machine.ranks, workload.sharing)
+    staged, processes = staged_bytes(model, workload.nodes), process_bytes(machine.ranks, on_gpus=machine.gpu != "cpu")
+    capacity = task_bytes(machine.host_bytes)
+    return HostMemory(states, staged, processes, capacity, states + staged + processes <= capacity)
 
 
-def beside(workload: Workload) -> int:
-    """Bytes of each rank's part of a machine without GPUs that are not for its tensors: what the system keeps, staged
+def reserved_bytes(workload: Workload) -> int:
+    """Bytes of each rank's part of a machine without GPUs that its tensors cannot use: what the system keeps, staged
     copies of the state, and what processes share."""
     machine = workload.machine
-    taken = machine.host_bytes - capacity(workload) + _staged(workload) + _processes(workload)
-    return math.ceil(taken / machine.ranks)
+    used = staged_bytes(workload.model, workload.nodes) + process_bytes(machine.ranks, on_gpus=False)
+    return math.ceil((machine.host_bytes - task_bytes(machine.host_bytes) + used) / machine.ranks)
 
 
-def capacity(workload: Workload) -> int:
-    """Bytes of a machine that a task may have."""
-    return int(MEMORY_SHARE * workload.machine.host_bytes)
+def task_bytes(host_bytes: float) -> int:
+    """Memory of a machine that a task may have, /dev/shm included."""
+    return int(MEMORY_SHARE * host_bytes)
 
 
-def _staged(workload: Workload) -> int:
-    return int(SLOTS * UNEVEN * SAVED_BYTES * parameter_count(workload.model) / workload.nodes)
+def staged_bytes(model: TransformerConfig, nodes: int) -> int:
+    """Staged copies on each of so many machines."""
+    return int(SLOTS * UNEVEN * SAVED_BYTES * parameter_count(model) / nodes)
 
 
-def _processes(workload: Workload) -> int:
-    machine = workload.machine
-    return SHARED_BYTES + (0 if machine.gpu == "cpu" else WORKER_BYTES * machine.ranks)
+def trained_bytes(model: TransformerConfig, ranks: int, sharing: int) -> int:
+    """Weights, gradients and moments of a machine's ranks, where `sharing` ranks hold one copy together."""
+    return TRAINED_BYTES * parameter_count(model) * ranks // sharing
+
+
+def process_bytes(ranks: int, *, on_gpus: bool) -> int:
+    """Workers of a machine and what they share, next to states and staged copies."""
+    return SHARED_BYTES + (WORKER_BYTES * ranks if on_gpus else 0)

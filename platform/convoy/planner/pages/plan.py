@@ -6,9 +6,10 @@ from convoy.display import formatting
 from convoy.display.formatting import gib
 from convoy.display.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
 from convoy.planner.config_keys import key_words
+from convoy.planner.memory.gpu import Memory
+from convoy.planner.memory.host import HostMemory
 from convoy.planner.pages import sections
 from convoy.planner.pages.sections import MARKETS, usd
-from convoy.planner.plan_parts import PlannedHostMemory, PlannedMemory
 from convoy.planner.plan_schema import Change, Plan
 
 
@@ -52,11 +53,11 @@ def _room(plan: Plan) -> list[Block]:
     return []
 
 
-def _lacking(needed: PlannedMemory | None, host: PlannedHostMemory | None) -> Iterator[str]:
+def _lacking(needed: Memory | None, host: HostMemory | None) -> Iterator[str]:
     if needed is not None and not needed.fits:
         yield f"{gib(-needed.margin_bytes)} more than a rank has for tensors"
     if host is not None and not host.fits:
-        more = host.states_bytes + host.staged_bytes + host.processes_bytes - host.capacity_bytes
+        more = host.total_bytes - host.capacity_bytes
         yield f"{gib(more)} more of its own memory than a machine has"
 
 

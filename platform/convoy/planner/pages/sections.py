@@ -6,16 +6,12 @@ from convoy.catalog.prices import no_such_region
 from convoy.display import formatting
 from convoy.display.formatting import gib
 from convoy.display.page import Block, Heading, Table, Text
-from convoy.planner.plan_parts import (
-    PlannedBudget,
-    PlannedCost,
-    PlannedHostMemory,
-    PlannedMarket,
-    PlannedMemory,
-    PlannedSaves,
-    PlannedSpot,
-    PlannedStep,
-)
+from convoy.planner.cost.budget import Budget, MarketPlan, SpotPlan
+from convoy.planner.cost.campaign import Saves
+from convoy.planner.cost.cost import Cost
+from convoy.planner.memory.gpu import Memory
+from convoy.planner.memory.host import HostMemory
+from convoy.planner.step.speed import Step
 
 STEP_PARTS = {
     "matmul": "matrix products",
@@ -40,7 +36,7 @@ BLOCKS = "A capacity block costs whole days here, paid in advance. AWS sells 1 t
 """EC2 User Guide, 'Find and purchase Capacity Blocks', and the API's `CapacityBlockOffering` (2026-11-23)."""
 
 
-def memory(needed: PlannedMemory, host: PlannedHostMemory | None, *, on_cpu: bool) -> list[Block]:
+def memory(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Block]:
     fixed = "staged copies, processes, system" if on_cpu else "CUDA, NCCL, driver"
     parts = [(name, gib(size)) for name, size in needed.parts.items() if size]
     rows = (
@@ -52,7 +48,7 @@ def memory(needed: PlannedMemory, host: PlannedHostMemory | None, *, on_cpu: boo
     )
     blocks: list[Block] = [Heading("Memory of a rank"), Table(("Part", "Size"), rows)]
     if host is not None:
-        taken = host.states_bytes + host.staged_bytes + host.processes_bytes
+        taken = host.total_bytes
         text = (
             f"Host memory of a machine: {gib(taken)} of {gib(host.capacity_bytes)}, "
             f"{gib(host.staged_bytes)} of it staged copies of the state{', and all ranks with it' if on_cpu else ''}."
@@ -61,7 +57,7 @@ def memory(needed: PlannedMemory, host: PlannedHostMemory | None, *, on_cpu: boo
     return blocks
 
 
-def step_time(step: PlannedStep) -> list[Block]:
+def step_time(step: Step) -> list[Block]:
     rows = [
         (words, formatting.duration(step.parts[name]), formatting.percent(step.parts[name] / step.seconds))
         for name, words in STEP_PARTS.items()
@@ -80,7 +76,7 @@ def step_time(step: PlannedStep) -> list[Block]:
     return blocks
 
 
-def checkpoints(saves: PlannedSaves) -> list[Block]:
+def checkpoints(saves: Saves) -> list[Block]:
     often = "nothing is expected to interrupt it"
     if saves.mtbf_seconds is not None:
         often = f"an interruption each {formatting.long_duration(saves.mtbf_seconds)}"
@@ -98,7 +94,7 @@ def checkpoints(saves: PlannedSaves) -> list[Block]:
     return [Heading("Checkpoints"), *(Text(line) for line in lines)]
 
 
-def _over_best(saves: PlannedSaves) -> str:
+def _over_best(saves: Saves) -> str:
     """In time, which the best interval is best by; and in money, of which requests to S3 are a part."""
     seconds, dollars = saves.seconds_over_best, round(saves.usd_over_best or 0.0)
     if seconds is None:
@@ -111,8 +107,8 @@ def _over_best(saves: PlannedSaves) -> str:
     return f"{found}, and {usd(dollars)} more" if dollars else found
 
 
-def time_and_cost(budget: PlannedBudget, region: str, proviso: str) -> list[Block]:
-    markets: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
+def time_and_cost(budget: Budget, region: str, proviso: str) -> list[Block]:
+    markets = budget.markets
     rows = tuple(
         (
             MARKETS.get(each.market, each.market),
@@ -155,17 +151,17 @@ def _cheaper(savings: float) -> str:
     return f"{abs(percent)} % {'more' if percent < 0 else 'less'}"
 
 
-def _range(market: PlannedMarket) -> str:
-    if not isinstance(market, PlannedSpot) or market.least_usd is None or market.most_usd is None:
+def _range(market: MarketPlan) -> str:
+    if not isinstance(market, SpotPlan) or market.least_usd is None or market.most_usd is None:
         return ""
     return f"{usd(market.least_usd)} to {usd(market.most_usd)}"
 
 
-def _price(cost: PlannedCost | None) -> str:
+def _price(cost: Cost | None) -> str:
     return "" if cost is None else f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}{', old' if cost.stale else ''}"
 
 
-def _prices(markets: Sequence[PlannedMarket]) -> Iterator[str]:
+def _prices(markets: Sequence[MarketPlan]) -> Iterator[str]:
     """Where they are from, which are old, and which are lacking."""
     sources = dict.fromkeys((each.cost.price_date, each.cost.source) for each in markets if each.cost)
     yield from (f"Prices of {day}: {source}." for day, source in sources)

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from convoy.display import formatting
 from convoy.display.formatting import gib
 from convoy.planner.config_keys import key_words
+from convoy.planner.cost.budget import MarketPlan, SpotPlan
+from convoy.planner.cost.campaign import Saves
 from convoy.planner.pages.plan import stop_in_words
 from convoy.planner.pages.sections import MARKETS
-from convoy.planner.plan_parts import PlannedMarket, PlannedSaves, PlannedSpot, PlannedStep
 from convoy.planner.plan_schema import Plan
+from convoy.planner.step.speed import Step
 
 _CHANGES = 3
 
@@ -49,8 +51,7 @@ def warning(plan: Plan) -> str | None:
     if needed is not None and not needed.reliable:
         return room(plan)
     if host is not None and not host.fits:
-        taken = host.states_bytes + host.staged_bytes + host.processes_bytes
-        return f"does not fit: {gib(taken)} of {gib(host.capacity_bytes)} of a machine's own memory"
+        return f"does not fit: {gib(host.total_bytes)} of {gib(host.capacity_bytes)} of a machine's own memory"
     return f"is stopped by its budget: {stop_in_words(plan)}" if plan.stop else None
 
 
@@ -66,27 +67,27 @@ def room(plan: Plan) -> str:
     return f"fits: {share}" if needed.reliable else f"may not fit: {share}, and above 90 % nobody can tell"
 
 
-def _step(step: PlannedStep) -> str:
+def _step(step: Step) -> str:
     return f"{formatting.duration(step.seconds)} a step, {formatting.rate(step.tokens_per_second)}, MFU {step.mfu:.1%}"
 
 
-def _whole(plan: Plan, bought: PlannedMarket) -> str:
+def _whole(plan: Plan, bought: MarketPlan) -> str:
     assert plan.budget is not None
     proviso = "" if plan.fits else ", were there room"
     return f"{formatting.count(plan.budget.tokens)} tokens in {_bought(bought)}{proviso}"
 
 
-def _bought(bought: PlannedMarket) -> str:
+def _bought(bought: MarketPlan) -> str:
     time, market = formatting.long_duration(bought.seconds), MARKETS.get(bought.market, bought.market)
     if bought.cost is None:
         return f"{time}, {market}: {bought.why}"
     between = ""
-    if isinstance(bought, PlannedSpot) and bought.least_usd is not None and bought.most_usd is not None:
+    if isinstance(bought, SpotPlan) and bought.least_usd is not None and bought.most_usd is not None:
         between = f" ({bought.least_usd:,.0f} to {bought.most_usd:,.0f})"
     return f"{time} for {bought.cost.usd:,.0f} USD{between}, {market}, price of {bought.cost.price_date}"
 
 
-def _saves(saves: PlannedSaves) -> str:
+def _saves(saves: Saves) -> str:
     size = formatting.size(saves.state_bytes)
     if saves.best_every_steps is None:
         return f"{size}; nothing is expected to interrupt the run"
@@ -94,7 +95,7 @@ def _saves(saves: PlannedSaves) -> str:
     return f"{size}; {_best(saves)}; configured: {every}"
 
 
-def _best(saves: PlannedSaves) -> str:
+def _best(saves: Saves) -> str:
     assert saves.best_interval_seconds is not None
     interval = formatting.duration(saves.best_interval_seconds)
     return f"best checkpoint.every_steps = {saves.best_every_steps:,}, {interval}"

@@ -8,12 +8,11 @@ from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.planner.config_keys import Keys, with_keys
 from convoy.planner.cost.campaign import Course
-from convoy.planner.cost.total import whole_run
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.capacity import Room, room
 from convoy.planner.memory.gpu import Memory
-from convoy.planner.plan_parts import PlannedBreakEven
 from convoy.planner.plan_schema import Change, Limit
+from convoy.planner.step.break_even import BreakEven
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.step_time import StepTime, step_time
 from convoy.planner.workload import Workload
@@ -65,12 +64,12 @@ class Judged(NamedTuple):
     room: Room
     time: StepTime
     calibration: Calibration
-    given: Measurements
+    measurements: Measurements
     least_nodes: int | None
     """As `room.least_nodes` has it, where there is not room enough."""
 
 
-def limits(told: Judged, even: PlannedBreakEven | None) -> tuple[Limit, ...]:
+def limits(told: Judged, even: BreakEven | None) -> tuple[Limit, ...]:
     """Memory where it is short, and what most of a step is."""
     found = [_short(told.room)] if not told.room.enough else []
     shares = _shares(told.time)
@@ -159,7 +158,7 @@ def _changed(told: Judged, keys: Keys) -> Change | None:
         return None
     numerics = "; ".join(NUMERICS[key] for key in keys if key in NUMERICS)
     text = "; ".join(filter(None, (_reason(told, time, space.memory), numerics)))
-    run = _run(Course(config, job, time.total, told.given))
+    run = _run(Course(config, job, time.total, told.measurements))
     return Change(
         keys=keys,
         text=text,
@@ -172,10 +171,13 @@ def _changed(told: Judged, keys: Keys) -> Change | None:
 
 
 def _run(course: Course) -> tuple[float | None, float | None]:
+    """Seconds and US dollars of the whole run, in the market of the configuration."""
     try:
-        return whole_run(course)
+        campaign = course.at(course.interval)
+        cost = course.cost(campaign)
     except ValueError:
         return None, None
+    return campaign.seconds, cost.usd if cost else None
 
 
 def _reason(told: Judged, time: StepTime, needed: Memory) -> str:
@@ -206,9 +208,11 @@ def _shares(time: StepTime) -> dict[str, float]:
 
 def _short(space: Room) -> Limit:
     needed, host = space.memory, space.host
-    lacking = [f"{formatting.gib(-needed.margin)} more than a rank has"] if not needed.fits else []
+    lacking = [f"{formatting.gib(-needed.margin_bytes)} more than a rank has"] if not needed.fits else []
     if host is not None and not host.fits:
-        lacking.append(f"{formatting.gib(host.total - host.capacity)} more of its own memory than a machine has")
+        lacking.append(
+            f"{formatting.gib(host.total_bytes - host.capacity_bytes)} more of its own memory than a machine has"
+        )
     if lacking:
         return Limit(what="memory", text=f"does not fit: {', and '.join(lacking)}")
     text = f"takes {needed.share:.0%} of what a rank has: above 90 % nobody can tell whether it fits"

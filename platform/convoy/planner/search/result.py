@@ -6,12 +6,13 @@ from datetime import date
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.display import formatting
+from convoy.model.counts import flops_per_token, mfu
 from convoy.planner.config_keys import Keys
+from convoy.planner.cost.budget import MarketPlan, SpotPlan
 from convoy.planner.cost.campaign import Course, planned_budget
-from convoy.planner.plan_parts import Planned, PlannedMarket, PlannedSpot
+from convoy.planner.plan_schema import Planned
 from convoy.planner.search.search import Way
 from convoy.planner.step.hardware import hardware
-from convoy.planner.step.mfu import mfu
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
@@ -96,9 +97,10 @@ class PlanSearch(Planned):
 def search_row(way: Way, course: Course, keys: Keys) -> SearchRow:
     """The row of the configuration's market. Raises ValueError where the training would hardly ever end."""
     speed = way.job.tokens_per_step / way.time.total
+    flops = flops_per_token(way.job.model, way.job.sequence_length)
     peak = hardware(way.job.machine, way.job.train.param_dtype).flops
     bought = _bought(course)
-    cost, spot = bought.cost, bought if isinstance(bought, PlannedSpot) else None
+    cost, spot = bought.cost, bought if isinstance(bought, SpotPlan) else None
     return SearchRow(
         instance_type=course.rented.instance,
         nodes=way.job.nodes,
@@ -107,7 +109,7 @@ def search_row(way: Way, course: Course, keys: Keys) -> SearchRow:
         trained=_training_keys(way, course.config),
         step_seconds=way.time.total,
         tokens_per_second=speed,
-        mfu=mfu(way.job, speed / way.job.ranks, peak),
+        mfu=mfu(speed / way.job.ranks, flops, peak),
         memory_share=way.memory.share,
         hours=bought.seconds / 3600,
         usd=cost.usd if cost else None,
@@ -122,10 +124,9 @@ def search_row(way: Way, course: Course, keys: Keys) -> SearchRow:
     )
 
 
-def _bought(course: Course) -> PlannedMarket:
+def _bought(course: Course) -> MarketPlan:
     budget = planned_budget(course)
-    offers: list[PlannedMarket] = [*budget.steady, *([budget.spot] if budget.spot else [])]
-    bought = next((offer for offer in offers if offer.market == course.config.cluster.market), None)
+    bought = next((each for each in budget.markets if each.market == course.config.cluster.market), None)
     if bought is None:
         raise ValueError(budget.why_no_spot)
     return bought

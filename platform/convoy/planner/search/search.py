@@ -79,7 +79,7 @@ class Search:
         key = (job.parallel, job.shards, job.sequences_per_pass, job.passes > 1, job.train.activation_checkpointing)
         if key not in self._known:
             self._known[key] = peak(job, fused=self._task.fused)
-        return Memory(self._known[key], fixed(job), int(job.machine.memory_bytes))
+        return Memory.of(self._known[key], fixed(job), int(job.machine.memory_bytes))
 
     def _timed(self, machine: Machine, nodes: int) -> list[tuple[StepTime, Workload, Line, int]]:
         """All ways of which at least the smallest micro batch may fit, fastest first."""

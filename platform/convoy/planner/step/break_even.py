@@ -7,7 +7,10 @@ are done again. With fewer tokens the network is what a step takes; with more it
 
 from dataclasses import dataclass
 
+from convoy.planner.step.calibration import Calibration, chip_of
 from convoy.planner.step.fsdp_units import WIDTH
+from convoy.planner.step.hardware import hardware
+from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Workload
 
 FLOPS_PER_PARAMETER = 6
@@ -15,6 +18,16 @@ FLOPS_PER_PARAMETER = 6
 
 FORWARD_FLOPS_PER_PARAMETER = 2
 """Of which a share is done again for backward."""
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Where computation and network take equally long: with fewer tokens in a pass the network sets the pace."""
+
+    tokens_per_pass: float
+    """Tokens of one rank."""
+    bytes_per_parameter: float
+    """What enters a machine in a pass."""
 
 
 @dataclass(frozen=True)
@@ -65,3 +78,18 @@ def break_even_tokens(
     it: its peak times their efficiency.
     """
     return bytes_per_parameter / bytes_per_second / (flops_per_parameter / flops_per_second)
+
+
+def break_even(job: Workload, calibration: Calibration) -> BreakEven:
+    """Raises ValueError where nothing of the kind crosses the network."""
+    parallel, constants = job.parallel, calibration.constants
+    if job.nodes == 1:
+        raise ValueError("one machine: nothing crosses the network")
+    if parallel.pipeline > 1:
+        raise ValueError("pipeline: what a pass sends does not grow with the parameters")
+    machine = hardware(job.machine, job.train.param_dtype, job.ranks)
+    size = sending(job).bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
+    again = FORWARD_FLOPS_PER_PARAMETER * work(job, Kernels()).again.matmul
+    rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor
+    between = machine.between_bytes_per_second * constants.between_efficiency
+    return BreakEven(break_even_tokens(size, between, rate, FLOPS_PER_PARAMETER + again), size)

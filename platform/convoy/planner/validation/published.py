@@ -103,7 +103,7 @@ def memory_of(run: MeasuredRun) -> Memory:
         return memory(job, fused_loss=fused)
     none, full = (memory(_recomputing(job, mode), fused_loss=fused) for mode in ("none", "full"))
     parts = {part: round((1 - share) * none.parts[part] + share * full.parts[part]) for part in none.parts}
-    return replace(none, parts=parts)
+    return Memory.of(parts, none.fixed_bytes, none.nominal_bytes)
 
 
 def blocks_that_fit(job: Workload) -> float:

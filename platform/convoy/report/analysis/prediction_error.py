@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.display import formatting
-from convoy.planner.plan_parts import PlannedStep
 from convoy.planner.plan_schema import Plan
+from convoy.planner.step.speed import Step
 from convoy.report.train_report import StepTime, TrainReport
 from convoy.stats.spread import Spread
 
@@ -81,7 +81,7 @@ def comparisons(plan: Plan, report: TrainReport) -> tuple[Comparison, ...]:
     )
 
 
-def computing_parts(planned: PlannedStep) -> dict[str, float]:
+def computing_parts(planned: Step) -> dict[str, float]:
     """Seconds of what forward and backward are planned to be made of."""
     return {name: each for name, each in planned.parts.items() if name not in OPTIMIZER + OVERHEAD}
 
@@ -99,7 +99,7 @@ def _speed(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
         yield _memory(plan.memory.peak_bytes, report)
 
 
-def _step_parts(planned: PlannedStep, measured: StepTime | None, why_not: str) -> Iterator[Comparison]:
+def _step_parts(planned: Step, measured: StepTime | None, why_not: str) -> Iterator[Comparison]:
     """The parts of a step that both sides tell apart; they add up to it, up to medians."""
     both = (
         ("of it forward and backward", sum(computing_parts(planned).values()), ("forward", "backward")),
@@ -112,7 +112,7 @@ def _step_parts(planned: PlannedStep, measured: StepTime | None, why_not: str) -
         yield Comparison(what=what, unit="seconds", predicted=seconds, measured=took, n=n, why_not=why_not)
 
 
-def _utilisation(plan: Plan, step: PlannedStep, report: TrainReport) -> Comparison:
+def _utilisation(plan: Plan, step: Step, report: TrainReport) -> Comparison:
     """Model FLOP/s of a rank over the peak that the plan has; not measured where the log has no operations a token."""
     rate, flops = report.tokens_per_second, report.model.flops_per_token if report.model else None
     share = flops * rate.median / plan.machines.ranks / step.peak_flops if rate and flops else None

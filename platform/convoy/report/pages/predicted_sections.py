@@ -6,8 +6,8 @@ from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Text, columns
 from convoy.planner.pages import sections
 from convoy.planner.pages.summary import warning
-from convoy.planner.plan_parts import PlannedStep
 from convoy.planner.plan_schema import Plan
+from convoy.planner.step.speed import Step
 from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, mismatch
 from convoy.report.train_report import TrainReport
 
@@ -71,7 +71,7 @@ def _notes(figures: Sequence[Comparison], report: TrainReport, plan: Plan) -> li
     return [*notes, *(f"Not predicted: {lacking}." for lacking in plan.lacking())]
 
 
-def _computing(step: PlannedStep) -> str:
+def _computing(step: Step) -> str:
     """The planned parts of forward and backward, the longest first."""
     parts = sorted(computing_parts(step).items(), key=lambda part: -part[1])
     texts = [
