@@ -1,8 +1,7 @@
-"""The memory that a node's workers need beside their GPUs: above all two staged copies of their part of the state. Pure
-but for reading how much this host has.
+"""Whether the machines of a run have the memory that its workers need, by the planner's estimate of host memory.
 
-Pages of /dev/shm count against the memory of the container that wrote them. Sources: Linux, "Memory Resource
-Controller"; Kubernetes, "emptyDir" in memory.
+What is refused surely lacks room: activations in host memory are not counted. Pure but for reading how much this host
+has.
 """
 
 import os
@@ -14,27 +13,16 @@ from convoy.config.model import CustomModelConfig
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
-from convoy.planner.memory.host import (
-    MEMORY_SHARE,
-    SHARED_BYTES,
-    SLOTS,
-    UNEVEN,
-    WORKER_BYTES,
-)
+from convoy.planner.memory.host import SHARED_BYTES, SLOTS, process_bytes, staged_bytes, task_bytes, trained_bytes
 
 MIB = 2**20
 
-SHARED_MIB = SHARED_BYTES // MIB
-
-WORKER_MIB = WORKER_BYTES // MIB
-
 
 def staging_mib(config: RunConfig, ranks: World) -> int | None:
-    """For the staged copies of one node's workers; None: the size of a custom model is not known."""
+    """Staged copies of one node's workers; None: the size of a custom model is not known."""
     if isinstance(config.model, CustomModelConfig):
         return None
-    whole = parameter_count(config.model) * SAVED_BYTES
-    return _up(SLOTS * UNEVEN * whole * ranks.nproc_per_node / ranks.size)
+    return _up(staged_bytes(config.model, ranks.nodes))
 
 
 def shared_memory_mib(config: RunConfig, ranks: World, machine: Instance) -> int:
@@ -42,38 +30,39 @@ def shared_memory_mib(config: RunConfig, ranks: World, machine: Instance) -> int
     if config.cluster.shared_memory_mib is not None:
         return config.cluster.shared_memory_mib
     eighth = machine.memory_gib * 1024 // 8
-    return max(eighth, (staging_mib(config, ranks) or 0) + SHARED_MIB)
+    return max(eighth, (staging_mib(config, ranks) or 0) + SHARED_BYTES // MIB)
 
 
 def memory_mib(machine: Instance) -> int:
     """What a task may ask of the machine, /dev/shm included."""
-    return int(machine.memory_gib * 1024 * MEMORY_SHARE)
+    return task_bytes(machine.memory_gib * 2.0**30) // MIB
 
 
 def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
     """Raise ConfigError if a node's workers and what they stage do not fit the machine."""
-    staged, configured, most = staging_mib(config, ranks), config.cluster.shared_memory_mib, memory_mib(machine)
+    configured, most = config.cluster.shared_memory_mib, memory_mib(machine)
     if configured is not None and configured > most:
         raise ConfigError(
             f"cluster.shared_memory_mib = {configured}: must be at most the memory of the task, {most} on a "
             f"{machine.name}"
         )
-    if staged is None:
+    if isinstance(config.model, CustomModelConfig):
         return
-    if configured is not None and configured < staged:
+    staged = staged_bytes(config.model, ranks.nodes)
+    if configured is not None and configured < _up(staged):
         raise ConfigError(
-            f"cluster.shared_memory_mib = {configured}: must be at least {staged}, for two copies of each node's "
+            f"cluster.shared_memory_mib = {configured}: must be at least {_up(staged)}, for two copies of each node's "
             "part of the state, one of which is saved while the other is made; or leave it out"
         )
-    needed = staged + SHARED_MIB + WORKER_MIB * ranks.nproc_per_node
-    if not machine.gpus and not isinstance(config.model, CustomModelConfig):  # the state itself is there too
-        shards = config.parallel.sharing(ranks.size, ranks.nproc_per_node)
-        needed += _up(parameter_count(config.model) * TRAINED_BYTES * ranks.nproc_per_node / shards)
-    if needed > most:
+    needed = staged + process_bytes(ranks.nproc_per_node, on_gpus=bool(machine.gpus))
+    if config.parallel.cpu_offload or not machine.gpus:  # the state itself is in host memory
+        sharing = config.parallel.sharing(ranks.size, ranks.nproc_per_node)
+        needed += trained_bytes(config.model, ranks.nproc_per_node, sharing)
+    if _up(needed) > most:
         nodes = f"{ranks.nodes} node{'s' if ranks.nodes > 1 else ''}"
         raise ConfigError(
-            f"cluster.nodes = {ranks.nodes}: on {nodes} each one stages {_gib(staged)} of the state and needs "
-            f"{_gib(needed)} of memory in all, and a {machine.name} leaves {_gib(most)}; use more nodes"
+            f"cluster.nodes = {ranks.nodes}: on {nodes} each one stages {_gib(_up(staged))} of the state and needs "
+            f"{_gib(_up(needed))} of memory in all, and a {machine.name} leaves {_gib(most)}; use more nodes"
         )
 
 
