@@ -12,6 +12,7 @@ from convoy.model.counts import (
     embedding_parameter_count,
     flops_per_token,
     forward_flops_per_token,
+    mfu,
     parameter_count,
 )
 from convoy.model.transformer import Transformer
@@ -97,3 +98,7 @@ def test_longer_sequences_cost_attention_only() -> None:
 def test_counting_and_reading_a_config_do_not_import_torch() -> None:
     code = "import sys, convoy.model.counts, convoy.model.hf_config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_mfu_is_model_operations_over_the_peak_of_all_ranks() -> None:
+    assert mfu(1000.0, 6e9, 1e13, ranks=2) == pytest.approx(0.3)

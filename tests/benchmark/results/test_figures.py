@@ -12,7 +12,6 @@ from convoy.benchmark.results.figures import (
     exposed_seconds,
     losses_agree,
     mfu,
-    model_tflops,
     share_of_matmul,
     speedup,
     step_seconds,
@@ -37,17 +36,19 @@ def test_a_rate_is_tokens_over_seconds_of_blocks() -> None:
 
 def test_few_blocks_have_no_rate() -> None:
     assert tokens_per_second(a_case(n=5)) is None
-    assert model_tflops(a_case(n=5)) is None
+    assert share_of_matmul(a_case(n=5)) is None
 
 
 def test_shares_of_the_machine() -> None:
     case = a_case(seconds=0.5)
-    assert model_tflops(case) == pytest.approx(4096 * 2e7 / 2 / 1e12, rel=0.02)
+    assert case.hardware.matmul_tflops is not None
+    model_tflops = 4096 * 2e7 / case.hardware.ranks / 1e12
+    assert share_of_matmul(case) == pytest.approx(model_tflops / case.hardware.matmul_tflops, rel=0.02)
     assert share_of_matmul(case) == pytest.approx(0.41, rel=0.02)
     assert mfu(case) is None
     known = a_case(hardware=HARDWARE.model_copy(update={"peak_tflops": 0.2}))
     assert mfu(known) == pytest.approx(0.205, rel=0.02)
-    assert model_tflops(a_case(flops_per_token=None)) is None
+    assert share_of_matmul(a_case(flops_per_token=None)) is None
 
 
 def test_a_speedup_is_of_pairs_and_holds_what_both_share() -> None:

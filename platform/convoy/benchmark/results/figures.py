@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from convoy.benchmark.results.case import Block, Case
 from convoy.benchmark.results.fingerprint import undeclared
+from convoy.model import counts
 from convoy.stats.interval import FEWEST, Interval, interval, ratio
 
 SIGNIFICANT_SPEEDUP = 1.5
@@ -29,24 +30,21 @@ def cpu_seconds(case: Case) -> Interval | None:
     return _over_blocks(case, lambda block: block.cpu_seconds)
 
 
-def model_tflops(case: Case) -> float | None:
-    """TFLOP/s of one rank, by the median rate: forward and backward without recomputation (PaLM, appendix B)."""
-    rate = tokens_per_second(case)
-    if rate is None or case.flops_per_token is None:
-        return None
-    return rate.estimate * case.flops_per_token / case.hardware.ranks / 1e12
-
-
 def mfu(case: Case) -> float | None:
-    """Of the dense peak; None where that is not known."""
-    done, peak = model_tflops(case), case.hardware.peak_tflops
-    return None if done is None or not peak else done / peak
+    """Share of the dense peak, by the median rate; None where that is not known."""
+    return _share_of(case.hardware.peak_tflops, case)
 
 
 def share_of_matmul(case: Case) -> float | None:
-    """Of the rate that a plain matmul reached on the same ranks."""
-    done, rate = model_tflops(case), case.hardware.matmul_tflops
-    return None if done is None or not rate else done / rate
+    """Share of the rate that a plain matmul reached on the same ranks."""
+    return _share_of(case.hardware.matmul_tflops, case)
+
+
+def _share_of(tflops: float | None, case: Case) -> float | None:
+    rate = tokens_per_second(case)
+    if rate is None or case.flops_per_token is None or not tflops:
+        return None
+    return counts.mfu(rate.estimate, case.flops_per_token, tflops * 1e12, case.hardware.ranks)
 
 
 def speedup(case: Case, base: Case) -> Interval:

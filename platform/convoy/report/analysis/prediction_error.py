@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.display import formatting
+from convoy.model.counts import mfu
 from convoy.planner.plan_schema import Plan
 from convoy.planner.step.speed import Step
 from convoy.report.train_report import StepTime, TrainReport
@@ -115,7 +116,7 @@ def _step_parts(planned: Step, measured: StepTime | None, why_not: str) -> Itera
 def _utilisation(plan: Plan, step: Step, report: TrainReport) -> Comparison:
     """Model FLOP/s of a rank over the peak that the plan has; not measured where the log has no operations a token."""
     rate, flops = report.tokens_per_second, report.model.flops_per_token if report.model else None
-    share = flops * rate.median / plan.machines.ranks / step.peak_flops if rate and flops else None
+    share = mfu(rate.median, flops, step.peak_flops, plan.machines.ranks) if rate and flops else None
     return Comparison(
         what="share of the matmul rate at its own sizes" if plan.measured else "MFU",
         unit="share",

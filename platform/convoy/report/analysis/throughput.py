@@ -13,6 +13,7 @@ from convoy.job.events.types import (
     RankThroughput,
     StepDone,
 )
+from convoy.model.counts import mfu
 from convoy.report.analysis.lineage import by_generation, starts
 from convoy.report.train_report import Hardware, RankRow, StepTime, Stretch
 from convoy.stats.spread import Spread, spread
@@ -86,13 +87,10 @@ def gang_rate(steps: Sequence[StepDone]) -> Spread | None:
 def share_of(
     tflops: float | None, flops_per_token: float | None, rate: Spread | None, ranks: int | None
 ) -> float | None:
-    """Model FLOP/s per rank over `tflops`, by the median rate; None where any of them is not known.
-
-    The numerator counts forward and backward without recomputation (Chowdhery et al. 2022, PaLM, appendix B).
-    """
+    """MFU, where `tflops` is the peak of a rank; by the median rate. None where any of them is not known."""
     if not tflops or not flops_per_token or rate is None or not ranks:
         return None
-    return flops_per_token * rate.median / ranks / (tflops * 1e12)
+    return mfu(rate.median, flops_per_token, tflops * 1e12, ranks)
 
 
 def rank_rows(newest: Sequence[AnyEvent]) -> tuple[RankRow, ...]:
