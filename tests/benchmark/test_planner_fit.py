@@ -8,7 +8,7 @@ import pytest
 from convoy.benchmark.planner_fit import own_fit
 from convoy.benchmark.planner_runs import own_runs, typical
 from convoy.benchmark.results.case import Case
-from convoy.config.timing_hash import TRAIN
+from convoy.config.run import TRAIN
 from convoy.config.train import TrainConfig
 from convoy.planner.step.calibration import Calibration, chip_of, shipped, shipped_for
 from convoy.planner.step.step_time import step_time

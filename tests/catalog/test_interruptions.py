@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from convoy.catalog.instances import instance
-from convoy.catalog.interruptions import MONTH_SECONDS, interruptions, mtbf_seconds
+from convoy.catalog.instances import MONTH_SECONDS, instance, interruptions, mtbf_seconds
 from convoy.catalog.tables import table
 
 

@@ -5,8 +5,7 @@ import pytest
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
-from convoy.config.run import RunConfig
-from convoy.config.timing_hash import MODEL_UNTIMED, TRAIN, training_hash
+from convoy.config.run import MODEL_UNTIMED, TRAIN, RunConfig, training_hash
 from convoy.config.train import TrainConfig
 
 

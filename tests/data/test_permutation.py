@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.data.permutation import MAX_LENGTH, epoch_key, permute
+from convoy.data.sampler import MAX_LENGTH, epoch_key, permute
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign

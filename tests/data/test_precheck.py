@@ -13,7 +13,7 @@ import pytest
 
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
-from convoy.data.precheck import precheck
+from convoy.data.prepare import precheck
 
 
 def _config(tokenizer: dict[str, Any] | None = None, **corpus: Any) -> DataConfig:

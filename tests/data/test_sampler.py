@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
-from convoy.data.permutation import epoch_key, permute
 from convoy.data.sampler import (
     PADDING,
     MicroBatch,
     SamplerState,
     check_resume,
+    epoch_key,
+    permute,
     plan_step,
     samples_of,
     share,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from convoy.data.synthetic import SUCCESSOR_PROBABILITIES, markov_tokens
+from convoy.data.prepare import SUCCESSOR_PROBABILITIES, markov_tokens
 
 
 def _tokens(count: int, vocab_size: int = 50, seed: int = 0, stream: int = 0) -> np.ndarray:

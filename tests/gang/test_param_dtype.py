@@ -13,8 +13,7 @@ from convoy.gang.agent import Gang
 from convoy.gang.param_dtype import settled
 from convoy.gang.task import Task
 from convoy.job.generations import form_generation
-from convoy.job.param_dtype import with_recorded_dtype
-from convoy.job.record import ensure_record, job_store, keep_config
+from convoy.job.record import ensure_record, job_store, keep_config, with_recorded_dtype
 from convoy.storage import Store, StoreUnavailable
 from tests.gang.scripts import a_script
 from tests.gang.tasks import a_node

@@ -16,12 +16,13 @@ from convoy.job.generations import (
     GenerationLostError,
     await_generation,
     form_generation,
+    read_token,
     refuse_formation,
+    remove_tokens,
     rewind,
 )
 from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, Generation, damaged_name, newest_commit, read_history
-from convoy.job.tokens import read_token, remove_tokens
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.conformance import prove
 from tests.conftest import S3Server

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.catalog.interruptions import interruptions
+from convoy.catalog.instances import interruptions
 from tests.planner.test_plan import PRESETS, planned
 
 NEAR = 0.1

@@ -13,7 +13,7 @@ from convoy.benchmark.planner_runs import LeftOut, own_runs, typical
 from convoy.benchmark.results.case import Case
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.json_text import canonical_json
-from convoy.config.timing_hash import MODEL_UNTIMED, TRAIN
+from convoy.config.run import MODEL_UNTIMED, TRAIN
 from convoy.planner.step.calibration import Calibration, Constants, Prior, prior
 from convoy.planner.step.step_time import calibration_of
 from convoy.planner.validation.fit import fit, percent_errors

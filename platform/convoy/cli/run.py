@@ -13,8 +13,7 @@ from convoy.gang.notices.drain import Drain, request_drain
 from convoy.job.heartbeat import is_live, read_mark
 from convoy.job.record import check_name
 from convoy.launch.checks.host import name_user, use_this_interpreter
-from convoy.launch.metaflow_options import values_of_options
-from convoy.launch.restarts.command_line import around_run, job_words
+from convoy.launch.restarts.command_line import around_run, job_words, values_of_options
 from convoy.launch.restarts.driver import RunRequest, complete
 from convoy.launch.restarts.policy import Limits
 

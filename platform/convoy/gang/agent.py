@@ -30,8 +30,7 @@ from convoy.gang.workers.worker import environment_of_all
 from convoy.gang.workers.worker_group import Site, Team
 from convoy.job.generations import FormationRefusedError
 from convoy.job.lineage import Generation
-from convoy.job.param_dtype import with_recorded_dtype
-from convoy.job.record import tier_stores
+from convoy.job.record import tier_stores, with_recorded_dtype
 
 
 class Gang:

@@ -17,7 +17,7 @@ from convoy.gang.task import Node, Task
 from convoy.gang.workers.placement import threads_per_rank
 from convoy.gang.workers.worker import environment_of_all
 from convoy.job.events.types import ParamDtypeChoice
-from convoy.job.param_dtype import with_recorded_dtype
+from convoy.job.record import with_recorded_dtype
 from convoy.storage import Store
 
 MEASURE = "convoy.training.measure.faster_dtype"

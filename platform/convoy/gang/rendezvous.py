@@ -16,11 +16,18 @@ from convoy.gang.network.peers import Peers
 from convoy.gang.say import say
 from convoy.gang.task import Node, Task
 from convoy.gang.workers.worker_group import Site
-from convoy.job.generations import FormationRefusedError, await_generation, form_generation, refusal_of
+from convoy.job.generations import (
+    FormationRefusedError,
+    await_generation,
+    form_generation,
+    new_token,
+    read_token,
+    refusal_of,
+    remove_tokens,
+)
 from convoy.job.heartbeat import LiveMarker, check_not_live
 from convoy.job.lineage import Generation
 from convoy.job.record import ensure_record, existing_record, keep_config
-from convoy.job.tokens import new_token, read_token, remove_tokens
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 JOIN_SECONDS = {"local": 600.0, "remote": 3600.0}

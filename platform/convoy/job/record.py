@@ -10,8 +10,18 @@ from pydantic import BaseModel, ConfigDict
 from convoy.config.base import UnixTime
 from convoy.config.errors import ConfigError, yaml_value
 from convoy.config.json_text import parse_json
-from convoy.config.run import RunConfig, config_hash
-from convoy.job.lineage import CommitRef, config_name, generation_name, generation_numbers, read_generation, threads_for
+from convoy.config.run import RunConfig, config_hash, with_param_dtype
+from convoy.config.train import TrainConfig
+from convoy.job.lineage import (
+    CommitRef,
+    config_name,
+    generation_name,
+    generation_numbers,
+    newest_config,
+    read_generation,
+    read_history,
+    threads_for,
+)
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, StoreUnfit, open_store
 from convoy.storage.thread_map import in_parallel
 
@@ -206,3 +216,24 @@ def model_prefix(ref: CommitRef) -> str:
 def is_exported(store: Store, ref: CommitRef) -> bool:
     """Whether the commit's model is there, whole."""
     return model_prefix(ref) + MODEL_MARKER in store.sizes(model_prefix(ref))
+
+
+def with_recorded_dtype(config: RunConfig, store: Store, ran_with: str | None = None) -> RunConfig:
+    """The configuration with the type of an earlier generation where it says `auto`, so that a resumed job never
+    changes its type; unchanged while the job has no generation.
+
+    ran_with: hash of that generation's configuration; None: the newest one's. Raises StoreUnavailable, and ConfigError
+    if it is gone.
+    """
+    if config.train.param_dtype != "auto":
+        return config
+    ran_with = ran_with or newest_config(read_history(store))
+    if not ran_with:
+        return config
+    try:
+        recorded = read_config(store, ran_with)
+    except ObjectMissing:
+        lost = f"{store.uri} no longer has the configuration that names the job's type"
+        raise ConfigError(f"train.param_dtype = auto: {lost}; set bf16 or fp32") from None
+    train = TrainConfig.model_validate({"param_dtype": recorded["train"]["param_dtype"]})
+    return config if train.param_dtype == "auto" else with_param_dtype(config, train.param_dtype)

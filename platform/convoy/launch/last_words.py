@@ -81,7 +81,7 @@ def _lines(launched: Launched) -> Iterator[str]:
     from metaflow import Run, get_metadata, namespace
 
     from convoy.launch.client import ClientRun
-    from convoy.launch.metaflow_options import values_of_options
+    from convoy.launch.restarts.command_line import values_of_options
     from convoy.launch.restarts.flow_process import Identity
 
     namespace(None)

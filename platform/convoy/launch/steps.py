@@ -101,7 +101,7 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     """Draw the final card, and gather what the Client API gives. plan: as the run's first step made it, for the
     one below the job may be another run's; None: there is no other."""
     from convoy.job.events.log import read_events
-    from convoy.job.param_dtype import with_recorded_dtype
+    from convoy.job.record import with_recorded_dtype
     from convoy.launch import artifacts
     from convoy.launch.plans import JobPlan, read_plan
     from convoy.report.fold import fold

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from convoy.config.model import CustomModelConfig
-from convoy.config.run import RunConfig, with_param_dtype
-from convoy.config.timing_hash import training_hash
+from convoy.config.run import RunConfig, training_hash, with_param_dtype
 from convoy.config.train import ParamDtype
 from convoy.display.formatting import gib
 from convoy.model.counts import parameter_count

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.display.page import Tone
-from convoy.job.events.causes import FirstCause
+from convoy.job.events.failures import FirstCause
 from convoy.job.events.types import FailureKind, ParamDtypeChoice
 from convoy.report.analysis.cost import Cost
 from convoy.stats.spread import Spread

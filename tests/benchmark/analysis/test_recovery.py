@@ -9,7 +9,7 @@ from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.pages.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
-from convoy.catalog.interruptions import mtbf_seconds
+from convoy.catalog.instances import mtbf_seconds
 from convoy.catalog.prices import Observed, PriceBook, PriceList
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Callout

@@ -23,7 +23,7 @@ from convoy.gang.network.framing import MOST_UNPROVEN_BYTES, Frames, frame
 from convoy.gang.network.listener import listen
 from convoy.gang.network.peer_events import Failed, Formed, Gone, Joined, Left, Said, Silent, Unheard
 from convoy.gang.network.peers import Peers
-from convoy.job.tokens import new_token
+from convoy.job.generations import new_token
 from tests.campaign import times
 from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, a_hello, agents, next_event
 

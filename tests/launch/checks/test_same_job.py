@@ -7,7 +7,7 @@ import pytest
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
-from convoy.launch.checks.same_job import check_same_data, check_same_model
+from convoy.launch.checks.compatibility import check_same_data, check_same_model
 
 FILES = {"data": {"corpus": {"kind": "files", "path": "/corpus"}}}
 SHARDS = {"data": {"corpus": {"kind": "shards", "path": "/shards", "vocab_size": 500}}}

@@ -11,8 +11,8 @@ import pytest
 
 from convoy.gang.agent import Gang
 from convoy.job.generations import FormationRefusedError, refuse_formation
-from convoy.launch.gang import join_failures
-from convoy.launch.gang.join_failures import Hindrance, ended_sibling
+from convoy.launch.gang import step
+from convoy.launch.gang.step import Hindrance, ended_sibling
 from convoy.storage.posix import PosixStore
 from tests.gang.tasks import a_node, a_task, wait_for
 
@@ -20,13 +20,13 @@ from tests.gang.tasks import a_node, a_task, wait_for
 @pytest.fixture(autouse=True)
 def _no_child_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which the process that runs the tests may have left unreaped."""
-    before = {pid for pid, _ in join_failures._ended_children()}
-    found = join_failures._ended_children
+    before = {pid for pid, _ in step._ended_children()}
+    found = step._ended_children
 
     def since() -> Iterator[tuple[int, int]]:
         return ((pid, code) for pid, code in found() if pid not in before)
 
-    monkeypatch.setattr(join_failures, "_ended_children", since)
+    monkeypatch.setattr(step, "_ended_children", since)
 
 
 @pytest.mark.parametrize(("code", "seen"), [("import sys; sys.exit(3)", True), ("pass", False)])

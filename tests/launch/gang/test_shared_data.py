@@ -9,7 +9,7 @@ import pytest
 
 from convoy.gang.task import Node
 from convoy.job.generations import FormationRefusedError, refuse_formation
-from convoy.launch.gang.shared_data import prepared_by_first
+from convoy.launch.gang.run import prepared_by_first
 from convoy.storage.posix import PosixStore
 from tests.gang.tasks import a_node
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.catalog.interruptions import mtbf_seconds
+from convoy.catalog.instances import mtbf_seconds
 from convoy.model.counts import SAVED_BYTES
 from convoy.planner.cost import defaults
 from convoy.planner.cost.failures import (

@@ -11,8 +11,7 @@ from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
 from convoy.benchmark.results.case import Case
-from convoy.catalog.instances import instance_names
-from convoy.catalog.interruptions import interruptions
+from convoy.catalog.instances import instance_names, interruptions
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import CampaignConfig
 from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, never_taken

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from convoy.gang.assignment import EXPECTED
 from convoy.gang.diagnosis.first_cause import Seat, causes, due, failure, first
 from convoy.gang.evidence import Sign
-from convoy.job.events.causes import first_cause, in_words
+from convoy.job.events.failures import first_cause, in_words
 from convoy.job.events.types import OUTAGE, FailureDetected
 
 REPEATS = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from convoy.config.timing_hash import training_hash
+from convoy.config.run import training_hash
 from convoy.gang.assignment import RESERVED, STOPPED, Assignment
 from convoy.gang.async_call import Background
 from convoy.gang.evidence import Sign

@@ -47,7 +47,6 @@ from convoy.job.events.generations import (
     Rent,
     WorkerReady,
 )
-from convoy.job.events.scripts import ScriptEndedLate, ScriptEvent, ScriptResumed, ScriptStep
 from convoy.job.events.training import (
     Environment,
     Evaluated,
@@ -56,6 +55,10 @@ from convoy.job.events.training import (
     ModelBuilt,
     RankThroughput,
     SampleText,
+    ScriptEndedLate,
+    ScriptEvent,
+    ScriptResumed,
+    ScriptStep,
     StepDone,
     Stopping,
 )

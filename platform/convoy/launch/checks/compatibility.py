@@ -1,13 +1,14 @@
 """What works where: refuses, before anything starts, a run that cannot work. Pure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.prices import SHIPPED
 from convoy.config import errors
 from convoy.config.cluster import check_backend
-from convoy.config.errors import ConfigError, PrerequisiteMissing
+from convoy.config.errors import ConfigError, PrerequisiteMissing, yaml_value
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.launch.checks.locations import Demand, of_locations, of_shared
@@ -179,3 +180,56 @@ def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
         raise PrerequisiteMissing(
             f"METAFLOW_DEFAULT_DATASTORE = {datastore}: must be s3 with cluster.backend = {config.cluster.backend}"
         )
+
+
+Json = Mapping[str, Any]
+
+_DATA_MAY_CHANGE = {"data.cache", "data.corpus.path", "data.corpus.suffixes"}
+"""Where the same content lies."""
+
+_TOKENIZER_MAY_CHANGE = {"data.tokenizer.path", "data.tokenizer.eos_token"}
+"""The same file elsewhere, or its default end of document spelled out."""
+
+_MODEL_MAY_CHANGE = {f"model.{key}" for key in ("name", "init_from", "init_std", "dropout", "build", "args")}
+"""What leaves the shape of the weights as it is."""
+
+_NO_TOKENIZER = ("shards", "synthetic")
+
+
+def check_same_data(job: str, earlier: Json, config: RunConfig) -> None:
+    """Raise ConfigError, naming the key and both values, if `config` makes other sequences than `earlier` did.
+
+    earlier: the configuration the job ran with, as plain data.
+    """
+    ours = config.model_dump(mode="json")["data"]
+    unused = {"tokenizer"} if config.data.corpus.kind in _NO_TOKENIZER else set()
+    _compare(
+        job, "data", _without(earlier["data"], unused), _without(ours, unused), _DATA_MAY_CHANGE | _TOKENIZER_MAY_CHANGE
+    )
+
+
+def check_same_model(job: str, earlier: Json, config: RunConfig) -> None:
+    """Raise ConfigError, naming the key and both values, if weights of `earlier` do not fit the model of `config`."""
+    was, now = earlier["model"], config.model_dump(mode="json")["model"]
+    if ("build" in was) != ("build" in now):
+        raise ConfigError(
+            f"model = {now['name']}: job {job} was started with {was['name']}; keep that, or name a new job"
+        )
+    _compare(job, "model", was, now, _MODEL_MAY_CHANGE)
+
+
+def _compare(job: str, at: str, was: Any, now: Any, free: set[str]) -> None:
+    """Keys that only one of the two has are of another version, or of another kind, which differs itself."""
+    if at in free:
+        return
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in sorted(was.keys() & now.keys(), key=lambda key: key != "kind"):
+            _compare(job, f"{at}.{key}", was[key], now[key], free)
+    elif was != now:
+        raise ConfigError(
+            f"{at} = {yaml_value(now)}: job {job} was started with {yaml_value(was)}; keep that, or name a new job"
+        )
+
+
+def _without(tree: Json, keys: set[str]) -> dict[str, Any]:
+    return {key: value for key, value in tree.items() if key not in keys}

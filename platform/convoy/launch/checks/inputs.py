@@ -26,7 +26,7 @@ FILES_LOOKED_AT = 10_000
 def check_inputs(config: RunConfig) -> None:
     """Raise ConfigError for what the run would read and cannot, for a root without room for the token shards, or for a
     host without the memory for the state."""
-    from convoy.data.precheck import precheck
+    from convoy.data.prepare import precheck
 
     precheck(config.data, config.model.vocab_size)
     _check_readable(config)

@@ -1,24 +1,29 @@
 """The body of a step with `@convoy_gang`: Convoy's training, or a user's own script, as one node's part of the gang."""
 
 import contextlib
+import json
+import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+from convoy.config.json_text import parse_json
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.display.page import Page
 from convoy.gang.assignment import Script
 from convoy.gang.rendezvous import marked
 from convoy.gang.task import Node, Task
+from convoy.job.generations import FormationRefusedError, refusal_of
 from convoy.job.record import SCRIPT_DATA, existing_record, job_store
 from convoy.launch.checks.compatibility import check, check_budget
 from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.live_card import Draw, How
 from convoy.launch.gang.node import formation, live_task, this_node
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
-from convoy.storage import Store, StoreUnavailable, is_shared, open_store
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 
 Json = dict[str, Any]
 
@@ -42,7 +47,7 @@ def train(
     None: as configured.
     """
     from convoy.data.manifest import DataDamaged
-    from convoy.launch.gang.shared_data import prepared_by_first
+    from convoy.launch.gang.run import prepared_by_first
 
     with _plainly(DataDamaged), _failures_reach_other_nodes(config, job, current, call):
         node = this_node(config, current, call, nproc_per_node, local_gpus())
@@ -183,3 +188,36 @@ def _training(config: RunConfig, job: str, data: Json) -> Task:
         spent_seconds=spent_seconds(job_store(config.root, job, config)) if limited else 0.0,
         known=True,
     )
+
+
+WAIT_SECONDS = 6 * 3600.0
+"""For node 0 to read and tokenise a corpus. Where Metaflow runs a gang, it ends with node 0's task."""
+
+POLL_SECONDS = 0.5
+
+
+def prepared_by_first(store: Store, node: Node, prepare: Callable[[], Json], seconds: float = WAIT_SECONDS) -> Json:
+    """What `prepare` gives on node 0, on all nodes. Raises what it raises, on the others FormationRefusedError with the
+    text of that, and TimeoutError.
+
+    store: the job's.
+    """
+    name = f"prepared/{node.formation}.json"
+    if node.index == 0:
+        made = prepare()
+        store.write(name, json.dumps(made).encode())
+        return made
+    deadline, parent = time.monotonic() + seconds, os.getppid()
+    while time.monotonic() < deadline:
+        try:
+            prepared: Json = parse_json(store.read(name))
+            return prepared
+        except ObjectMissing:
+            pass
+        refused = refusal_of(store, node.formation)
+        if refused is not None:
+            raise FormationRefusedError(refused)
+        if node.shares_host and os.getppid() != parent:  # there node 0's process has started this one
+            raise FormationRefusedError("node 0 ended before it had prepared the data")
+        time.sleep(POLL_SECONDS)
+    raise TimeoutError(f"node 0 prepared no data within {seconds:.0f} s")

@@ -56,3 +56,16 @@ def _options(words: Sequence[str], values: Mapping[str, int]) -> Iterator[list[s
         after = place + 1 + max(values.get(option, 0) - bool(equals), 0)
         yield list(words[place:after])
         place = after
+
+
+def values_of_options() -> dict[str, int]:
+    """How many words follow each option."""
+    from metaflow.cli import start
+
+    counts = {}
+    for option in start.params:
+        flag = getattr(option, "is_flag", False) or getattr(option, "count", False)
+        for name in (*option.opts, *option.secondary_opts):
+            counts[name] = 0 if flag else option.nargs
+    # Which it adds to a flow that has any: NAME and FILE, NAME and VALUE.
+    return {**counts, **dict.fromkeys(CONFIGS, 2)}

@@ -5,7 +5,7 @@ None of them depends on how many machines there are, so that a search over machi
 
 from collections.abc import Iterator
 
-from convoy.catalog.interruptions import interruptions
+from convoy.catalog.instances import interruptions
 from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.planner.cost import defaults

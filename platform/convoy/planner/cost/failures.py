@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from convoy.catalog.instances import instance as machine
-from convoy.catalog.interruptions import interruptions, mtbf_seconds
+from convoy.catalog.instances import interruptions, mtbf_seconds
 from convoy.planner.cost import defaults
 
 

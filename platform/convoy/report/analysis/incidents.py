@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.job.events.causes import in_words
+from convoy.job.events.failures import in_words
 from convoy.job.events.types import (
     AnyEvent,
     FailureKind,
