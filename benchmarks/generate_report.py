@@ -31,10 +31,9 @@ from convoy.benchmark.pages.page import BenchReports, page_of, page_of_several
 from convoy.benchmark.results.files import ResultUnreadableError, read_cases
 from convoy.catalog.prices import SHIPPED, PriceBook, price_list
 from convoy.config.errors import ConfigError
-from convoy.display.html import to_html
+from convoy.display.html import draw_svg, to_html
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Page
-from convoy.display.svg import draw
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -49,7 +48,7 @@ def main(arguments: argparse.Namespace) -> None:
         case "md":
             text = to_markdown(_page(report, arguments.title))
         case _:
-            text = to_html(_page(report, arguments.title), draw)
+            text = to_html(_page(report, arguments.title), draw_svg)
     output = arguments.output
     if output is None and arguments.format == "html":
         output = arguments.folders[0] / "report.html"

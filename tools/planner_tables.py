@@ -17,8 +17,8 @@ from rich.console import Console
 from convoy.catalog.instances import instance
 from convoy.config.loader import read_run, resolve
 from convoy.display.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, framed
+from convoy.display.html import draw_svg
 from convoy.display.page import Chart
-from convoy.display.svg import draw
 from convoy.display.terminal import show
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.plan import plan
@@ -147,7 +147,7 @@ def picture() -> str:
         },
     ]
     title = "Each point is a run"
-    return draw(Chart(title, framed(title, {"layer": layers}), {}), 760)
+    return draw_svg(Chart(title, framed(title, {"layer": layers}), {}), 760)
 
 
 def break_even() -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.display.downsample import Point, downsample, finite
+from convoy.display.charts import Point, downsample, finite
 
 curves = st.lists(st.floats(-1e6, 1e6), max_size=2000).map(lambda ys: [(float(x), y) for x, y in enumerate(ys)])
 

@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 from convoy.benchmark.pages.page import benchmark_page
-from convoy.display.html import HALF, WIDE, to_html
+from convoy.display.html import HALF, WIDE, draw_svg, to_html
 from convoy.display.page import (
     Callout,
     Chart,
@@ -19,7 +19,6 @@ from convoy.display.page import (
     Value,
     Values,
 )
-from convoy.display.svg import draw
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page
 from tests.benchmark.results.cases import a_case
@@ -89,14 +88,14 @@ def test_text_of_any_origin_is_text_in_every_kind_of_block() -> None:
 
 def test_hostile_names_of_cases_are_text_in_charts_too() -> None:
     cases = [a_case(EVIL, 0.5, baseline=None, group=EVIL), a_case(f"{EVIL} 2", 0.6, baseline=EVIL, group=EVIL)]
-    reader = _read(to_html(benchmark_page(cases), draw))
+    reader = _read(to_html(benchmark_page(cases), draw_svg))
     assert {"script", "img"}.isdisjoint(reader.tags)
     assert "onerror" not in reader.attributes
     assert "svg" in reader.tags
 
 
 def test_the_file_needs_nothing_else() -> None:
-    html = to_html(benchmark_page(whole()), draw)
+    html = to_html(benchmark_page(whole()), draw_svg)
     reader = _read(html)
     assert {"script", "link", "img", "iframe", "object"}.isdisjoint(reader.tags)
     assert {"src", "href"} & set(reader.attributes) == {"href"}
@@ -110,8 +109,8 @@ def test_the_file_needs_nothing_else() -> None:
 
 
 def test_the_same_cases_give_the_same_bytes() -> None:
-    first = to_html(benchmark_page(whole()), draw)
-    assert to_html(benchmark_page(whole()[::-1]), draw) == first
+    first = to_html(benchmark_page(whole()), draw_svg)
+    assert to_html(benchmark_page(whole()[::-1]), draw_svg) == first
 
 
 def test_charts_stand_in_pairs_and_one_alone_has_the_whole_width() -> None:
@@ -130,7 +129,7 @@ def test_each_section_is_linked_to_though_two_have_one_name() -> None:
 
 
 def test_a_training_page_is_drawn_too() -> None:
-    reader = _read(to_html(final_page(fold(finished_job(), 170), CONFIG, {"Model": "/jobs/a/model"}), draw))
+    reader = _read(to_html(final_page(fold(finished_job(), 170), CONFIG, {"Model": "/jobs/a/model"}), draw_svg))
     text = "".join(reader.text)
     assert "10.2k tok/s" in text
     assert "/jobs/a/model" in text

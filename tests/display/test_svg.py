@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 from convoy.benchmark.pages.page import benchmark_page
+from convoy.display.html import draw_svg
 from convoy.display.page import Chart
-from convoy.display.svg import draw
 from tests.report.bench_cases import whole
 
 CHARTS = [block for block in benchmark_page(whole()).blocks if isinstance(block, Chart)]
@@ -15,7 +15,7 @@ CHARTS = [block for block in benchmark_page(whole()).blocks if isinstance(block,
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
 def test_every_chart_of_a_benchmark_is_a_picture_of_its_width(chart: Chart) -> None:
-    svg = draw(chart, 528)
+    svg = draw_svg(chart, 528)
     root = ElementTree.fromstring(svg)
     assert float(root.attrib["width"]) == pytest.approx(528, abs=1)
     assert chart.title in "".join(root.itertext())
@@ -26,13 +26,13 @@ def test_every_chart_of_a_benchmark_is_a_picture_of_its_width(chart: Chart) -> N
 def test_a_chart_is_the_same_bytes_each_time() -> None:
     """Vega numbers what it clips anew in each picture, so nothing may be clipped."""
     for chart in CHARTS:
-        assert draw(chart, 528) == draw(chart, 528), chart.title
+        assert draw_svg(chart, 528) == draw_svg(chart, 528), chart.title
 
 
 def test_bars_are_as_long_as_their_values() -> None:
     """Ours at twice the baseline's rate."""
     rates = next(chart for chart in CHARTS if "ours" in chart.series)
-    marks = re.search(r"mark-rect role-mark layer_0_marks.*?</g>", draw(rates, 528), re.DOTALL)
+    marks = re.search(r"mark-rect role-mark layer_0_marks.*?</g>", draw_svg(rates, 528), re.DOTALL)
     assert marks is not None
     widths = [float(width) for width in re.findall(r"d=\"M[\d.,]+h([\d.]+)v", marks.group())]
     assert len(widths) == 4

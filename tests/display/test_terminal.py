@@ -4,8 +4,9 @@ from io import StringIO
 
 from rich.console import Console
 
+from convoy.display.formatting import sparkline
 from convoy.display.page import Page, Table
-from convoy.display.terminal import show, sparkline
+from convoy.display.terminal import show
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page
 from convoy.report.tail import lines

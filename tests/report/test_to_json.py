@@ -2,7 +2,7 @@
 
 import json
 
-from convoy.display.downsample import MAX_POINTS
+from convoy.display.charts import MAX_POINTS
 from convoy.job.events.types import StepDone
 from convoy.report.fold import fold
 from convoy.report.to_json import FORMAT, to_json

@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from convoy.display.downsample import Point, downsample, finite
 from convoy.display.page import Chart
 
 BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY = (
     "#2E8BC9", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8F98",
 )  # fmt: skip
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
+
+Point = tuple[float, float]
+
+MAX_POINTS = 300
+"""Of a curve: more are not seen."""
 
 INK = "#8A8F98"
 _GRID = "#8A8F9833"
@@ -143,12 +147,12 @@ def framed(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> dict[str, Any]:
-    shown = downsample(finite(series.points))
+    points = downsample(finite(series.points))
     mark: dict[str, Any] = {"type": "line", "strokeWidth": 1.5}
-    if series.dots or len(shown) == 1:
+    if series.dots or len(points) == 1:
         mark |= {"strokeWidth": 1, "strokeDash": [2, 3], "point": {"size": 50, "filled": True}}
     return {
-        "data": {"values": [{"step": step, "value": value, "series": series.name} for step, value in shown]},
+        "data": {"values": [{"step": step, "value": value, "series": series.name} for step, value in points]},
         "mark": mark,
         "encoding": {
             "x": x,
@@ -164,9 +168,9 @@ def _layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: dict[st
 
 
 def _crosses(steps: Sequence[float]) -> dict[str, Any]:
-    shown = [x for x, _ in downsample([(x, 0.0) for x in steps])]
+    xs = [x for x, _ in downsample([(x, 0.0) for x in steps])]
     return {
-        "data": {"values": [{"step": x, "what": "not finite"} for x in shown]},
+        "data": {"values": [{"step": x, "what": "not finite"} for x in xs]},
         "mark": {"type": "point", "shape": "cross", "angle": 45, "filled": True, "size": 60, "color": VERMILION},
         "encoding": {
             "x": {"field": "step", "type": "quantitative"},
@@ -174,3 +178,27 @@ def _crosses(steps: Sequence[float]) -> dict[str, Any]:
             "tooltip": [{"field": "what", "title": " "}, {"field": "step", "type": "quantitative"}],
         },
     }
+
+
+def finite(points: Sequence[Point]) -> list[Point]:
+    """Points whose value can be drawn."""
+    return [p for p in points if math.isfinite(p[1])]
+
+
+def downsample(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """At most `limit` (at least 4) of the points, in order: first, last, and each bucket's lowest and highest.
+
+    Buckets hold equal numbers of points, so every extreme of the curve survives at its own place.
+    """
+    if limit < 4:
+        raise ValueError(f"limit = {limit}: must be at least 4")
+    if len(points) <= limit:
+        return list(points)
+    inner = points[1:-1]
+    buckets = (limit - 2) // 2
+    chosen = [points[0]]
+    for b in range(buckets):
+        bucket = inner[b * len(inner) // buckets : (b + 1) * len(inner) // buckets]
+        low, high = min(bucket, key=lambda p: p[1]), max(bucket, key=lambda p: p[1])
+        chosen.extend([low] if low is high else sorted((low, high), key=lambda p: p[0]))
+    return [*chosen, points[-1]]

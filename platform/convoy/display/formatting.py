@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ Form = Callable[[float], str]
 
 DAY = 86400.0
 YEAR = 365.25 * DAY
+
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -181,3 +183,17 @@ def _split(low: str, high: str) -> tuple[str, str]:
     """The number of `low` and the unit that it shares with `high`; all of it, and no unit, if theirs differ."""
     number, space, unit = low.partition(" ")
     return (number, space + unit) if unit and high.endswith(f" {unit}") else (low, "")
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The values as a line of at most `width` bars; each stands for the mean of its share of them."""
+    if not values:
+        return ""
+    n = min(width, len(values))
+    means = []
+    for i in range(n):
+        share = values[i * len(values) // n : (i + 1) * len(values) // n]
+        means.append(sum(share) / len(share))
+    low, high = min(means), max(means)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((m - low) * scale)] for m in means)

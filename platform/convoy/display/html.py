@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
 from itertools import groupby
+from typing import Any
 
 from convoy.display import page as p
 
 Draw = Callable[[p.Chart, int], str]
-"""A chart as SVG of so many pixels' width."""
+"""Draws a chart as SVG of so many pixels' width."""
 
 WIDE, HALF = 1080, 528
 """Pixels of a chart by itself, and of one of two."""
@@ -19,7 +20,7 @@ _SHORT = 16
 
 
 def to_html(page: p.Page, draw: Draw) -> str:
-    """draw: of charts, such as `svg.draw`."""
+    """The page as HTML. draw: of charts, such as `draw_svg`."""
     style = (resources.files(__package__) / "page.css").read_text()
     sections = list(_sections(page.blocks))
     return "\n".join(
@@ -47,12 +48,12 @@ def to_html(page: p.Page, draw: Draw) -> str:
 
 def _sections(blocks: Sequence[p.Block]) -> Iterator[tuple[int, list[p.Block]]]:
     """Runs of blocks, each from a heading to before the next, by their number."""
-    found: list[list[p.Block]] = [[]]
+    sections: list[list[p.Block]] = [[]]
     for block in blocks:
-        if isinstance(block, p.Heading) and found[-1]:
-            found.append([])
-        found[-1].append(block)
-    return ((i, each) for i, each in enumerate(found) if each)
+        if isinstance(block, p.Heading) and sections[-1]:
+            sections.append([])
+        sections[-1].append(block)
+    return ((i, each) for i, each in enumerate(sections) if each)
 
 
 def _contents(firsts: Iterable[p.Block]) -> list[str]:
@@ -72,82 +73,78 @@ def _anchor(place: int, heading: p.Heading) -> str:
 def _section(place: int, blocks: Sequence[p.Block], draw: Draw) -> str:
     first = blocks[0]
     name = f' id="{_anchor(place, first)}"' if isinstance(first, p.Heading) else ""
-    parts = []
+    parts: list[str] = []
     for kind, blocks_of_kind in groupby(blocks, key=type):
         run = list(blocks_of_kind)
-        parts += _charts(run, draw) if kind is p.Chart else [_DRAWERS[kind](block) for block in run]
+        parts += _charts(run, draw) if kind is p.Chart else map(_block, run)
     return "\n".join([f"<section{name}>", *parts, "</section>"])
 
 
 def _charts(charts: Sequence[p.Block], draw: Draw) -> list[str]:
     """Side by side in pairs; one that is left over has the whole width."""
-    found = []
+    rows = []
     for i in range(0, len(charts), 2):
         pair = [chart for chart in charts[i : i + 2] if isinstance(chart, p.Chart)]
         width = WIDE if len(pair) == 1 else HALF
         figures = "".join(
             f'<figure role="img" aria-label="{escape(chart.title)}">{draw(chart, width)}</figure>' for chart in pair
         )
-        found.append(f'<div class="charts{"" if len(pair) == 1 else " pair"}">{figures}</div>')
-    return found
+        rows.append(f'<div class="charts{"" if len(pair) == 1 else " pair"}">{figures}</div>')
+    return rows
 
 
-def _heading(block: p.Heading) -> str:
-    return f"<h{block.level}>{escape(block.text)}</h{block.level}>"
+def _block(block: p.Block) -> str:
+    match block:
+        case p.Heading(text, level):
+            return f"<h{level}>{escape(text)}</h{level}>"
+        case p.Text(text, quiet):
+            return f'<p class="quiet">{escape(text)}</p>' if quiet else f"<p>{escape(text)}</p>"
+        case p.Callout(title, text, tone):
+            return f'<aside class="{tone}"><strong>{escape(title)}</strong> {escape(text)}</aside>'
+        case p.Values(items):
+            return f'<dl class="values">{"".join(map(_value, items))}</dl>'
+        case p.Progress(label, done, total, detail):
+            bar = f'<progress max="{max(total, 1)}" value="{done}"></progress>'
+            return f"<p>{escape(label)} {bar} {done:,} of {total:,} {escape(detail)}</p>"
+        case p.Table(headers, rows):
+            head = "".join(f"<th>{escape(header)}</th>" for header in headers)
+            body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+            table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+            return f'<div class="table">{table}</div>'
+        case p.Timeline(entries):
+            lines = (f'<li class="{e.tone}"><time>{escape(e.when)}</time> {escape(e.text)}</li>' for e in entries)
+            return f"<ul>{''.join(lines)}</ul>"
+        case p.Code(text):
+            return f"<pre>{escape(text)}</pre>"
+    raise TypeError(f"{type(block).__name__}: charts are drawn in rows")
 
 
-def _text(block: p.Text) -> str:
-    quiet = ' class="quiet"' if block.quiet else ""
-    return f"<p{quiet}>{escape(block.text)}</p>"
-
-
-def _callout(block: p.Callout) -> str:
-    words = f"<strong>{escape(block.title)}</strong> {escape(block.text)}"
-    return f'<aside class="{block.tone}">{words}</aside>'
-
-
-def _values(block: p.Values) -> str:
-    items = (
-        f'<div class="{v.tone}"><dt>{escape(v.title)}</dt><dd>{escape(v.value)}</dd><dd>{escape(v.subtitle)}</dd></div>'
-        for v in block.items
-    )
-    return f'<dl class="values">{"".join(items)}</dl>'
-
-
-def _progress(block: p.Progress) -> str:
-    bar = f'<progress max="{max(block.total, 1)}" value="{block.done}"></progress>'
-    return f"<p>{escape(block.label)} {bar} {block.done:,} of {block.total:,} {escape(block.detail)}</p>"
-
-
-def _table(block: p.Table) -> str:
-    head = "".join(f"<th>{escape(header)}</th>" for header in block.headers)
-    rows = ("".join(map(_cell, row)) for row in block.rows)
-    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    return f'<div class="table"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+def _value(value: p.Value) -> str:
+    title, figure, subtitle = map(escape, (value.title, value.value, value.subtitle))
+    return f'<div class="{value.tone}"><dt>{title}</dt><dd>{figure}</dd><dd>{subtitle}</dd></div>'
 
 
 def _cell(text: str) -> str:
-    """Short text, and what stands in brackets, stays on one line."""
-    kept = re.sub(r"\([^()]{,30}\)", r"<span>\g<0></span>", escape(text))
-    return f'<td class="short">{kept}</td>' if len(text) <= _SHORT else f"<td>{kept}</td>"
+    """Short text, and text in brackets, is not broken over lines."""
+    unbroken = re.sub(r"\([^()]{,30}\)", r"<span>\g<0></span>", escape(text))
+    return f'<td class="short">{unbroken}</td>' if len(text) <= _SHORT else f"<td>{unbroken}</td>"
 
 
-def _timeline(block: p.Timeline) -> str:
-    items = (f'<li class="{e.tone}"><time>{escape(e.when)}</time> {escape(e.text)}</li>' for e in block.entries)
-    return f"<ul>{''.join(items)}</ul>"
+VEGA_LITE = "6.1"
+"""A version that vl-convert has; the charts' specs are of version 6."""
+
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+"""Words are measured where the chart is made, and drawn where it is read: vl-convert has the first of these in it, and
+the others are as wide."""
+
+_PADDING = {"left": 12, "right": 12, "top": 5, "bottom": 5}
+"""For words that are wider where the chart is read."""
 
 
-def _code(block: p.Code) -> str:
-    return f"<pre>{escape(block.text)}</pre>"
+def draw_svg(chart: p.Chart, width: int) -> str:
+    """The chart as SVG of `width` pixels, by vl-convert: without browser or network, and the same bytes each time."""
+    import vl_convert  # takes a while, and most commands draw nothing
 
-
-_DRAWERS: dict[type, Callable[..., str]] = {
-    p.Heading: _heading,
-    p.Text: _text,
-    p.Callout: _callout,
-    p.Values: _values,
-    p.Progress: _progress,
-    p.Table: _table,
-    p.Timeline: _timeline,
-    p.Code: _code,
-}
+    config = {**chart.spec.get("config", {}), "font": FONT, "aria": False}  # the tables have it in words
+    spec: dict[str, Any] = {**chart.spec, "width": width, "config": config, "padding": _PADDING}
+    return vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])

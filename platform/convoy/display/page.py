@@ -6,6 +6,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 Tone = Literal["plain", "good", "warning", "bad"]
 
+MARKS: dict[Tone, str] = {"plain": "○", "good": "●", "warning": "▲", "bad": "✕"}
+"""A tone where text has no colour."""
+
 
 @dataclass(frozen=True)
 class Heading:

@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from convoy.config.errors import printable
-from convoy.display import formatting
+from convoy.display.formatting import significant, sparkline
 from convoy.display.page import (
     Block,
     Callout,
@@ -30,7 +30,6 @@ from convoy.display.page import (
 )
 
 _STYLES: dict[Tone, str] = {"plain": "", "good": "green", "warning": "yellow", "bad": "red"}
-_BARS = "▁▂▃▄▅▆▇█"
 _WIDEST_SPARKLINE = 60
 
 
@@ -39,20 +38,6 @@ def show(page: Page, console: Console) -> None:
     for block in page.blocks:
         for part in _draw(_printable(block), console.width):
             console.print(part)
-
-
-def sparkline(values: Sequence[float], width: int) -> str:
-    """The values as a line of at most `width` bars; each stands for the mean of its share of them."""
-    if not values:
-        return ""
-    n = min(width, len(values))
-    means = []
-    for i in range(n):
-        share = values[i * len(values) // n : (i + 1) * len(values) // n]
-        means.append(sum(share) / len(share))
-    low, high = min(means), max(means)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((m - low) * scale)] for m in means)
 
 
 def _printable(value: Any) -> Any:
@@ -141,9 +126,9 @@ def _chart(block: Chart) -> tuple[RenderableType, ...]:
     lines = RichTable.grid(padding=(0, 2))
     for name, values in block.series.items():
         if len(values) == 1:
-            lines.add_row(name, formatting.significant(values[0]))
+            lines.add_row(name, significant(values[0]))
         elif values:
-            first, last = formatting.significant(values[0]), formatting.significant(values[-1])
+            first, last = significant(values[0]), significant(values[-1])
             lines.add_row(name, f"{first} {sparkline(values, _WIDEST_SPARKLINE)} {last}")
     return (RichText(block.title, "bold"), lines)
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from convoy.display.downsample import MAX_POINTS
+from convoy.display.charts import MAX_POINTS
 from convoy.report.train_report import TrainReport
 
 FORMAT = 1

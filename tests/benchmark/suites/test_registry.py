@@ -19,10 +19,9 @@ from convoy.cli.main import main
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.display.html import to_html
+from convoy.display.html import draw_svg, to_html
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Block, Heading, Page, Table
-from convoy.display.svg import draw
 from convoy.launch.benchmark.dry_run import describe_bench
 from convoy.launch.benchmark.split import Share, shares_of
 from metaflow_extensions.convoy.plugins.cards.convoy.components import components_of
@@ -113,7 +112,7 @@ def test_its_figures_are_in_the_json() -> None:
     "drawn",
     [
         lambda: to_markdown(page()),
-        lambda: to_html(page(), draw),
+        lambda: to_html(page(), draw_svg),
         lambda: json.dumps([component.render() for component in components_of(page())]),
     ],
     ids=["Markdown", "HTML", "card"],

@@ -1,16 +1,16 @@
 """Pages as components of a Metaflow card. Import it inside a step, after metaflow."""
 
 import contextlib
-import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from metaflow.cards import Markdown, MetaflowCardComponent, ProgressBar, Table, ValueBox, VegaChart
 from metaflow.plugins.cards.card_creator import CardProcessManager
 
 from convoy.display import page as p
+from convoy.display.markdown import fenced
 
 Part = p.Heading | p.Text | p.Callout | p.Value | p.Progress | p.Table | p.Chart | p.Timeline | p.Code
 """What one component shows: a block, or one value of a `Values` block."""
@@ -19,7 +19,6 @@ WRITE_SECONDS = 55.0
 """For one of Metaflow's processes to write a card, which gives up by then."""
 
 _THEMES = {"plain": "default", "good": "success", "warning": "warning", "bad": "danger"}
-_MARKS = {"plain": "○", "good": "●", "warning": "▲", "bad": "✕"}
 
 
 class PartComponent(MetaflowCardComponent):
@@ -36,7 +35,7 @@ class PartComponent(MetaflowCardComponent):
 
     def render(self) -> dict[str, Any]:
         """What Metaflow's page draws, as JSON data."""
-        return {**_DRAWERS[type(self.part)](self.part), "id": self.component_id}
+        return {**_drawn(self.part), "id": self.component_id}
 
 
 def components_of(page: p.Page) -> list[PartComponent]:
@@ -104,13 +103,6 @@ def parts_of(page: p.Page) -> Iterator[Part]:
             yield block
 
 
-def fenced(text: str) -> str:
-    """A fenced block whose fence is longer than any run of backticks in the text."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
-
-
 def _kind(part: Part) -> tuple[type, Any]:
     return type(part), part.level if isinstance(part, p.Heading) else None
 
@@ -119,58 +111,26 @@ def _kind(part: Part) -> tuple[type, Any]:
 # The page knows them, but `metaflow.cards` has no class for them: they are given as the page's own JSON.
 
 
-def _heading(part: p.Heading) -> dict[str, Any]:
-    if part.level == 1:
-        return {"type": "heading", "title": part.text}
-    return {"type": "title", "text": part.text}
-
-
-def _text(part: p.Text) -> dict[str, Any]:
-    return {"type": "subtitle" if part.quiet else "text", "text": part.text}
-
-
-def _callout(part: p.Callout) -> dict[str, Any]:
-    theme = f"callout {_THEMES[part.tone]}"
-    return {"type": "valueBox", "title": " ", "value": part.title, "subtitle": part.text, "theme": theme}
-
-
-def _value(part: p.Value) -> dict[str, Any]:
-    return _rendered(ValueBox(part.title, part.value, part.subtitle or None, _THEMES[part.tone]))
-
-
-def _progress(part: p.Progress) -> dict[str, Any]:
-    return _rendered(ProgressBar(max=part.total, label=part.label, value=part.done, metadata=part.detail or " "))
-
-
-def _table(part: p.Table) -> dict[str, Any]:
-    return _rendered(Table([list(row) for row in part.rows], headers=list(part.headers)))
-
-
-def _chart(part: p.Chart) -> dict[str, Any]:
-    return _rendered(VegaChart(part.spec))
-
-
-def _timeline(part: p.Timeline) -> dict[str, Any]:
-    return _rendered(Table([[e.when, _MARKS[e.tone], e.text] for e in part.entries], headers=["", "", ""]))
-
-
-def _code(part: p.Code) -> dict[str, Any]:
-    return _rendered(Markdown(fenced(part.text)))
-
-
-def _rendered(component: MetaflowCardComponent) -> dict[str, Any]:
+def _drawn(part: Part) -> dict[str, Any]:
+    match part:
+        case p.Heading(text, level):
+            return {"type": "heading", "title": text} if level == 1 else {"type": "title", "text": text}
+        case p.Text(text, quiet):
+            return {"type": "subtitle" if quiet else "text", "text": text}
+        case p.Callout(title, text, tone):
+            theme = f"callout {_THEMES[tone]}"
+            return {"type": "valueBox", "title": " ", "value": title, "subtitle": text, "theme": theme}
+        case p.Value(title, value, subtitle, tone):
+            component = ValueBox(title, value, subtitle or None, _THEMES[tone])
+        case p.Progress(label, done, total, detail):
+            component = ProgressBar(max=total, label=label, value=done, metadata=detail or " ")
+        case p.Table(headers, rows):
+            component = Table([list(row) for row in rows], headers=list(headers))
+        case p.Chart():
+            component = VegaChart(part.spec)
+        case p.Timeline(entries):
+            component = Table([[e.when, p.MARKS[e.tone], e.text] for e in entries], headers=["", "", ""])
+        case p.Code(text):
+            component = Markdown(fenced(text))
     data: dict[str, Any] = component.render()
     return data
-
-
-_DRAWERS: dict[type, Callable[[Any], dict[str, Any]]] = {
-    p.Heading: _heading,
-    p.Text: _text,
-    p.Callout: _callout,
-    p.Value: _value,
-    p.Progress: _progress,
-    p.Table: _table,
-    p.Chart: _chart,
-    p.Timeline: _timeline,
-    p.Code: _code,
-}
