@@ -29,11 +29,12 @@ import torch.distributed as dist
 from measured import provenance
 
 import gang  # first of all: it sets how many threads a rank has
-from convoy.benchmark.measure.machine import slowest
-from convoy.benchmark.measure.pinning import keep_to, share
-from convoy.benchmark.rounds import Plan, measure
+from convoy.benchmark.measure.observer import keep_to, share
+from convoy.benchmark.measure.predictions import slowest_machine
+from convoy.benchmark.rounds import measure
 from convoy.benchmark.variants.convoy import Ours
-from convoy.benchmark.variants.worlds import world_of
+from convoy.benchmark.variants.ranks import world_of
+from convoy.config.benchmark import MeasureConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
@@ -182,11 +183,11 @@ def _rows(
             for _ in range(WARM_UP_STEPS):
                 variant.step()
             dist.barrier(group=ranks.control)  # each by itself measures beside the other one too
-            machine = slowest(probe(_config(each, count, root), world, PROBE_SECONDS), ranks)
+            machine = slowest_machine(probe(_config(each, count, root), world, PROBE_SECONDS), ranks)
             assert machine is not None
             machines[count] = machine.model_dump(mode="json")
-        plan = Plan(rounds=rounds, block_steps=2, block_seconds=0.4, warm_up_most=4)
-        found = measure(variants, plan, ranks.device, ranks.control)
+        amount = MeasureConfig.model_construct(rounds=rounds, block_steps=2, block_seconds=0.4, warm_up_most=4)
+        found = measure(variants, amount, ranks)
     return [
         {
             "name": each.name,

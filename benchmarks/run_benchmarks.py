@@ -46,7 +46,7 @@ MEANINGS = "\n".join(f"  {suite.name:12}{suite.meaning}" for suite in SUITES)
 @click.option("--set", "words", default="", help="key=value words laid on all this, e.g. run.train.compile=true.")
 def main(output_dir: Path, file: Path | None, words: str, **options: Any) -> None:
     """Measure, and write what was measured."""
-    from convoy.launch.benchmark.local import run_here
+    from convoy.launch.benchmark.groups import run_here
 
     try:
         base = read_bench((file or configs_folder() / "bench" / "default.yaml").read_text())

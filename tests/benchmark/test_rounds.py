@@ -4,21 +4,26 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from convoy.benchmark import rounds
-from convoy.benchmark.rounds import Measured, Plan, cpu_seconds, measure
+from convoy.benchmark.rounds import Measured, cpu_seconds, measure
+from convoy.benchmark.variants.variant import Variant
+from convoy.config.benchmark import MeasureConfig
+from convoy.training.process_groups import Ranks
 from tests.ranks import on_ranks
+from tests.training.job import place
 
 
-class Sleeper:
+class Sleeper(Variant):
     """Takes so long for a step, on one rank longer; notes each step."""
 
     def __init__(self, name: str, seconds: float, log: list[str], first_steps: float = 0.0) -> None:
-        self.name = name
+        super().__init__(name)
         self.steps = 0
         self._seconds = seconds
         self._log = log
@@ -33,7 +38,7 @@ class Sleeper:
         return {"asleep": self._seconds}
 
 
-def turns(rank: int, folder: str, plan: Plan) -> tuple[dict[str, Measured], list[str]]:
+def turns(rank: int, folder: str, amount: MeasureConfig) -> tuple[dict[str, Measured], list[str]]:
     """Two variants on two ranks; b is slower on rank 1, and in its first steps."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", 2), rank=rank, world_size=2)
@@ -41,13 +46,15 @@ def turns(rank: int, folder: str, plan: Plan) -> tuple[dict[str, Measured], list
     variants = [Sleeper("a", 0.002, log), Sleeper("b", 0.004 + 0.004 * rank, log, first_steps=0.05)]
     group = dist.group.WORLD
     assert group is not None
-    return measure(variants, plan, torch.device("cpu"), group), log
+    mesh: Any = None
+    ranks = Ranks(place(rank, 2), torch.device("cpu"), mesh, group, group)
+    return measure(variants, amount, ranks), log
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, Measured], list[str]]]:
-    plan = Plan(rounds=6, block_steps=3, block_seconds=0.03)
-    return on_ranks(2, turns, str(tmp_path_factory.mktemp("turns")), plan)
+    amount = MeasureConfig(rounds=6, block_steps=3, block_seconds=0.03, warm_up_most=200)
+    return on_ranks(2, turns, str(tmp_path_factory.mktemp("turns")), amount)
 
 
 def test_the_order_turns_round_with_each_round(measured: list[tuple[dict[str, Measured], list[str]]]) -> None:
@@ -104,6 +111,8 @@ def test_cpu_time_holds_that_of_processes_that_were_started(tmp_path: Path) -> N
 
 def test_no_block_is_longer_than_others_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "LONGEST_BLOCK_SECONDS", 0.05)
-    found, _ = on_ranks(2, turns, str(tmp_path), Plan(rounds=6, block_steps=1000))[0]
+    found, _ = on_ranks(
+        2, turns, str(tmp_path), MeasureConfig(rounds=6, block_steps=1000, block_seconds=0.5, warm_up_most=200)
+    )[0]
     assert all(block.steps <= 25 for block in found["a"].blocks)
     assert all(block.steps >= 1 for block in found["b"].blocks)

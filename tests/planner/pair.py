@@ -11,11 +11,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from convoy.benchmark.measure.pinning import keep_to, share
-from convoy.benchmark.rounds import Measured, Plan, Variant, measure
+from convoy.benchmark.measure.observer import keep_to, share
+from convoy.benchmark.rounds import Measured, measure
 from convoy.benchmark.variants.convoy import Ours
-from convoy.benchmark.variants.worlds import world_of
+from convoy.benchmark.variants.ranks import world_of
+from convoy.benchmark.variants.variant import Variant
 from convoy.catalog.measured_machine import Line, MeasuredMachine
+from convoy.config.benchmark import MeasureConfig
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
@@ -61,12 +63,12 @@ class Seen:
     """Of a step alone."""
 
 
-@dataclass
-class _In:
+class _In(Variant):
     """Steps of a variant in a setting of the machine."""
 
-    name: str
-    variant: Ours
+    def __init__(self, name: str, variant: Ours) -> None:
+        super().__init__(name)
+        self.variant = variant
 
     def step(self) -> None:
         self.variant.step()
@@ -113,8 +115,8 @@ def run(
             optimizer.append(alone.parts()["optimizer"])
             settings.get(turn.name, lambda: None)()
 
-        plan = Plan(rounds=rounds, block_steps=2, block_seconds=0.3, warm_up_most=2)
-        found = measure(turns, plan, ranks.device, ranks.control, before_block=before)
+        amount = MeasureConfig.model_construct(rounds=rounds, block_steps=2, block_seconds=0.3, warm_up_most=2)
+        found = measure(turns, amount, ranks, before_turn=before)
         if settings:
             next(iter(settings.values()))()
         last = probe(config, ranks, PROBE_SECONDS)

@@ -1,4 +1,4 @@
-"""What a gang has measured, as the cases that its first rank writes."""
+"""The results of a gang, as the cases that its first rank writes."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ import torch
 
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.measure.memory_footprint import Footprint
-from convoy.benchmark.measure.observer import Seen
+from convoy.benchmark.measure.observer import Observation
 from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
 from convoy.benchmark.results.case import Block, Case, Hardware, Predicted
 from convoy.benchmark.results.figures import exposed_seconds
@@ -18,46 +18,47 @@ from convoy.benchmark.results.values import COMMUNICATION_SECONDS, NETWORK_BYTES
 from convoy.benchmark.rounds import Measured
 from convoy.benchmark.suites import peers
 from convoy.benchmark.variants import convoy_saving
-from convoy.benchmark.variants.build import AnyVariant
+from convoy.benchmark.variants.variant import Variant
 from convoy.training.build import model_built
 from convoy.training.measure.machine import environment
 from convoy.training.process_groups import Ranks
 
 
 @dataclass(frozen=True)
-class Found:
-    """Of a group's variants, by their names."""
+class Results:
+    """Results of a group's variants, by their names."""
 
     began: datetime
     """UTC, when the first block began."""
     cores: int
     """Of a host, that its processes may use."""
     measured: Mapping[str, Measured]
-    seen: Mapping[str, Seen]
+    observations: Mapping[str, Observation]
     saves: Mapping[str, convoy_saving.Measured]
     footprints: Mapping[str, Footprint | None]
     collectives: Mapping[str, Mapping[str, float]]
     matmul_tflops: Mapping[str, float]
     """By the type that a case computes in."""
     left_out: Mapping[str, str]
-    """Variants that this machine cannot measure, and why not."""
+    """Variants that this machine cannot measure, with the reasons."""
     predicted: Mapping[str, Predicted]
-    """What was said of them before."""
+    """Made before the first block."""
 
 
-def cases_of(group: Group, variants: Sequence[AnyVariant], found: Found, ranks: Ranks) -> Iterator[Case]:
-    """One for each variant; by rank 0, whose losses they tell."""
+def cases_of(group: Group, variants: Sequence[Variant], results: Results, ranks: Ranks) -> Iterator[Case]:
+    """A case for each variant; called by rank 0, whose losses they have."""
     for spec, variant in zip(group.variants, variants, strict=True):
-        yield _case(group, spec, variant, found, ranks)
+        yield _case(group, spec, variant, results, ranks)
 
 
-def _case(group: Group, spec: VariantSpec, variant: AnyVariant, found: Found, ranks: Ranks) -> Case:
-    config, measured, saved = spec.config(group.run), found.measured[spec.name], found.saves.get(spec.name)
-    _, not_measured = found.seen.get(spec.name, ({}, {}))
-    baseline, taken = group.baseline_of(spec), found.footprints.get(spec.name)
-    told = environment(ranks, config.train.param_dtype, found.matmul_tflops[config.train.param_dtype])
+def _case(group: Group, spec: VariantSpec, variant: Variant, results: Results, ranks: Ranks) -> Case:
+    config, measured, saved = spec.config(group.run), results.measured[spec.name], results.saves.get(spec.name)
+    _, not_measured = results.observations.get(spec.name, ({}, {}))
+    baseline, footprint = group.baseline_of(spec), results.footprints.get(spec.name)
+    machine = environment(ranks, config.train.param_dtype, results.matmul_tflops[config.train.param_dtype])
     together = spec.ranks or ranks.place.world_size
     jobs = ranks.place.world_size // together if spec.at_once else 1
+    versions = machine.versions | {name: version(name) for name in peers.packages(spec)}
     return Case(
         suite=group.suite,
         group=group.name,
@@ -69,46 +70,43 @@ def _case(group: Group, spec: VariantSpec, variant: AnyVariant, found: Found, ra
         flops_per_token=model_built(config, torch.nn.Module()).flops_per_token,
         config={key: value for key, value in config.model_dump(mode="json").items() if key != "root"},
         hardware=Hardware(
-            device=told.device,
+            device=machine.device,
             nodes=1 if config.cluster.backend == "local" else ranks.place.nodes,
             ranks=together * jobs,
             jobs=jobs,
-            threads=told.threads,
-            cores=found.cores,
+            threads=machine.threads,
+            cores=results.cores,
             pinned=spec.pinned(group.measure),
             memory_bytes=host_memory_bytes(),
             instance_type=config.cluster.instance_type,
-            peak_tflops=told.peak_tflops,
-            matmul_tflops=told.matmul_tflops,
+            peak_tflops=machine.peak_tflops,
+            matmul_tflops=machine.matmul_tflops,
         ),
-        provenance=provenance(
-            group, found.began, told.versions | {name: version(name) for name in peers.packages(spec)}
-        ),
+        provenance=provenance(group, results.began, versions),
         warm_up_steps=measured.warm_up_steps,
         steady=measured.steady,
         blocks=tuple(measured.blocks),
-        memory_peak_bytes=taken.peak if taken else None,
+        memory_peak_bytes=footprint.peak if footprint else None,
         losses=tuple(variant.losses[:10]),
-        values=_values(group, spec, variant, found, ranks),
+        values=_values(group, spec, variant, results, ranks),
         samples={name: tuple(each) for name, each in saved.samples.items()} if saved else {},
-        not_measured={**spec.not_measured, **not_measured, **(found.left_out if baseline is None else {})},
-        predicted=found.predicted[spec.name],
+        not_measured={**spec.not_measured, **not_measured, **(results.left_out if baseline is None else {})},
+        predicted=results.predicted[spec.name],
     )
 
 
-def _values(group: Group, spec: VariantSpec, variant: AnyVariant, found: Found, ranks: Ranks) -> dict[str, float]:
-    """What is told of a case beside its blocks."""
+def _values(group: Group, spec: VariantSpec, variant: Variant, results: Results, ranks: Ranks) -> dict[str, float]:
+    """All figures of a case besides its blocks."""
+    values = dict(spec.values)
     if "communication" in group.measures:
-        blocks = {name: each.blocks for name, each in found.measured.items()}
+        blocks = {name: each.blocks for name, each in results.measured.items()}
         values = communication_values(blocks, spec, group.variants, ranks.place.world_size)
-    else:
-        values = dict(spec.values)
-    if "state" in group.measures:  # rank 0's, where that is what cases differ in
+    if "state" in group.measures:
         values[STATE_BYTES] = float(variant.held_bytes)
-    seen, _ = found.seen.get(spec.name, ({}, {}))
-    taken, saved = found.footprints.get(spec.name), found.saves.get(spec.name)
-    values |= seen | dict(found.collectives.get(spec.name, {}))
-    return values | (taken.values() if taken else {}) | (saved.values if saved else {})
+    observation, _ = results.observations.get(spec.name, ({}, {}))
+    footprint, saved = results.footprints.get(spec.name), results.saves.get(spec.name)
+    values |= observation | dict(results.collectives.get(spec.name, {}))
+    return values | (footprint.values() if footprint else {}) | (saved.values if saved else {})
 
 
 def communication_values(

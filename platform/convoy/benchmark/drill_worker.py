@@ -1,16 +1,15 @@
 """Drills as cases of a benchmark: `python -m convoy.benchmark.drill_worker GROUP.json FOLDER`.
 
-A process of its own: what it does to processes, and whether the gangs that it starts see a GPU, is nobody else's. It
-writes a file for each drill as soon as that has ended.
+Drills run in a process of their own: what it does to processes, and whether the gangs that it starts see a GPU, affects
+nothing else. It writes a file for each drill as soon as the drill has ended.
 """
 
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -36,27 +35,29 @@ from convoy.model.counts import parameter_count
 from convoy.training.measure.machine import device_name
 
 NPROC = 1
-"""Workers of a node: faults come to a node or to one worker, and more of them show no more."""
+"""Workers of a node: faults hit a node or one worker, and more workers would show nothing more."""
 
 
 def main(group: Group, folder: Path, run: Callable[[str], DrillResult] | None = None) -> None:
-    """Every drill of the group, one after the other. run: gives a drill's trials; None: on real gangs."""
-    asked = group.recovery or RecoveryConfig()
+    """Run every drill of the group, one after the other. run: returns a drill's trials; None: on real gangs."""
+    recovery = group.recovery or RecoveryConfig()
     with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
-        plan = Plan(size=Size(asked.nodes, NPROC), trials=asked.trials)
+        plan = Plan(size=Size(recovery.nodes, NPROC), trials=recovery.trials)
         campaign = Campaign(plan, Path(temporary), lambda line: print(line, flush=True), drills=len(group.variants))
         for spec in group.variants:
             began = datetime.now(UTC)
             result = run(spec.name) if run is not None else campaign.drill(DRILLS[spec.name])
-            write_case(folder, case_of(group, asked, result, began))
+            write_case(folder, case_of(group, recovery, result, began))
 
 
-def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: datetime) -> Case:
-    """What a drill showed; one that this machine cannot run is refused."""
+def case_of(group: Group, recovery: RecoveryConfig, result: DrillResult, began: datetime) -> Case:
+    """The case of a drill, which is refused if this machine cannot run it. Its `config` includes the settings of the
+    campaign, which is computed where the results are read."""
     ran = [trial for trial in result.trials if trial.not_run is None]
     lacking = next((trial.not_run for trial in result.trials if trial.not_run is not None), "")
-    config = drilled_config(asked.nodes)
+    config = drilled_config(recovery.nodes)
     assert isinstance(config.model, TransformerConfig)
+    keys = {key: value for key, value in config.model_dump(mode="json").items() if key != "root"}
     return Case(
         suite=group.suite,
         group=group.name,
@@ -66,12 +67,12 @@ def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: dat
         model=config.model.name,
         parameters=parameter_count(config.model),
         tokens_per_step=config.train.global_batch * config.data.sequence_length,
-        config=_told(config, asked),
+        config={**keys, "campaign": recovery.campaign.model_dump(mode="json")},
         hardware=Hardware(
             device=device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
             nodes=1,  # processes of one host stand for them
-            ranks=asked.nodes * NPROC,
-            threads=max(1, usable_cores() // (asked.nodes * NPROC)),
+            ranks=recovery.nodes * NPROC,
+            threads=max(1, usable_cores() // (recovery.nodes * NPROC)),
             cores=usable_cores(),
             memory_bytes=host_memory_bytes(),
         ),
@@ -86,25 +87,24 @@ def case_of(group: Group, asked: RecoveryConfig, result: DrillResult, began: dat
 
 
 def drilled_config(nodes: int) -> RunConfig:
-    """What the gangs of all drills train, but for what a fault needs."""
+    """What the gangs of all drills train, apart from changes that a fault needs."""
     return resolve({}, read_overrides(f"{WORDS} cluster.nodes={nodes} cluster.nproc_per_node={NPROC}"))
 
 
 def samples_of(trials: Sequence[TrialResult]) -> dict[str, tuple[float, ...]]:
-    """Of the trials that have the figure, in their order."""
-    found = {
-        DETECTED: [trial.detected_s for trial in trials],
-        RECOVERED: [trial.recovered_s for trial in trials],
-        BEYOND: [trial.beyond_s for trial in trials],
+    """Seconds of the trials that have the figure, in their order."""
+    samples = {
+        DETECTED: _present(trial.detected_s for trial in trials),
+        RECOVERED: _present(trial.recovered_s for trial in trials),
+        BEYOND: _present(trial.beyond_s for trial in trials),
     }
-    told = {name: tuple(s for s in seconds if s is not None) for name, seconds in found.items()}
-    return {name: seconds for name, seconds in told.items() if seconds}
+    return {name: seconds for name, seconds in samples.items() if seconds}
 
 
 def values_of(trials: Sequence[TrialResult]) -> dict[str, float]:
-    """Counts over the trials, and the targets where the drill has any."""
+    """Counts over the trials, and the targets if the drill has any."""
     compared = [trial.final_state_equal for trial in trials if trial.final_state_equal is not None]
-    counts = {
+    counts: dict[str, float] = {
         values.TRIALS: len(trials),
         values.RECOVERED_TRIALS: sum(trial.ok for trial in trials),
         values.STEPS_RECOMPUTED: sum(trial.steps_recomputed or 0 for trial in trials),
@@ -113,23 +113,20 @@ def values_of(trials: Sequence[TrialResult]) -> dict[str, float]:
         values.STATES_COMPARED: len(compared),
         values.STATES_EQUAL: sum(compared),
     }
-    targets = {
-        values.TARGET_DETECTED_SECONDS: max((t.target_detected_s for t in trials if t.target_detected_s), default=None),
-        values.TARGET_RECOVERED_SECONDS: max(
-            (t.target_recovered_s for t in trials if t.target_recovered_s), default=None
-        ),
-    }
-    found = {name: float(count) for name, count in counts.items()}
-    return found | {name: seconds for name, seconds in targets.items() if seconds is not None}
+    for name, targets in (
+        (values.TARGET_DETECTED_SECONDS, _present(trial.target_detected_s for trial in trials)),
+        (values.TARGET_RECOVERED_SECONDS, _present(trial.target_recovered_s for trial in trials)),
+    ):
+        if any(targets):
+            counts[name] = max(targets)
+    return {name: float(value) for name, value in counts.items()}
 
 
-def _told(config: RunConfig, asked: RecoveryConfig) -> dict[str, Any]:
-    """What was set; the campaign beside it, which is simulated where the results are read."""
-    drilled = {key: value for key, value in config.model_dump(mode="json").items() if key != "root"}
-    return {**drilled, "campaign": asked.campaign.model_dump(mode="json")}
+def _present(figures: Iterable[float | None]) -> tuple[float, ...]:
+    return tuple(figure for figure in figures if figure is not None)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was begun is undone: gangs, mounts, networks
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that gangs, mounts and networks are cleaned up
     signal_at_end_of_parent(signal.SIGTERM)
     main(Group.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

@@ -35,7 +35,7 @@ takes seconds), the bytes of a rank's weights and optimizer state, the use of co
 the bytes that training sends with the rate of its links, or each collective by itself."""
 
 PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
-"""Ways of other libraries to spread our model; `benchmark/suites/peers.py` tells what each needs."""
+"""Ways of other libraries to distribute our model; `benchmark/suites/peers.py` has what each needs."""
 
 Need = Literal["gpu", "fa3"]
 """What only some machines have, and a variant may need."""
@@ -50,18 +50,18 @@ Kind = Literal["ours", "baseline", "saving"] | PeerKind
 
 
 class Ranks(NamedTuple):
-    """Of a gang."""
+    """The ranks of a gang."""
 
     all: int
     per_node: int
     memory_bytes: int | None = None
-    """Of each: its GPU's, or its share of its host's; None: not known."""
+    """Memory of each rank: its GPU's, or its share of its host's; None: not known."""
     host_bytes: int | None = None
-    """Of each on a GPU: its share of its host's memory; None: there are no GPUs, and `memory_bytes` is that."""
+    """On GPUs, each rank's share of its host's memory; None: there are no GPUs, and `memory_bytes` is that share."""
 
     @property
     def on_gpus(self) -> bool:
-        """Whether they have memory of their own beside their hosts'."""
+        """Whether they have memory of their own besides their hosts'."""
         return self.host_bytes is not None
 
 
@@ -77,20 +77,20 @@ class VariantSpec(Frozen):
     ranks: int | None = Field(None, ge=1)
     """How many of the gang's ranks train together, a divisor of all; None: all."""
     values: dict[str, float] = {}
-    """That its case has beside what is measured, by documented names."""
+    """Values of its case that are not measured, by documented names."""
     not_measured: dict[str, str] = {}
-    """What its case cannot tell, and why."""
+    """What cannot be measured of its case, and why."""
     needs: Need | None = None
-    """Where that is missing the variant is left out, and the group's baseline tells why; None: it runs anywhere."""
+    """On machines without it the variant is left out, and the group's baseline has the reason."""
     at_once: bool = False
-    """All ranks are at work, in as many independent trainings of `ranks` as there are; else one of them, and the other
-    ranks wait."""
+    """All ranks work, in as many independent trainings of `ranks` each as possible; else there is one training, and the
+    other ranks wait."""
     pin: bool | None = None
-    """Each rank keeps to its own share of the host's cores in this variant's turns; None: as `measure` of the group.
-    Only in the utilisation suite do ranks move between turns."""
+    """Whether each rank is pinned to its own share of the host's cores in this variant's turns; None: as `measure` of
+    the group. Only in the utilisation suite do ranks move between turns."""
 
     def config(self, base: RunConfig) -> RunConfig:
-        """Of this variant. base: of its group. Raises ConfigError where what that is given allows no such variant."""
+        """The run of this variant. base: of its group. Raises ConfigError if that run allows no such variant."""
         tree: Tree = merged(base.model_dump(mode="json"), self.changes)
         try:
             return RunConfig.model_validate(tree)
@@ -98,12 +98,12 @@ class VariantSpec(Frozen):
             raise ConfigError(f"run.{one_line(error, RunConfig)} (the case {self.name})") from None
 
     def pinned(self, measure: MeasureConfig) -> bool:
-        """Whether each rank keeps to its own cores in this variant's turns."""
+        """Whether each rank is pinned to its own cores in this variant's turns."""
         return measure.pin if self.pin is None else self.pin
 
 
 class Refused(Frozen):
-    """A case that is not measured, which is known before anything starts."""
+    """A case that is refused before anything starts."""
 
     spec: VariantSpec
     reason: str
@@ -117,14 +117,14 @@ class Group(Frozen):
     """Unique in a benchmark."""
     suite: str
     baseline: str | None
-    """Name of the variant that the others are compared with; None: they are not."""
+    """Name of the variant that the others are compared with; None: nothing is compared."""
     variants: tuple[VariantSpec, ...] = Field(min_length=1)
     refused: tuple[Refused, ...] = ()
-    """Beside the variants."""
+    """Further cases."""
     whole: bool = False
-    """Its cases tell of each other in more than pairs with the baseline: they stay in one gang."""
+    """Its cases are compared in more than pairs with the baseline, so they stay in one gang."""
     run: RunConfig
-    """What they share; `cluster` says how large the gang is."""
+    """What its variants share; `cluster` is the size of the gang."""
     measure: MeasureConfig
     measures: frozenset[Measurement] = frozenset()
     """Those of its suite."""
@@ -133,28 +133,28 @@ class Group(Frozen):
     recovery: RecoveryConfig | None = None
     """Of the suite of that name, whose variants are drills."""
     command: str = ""
-    """What was asked for, such as the command line."""
+    """That started the benchmark."""
     environment: EnvironmentConfig | None = None
-    """That every rank is given; None: as the machine has it."""
+    """Of every rank; None: the machine's."""
     compared: SyncConfig | None = None
-    """The one variant in each of these environments, in gangs that take turns (`suites/environments.py`); None:
-    one gang, as the machine is."""
+    """The environments of its one variant, in gangs that take turns (`suites/environments.py`); None: one gang, in the
+    machine's environment."""
 
     @property
     def cases(self) -> tuple[VariantSpec, ...]:
-        """What is told of it: each variant, or the one variant in each environment."""
+        """Its cases: each variant, or the one variant in each environment."""
         if self.compared is None:
             return self.variants
         first, *others = (each.name for each in self.compared.environments)
         claimed = {RDMA_CLAIMED: 1.0} if self.compared.claims == "rdma" else {}
-        alike = self.variants[0]
+        only = self.variants[0]
         return (
-            alike.model_copy(update={"name": first}),
-            *(alike.model_copy(update={"name": name, "values": {**alike.values, **claimed}}) for name in others),
+            only.model_copy(update={"name": first}),
+            *(only.model_copy(update={"name": name, "values": {**only.values, **claimed}}) for name in others),
         )
 
     def baseline_of(self, spec: VariantSpec) -> str | None:
-        """What a case is compared with; None: it is not."""
+        """Name of the case that a case is compared with, if any."""
         return None if spec.name == self.baseline else spec.baseline or self.baseline
 
 

@@ -12,7 +12,7 @@ from convoy.config.loader import resolve, with_preset
 from convoy.config.run import RunConfig, with_param_dtype
 
 ENDLESS = 10**6
-"""Optimizer steps of a measured job: no measurement comes to its end."""
+"""Optimizer steps of a measured job: no measurement reaches its end."""
 
 
 def run_of(config: BenchConfig, model: str) -> RunConfig:
@@ -23,14 +23,14 @@ def run_of(config: BenchConfig, model: str) -> RunConfig:
         raise ConfigError(f"run.model = {yaml_value(own)}: must be keys that differ from the preset; models says which")
     tree = {**config.run, "model": {**preset, **own}}
     with keys_under_run():
-        found = resolve(tree, {"train": {"steps": ENDLESS}})
-    # What is compared has one type that the configuration tells, whatever machine it runs on.
-    return with_param_dtype(found, "bf16") if found.train.param_dtype == "auto" else found
+        run = resolve(tree, {"train": {"steps": ENDLESS}})
+    # Cases are compared in one type, the configuration's, whatever machine they run on.
+    return with_param_dtype(run, "bf16") if run.train.param_dtype == "auto" else run
 
 
 @contextmanager
 def keys_under_run() -> Iterator[None]:
-    """What is told of a key of the run names it as a benchmark's configuration does."""
+    """Errors on a key of the run name it as a benchmark's configuration does."""
     try:
         yield
     except ConfigError as error:
@@ -38,14 +38,14 @@ def keys_under_run() -> Iterator[None]:
 
 
 def under_run(error: ConfigError) -> ConfigError:
-    """The same, of the same kind, with a key of the run as a benchmark's configuration names it."""
+    """The same error, with a key of the run as a benchmark's configuration names it."""
     key = str(error).split(" ")[0].rstrip(":")
     of_run = key.split(".")[0] in RunConfig.model_fields and key != "model"  # a preset, which `models` names
     return type(error)(f"run.{error}") if of_run else error
 
 
 def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:
-    """All gangs, one after the other. runs: of each model, as `run_of` gives them. ranks: of each gang.
+    """All gangs, one after the other. runs: of each model, as `run_of` returns them. ranks: of each gang.
 
     Drills come last: they need one host, and the other nodes of a flow have no gang to wait for in the meantime.
     Raises ConfigError for a suite that does not exist, and for a model no case of which has room.

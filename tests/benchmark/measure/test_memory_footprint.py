@@ -11,7 +11,7 @@ from convoy.benchmark.measure.memory_footprint import Footprint, footprint
 from convoy.benchmark.suites.memory import all_savers
 from convoy.benchmark.variants.baseline import Baseline
 from convoy.benchmark.variants.convoy import Ours
-from convoy.benchmark.variants.waiting import Waiting
+from convoy.benchmark.variants.variant import Variant
 from convoy.training.batches import Data
 from convoy.training.process_groups import connect
 from tests.training.job import GPT, Job, tiny
@@ -34,14 +34,14 @@ def footprints(rank: int, assignments: list[Any]) -> dict[str, Footprint | None]
     def data() -> Data:
         return Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
 
-    variants: list[Ours | Baseline | Waiting] = [
+    variants: list[Variant] = [
         Ours(name, VariantSpec(name=name, changes=changes).config(assignment.config), ranks, data())
         for name, changes in {**VARIANTS, "all savers": all_savers(assignment.config)}.items()
     ]
-    variants += [Baseline("baseline", assignment.config, ranks, data()), Waiting("waiting")]
+    variants += [Baseline("baseline", assignment.config, ranks, data()), Variant("waiting")]
     for variant in variants:
         variant.step()
-    found = {variant.name: footprint(variant, ranks.device, ranks.control) for variant in variants}
+    found = {variant.name: footprint(variant, ranks) for variant in variants}
     for variant in variants:
         variant.close()
     return found
@@ -94,7 +94,7 @@ def test_the_profiler_sees_what_a_step_takes(tmp_path: Path) -> None:
     assert found == [Footprint(parameters=4000, optimizer=0, gradients=0, step=1_000_000, host=0, reserved=0)]
 
 
-class _Megabytes:
+class _Megabytes(Variant):
     def step(self) -> None:
         for _ in range(2):
             kept = torch.empty(250_000)
@@ -106,4 +106,4 @@ class _Megabytes:
 
 def _megabytes(rank: int, assignments: list[Any]) -> Footprint | None:
     ranks = connect(assignments[rank])
-    return footprint(_Megabytes(), ranks.device, ranks.control)
+    return footprint(_Megabytes("megabytes"), ranks)

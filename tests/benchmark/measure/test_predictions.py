@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from convoy.benchmark.groups import Group, Kind, VariantSpec
-from convoy.benchmark.measure.machine import _known
-from convoy.benchmark.measure.predictions import predictions
+from convoy.benchmark.measure.predictions import _in_catalog, predictions
 from convoy.benchmark.results.case import Predicted
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
@@ -96,7 +95,7 @@ def test_nothing_is_predicted_of_others_code(kind: Kind) -> None:
 )
 def test_machines_that_are_not_what_is_configured_end_nothing(cluster: dict[str, Any], why: str) -> None:
     group = with_cluster(cluster)
-    assert not _known(group.run, ON_CPUS)
+    assert not _in_catalog(group.run, ON_CPUS)
     found = predictions(group, PLACE, {}, on_gpus=False)["ours"]
     assert found.step_seconds is None
     assert why in found.why_no_step
@@ -105,7 +104,7 @@ def test_machines_that_are_not_what_is_configured_end_nothing(cluster: dict[str,
 @pytest.mark.parametrize("name", ["m7i.2xlarge", "p4d.24xlarge"])
 def test_a_local_case_is_one_of_this_host_whatever_type_it_names(name: str) -> None:
     group = with_cluster({"instance_type": name})
-    assert not _known(group.run, ON_CPUS)
+    assert not _in_catalog(group.run, ON_CPUS)
     found = predictions(group, PLACE, {"fp32": MEASURED, "bf16": MEASURED}, on_gpus=False)["ours"]
     assert found.step_seconds == one(VariantSpec(name="ours")).step_seconds
 

@@ -20,7 +20,7 @@ from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
 from convoy.benchmark.results.values import MEMORY_PARTS, STATE_BYTES
 from convoy.benchmark.suites import peers
-from convoy.benchmark.suites.peers import PEERS, parted, variants_of
+from convoy.benchmark.suites.peers import PEERS, variants_of, without_missing_packages
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.peer import Peer
 from convoy.benchmark.worker import check_same_cases
@@ -75,7 +75,7 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
     losses = {variant.name: variant.losses[:] for variant in variants}
     found = {}
     for variant in variants:
-        taken = footprint(variant, ranks.device, ranks.control)
+        taken = footprint(variant, ranks)
         assert taken is not None
         found[variant.name] = Trained(losses[variant.name], variant.held_bytes, taken, built[variant.name])
     assert before == (F.linear, torch.get_num_threads(), dict(os.environ))
@@ -168,7 +168,7 @@ def test_a_library_that_is_not_here_is_refused_before_the_gang_starts(
 
 def test_a_group_with_all_its_packages_stays_as_it_is(tmp_path: Path) -> None:
     group = a_group(str(tmp_path), VariantSpec(name="ours"), *variants_of(LIBRARIES), suite="strategies")
-    assert parted(group) == group
+    assert without_missing_packages(group) == group
 
 
 def told_apart(rank: int, path: str, group: Group) -> str:

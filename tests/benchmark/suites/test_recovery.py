@@ -15,8 +15,7 @@ from convoy.config.benchmark import BenchConfig, RecoveryConfig
 from convoy.config.errors import ConfigError
 from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.launch.benchmark import split
-from convoy.launch.benchmark.drills import environment
-from convoy.launch.benchmark.groups import run_groups
+from convoy.launch.benchmark.groups import drill_environment, run_groups
 from convoy.launch.benchmark.split import described, shares_of
 from tests.benchmark.benches import a_group
 
@@ -99,9 +98,9 @@ def test_gangs_of_more_workers_than_there_are_gpus_train_on_the_cpu(
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     group = drills(tmp_path, "node-kill", nodes=3)
-    assert environment(group, gpus=1)["CUDA_VISIBLE_DEVICES"] == ""
-    assert "CUDA_VISIBLE_DEVICES" not in environment(group, gpus=4)
-    assert "CUDA_VISIBLE_DEVICES" not in environment(group, gpus=0)
+    assert drill_environment(group, gpus=1)["CUDA_VISIBLE_DEVICES"] == ""
+    assert "CUDA_VISIBLE_DEVICES" not in drill_environment(group, gpus=4)
+    assert "CUDA_VISIBLE_DEVICES" not in drill_environment(group, gpus=0)
 
 
 def test_another_node_of_the_flow_runs_none(tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.measure.observer import Host, Observer, gpu_values, host_values, observed
-from convoy.benchmark.measure.pinning import keep_to, threads
-from convoy.benchmark.measure.profiled import profiled
+from convoy.benchmark.measure.observer import Host, Observer, gpu_values, host_values, keep_to, observed, threads
+from convoy.benchmark.measure.trace import profiled
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.values import SHARES
-from convoy.benchmark.rounds import Plan, measure
+from convoy.benchmark.rounds import measure
 from convoy.benchmark.variants.convoy import Ours
 from convoy.config.benchmark import BenchConfig, MeasureConfig
 from convoy.training.batches import Data
@@ -25,7 +24,7 @@ from convoy.training.process_groups import connect
 from tests.benchmark.gpus import Fake
 from tests.training.job import Job, tiny
 
-QUICK = Plan(rounds=6, block_steps=2, block_seconds=0.001, warm_up_most=16)
+QUICK = MeasureConfig(rounds=6, block_steps=2, block_seconds=0.001, warm_up_most=16)
 CORES = sorted(os.sched_getaffinity(0))
 
 
@@ -117,7 +116,13 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
     cores = {"not pinned": CORES, "pinned": [CORES[rank % len(CORES)]]}
     variants = [Spied(name, assignment.config, ranks, data) for name in cores]
     observer = Observer(cores, None, "no GPU")
-    found = measure(variants, QUICK, ranks.device, ranks.control, watch=observer)
+    found = measure(
+        variants,
+        QUICK,
+        ranks,
+        before_turn=lambda variant: keep_to(observer.cores[variant.name]),
+        watch=lambda variant, steps: observer.watch(variant.name, steps),
+    )
     timed = {each.name: len(each.losses) for each in variants}
     blocks = {name: len(each.blocks) for name, each in found.items()}
     told = observed(observer, variants, found, ranks, len(CORES))
@@ -154,15 +159,15 @@ def spoiled_on_one(rank: int, observer: Observer, variant: Ours, ranks: JoinedRa
     with pytest.MonkeyPatch.context() as patch:
         if rank == 1:
             patch.setattr("convoy.benchmark.measure.observer.profiled", empty)
-        return observer.profile(variant, ranks.device, ranks.control)
+        return observer.profile(variant, ranks)
 
 
 def power_of(ranks: JoinedRanks, gpu: Fake | None) -> Any:
     """What is told of a block of four steps of half a second."""
     observer = Observer({"x": CORES}, gpu, "" if gpu else "NVML: gone")
-    observer.begin()
-    observer.end("x", 4)
-    return observer.values("x", 0.5, len(CORES), ranks.control)
+    with observer.watch("x", 4):
+        pass
+    return observer.values("x", 0.5, len(CORES), ranks)
 
 
 @pytest.fixture(scope="module")

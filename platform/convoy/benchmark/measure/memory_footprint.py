@@ -1,11 +1,11 @@
-"""What memory a variant takes by itself, though others are held beside it in the same processes.
+"""The memory that a variant takes by itself, though others are in memory in the same processes.
 
-What it holds between steps is known tensor by tensor. What a step takes on top of that is told by the allocator, in an
-untimed step after all rounds: on a GPU by its own counters, on a CPU by the profiler's record of every allocation.
+What it holds between steps is known tensor by tensor. What a step takes on top is measured in an untimed step after all
+rounds: on a GPU by the allocator's counters, on a CPU by the profiler's record of every allocation.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -13,24 +13,12 @@ from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile
 
 from convoy.benchmark.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
+from convoy.benchmark.variants.variant import Variant
+from convoy.training.process_groups import Ranks
 
 PROFILED_STEPS = 2
-"""On a CPU. The least of them counts: what a thread of gloo frees is not seen by the profiler, and looks as if it were
-still there."""
-
-Kept = Mapping[str, Iterable[torch.Tensor]]
-"""By what it is for: `parameters`, `optimizer`, `gradients`."""
-
-
-@runtime_checkable
-class Holding(Protocol):
-    """A variant that tells what it holds."""
-
-    def step(self) -> None:
-        """As in `rounds.Variant`."""
-
-    def held(self) -> Kept:
-        """Everything of any size that this rank keeps from one step to the next."""
+"""On a CPU. The least of them counts: memory that a thread of gloo frees is invisible to the profiler, and would seem
+to be still allocated."""
 
 
 class Footprint(NamedTuple):
@@ -41,9 +29,9 @@ class Footprint(NamedTuple):
     gradients: int
     """Between steps: those of a step are in `step`."""
     step: int
-    """On top of what is held: activations, gradients, what was gathered, and buffers."""
+    """On top of what is held: activations, gradients, gathered parameters, and buffers."""
     host: int
-    """Held beside the GPU, in host memory."""
+    """Held in host memory, apart from the GPU."""
     reserved: int
     """What the allocator took from the GPU for the step; 0: not known."""
 
@@ -53,68 +41,64 @@ class Footprint(NamedTuple):
 
     def values(self) -> dict[str, float]:
         """By the names of `Case.values`."""
-        told = {value: float(getattr(self, part)) for part, value in MEMORY_PARTS.items()}
+        values = {value: float(getattr(self, part)) for part, value in MEMORY_PARTS.items()}
         if self.host:
-            told[MEMORY_HOST_BYTES] = float(self.host)
+            values[MEMORY_HOST_BYTES] = float(self.host)
         if self.reserved:
-            told[MEMORY_FRAGMENTATION] = max(0.0, 1 - self.step / self.reserved)
-        return told
+            values[MEMORY_FRAGMENTATION] = max(0.0, 1 - self.step / self.reserved)
+        return values
 
 
-def footprint(
-    variant: object, device: torch.device, control: dist.ProcessGroup, passed: Callable[[], None] = lambda: None
-) -> Footprint | None:
-    """Of the rank that takes most; None: the variant does not tell what it holds.
+def footprint(variant: Variant, ranks: Ranks, progress: Callable[[], None] = lambda: None) -> Footprint | None:
+    """The footprint of the rank that takes most; None: the variant holds nothing.
 
-    All ranks call it alike, those without a part in the variant too; the variant makes steps. passed: called after.
+    All ranks call it alike, those without a part in the variant too; the variant makes steps. progress: called after.
     """
-    own = _own(variant, device) if isinstance(variant, Holding) else Footprint(0, 0, 0, 0, 0, 0)
-    passed()
-    every = [torch.zeros(len(own), dtype=torch.int64) for _ in range(dist.get_world_size(control))]
-    dist.all_gather(every, torch.tensor(own, dtype=torch.int64), group=control)
+    own = _own(variant, ranks.device)
+    progress()
+    every = [torch.zeros(len(own), dtype=torch.int64) for _ in range(dist.get_world_size(ranks.control))]
+    dist.all_gather(every, torch.tensor(own, dtype=torch.int64), group=ranks.control)
     most = max((Footprint(*each.tolist()) for each in every), key=lambda each: each.peak)
     return most if most.peak else None
 
 
-def _own(variant: Holding, device: torch.device) -> Footprint:
-    kept = variant.held()
-    here = {part: _bytes(tensors, device.type) for part, tensors in kept.items()}
-    host = sum(_bytes(tensors, "cpu") for tensors in kept.values()) if device.type != "cpu" else 0
+def _own(variant: Variant, device: torch.device) -> Footprint:
+    held = variant.held()
+    if not held:
+        return Footprint(0, 0, 0, 0, 0, 0)
+    host = sum(_bytes(tensors, "cpu") for tensors in held.values()) if device.type != "cpu" else 0
     step, reserved = _of_step_on_gpu(variant, device) if device.type == "cuda" else (_of_step_on_cpu(variant), 0)
-    held = (here.get("parameters", 0), here.get("optimizer", 0), here.get("gradients", 0))
-    return Footprint(*held, step=step, host=host, reserved=reserved)
+    parts = {part: _bytes(held.get(part, ()), device.type) for part in ("parameters", "optimizer", "gradients")}
+    return Footprint(**parts, step=step, host=host, reserved=reserved)
 
 
 def _bytes(tensors: Iterable[torch.Tensor], device_type: str) -> int:
-    """Of this rank's parts of them, those on such a device."""
+    """Bytes of this rank's parts of the tensors that are on such a device."""
     local = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
     return sum(tensor.nbytes for tensor in local if tensor.device.type == device_type)
 
 
-def _of_step_on_gpu(variant: Holding, device: torch.device) -> tuple[int, int]:
+def _of_step_on_gpu(variant: Variant, device: torch.device) -> tuple[int, int]:
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     allocated, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
     variant.step()
     torch.cuda.synchronize(device)
-    return (
-        torch.cuda.max_memory_allocated(device) - allocated,
-        torch.cuda.max_memory_reserved(device) - reserved,
-    )
+    return torch.cuda.max_memory_allocated(device) - allocated, torch.cuda.max_memory_reserved(device) - reserved
 
 
-def _of_step_on_cpu(variant: Holding) -> int:
-    found = []
+def _of_step_on_cpu(variant: Variant) -> int:
+    peaks = []
     for _ in range(PROFILED_STEPS):
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             variant.step()
-        found.append(highest(profiler))
-    return min(found)
+        peaks.append(highest(profiler))
+    return min(peaks)
 
 
 def highest(profiler: profile) -> int:
-    """Bytes of what was allocated and not yet freed, at most over the whole record."""
+    """The most bytes that were allocated at one time, over the whole record."""
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
     live = most = 0

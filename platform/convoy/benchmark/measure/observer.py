@@ -1,38 +1,68 @@
-"""What the utilisation suite sees of each variant besides its time: cores, CPU, power, and the parts of its steps."""
+"""What the utilisation suite measures of each variant besides time: cores, CPU, power, and the parts of its steps."""
 
 import math
+import os
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
-from convoy.benchmark.measure.pinning import keep_to
 from convoy.benchmark.measure.power import Gpu, Meter, Used, nvml_gpu
-from convoy.benchmark.measure.profiled import profiled
-from convoy.benchmark.measure.step_shares import Shares, shares
-from convoy.benchmark.measure.trace import UnreadableTraceError, timeline
+from convoy.benchmark.measure.step_shares import shares
+from convoy.benchmark.measure.trace import UnreadableTraceError, profiled, timeline
 from convoy.benchmark.results import values
-from convoy.benchmark.results.values import POWER_WATTS, SHARES
-from convoy.benchmark.rounds import Measured, Variant
+from convoy.benchmark.rounds import Measured
 from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.variant import Variant
 from convoy.training.process_groups import Ranks
 
 PROFILED_STEPS = 3
-"""Of each variant, on every rank, when all that is timed is over."""
+"""Of each variant, on every rank, after all that is timed."""
 
-Seen = tuple[dict[str, float], dict[str, str]]
-"""Values of a case, and what was not measured."""
+Observation = tuple[dict[str, float], dict[str, str]]
+"""Values of a case, and what was not measured, with the reasons."""
+
+_TASKS = Path("/proc/self/task")
+
+
+def keep_to(cores: Collection[int]) -> None:
+    """Restrict every thread of this process, and those that it will start, to these cores.
+
+    `sched_setaffinity` of a process applies to its main thread alone: threads that gloo, OpenMP and autograd have
+    started keep their cores. A thread that is started meanwhile inherits its parent's, so the last pass finds no new
+    thread.
+    """
+    done: set[int] = set()
+    while rest := threads() - done:
+        for thread in rest:
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.sched_setaffinity(thread, cores)
+        done |= rest
+
+
+def threads() -> set[int]:
+    """Ids of all threads of this process."""
+    return {int(task.name) for task in _TASKS.iterdir()}
+
+
+def share(cores: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
+    """The cores of one of a host's ranks: neighbouring cores, the same number for each rank, at least one."""
+    each = max(1, len(cores) // ranks)
+    first = rank * each % len(cores)
+    return cores[first : first + each]
 
 
 @dataclass
 class _Sum:
-    """Of a variant's blocks, on this rank."""
+    """Totals over the blocks of a variant, on this rank."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -41,78 +71,67 @@ class _Sum:
 
 
 class Observer:
-    """Watches the turns of `benchmark/rounds.py`, on each rank, and looks at some more steps when they are over."""
+    """Watches the blocks of `benchmark/rounds.py`, on each rank, and profiles some more steps after them."""
 
     def __init__(self, cores: Mapping[str, Sequence[int]], gpu: Gpu | None, why: str = "") -> None:
-        """cores: of this rank in each variant's turns. gpu: of this rank; None: `why` tells."""
-        self._cores = cores
+        """cores: of this rank in each variant's turns. gpu: of this rank; None for the reason in `why`."""
+        self.cores = cores
         self._meter = None if gpu is None else Meter(gpu)
         self._why = why
         self._sums: dict[str, _Sum] = defaultdict(_Sum)
 
-    def turn(self, name: str) -> None:
-        """Steps of this variant are next; not timed."""
-        keep_to(self._cores[name])
-
-    def begin(self) -> None:
-        """The ranks are about to meet before a block."""
+    @contextmanager
+    def watch(self, name: str, steps: int) -> Iterator[None]:
+        """Add what a block of this variant uses to its totals."""
         if self._meter is not None:
             self._meter.begin()
-        self._began, self._before = time.perf_counter(), _counts()
-
-    def end(self, name: str, steps: int) -> None:
-        """The block's clock has stopped."""
+        began, before = time.perf_counter(), _counts()
+        yield
         own = self._sums[name]
-        own.counts = [
-            total + now - before for total, now, before in zip(own.counts, _counts(), self._before, strict=True)
-        ]
-        own.seconds += time.perf_counter() - self._began
+        own.counts = [total + now - then for total, now, then in zip(own.counts, _counts(), before, strict=True)]
+        own.seconds += time.perf_counter() - began
         own.steps += steps
         if self._meter is not None:
             self._meter.end(own.gpu)
 
-    def profile(self, variant: Ours, device: torch.device, control: dist.ProcessGroup) -> Seen:
+    def profile(self, variant: Ours, ranks: Ranks) -> Observation:
         """Shares of some further steps, the mean over ranks. All ranks call it alike."""
-        self.turn(variant.name)
-        dist.barrier(group=control)
-        events = profiled(variant.step, variant.clock, PROFILED_STEPS, device)
+        keep_to(self.cores[variant.name])
+        dist.barrier(group=ranks.control)
+        events = profiled(variant.step, variant.clock, PROFILED_STEPS, ranks.device)
         try:
-            found = shares(timeline(events, on_gpu=device.type == "cuda"))
-            own, why = [*found.parts.values(), found.hidden], ""
+            own = shares(timeline(events, on_gpu=ranks.device.type == "cuda"))
+            figures, why = [*own.parts.values(), own.hidden], ""
         except UnreadableTraceError as error:
-            own, why = [math.nan] * (len(SHARES) + 1), str(error)
-        ranks = dist.get_world_size(control)
-        *parts, hidden = (each / ranks for each in _together(own, control))
-        if math.isnan(hidden):
+            figures, why = [math.nan] * (len(values.SHARES) + 1), str(error)
+        means = [each / ranks.place.world_size for each in _sums(figures, ranks)]
+        if math.isnan(means[-1]):
             return {}, {"shares of the step": why or "the trace of another rank cannot be read"}
-        return share_values(Shares(dict(zip(SHARES, parts, strict=True)), hidden)), {}
+        return dict(zip((*values.SHARES.values(), values.COMMUNICATION_HIDDEN), means, strict=True)), {}
 
-    def values(self, name: str, step_seconds: float, cores: int, control: dist.ProcessGroup) -> Seen:
-        """Of a variant's blocks. All ranks call it alike, and are told the same but for the reasons.
+    def values(self, name: str, step_seconds: float, cores: int, ranks: Ranks) -> Observation:
+        """Values of a variant's blocks. All ranks call it alike, and get the same but for the reasons.
 
         step_seconds: of its blocks. cores: of all hosts of the gang together.
         """
-        own, ranks = self._sums[name], dist.get_world_size(control)
-        watts = None if self._meter is None else own.gpu.watts
-        busy = own.gpu.utilisation
-        user, system, voluntary, involuntary, seconds, all_watts, all_busy = _together(
-            [
-                *own.counts,
-                own.seconds,
-                math.nan if watts is None else watts,
-                sum(busy) / len(busy) if busy else math.nan,
-            ],
-            control,
-        )
-        host = Host(user, system, voluntary, involuntary)
-        found = host_values(host, own.steps, seconds / ranks, ranks, cores)
-        power = gpu_values(all_watts, all_busy / ranks, step_seconds)
-        missing = {} if POWER_WATTS in power else {"power": self._why or own.gpu.why or "another rank's GPU tells none"}
-        return found | power, missing
+        own, n = self._sums[name], ranks.place.world_size
+        watts, busy = None if self._meter is None else own.gpu.watts, own.gpu.utilisation
+        figures = [
+            *own.counts,
+            own.seconds,
+            math.nan if watts is None else watts,
+            sum(busy) / len(busy) if busy else math.nan,
+        ]
+        *host, seconds, all_watts, all_busy = _sums(figures, ranks)
+        used = host_values(Host(*host), own.steps, seconds / n, n, cores)
+        power = gpu_values(all_watts, all_busy / n, step_seconds)
+        why = self._why or own.gpu.why or "another rank's GPU tells none"
+        return used | power, {} if values.POWER_WATTS in power else {"power": why}
 
 
 def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: Ranks) -> Observer | None:
-    """Who watches the turns of a utilisation group; None for other suites. own: of the host's cores, this rank's."""
+    """The observer of a group whose utilisation is measured; None for other groups. own: of the host's cores, this
+    rank's."""
     if "utilisation" not in group.measures:
         return None
     cuda = ranks.device.type == "cuda"
@@ -121,36 +140,21 @@ def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: R
 
 
 def observed(
-    observer: Observer, variants: Sequence[Variant], found: Mapping[str, Measured], ranks: Ranks, cores: int
-) -> dict[str, Seen]:
-    """Of each variant, by name: what its blocks used, and the parts of some steps that are profiled after all blocks.
+    observer: Observer, variants: Sequence[Variant], measured: Mapping[str, Measured], ranks: Ranks, cores: int
+) -> dict[str, Observation]:
+    """For each variant by name: what its blocks used, and the parts of some steps that are profiled after all blocks.
 
     All ranks call it alike. cores: of a host.
     """
-    told: dict[str, Seen] = {}
+    observations: dict[str, Observation] = {}
     hosts = ranks.place.world_size // ranks.place.host_ranks
     for variant in variants:
-        blocks = found[variant.name].blocks
+        blocks = measured[variant.name].blocks
         seconds = sum(block.seconds * block.steps for block in blocks) / sum(block.steps for block in blocks)
-        values, missing = observer.values(variant.name, seconds, cores * hosts, ranks.control)
-        if isinstance(variant, Ours):
-            parts, untold = observer.profile(variant, ranks.device, ranks.control)
-            values, missing = values | parts, missing | untold
-        told[variant.name] = values, missing
-    return told
-
-
-def _counts() -> list[float]:
-    """Of all threads of this process so far: user and system CPU seconds, voluntary and involuntary switches."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return [used.ru_utime, used.ru_stime, float(used.ru_nvcsw), float(used.ru_nivcsw)]
-
-
-def _together(figures: Sequence[float], control: dist.ProcessGroup) -> list[float]:
-    """Sums over all ranks; one that a rank does not know is not a number."""
-    sums = torch.tensor(figures, dtype=torch.float64)
-    dist.all_reduce(sums, group=control)
-    return [float(each) for each in sums]
+        used, missing = observer.values(variant.name, seconds, cores * hosts, ranks)
+        parts, missing_parts = observer.profile(variant, ranks) if isinstance(variant, Ours) else ({}, {})
+        observations[variant.name] = used | parts, missing | missing_parts
+    return observations
 
 
 class Host(NamedTuple):
@@ -159,7 +163,7 @@ class Host(NamedTuple):
     user_seconds: float
     system_seconds: float
     voluntary: float
-    """Switches, as `involuntary`."""
+    """Context switches, as `involuntary`."""
     involuntary: float
 
 
@@ -177,14 +181,19 @@ def host_values(host: Host, steps: int, seconds: float, ranks: int, cores: int) 
 
 
 def gpu_values(watts: float, busy: float, step_seconds: float) -> dict[str, float]:
-    """watts: of all GPUs together. busy: share of the time. Of either no value where it is not a number."""
-    found = {}
-    if not math.isnan(watts):
-        found = {values.POWER_WATTS: watts, values.ENERGY_JOULES_PER_STEP: watts * step_seconds}
-    return found if math.isnan(busy) else found | {values.GPU_UTILISATION: busy}
+    """watts: of all GPUs together. busy: share of the time. A figure that is not a number gives no value."""
+    power = {values.POWER_WATTS: watts, values.ENERGY_JOULES_PER_STEP: watts * step_seconds}
+    return ({} if math.isnan(watts) else power) | ({} if math.isnan(busy) else {values.GPU_UTILISATION: busy})
 
 
-def share_values(shares: Shares) -> dict[str, float]:
-    """By the names of values."""
-    parts: Mapping[values.SharedPart, float] = shares.parts
-    return {values.SHARES[part]: share for part, share in parts.items()} | {values.COMMUNICATION_HIDDEN: shares.hidden}
+def _counts() -> list[float]:
+    """User and system CPU seconds, voluntary and involuntary context switches of all threads of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return [used.ru_utime, used.ru_stime, float(used.ru_nvcsw), float(used.ru_nivcsw)]
+
+
+def _sums(figures: Sequence[float], ranks: Ranks) -> list[float]:
+    """Sums over all ranks; a figure that a rank does not have is not a number."""
+    sums = torch.tensor(figures, dtype=torch.float64)
+    dist.all_reduce(sums, group=ranks.control)
+    return [float(each) for each in sums]

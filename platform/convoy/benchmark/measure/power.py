@@ -1,4 +1,4 @@
-"""What a GPU draws and how busy it is, as its driver tells through NVML; imports no torch."""
+"""The power of a GPU and how busy it is, as its driver reports through NVML. Imports no torch."""
 
 import statistics
 import threading
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 SAMPLE_SECONDS = 0.1
-"""Between two looks. The driver itself looks less often: its figures are of the last sixth of a second, or second."""
+"""Between two samples. The driver samples less often: its figures are of the last sixth of a second, or second."""
 
 
 class Gpu(Protocol):
-    """One GPU. Each method gives None where this GPU or its driver does not tell."""
+    """One GPU. Each method returns None where this GPU or its driver does not report it."""
 
     def energy_millijoules(self) -> int | None:
-        """Since the driver was loaded: only differences mean something."""
+        """Since the driver was loaded: only differences are meaningful."""
 
     def power_milliwatts(self) -> int | None:
         """Of the whole board."""
@@ -26,7 +26,7 @@ class Gpu(Protocol):
 
 @dataclass
 class Used:
-    """By one GPU, over all turns so far in which it told everything."""
+    """Use of one GPU, over all turns so far with complete figures."""
 
     seconds: float = 0.0
     joules: float = 0.0
@@ -37,12 +37,12 @@ class Used:
 
     @property
     def watts(self) -> float | None:
-        """Mean; None: some turn has no energy."""
+        """Mean power; None: some turn has no energy."""
         return self.joules / self.seconds if self.seconds and not self.why else None
 
 
 class Meter:
-    """Of one GPU, from `begin` to `end`. While it measures, a thread looks at what the driver has no counter for."""
+    """Measures one GPU from `begin` to `end`; meanwhile a thread samples what the driver has no counter for."""
 
     def __init__(self, gpu: Gpu, clock: Callable[[], float] = time.perf_counter, every: float = SAMPLE_SECONDS) -> None:
         self._gpu = gpu
@@ -55,7 +55,7 @@ class Meter:
         self._watts: list[float] = []
         self._busy: list[float] = []
         self._stop.clear()
-        self._thread = threading.Thread(target=self._look_on, name="power", daemon=True)
+        self._thread = threading.Thread(target=self._sample, name="power", daemon=True)
         self._began, self._energy = self._clock(), self._gpu.energy_millijoules()
         self._thread.start()
 
@@ -74,7 +74,7 @@ class Meter:
         used.seconds += seconds
         used.joules += joules
 
-    def _look_on(self) -> None:
+    def _sample(self) -> None:
         while True:
             power, busy = self._gpu.power_milliwatts(), self._gpu.utilisation_percent()
             self._watts += [] if power is None else [power / 1e3]
@@ -84,41 +84,41 @@ class Meter:
 
 
 def energy_joules(before: int | None, after: int | None, watts: list[float], seconds: float) -> float | None:
-    """Between two readings of the counter in millijoules; where it has none, or began anew in between as the driver was
-    loaded again, from samples of the power. None: there are none either."""
+    """Energy between two readings of the counter in millijoules; without a counter, or if it was reset because the
+    driver was loaded again, from samples of the power. None: there are no samples either."""
     if before is not None and after is not None and after >= before:
         return (after - before) / 1e3
     return statistics.fmean(watts) * seconds if watts else None
 
 
 class NvmlGpu:
-    """A GPU as `nvidia-ml-py` shows it."""
+    """A GPU through `nvidia-ml-py`."""
 
     def __init__(self, nvml: Any, uuid: str) -> None:
-        """nvml: the module `pynvml`. uuid: as CUDA tells it, with or without `GPU-`. Raises its NVMLError."""
+        """nvml: the module `pynvml`. uuid: as CUDA reports it, with or without `GPU-`. Raises its NVMLError."""
         self._nvml = nvml
         nvml.nvmlInit()
         self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
 
     def energy_millijoules(self) -> int | None:
-        return self._told(self._nvml.nvmlDeviceGetTotalEnergyConsumption)
+        return self._query(self._nvml.nvmlDeviceGetTotalEnergyConsumption)
 
     def power_milliwatts(self) -> int | None:
-        return self._told(self._nvml.nvmlDeviceGetPowerUsage)
+        return self._query(self._nvml.nvmlDeviceGetPowerUsage)
 
     def utilisation_percent(self) -> int | None:
-        found = self._told(self._nvml.nvmlDeviceGetUtilizationRates)
-        return None if found is None else found.gpu
+        rates = self._query(self._nvml.nvmlDeviceGetUtilizationRates)
+        return None if rates is None else rates.gpu
 
-    def _told(self, ask: Callable[[Any], Any]) -> Any:
+    def _query(self, function: Callable[[Any], Any]) -> Any:
         try:
-            return ask(self._handle)
+            return function(self._handle)
         except self._nvml.NVMLError:  # e.g. not supported by this GPU, or by a slice of one
             return None
 
 
 def nvml_gpu(uuid: str | None) -> tuple[NvmlGpu | None, str]:
-    """The GPU, or why there is none to look at. uuid: of this rank's; None: it has none."""
+    """The GPU, or why its power cannot be measured. uuid: of this rank's GPU; None: it has none."""
     if uuid is None:
         return None, "no GPU: nothing here tells its power"
     try:

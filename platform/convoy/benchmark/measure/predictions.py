@@ -1,138 +1,171 @@
-"""What the planner says of a gang's cases before their first block. Imports no torch."""
+"""What the planner predicts of a gang's cases before their first block, and what it needs to know of the machine."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
+
+import torch.distributed as dist
 
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.planner_runs import workload_of
 from convoy.benchmark.results.case import Predicted
+from convoy.benchmark.variants.ranks import world_of
 from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.gang.assignment import Place
 from convoy.model.counts import saved_bytes
 from convoy.planner.memory.gpu import peak
 from convoy.planner.step.calibration import shipped, shipped_for
 from convoy.planner.step.step_time import step_time, unmodelled
-from convoy.planner.workload import Workload
-
-OURS = ("ours", "saving")
-"""Kinds whose step, and whose tensors, are Convoy's own."""
+from convoy.planner.workload import machine_of
+from convoy.training.measure.machine_probe import probe
+from convoy.training.process_groups import Ranks
 
 T = TypeVar("T")
+
+
+def measured_machines(group: Group, ranks: Ranks, progress: Callable[[], None]) -> dict[str, MeasuredMachine]:
+    """What the slowest rank measures of the machine with all ranks at once, by the type of number that variants compute
+    in; empty where the catalog has the machines, or no measurement is wanted.
+
+    Gathers and reductions are those of all ranks that share a model. Sums are those of ranks that have a model each, if
+    any variant has such. progress: called after each measurement, on each rank. All ranks call it alike.
+    """
+    if group.environment is not None or not group.measure.machine_seconds or _in_catalog(group.run, ranks):
+        return {}
+    machines: dict[str, MeasuredMachine] = {}
+    configs = [spec.config(group.run) for spec in group.variants if spec.kind == "ours"]
+    for dtype in sorted({config.train.param_dtype for config in configs}):
+        machine = _measured(group, dtype, "fsdp", ranks)
+        progress()
+        if machine is None:  # of a custom model
+            return {}
+        if any(config.parallel.strategy != "fsdp" for config in configs if config.train.param_dtype == dtype):
+            copies = _measured(group, dtype, "ddp", ranks)
+            machine = machine.model_copy(update={"all_reduce": copies and copies.all_reduce})
+            progress()
+        machines[str(dtype)] = machine
+    return machines
+
+
+def _in_catalog(run: RunConfig, ranks: Ranks) -> bool:
+    """Whether the catalog has what computes. It has not, if a GPU is configured and the ranks have none."""
+    try:
+        machine = machine_of(run, host_gpus=int(ranks.device.type == "cuda"))
+    except ConfigError:  # the predictions of the cases report it, and no benchmark fails for it
+        return False
+    return ranks.device.type == "cuda" and rented_gpu(machine.gpu) is not None
+
+
+def _measured(group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], ranks: Ranks) -> MeasuredMachine | None:
+    parallel = ParallelConfig(strategy=strategy)
+    train = group.run.train.model_copy(update={"param_dtype": dtype})
+    config = group.run.model_copy(update={"parallel": parallel, "train": train})
+    own = probe(config, world_of(ranks, ranks.place.world_size, parallel), group.measure.machine_seconds)
+    return slowest_machine(own, ranks)
+
+
+def slowest_machine(own: MeasuredMachine | None, ranks: Ranks) -> MeasuredMachine | None:
+    """The measurement of the slowest of these ranks, since a step is as long as its slowest rank; None if there is
+    none. All ranks call it alike, and get the same."""
+    machines: list[MeasuredMachine | None] = [None] * ranks.place.world_size
+    dist.all_gather_object(machines, own, group=ranks.control)
+    return min((each for each in machines if each is not None), key=lambda each: each.matmul_flops, default=None)
 
 
 def predictions(
     group: Group, place: Place, machines: Mapping[str, MeasuredMachine], *, on_gpus: bool
 ) -> dict[str, Predicted]:
-    """Of all cases of a gang by their names, with the constants that are shipped.
+    """Predictions for all cases of a gang by their names, with the constants that are shipped.
 
-    place: of any of its ranks. machines: what its slowest rank measured, by the type that was computed in; none where
-    the catalog has the machines. on_gpus: it computes on such.
+    place: of any of its ranks. machines: as `measured_machines` returns them. on_gpus: whether it computes on GPUs.
     """
-    return {spec.name: _Planned(spec, group, place, machines, on_gpus).predicted() for spec in group.variants}
+    return {spec.name: _predicted(spec, group, place, machines, on_gpus) for spec in group.variants}
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """One case."""
+class _Gang(NamedTuple):
+    """The ranks of a case, and their machine."""
 
-    spec: VariantSpec
-    group: Group
-    place: Place
-    machines: Mapping[str, MeasuredMachine]
-    on_gpus: bool
+    ranks: int
+    """That train together."""
+    all_ranks: int
+    machine: MeasuredMachine | None
+    """None: the catalog has it, or nothing is known of it."""
 
-    @cached_property
-    def config(self) -> RunConfig:
-        return self.spec.config(self.group.run)
 
-    @property
-    def ranks(self) -> int:
-        """That train together."""
-        return self.spec.ranks or self.place.world_size
+def _predicted(
+    spec: VariantSpec, group: Group, place: Place, machines: Mapping[str, MeasuredMachine], on_gpus: bool
+) -> Predicted:
+    config, ranks = spec.config(group.run), spec.ranks or place.world_size
+    per_node = min(ranks, place.nproc_per_node)
+    machine = machines.get(config.train.param_dtype) if spec.kind == "ours" else None
 
-    @property
-    def per_node(self) -> int:
-        return min(self.ranks, self.place.nproc_per_node)
-
-    @property
-    def machine(self) -> MeasuredMachine | None:
-        return self.machines.get(self.config.train.param_dtype) if self.spec.kind == "ours" else None
-
-    @property
-    def job(self) -> Workload:
-        nodes = self.ranks // self.per_node
-        return workload_of(self.config, nodes, self.per_node, self.machine, on_gpus=self.on_gpus)
-
-    def predicted(self) -> Predicted:
-        seconds, why_no_step = _made(self.why_no_step(), self._step_seconds)
-        tensors, why_no_peak = _made(self.why_no_peak(), self._peak)
-        calibration = shipped() if self.machine is None else shipped_for(self.machine.kind)
-        return Predicted(
-            calibration=f"{calibration.date}: {calibration.data}",
-            machine=self.machine,
-            nodes=self.ranks // self.per_node,
-            ranks_per_node=self.per_node,
-            step_seconds=seconds,
-            why_no_step=why_no_step,
-            peak_bytes=tensors,
-            why_no_peak=why_no_peak,
-            saved_bytes=self._saved(),
-        )
-
-    def why_no_step(self) -> str:
-        """What of its step the planner has no formula of; empty: nothing. Of a machine that the catalog does not know
-        is known what all ranks of the gang did at once, each on the cores that `measure.pin` gives it."""
-        spec, config, all_ranks = self.spec, self.config, self.place.world_size
-        if spec.kind != "ours":
-            return "a save is in each block" if spec.kind == "saving" else "not Convoy's own step"
-        if spec.needs is not None:
-            return "an attention of which nothing is known"
-        if self.group.environment is not None:
-            return "its environment is not planned"
-        if why := unmodelled(config):
-            return why
-        if self.machine is not None and self.ranks < all_ranks and not spec.at_once:
-            return f"{self.ranks} of the {all_ranks} ranks that measured the machine at once are at work"
-        if self.machine is not None and spec.pinned(self.group.measure) != self.group.measure.pin:
-            return "the machine was measured by ranks on other cores"
-        return ""
-
-    def why_no_peak(self) -> str:
-        """The same of the tensors at its peak."""
-        if self.spec.kind not in OURS:
-            return "not Convoy's own tensors"
-        if self.spec.needs is not None:
-            return "an attention of which nothing is known"
-        if self.config.train.compile:
-            return "compiled blocks keep less, and how much less is not planned"
-        return ""
-
-    def _step_seconds(self) -> float:
-        if rented_gpu(gpu := self.job.machine.gpu) is not None and not self.on_gpus:
+    def step_seconds() -> float:
+        job = workload_of(config, ranks // per_node, per_node, machine, on_gpus=on_gpus)
+        if rented_gpu(gpu := job.machine.gpu) is not None and not on_gpus:
             raise ValueError(f"{gpu} is configured, and its ranks compute on CPUs")
-        return step_time(self.job).total
+        return step_time(job).total
 
-    def _peak(self) -> int:
-        return sum(peak(self.job, fused=self.config.optimizer.fused).values())
+    def peak_bytes() -> int:
+        job = workload_of(config, ranks // per_node, per_node, machine, on_gpus=on_gpus)
+        return sum(peak(job, fused=config.optimizer.fused).values())
 
-    def _saved(self) -> float | None:
-        model = self.config.model
-        if self.spec.kind != "saving" or not isinstance(model, TransformerConfig):
-            return None
-        return float(saved_bytes(model))
+    why_no_step = _unplanned_step(spec, group, config, _Gang(ranks, place.world_size, machine))
+    seconds, why_no_step = _attempt(why_no_step, step_seconds)
+    n_bytes, why_no_peak = _attempt(_unplanned_peak(spec, config), peak_bytes)
+    calibration = shipped() if machine is None else shipped_for(machine.kind)
+    model, saves = config.model, spec.kind == "saving"
+    return Predicted(
+        calibration=f"{calibration.date}: {calibration.data}",
+        machine=machine,
+        nodes=ranks // per_node,
+        ranks_per_node=per_node,
+        step_seconds=seconds,
+        why_no_step=why_no_step,
+        peak_bytes=n_bytes,
+        why_no_peak=why_no_peak,
+        saved_bytes=float(saved_bytes(model)) if saves and isinstance(model, TransformerConfig) else None,
+    )
 
 
-def _made(why_not: str, make: Callable[[], T]) -> tuple[T | None, str]:
-    """It, or why there is none: no prediction is worth a gang that is paid for."""
+def _unplanned_step(spec: VariantSpec, group: Group, config: RunConfig, gang: _Gang) -> str:
+    """Why the planner has no formula for its step; empty: it has. What was measured of a machine holds for all ranks of
+    the gang at once, each on the cores that `measure.pin` gives it."""
+    if spec.kind != "ours":
+        return "a save is in each block" if spec.kind == "saving" else "not Convoy's own step"
+    if spec.needs is not None:
+        return "an attention of which nothing is known"
+    if group.environment is not None:
+        return "its environment is not planned"
+    if why := unmodelled(config):
+        return why
+    if gang.machine is not None and gang.ranks < gang.all_ranks and not spec.at_once:
+        return f"{gang.ranks} of the {gang.all_ranks} ranks that measured the machine at once are at work"
+    if gang.machine is not None and spec.pinned(group.measure) != group.measure.pin:
+        return "the machine was measured by ranks on other cores"
+    return ""
+
+
+def _unplanned_peak(spec: VariantSpec, config: RunConfig) -> str:
+    """Why the planner has no formula for its tensors at the peak; empty: it has."""
+    if spec.kind not in ("ours", "saving"):
+        return "not Convoy's own tensors"
+    if spec.needs is not None:
+        return "an attention of which nothing is known"
+    if config.train.compile:
+        return "compiled blocks keep less, and how much less is not planned"
+    return ""
+
+
+def _attempt(why_not: str, predict: Callable[[], T]) -> tuple[T | None, str]:
+    """A prediction, or why there is none: it must not fail a gang that is paid for."""
     if why_not:
         return None, why_not
     try:
-        return make(), ""
+        return predict(), ""
     except ValueError as error:
         return None, str(error)
     except Exception as error:  # a bug in the planner

@@ -1,4 +1,4 @@
-"""Where the figures of a case come from: sources, versions, variables, and the command."""
+"""The origin of a case's figures: sources, versions, variables, and the command."""
 
 import os
 import subprocess
@@ -15,12 +15,12 @@ ENVIRONMENT = (
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_DISABLE",
     "NCCL_P2P_DISABLE", "NCCL_NET", "NCCL_SOCKET_IFNAME", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "GLOO_SOCKET_IFNAME",
 )  # fmt: skip
-"""Variables that are known to change speed. Nothing else of the environment is kept, but for what an environment of the
-configuration sets: it may hold secrets."""
+"""Variables that are known to change speed. Of all others, which may hold secrets, only those that an environment of
+the configuration sets are recorded."""
 
 
 def provenance(group: Group, began: datetime, versions: Mapping[str, str]) -> Provenance:
-    """Of what this process measures for a group. began: UTC."""
+    """The origin of what this process measures for a group. began: UTC."""
     return Provenance(
         measured=began,
         commit=commit_of_sources(),
@@ -31,12 +31,12 @@ def provenance(group: Group, began: datetime, versions: Mapping[str, str]) -> Pr
 
 
 def host_memory_bytes() -> int:
-    """Of this host, free or not."""
+    """Memory of this host, free or not."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def commit_of_sources() -> str:
-    """Of the sources that run, `+changes` where the package has any; empty where they are in no checkout."""
+    """Commit of the running sources, with `+changes` if the package has any; empty if they are in no checkout."""
     here = Path(convoy.__file__).parent
 
     def git(*words: str) -> str:

@@ -1,8 +1,8 @@
-"""Which part of a step each moment of it belongs to. Pure: plain intervals of any one clock; imports no torch.
+"""The part of a step that each moment of it belongs to. Pure: plain intervals of any one clock; imports no torch.
 
-What computes decides first: an operator on a CPU, a kernel on a GPU, each for the part of the step that started it.
-Communication is what is left of the collectives, which nothing that computes hides; then the wait for a batch; what
-is left then is idle: Python between operators, launches that come too late, waiting for a core or another rank.
+Computation comes first: an operator on a CPU, a kernel on a GPU, each counts for the part of the step that started it.
+Communication is the rest of the collectives, which no computation hides; next comes the wait for a batch. All else is
+idle: Python between operators, launches that come too late, waiting for a core or another rank.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,21 +24,21 @@ class Timeline:
     begin: float
     end: float
     work: Mapping[SharedPart, Sequence[Span]] = field(default_factory=dict)
-    """What computed, by the part that started it: of forward, backward, optimizer and data."""
+    """Computation, by the part that started it: forward, backward, optimizer or data."""
     collectives: Sequence[Span] = ()
-    """From the start of each to its end, whether or not anybody waits for it."""
+    """From the start of each to its end, whether or not the host waits for it."""
     waits: Sequence[Span] = ()
-    """In which the host waited for its batch, or made it."""
+    """Spans in which the host waited for its batch, or made it."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Of the time between a timeline's ends."""
+    """Shares of the time between a timeline's ends."""
 
     parts: dict[SharedPart, float]
-    """Each part's, all of them together 1."""
+    """They add up to 1."""
     hidden: float
-    """In which a collective was under way while something computed: no part of its own."""
+    """In which a collective was under way during computation; in other parts too."""
 
 
 def shares(timeline: Timeline) -> Shares:
@@ -47,39 +47,31 @@ def shares(timeline: Timeline) -> Shares:
     if total <= 0:
         raise ValueError(f"a timeline from {timeline.begin} to {timeline.end} has no shares")
     window = [Span(timeline.begin, timeline.end)]
-    found: dict[SharedPart, float] = dict.fromkeys(SHARES, 0.0)
-    left = window
-    for part, spans in _claims(timeline):
-        rest = without(left, merged(spans))
-        found[part] += max(0.0, length(left) - length(rest)) / total
-        left = rest
-    found["idle"] = length(left) / total
+    parts: dict[SharedPart, float] = dict.fromkeys(SHARES, 0.0)
+    rest = window
+    computed = ((part, timeline.work.get(part, ())) for part in SHARES)
+    for part, spans in (*computed, ("communication", timeline.collectives), ("data", timeline.waits)):
+        before, rest = rest, without(rest, merged(spans))
+        parts[part] += max(0.0, length(before) - length(rest)) / total
+    parts["idle"] = length(rest) / total
     under_way = length(window) - length(without(window, merged(timeline.collectives)))
-    return Shares(found, max(0.0, under_way / total - found["communication"]))
-
-
-def _claims(timeline: Timeline) -> Iterable[tuple[SharedPart, Sequence[Span]]]:
-    """In the order in which they take what is left of the time."""
-    for part in SHARES:
-        yield part, timeline.work.get(part, ())
-    yield "communication", timeline.collectives
-    yield "data", timeline.waits
+    return Shares(parts, max(0.0, under_way / total - parts["communication"]))
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
     """The same moments as spans that do not touch, in order."""
-    found: list[Span] = []
+    apart: list[Span] = []
     for span in sorted(spans):
-        if found and span.begin <= found[-1].end:
-            found[-1] = Span(found[-1].begin, max(found[-1].end, span.end))
+        if apart and span.begin <= apart[-1].end:
+            apart[-1] = Span(apart[-1].begin, max(apart[-1].end, span.end))
         elif span.end > span.begin:
-            found.append(span)
-    return found
+            apart.append(span)
+    return apart
 
 
 def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
-    """What is left of `spans`; both as `merged` gives them."""
-    found: list[Span] = []
+    """`spans` less `taken`; both as `merged` returns them."""
+    rest: list[Span] = []
     at = 0
     for begin, end in spans:
         while at < len(taken) and taken[at].end <= begin:
@@ -87,14 +79,14 @@ def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
         here = at
         while here < len(taken) and taken[here].begin < end:
             if taken[here].begin > begin:
-                found.append(Span(begin, taken[here].begin))
+                rest.append(Span(begin, taken[here].begin))
             begin = max(begin, taken[here].end)
             here += 1
         if begin < end:
-            found.append(Span(begin, end))
-    return found
+            rest.append(Span(begin, end))
+    return rest
 
 
 def length(spans: Iterable[Span]) -> float:
-    """Of all of them together."""
+    """Total length of spans that do not overlap."""
     return sum(end - begin for begin, end in spans)

@@ -1,16 +1,24 @@
-"""From the events of a profiler's trace to what a rank did, part by part. Pure; imports no torch.
+"""Some steps of a variant under `torch.profiler`, and what a rank did in them, part by part.
 
 Events are those of `torch.profiler`'s trace files, in the format of Chrome's trace viewer: times in microseconds, and
 on a GPU's rows `correlation` names the call on the host that launched a kernel.
 """
 
+import json
+import tempfile
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from convoy.benchmark.measure.step_shares import Span, Timeline
 from convoy.benchmark.results.values import SharedPart
+from convoy.training.measure.clock import Clock, Phase
+from convoy.training.measure.timing import synchronize
 
 Event = Mapping[str, Any]
 
@@ -22,7 +30,7 @@ the step that it names."""
 _PARTS: dict[str, SharedPart] = {
     "forward": "forward", "backward": "backward", "optimizer": "optimizer", "data": "data",
 }  # fmt: skip
-"""Of the marks; what ranks tell each other in an exchange is communication where it waits for one, and else none."""
+"""By mark. Of an exchange between ranks, only the wait for one counts, as communication."""
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCH = ("cuda_runtime", "cuda_driver")
@@ -33,28 +41,84 @@ _COMPILED = "## Call CompiledFxGraph"
 """Compiled code shows no operators of its own on a CPU."""
 
 
+class MarkedClock:
+    """A clock whose marks are in the trace too, while a profiler runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.marking = False
+        """A mark costs some microseconds, so steps that are timed have none."""
+        self._clock = clock
+
+    def start(self) -> None:
+        if self.marking:
+            _mark(START)
+        self._clock.start()
+
+    def mark(self, phase: Phase) -> None:
+        self._clock.mark(phase)
+        if self.marking:
+            _mark(phase)
+
+    def read(self) -> dict[str, float]:
+        return self._clock.read()
+
+
+def _mark(name: str) -> None:
+    with record_function(MARK + name):
+        pass
+
+
+def profiled(step: Callable[[], None], clock: MarkedClock, steps: int, device: torch.device) -> list[dict[str, Any]]:
+    """Events of the trace of so many steps, after one that the profiler needs for itself. All ranks call it alike."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    clock.marking = True
+    try:
+        with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1)) as profiler:
+            step()
+            synchronize(device)
+            profiler.step()
+            _mark(BEGIN)
+            for _ in range(steps):
+                step()
+            synchronize(device)
+            _mark(END)
+    finally:
+        clock.marking = False
+    with tempfile.TemporaryDirectory(prefix="convoy-trace-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    return events
+
+
 class UnreadableTraceError(Exception):
-    """It has no marks, nothing between them, or nothing of the device; the text is one line."""
+    """The trace has no marks, nothing between them, or nothing of the device; the text is one line."""
 
 
 def timeline(events: Iterable[Event], *, on_gpu: bool) -> Timeline:
-    """Whatever the order of the events. on_gpu: a GPU computes, and not the host. Raises UnreadableTraceError."""
-    told = [event for event in events if event.get("ph") == "X" and "dur" in event]
-    marks = sorted(_marks(told), key=lambda mark: mark.span)
+    """The timeline of events in any order. on_gpu: a GPU computes, and not the host. Raises UnreadableTraceError."""
+    complete = [event for event in events if event.get("ph") == "X" and "dur" in event]
+    marks = sorted(
+        (
+            _Mark(event["name"].removeprefix(MARK), _span(event), _thread(event))
+            for event in complete
+            if event.get("cat") == "user_annotation" and event["name"].startswith(MARK)
+        ),
+        key=lambda mark: mark.span,
+    )
     begin = next((mark.span.end for mark in marks if mark.name == BEGIN), None)
     end = next((mark.span.begin for mark in marks if mark.name == END), None)
     if begin is None or end is None or end <= begin:
         raise UnreadableTraceError(f"no steps between {MARK}{BEGIN} and {MARK}{END}")
     phases = _Phases(marks)
-    kernels = [event for event in told if event.get("cat") in _ON_DEVICE]
+    kernels = [event for event in complete if event.get("cat") in _ON_DEVICE]
     if on_gpu and not kernels:  # e.g. without the right to the GPU's counters
         raise UnreadableTraceError("the profiler told of no kernel of the GPU")
-    work = _of_device(kernels, told, phases) if on_gpu else _of_host(told, marks[0].thread, phases)
     return Timeline(
         begin=begin,
         end=end,
-        work=work,
-        collectives=[_span(event) for event in told if _is_collective(event)],
+        work=_device_work(kernels, complete, phases) if on_gpu else _host_work(complete, marks[0].thread, phases),
+        collectives=[_span(event) for event in complete if _is_collective(event)],
         waits=[span for span, part in zip(phases.spans, phases.parts, strict=True) if part == "data"],
     )
 
@@ -65,14 +129,8 @@ class _Mark(NamedTuple):
     thread: object
 
 
-def _marks(events: Iterable[Event]) -> Iterable[_Mark]:
-    for event in events:
-        if event.get("cat") == "user_annotation" and event["name"].startswith(MARK):
-            yield _Mark(event["name"].removeprefix(MARK), _span(event), _thread(event))
-
-
 class _Phases:
-    """What the host was at, from mark to mark."""
+    """The part of the step that the host was in, from mark to mark."""
 
     def __init__(self, marks: Sequence[_Mark]) -> None:
         ends = [mark for mark in pairwise(marks) if mark[1].name not in (BEGIN, END, START)]
@@ -85,27 +143,27 @@ class _Phases:
         return self.parts[place] if place >= 0 and time < self.spans[place].end else None
 
 
-def _of_host(events: Iterable[Event], thread: object, phases: _Phases) -> dict[SharedPart, list[Span]]:
-    """Operators of the thread that trains. Others hand batches over, or carry out collectives."""
-    found: dict[SharedPart, list[Span]] = {}
+def _host_work(events: Iterable[Event], thread: object, phases: _Phases) -> dict[SharedPart, list[Span]]:
+    """Operators of the thread that trains. Other threads prefetch batches, or carry out collectives."""
+    work: dict[SharedPart, list[Span]] = {}
     for event in events:
         part = phases.at(event["ts"])
         if part is not None and _thread(event) == thread and _is_work(event):
-            found.setdefault(part, []).append(_span(event))
-    return found
+            work.setdefault(part, []).append(_span(event))
+    return work
 
 
-def _of_device(kernels: Iterable[Event], events: Iterable[Event], phases: _Phases) -> dict[SharedPart, list[Span]]:
-    """Kernels and copies, for what the host was at when it launched them: the device runs behind it."""
+def _device_work(kernels: Iterable[Event], events: Iterable[Event], phases: _Phases) -> dict[SharedPart, list[Span]]:
+    """Kernels and copies, by the part that the host was in when it launched them: the device runs behind it."""
     launched: dict[object, float] = {
         _correlation(event): event["ts"] for event in events if event.get("cat") in _LAUNCH
     }
-    found: dict[SharedPart, list[Span]] = {}
+    work: dict[SharedPart, list[Span]] = {}
     for event in kernels:
         part = phases.at(launched.get(_correlation(event), _span(event).begin))
         if part is not None and not _is_collective(event):
-            found.setdefault(part, []).append(_span(event))
-    return found
+            work.setdefault(part, []).append(_span(event))
+    return work
 
 
 def _is_work(event: Event) -> bool:
@@ -116,7 +174,7 @@ def _is_work(event: Event) -> bool:
 
 
 def _is_collective(event: Event) -> bool:
-    """A kernel of NCCL, or what gloo has under way, from when it is asked for."""
+    """A kernel of NCCL, or a collective of gloo, from its start to its end."""
     name = str(event["name"])
     if event.get("cat") == "kernel":
         return name.startswith("nccl")

@@ -54,9 +54,9 @@ def charts(group: GroupFigures) -> Sequence[Chart]:
 
 
 def _speedup_row(name: str, speedup: Interval) -> Row:
-    seen = verdict(speedup)
-    words = "no difference seen" if seen == "no difference" else formatting.ratio(speedup).partition(" ")[0]
-    return Row(name, speedup, words, COLOURS[seen])
+    result = verdict(speedup)
+    words = "no difference seen" if result == "no difference" else formatting.ratio(speedup).partition(" ")[0]
+    return Row(name, speedup, words, COLOURS[result])
 
 
 def table(group: GroupFigures) -> Table:

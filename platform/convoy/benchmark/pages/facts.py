@@ -9,32 +9,14 @@ from convoy.benchmark.results.case import Provenance
 from convoy.display import formatting
 from convoy.display.page import Block, Code, Column, Heading, Table, Text, columns
 
-SHOWN_ELSEWHERE = {
-    values.WEAK,
-    values.INDEPENDENT,
-    values.COMMUNICATION_SECONDS,
-    values.NETWORK_BYTES,
-    values.LINK_BYTES_PER_SECOND,
-    values.STATE_BYTES,
-    *values.OF_LARGEST,
-    *values.MEMORY_PARTS.values(),
-    values.MEMORY_HOST_BYTES,
-    values.MEMORY_FRAGMENTATION,
-    *values.SHARES.values(),
-    values.COMMUNICATION_HIDDEN,
-    values.USER_CPU_SECONDS,
-    values.SYSTEM_CPU_SECONDS,
-    values.VOLUNTARY_SWITCHES,
-    values.INVOLUNTARY_SWITCHES,
-    values.CPU_UTILISATION,
-    values.GPU_UTILISATION,
-    values.POWER_WATTS,
-    values.ENERGY_JOULES_PER_STEP,
-    values.RDMA_CLAIMED,
-    *values.OF_CHECKPOINTS,
-    *values.OF_RECOVERY,
-}
-"""Values in other sections of the page."""
+IN_OTHER_SECTIONS = {
+    values.WEAK, values.INDEPENDENT, values.COMMUNICATION_SECONDS, values.NETWORK_BYTES, values.LINK_BYTES_PER_SECOND,
+    values.STATE_BYTES, *values.OF_LARGEST, *values.MEMORY_PARTS.values(), values.MEMORY_HOST_BYTES,
+    values.MEMORY_FRAGMENTATION, *values.SHARES.values(), values.COMMUNICATION_HIDDEN, values.USER_CPU_SECONDS,
+    values.SYSTEM_CPU_SECONDS, values.VOLUNTARY_SWITCHES, values.INVOLUNTARY_SWITCHES, values.CPU_UTILISATION,
+    values.GPU_UTILISATION, values.POWER_WATTS, values.ENERGY_JOULES_PER_STEP, values.RDMA_CLAIMED,
+    *values.OF_CHECKPOINTS, *values.OF_RECOVERY,
+}  # fmt: skip
 
 
 def not_run(report: BenchReport) -> tuple[Block, ...]:
@@ -64,7 +46,7 @@ def further(report: BenchReport) -> tuple[Block, ...]:
         for group, case in _cases(report)
         if case.status == "measured"
         for name, value in sorted(case.values.items())
-        if name not in SHOWN_ELSEWHERE and not name.startswith(collectives.PREFIX)
+        if name not in IN_OTHER_SECTIONS and not name.startswith(collectives.PREFIX)
     ]
     return _section("Further figures", ("Suite", "Case", "Figure", "Value"), rows)
 

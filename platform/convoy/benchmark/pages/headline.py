@@ -94,11 +94,11 @@ def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
         speedup, base = _inverse(frozen[0].speedup), f"{baseline_of(group)} (the {FROZEN})"
     if speedup is None:
         return None
-    seen = verdict(speedup)
-    tone: Tone = "good" if seen == "more" else "warning" if seen == "less" else "plain"
+    result = verdict(speedup)
+    tone: Tone = "good" if result == "more" else "warning" if result == "less" else "plain"
     value, _, bounds = formatting.ratio(speedup).partition(" ")
     words = f"{case.name} is {value} as fast as {base}"
-    if seen == "no difference":
+    if result == "no difference":
         words = f"no difference seen between {case.name} and {base}"
     return Value("Speedup", value, f"{words}; {bounds[1:-1]}, n = {speedup.n}", tone)
 

@@ -1,8 +1,9 @@
 """One variant in several environments. An environment is fixed when a process starts, so each has gangs of its own.
 
-They take turns, A B, B A, A B, …, and are started anew for each turn: two gangs alive at once would hold two models on
-every device and share its links. What differs from one start of a gang to the next, such as where its ranks lie and
-what their neighbours do, is then in the interval: the unit that is resampled is the gang. Imports no torch.
+The gangs take turns, A B, B A, A B, …, and are started anew for each turn: two gangs alive at once would have two
+models on every device and share its links. So the interval includes what differs from one start of a gang to the next,
+such as where its ranks are placed and what their neighbours do: the unit that is resampled is the gang. Imports no
+torch.
 """
 
 import os
@@ -25,30 +26,26 @@ class Turn(NamedTuple):
 
 
 def turns(group: Group) -> Iterator[Turn]:
-    """All gangs of a group of environments, in their order. Each has a name of its own: jobs are named after them."""
+    """All gangs of a group of environments, in their order. Jobs are named after gangs, so each has its own name."""
     assert group.compared is not None
     number = 0
     for pair in range(group.compared.pairs):
         environments = group.compared.environments
         for environment in environments if pair % 2 == 0 else reversed(environments):
             number += 1
-            yield Turn(pair, environment.name, _gang(group, f"{group.name}-{number}", environment))
+            spec = next(spec for spec in group.cases if spec.name == environment.name)
+            gang = {"name": f"{group.name}-{number}", "baseline": None, "variants": (spec,), "compared": None}
+            yield Turn(pair, environment.name, group.model_copy(update={**gang, "environment": environment}))
 
 
-def _gang(group: Group, name: str, environment: EnvironmentConfig) -> Group:
-    spec = next(spec for spec in group.cases if spec.name == environment.name)
-    changes = {"name": name, "baseline": None, "variants": (spec,), "environment": environment, "compared": None}
-    return group.model_copy(update=changes)
-
-
-def merged(group: Group, found: Sequence[tuple[Turn, Case]]) -> tuple[Case, ...]:
-    """The group's cases from those of its gangs: a block of each is a gang."""
+def merged(group: Group, measured: Sequence[tuple[Turn, Case]]) -> tuple[Case, ...]:
+    """The group's cases from those of its gangs: each block of a case is a gang."""
     assert group.compared is not None
-    began = min((case.provenance.measured for _, case in found), default=None)
+    began = min((case.provenance.measured for _, case in measured), default=None)
     varied = tuple(sorted({name for each in group.compared.environments for name in each.set}))
     cases = []
     for spec in group.cases:
-        own = sorted(((turn.pair, case) for turn, case in found if turn.case == spec.name), key=lambda each: each[0])
+        own = sorted(((turn.pair, case) for turn, case in measured if turn.case == spec.name), key=lambda each: each[0])
         if not own:
             continue
         first = own[0][1]
@@ -79,7 +76,7 @@ def _gang_block(pair: int, blocks: Sequence[Block]) -> Block:
 
 
 def enter(environment: EnvironmentConfig | None, variables: MutableMapping[str, str] = os.environ) -> None:
-    """Set its variables in this process, before any process group is made: NCCL, gloo and libfabric read them then."""
+    """Set its variables in this process, before any process group exists: NCCL, gloo and libfabric read them then."""
     for name, value in (environment.set if environment else {}).items():
         if value is None:
             variables.pop(name, None)
@@ -90,6 +87,6 @@ def enter(environment: EnvironmentConfig | None, variables: MutableMapping[str, 
 def captured(
     names: Sequence[str], environment: EnvironmentConfig | None, variables: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Those of `names`, and of what the environment sets, that are set."""
-    told = dict.fromkeys([*names, *(environment.set if environment else {})])
-    return {name: variables[name] for name in told if name in variables}
+    """The variables that are set, among `names` and those that the environment sets."""
+    relevant = dict.fromkeys([*names, *(environment.set if environment else {})])
+    return {name: variables[name] for name in relevant if name in variables}

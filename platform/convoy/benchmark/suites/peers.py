@@ -1,4 +1,4 @@
-"""Other libraries that train our model: which there are, what they need, and their steps. Imports no torch."""
+"""Other libraries that train our model: which exist, what they need, and their steps. Imports no torch."""
 
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class Peer(NamedTuple):
-    """A way of a library to spread a model."""
+    """One way of a library to distribute a model."""
 
     library: PeerName
     """Its package."""
     ours: str
-    """The case of ours that keeps the same things on each rank, with which it is compared."""
+    """The case of ours that keeps the same state on each rank, with which it is compared."""
     strategy: Literal["ddp", "fsdp"] = "fsdp"
     """`parallel.strategy` of that case."""
     reshards: bool = True
-    """And its `parallel.reshard_after_forward`."""
+    """`parallel.reshard_after_forward` of that case."""
     stage: int = 0
     """Of ZeRO."""
 
@@ -37,9 +37,6 @@ PEERS: dict[PeerKind, Peer] = {
 }
 
 
-_EXTRA = "'metaflow-convoy[peers]'"
-
-
 def variants_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
     """One case for each way of each library, which neither cuts the model nor offloads it, whatever ours does."""
     for kind, peer in PEERS.items():
@@ -50,16 +47,25 @@ def variants_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
             yield VariantSpec(name=kind, kind=kind, baseline=peer.ours, changes=changes)
 
 
-def parted(group: Group) -> Group:
-    """The group without those of its cases whose packages are not on this machine: they are refused."""
+def without_missing_packages(group: Group) -> Group:
+    """The group whose cases are refused if their packages are not installed on this machine."""
     missing = {spec.name: reason for spec in group.variants if (reason := _missing(spec))}
     refused = tuple(Refused(spec=s, reason=missing[s.name]) for s in group.variants if s.name in missing)
-    left = tuple(spec for spec in group.variants if spec.name not in missing)
-    return group.model_copy(update={"variants": left, "refused": (*group.refused, *refused)})
+    variants = tuple(spec for spec in group.variants if spec.name not in missing)
+    return group.model_copy(update={"variants": variants, "refused": (*group.refused, *refused)})
+
+
+def _missing(spec: VariantSpec) -> str:
+    """Why a case cannot be measured here; empty: it can."""
+    absent = next((name for name in packages(spec) if find_spec(name) is None), None)
+    if absent is None:
+        return ""
+    extra = "transformers" if spec.kind == "baseline" else "'metaflow-convoy[peers]'"
+    return f"{absent} is not installed: pip install {extra}"
 
 
 def packages(spec: VariantSpec) -> list[str]:
-    """That a case needs beside our own, and whose versions are a part of it."""
+    """Packages that a case needs besides our own, whose versions its results record."""
     if spec.kind == "ours" or spec.kind == "saving":
         return []
     if spec.kind == "baseline":
@@ -68,7 +74,7 @@ def packages(spec: VariantSpec) -> list[str]:
 
 
 def engine(kind: PeerKind, config: "RunConfig", ranks: "Ranks") -> "Engine":
-    """The library's own step over a model that it has spread. Its package is imported here, and not before."""
+    """The library's own step over a model that it has distributed. Its package is imported here, and not before."""
     match PEERS[kind].library:
         case "torch":
             from convoy.benchmark.variants.ddp import TorchDdp
@@ -82,11 +88,3 @@ def engine(kind: PeerKind, config: "RunConfig", ranks: "Ranks") -> "Engine":
             from convoy.benchmark.variants.deepspeed import DeepSpeedZero
 
             return DeepSpeedZero(config, ranks, PEERS[kind].stage)
-
-
-def _missing(spec: VariantSpec) -> str:
-    """Why a case cannot be measured here; empty: it can."""
-    absent = next((name for name in packages(spec) if find_spec(name) is None), None)
-    if absent is None:
-        return ""
-    return f"{absent} is not installed: pip install {'transformers' if spec.kind == 'baseline' else _EXTRA}"

@@ -1,4 +1,4 @@
-"""accelerate's FSDP2: its plugin spreads the model, its wrappers clip and update."""
+"""accelerate's FSDP2: its plugin shards the model, its wrappers clip and update."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,9 +9,8 @@ import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.utils import DistributedType
 
-from convoy.benchmark.measure.memory_footprint import Kept
-from convoy.benchmark.variants.held import moments
 from convoy.benchmark.variants.peer import whole_model
+from convoy.benchmark.variants.variant import Held, moments
 from convoy.config.run import RunConfig
 from convoy.parallel.fsdp import precision
 from convoy.training.optimizer import adamw, set_learning_rate
@@ -24,7 +23,7 @@ class AccelerateFsdp2:
     otherwise be bf16, and takes the weights that each rank has."""
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
-        """One for each process, as accelerate has one state in it."""
+        """There can be one per process, since accelerate has one state in each."""
         model = whole_model(config, ranks)
         self.parameters = sum(p.numel() for p in model.parameters())
         with _process_left_alone():
@@ -32,7 +31,7 @@ class AccelerateFsdp2:
             self._model, self._optimizer = self._accelerator.prepare(model, adamw(model, config.optimizer))
         self._clip_norm = config.train.clip_norm
 
-    def passed(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
+    def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
         with nullcontext() if last else self._accelerator.no_sync(self._model):
             loss: torch.Tensor = self._model(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
             self._accelerator.backward(loss * scale())
@@ -45,13 +44,13 @@ class AccelerateFsdp2:
         self._optimizer.step()
         self._optimizer.zero_grad()
 
-    def held(self) -> Kept:
+    def held(self) -> Held:
         return {"parameters": list(self._model.parameters()), "optimizer": list(moments(self._optimizer))}
 
 
 def _plugin(model: torch.nn.Module, config: RunConfig) -> FullyShardedDataParallelPlugin:
     blocks: Any = model.blocks
-    # What is recomputed stands in a wrapper, which the plugin looks through.
+    # A block that is recomputed is inside a wrapper, which the plugin looks through.
     classes = {type(getattr(block, "_checkpoint_wrapped_module", block)).__name__ for block in blocks}
     return FullyShardedDataParallelPlugin(
         fsdp_version=2,
@@ -66,7 +65,7 @@ def _plugin(model: torch.nn.Module, config: RunConfig) -> FullyShardedDataParall
 def _accelerator(plugin: FullyShardedDataParallelPlugin, config: RunConfig, *, cpu: bool) -> Accelerator:
     mixed_precision = "bf16" if config.train.param_dtype == "bf16" else "no"
     accelerator = Accelerator(cpu=cpu, mixed_precision=mixed_precision, fsdp_plugin=plugin)
-    if cpu:  # where it takes up no plugin by itself, though all that follows works on gloo
+    if cpu:  # accelerate ignores the plugin on a CPU, though all that follows works on gloo
         accelerator.state.distributed_type = DistributedType.FSDP
         accelerator.state.fsdp_plugin = plugin
     return accelerator
@@ -74,9 +73,9 @@ def _accelerator(plugin: FullyShardedDataParallelPlugin, config: RunConfig, *, c
 
 @contextmanager
 def _process_left_alone() -> Iterator[None]:
-    """accelerate sets threads and variables for the whole process, which would be those of all other variants too."""
+    """Restore the threads and variables that accelerate sets for the whole process, and so for all other variants."""
     threads, before = torch.get_num_threads(), dict(os.environ)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # or it would choose, and warn that it did
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else accelerate chooses, with a warning
     try:
         yield
     finally:

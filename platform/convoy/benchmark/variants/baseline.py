@@ -1,11 +1,10 @@
-"""What most people start from, frozen: the `transformers` model of the same shape, in fp32 with plain attention and
-plain AdamW, eagerly, under DistributedDataParallel where there are several ranks.
+"""The frozen baseline that most people start from: the `transformers` model of the same shape, in fp32 with plain
+attention and plain AdamW, eagerly, under DistributedDataParallel where there are several ranks.
 
-It is given the same initial weights and the same tokens, and is not slowed down in any way: it is what its authors
-wrote, in the loop that their documentation shows.
+It has the same initial weights and the same tokens, and is not slowed down in any way: it is what its authors wrote, in
+the loop that their documentation shows.
 """
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
@@ -15,8 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from convoy.benchmark.measure.memory_footprint import Kept
-from convoy.benchmark.variants.held import held_bytes, training_state
+from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -29,14 +27,12 @@ from convoy.training.optimizer import learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
 
 
-class Baseline:
+class Baseline(Variant):
     """A loop as one writes it by hand."""
 
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
-        """Raises ConfigError for a model that `transformers` has not."""
-        self.name = name
-        self.losses: list[float] = []
-        self._tokens = 0
+        """Raises ConfigError for a model that `transformers` does not have."""
+        super().__init__(name)
         self._config = config
         self._world_size = ranks.place.world_size
         self._everyone = ranks.everyone
@@ -52,10 +48,6 @@ class Baseline:
             weight_decay=optimizer.weight_decay,
         )  # fmt: skip
         self._batches = data.steps_from(0)
-
-    @property
-    def held_bytes(self) -> int:
-        return held_bytes(training_state(self._model.parameters(), self._optimizer))
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)
@@ -78,33 +70,23 @@ class Baseline:
         self._optimizer.zero_grad()
         if self._world_size > 1:
             dist.all_reduce(total, group=self._everyone)
-        self.losses.append(float(total) / float(weights))
-        self._tokens += round(float(weights))
+        self._count(float(total) / float(weights), round(float(weights)))
 
     def _without_sync(self) -> AbstractContextManager[None]:
         return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
 
-    @property
-    def tokens_per_step(self) -> int:
-        """Targets that count, of all ranks: the mean over the steps so far."""
-        return round(self._tokens / len(self.losses))
-
-    def parts(self) -> Mapping[str, float]:
-        return {}
-
-    def held(self) -> Kept:
+    def held(self) -> Held:
         parameters = list(self._model.parameters())
-        state = [kept for of_one in self._optimizer.state.values() for kept in of_one.values()]
         # DistributedDataParallel keeps the buckets in which it reduces gradients: as large as these.
         buckets = [p for p in parameters if p.requires_grad] if self._world_size > 1 else []
-        return {"parameters": parameters, "optimizer": state, "gradients": buckets}
+        return {"parameters": parameters, "optimizer": list(moments(self._optimizer)), "gradients": buckets}
 
     def close(self) -> None:
         self._batches.close()
 
 
 def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
-    """The model of `transformers` that computes the same, with the weights that Convoy's has at its start."""
+    """The model of `transformers` that computes the same, with the initial weights of Convoy's."""
     import transformers
 
     shape = config.model

@@ -1,4 +1,4 @@
-"""The variants of a gang, built side by side."""
+"""The variants of a gang, built next to each other."""
 
 import torch.distributed as dist
 
@@ -8,37 +8,36 @@ from convoy.benchmark.variants.baseline import Baseline
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.convoy_saving import Saving
 from convoy.benchmark.variants.peer import Peer
-from convoy.benchmark.variants.waiting import Waiting
-from convoy.benchmark.variants.worlds import world_of
+from convoy.benchmark.variants.ranks import world_of
+from convoy.benchmark.variants.variant import Variant
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.storage import open_store
 from convoy.training.batches import Data
 from convoy.training.process_groups import Ranks
 
-AnyVariant = Ours | Baseline | Peer | Waiting
-
 Prepared = tuple[str, dict[str, str]]
-"""The data's id, and its fingerprint for each variant by name: one may cut it into other sequences."""
+"""The data's id, and its fingerprint for each variant by name: a variant may cut it into other sequences."""
 
 
 def prepared_data(group: Group, ranks: Ranks) -> Prepared:
-    """By rank 0, for all of them, which call it alike."""
-    told: list[Prepared] = [("", {})]
+    """Prepared by rank 0 for all ranks, which call it alike."""
+    prepared: list[Prepared] = [("", {})]
     if ranks.first:
         manifest = prepare(group.run.data, open_store(str(group.run.root)))
-        found = {spec.name: fingerprint(manifest, spec.config(group.run).data) for spec in group.variants}
-        told = [(manifest.id, found)]
-    dist.broadcast_object_list(told, group=ranks.control, group_src=0)
-    return told[0]
+        fingerprints = {spec.name: fingerprint(manifest, spec.config(group.run).data) for spec in group.variants}
+        prepared = [(manifest.id, fingerprints)]
+    dist.broadcast_object_list(prepared, group=ranks.control, group_src=0)
+    return prepared[0]
 
 
-def build(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> AnyVariant:
-    """A variant on the ranks that it trains on, ready for its first step; on the others it waits. All ranks call it."""
+def build(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> Variant:
+    """A variant on the ranks that it trains on, ready for its first step; on the others one that waits. All ranks call
+    it."""
     config = spec.config(group.run)
     world = world_of(ranks, spec.ranks or ranks.place.world_size, config.parallel)
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
-        return Waiting(spec.name)
+        return Variant(spec.name)
     data_id, fingerprints = prepared
     data = Data(config, str(config.root), data_id, fingerprints[spec.name], world)
     match spec.kind:

@@ -1,13 +1,10 @@
-"""Convoy's own training step as a variant: what `training/loop.py` makes of a step, but for its saves."""
+"""Convoy's own training step as a variant: a step of `training/loop.py` without its saves."""
 
 import tempfile
 from collections.abc import Mapping
 
-import torch
-
-from convoy.benchmark.measure.memory_footprint import Kept
-from convoy.benchmark.measure.profiled import MarkedClock
-from convoy.benchmark.variants.held import held_bytes, training_state
+from convoy.benchmark.measure.trace import MarkedClock
+from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.config.run import RunConfig
 from convoy.job.events.log import EventWriter
@@ -22,16 +19,14 @@ from convoy.training.process_groups import Ranks
 from convoy.training.step import Stepper
 
 
-class Ours:
+class Ours(Variant):
     """Prefetched batches, the exchange of decisions, forward and backward, clipping, the update, the step's event."""
 
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
-        self.name = name
-        self.losses: list[float] = []
-        """Of all steps so far."""
-        self._tokens = 0
+        super().__init__(name)
         self._config = config
         self._trained = build_trained(config, ranks)
+        self.parameters = parameters_of(config.model, self._trained.module)
         self.clock = MarkedClock(clock_for(ranks.device))
         self._stepper = Stepper(
             self._trained.fsdp,
@@ -50,20 +45,6 @@ class Ours:
         self._first = ranks.first
         self._events = EventWriter(open_store(self._folder.name), 1, ranks.place.node, ranks.place.rank)
 
-    @property
-    def parameters(self) -> int:
-        return parameters_of(self._config.model, self._trained.module)
-
-    @property
-    def held_bytes(self) -> int:
-        """Of this rank's weights and optimizer state."""
-        return held_bytes(training_state(self._trained.module.parameters(), self._trained.optimizer))
-
-    @property
-    def tokens_per_step(self) -> int:
-        """Targets that count, of all ranks that train together: the mean over the steps so far."""
-        return round(self._tokens / len(self.losses))
-
     def step(self) -> None:
         config, done = self._config, len(self.losses)
         self.clock.start()
@@ -71,8 +52,7 @@ class Ours:
         self.clock.mark("data")
         lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
         result = self._stepper(batches, done, lr, None, self._save_status())
-        self.losses.append(result.loss)
-        self._tokens += result.tokens
+        self._count(result.loss, result.tokens)
         if self._first and (done + 1) % config.train.log_every_steps == 0:
             self._events.append(step_event(result, done + 1, lr, self.clock.read()))
         self._settle(result.save_status)
@@ -87,12 +67,9 @@ class Ours:
     def parts(self) -> Mapping[str, float]:
         return dict(self.clock.read())
 
-    def held(self) -> Kept:
-        state = [kept for of_one in self._trained.optimizer.state.values() for kept in of_one.values()]
-        return {
-            "parameters": list(self._trained.module.parameters()),
-            "optimizer": [kept for kept in state if isinstance(kept, torch.Tensor)],
-        }
+    def held(self) -> Held:
+        optimizer = list(moments(self._trained.optimizer))
+        return {"parameters": list(self._trained.module.parameters()), "optimizer": optimizer}
 
     def close(self) -> None:
         self._batches.close()

@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor, Shard
 
 from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL
 from convoy.benchmark.results.values import FIRST_SAVE_SECONDS, FIRST_STALL_SECONDS, REST_BYTES, SAVED_BYTES
-from convoy.benchmark.rounds import Variant
 from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.variant import Variant
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, Progress
 from convoy.checkpoint.restore.load import restore

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from convoy.benchmark.measure.memory_footprint import Kept
-from convoy.benchmark.variants.held import moments
 from convoy.benchmark.variants.peer import whole_model
+from convoy.benchmark.variants.variant import Held, moments
 from convoy.config.run import RunConfig
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.optimizer import adamw, set_learning_rate
@@ -34,7 +33,7 @@ class TorchDdp:
         self._device = ranks.device.type
         self._dtype = DTYPES[config.train.param_dtype]
 
-    def passed(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
+    def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
         with nullcontext() if last else self._model.no_sync():
             with torch.autocast(self._device, self._dtype, enabled=self._dtype != torch.float32):
                 loss: torch.Tensor = self._model(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
@@ -48,8 +47,8 @@ class TorchDdp:
         self._optimizer.step()
         self._optimizer.zero_grad()
 
-    def held(self) -> Kept:
+    def held(self) -> Held:
         parameters = list(self._model.parameters())
-        # The buckets whose views gradients are stay: as large as these.
+        # The buckets of which gradients are views persist: as large as these.
         buckets = [p for p in parameters if p.requires_grad]
         return {"parameters": parameters, "optimizer": list(moments(self._optimizer)), "gradients": buckets}

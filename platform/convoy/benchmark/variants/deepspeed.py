@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from deepspeed.utils import logger
 
-from convoy.benchmark.measure.memory_footprint import Kept
-from convoy.benchmark.variants.held import moments
 from convoy.benchmark.variants.peer import whole_model
+from convoy.benchmark.variants.variant import Held, moments
 from convoy.config.run import RunConfig
 from convoy.training.optimizer import adamw, set_learning_rate
 from convoy.training.process_groups import Ranks
@@ -28,7 +27,7 @@ class DeepSpeedZero:
     def __init__(self, config: RunConfig, ranks: Ranks, stage: int) -> None:
         _quiet()
         if ranks.device.type == "cpu":
-            # It would compile a sum in shared memory that only inference uses; this is its table of what it may.
+            # DeepSpeed would compile a sum in shared memory that only inference uses, unless this table forbids it.
             vars(deepspeed.ops).setdefault("__compatible_ops__", {})
         model = whole_model(config, ranks)
         self.parameters = sum(p.numel() for p in model.parameters())
@@ -41,12 +40,12 @@ class DeepSpeedZero:
                 dist_init_required=False,
             )
 
-    def passed(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
+    def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
         with self._own_linear():
             loss: torch.Tensor = self._engine(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
             self._engine.backward(loss * scale(), scale_wrt_gas=False)
             if not last:
-                self._engine.step()  # counts: it updates after the last one
+                self._engine.step()  # counts micro batches, and updates after the last one
         return loss.detach()
 
     def update(self, lr: float) -> None:
@@ -54,7 +53,7 @@ class DeepSpeedZero:
         with self._own_linear():
             self._engine.step()
 
-    def held(self) -> Kept:
+    def held(self) -> Held:
         whole = list(self._engine.module.parameters())
         parameters = [*whole, *(p.ds_tensor for p in whole if hasattr(p, "ds_tensor"))]
         memory = {tensor.untyped_storage().data_ptr() for tensor in parameters}
@@ -71,11 +70,11 @@ class DeepSpeedZero:
         """Stage 3 keeps this rank's part of them, and a bucket for those that are reduced next, filled or not."""
         part = getattr(self._optimizer, "grad_partitions_flat_buffer", None)
         buckets = (bucket.buffer for bucket in self._optimizer.ipg_buckets.values())
-        yield from (kept for kept in (part, *buckets) if isinstance(kept, torch.Tensor))
+        yield from (buffer for buffer in (part, *buckets) if isinstance(buffer, torch.Tensor))
 
     @contextmanager
     def _own_linear(self) -> Iterator[None]:
-        """Stage 3 puts its own function in the place of torch's, for the whole process: only while it is at work."""
+        """Stage 3 replaces torch's function for the whole process; this limits it to DeepSpeed's own calls."""
         before = F.linear
         F.linear = self._linear
         try:
@@ -85,13 +84,13 @@ class DeepSpeedZero:
 
 
 def _quiet() -> None:
-    """Each step would write how it is set up, or names of collectives that torch has better ones for."""
+    """Suppress lines on the set-up and on deprecated collectives, which DeepSpeed would print in each step."""
     logger.setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
 
 
 def settings(config: RunConfig, ranks: int, stage: int) -> dict[str, Any]:
-    """DeepSpeed's configuration: its own defaults, with communication beside computation in all stages."""
+    """DeepSpeed's configuration: its own defaults, with communication that overlaps computation in all stages."""
     train = config.train
     each = math.ceil(train.global_batch / ranks)
     passes = math.ceil(each / train.micro_batch)

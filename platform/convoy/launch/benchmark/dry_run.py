@@ -1,4 +1,4 @@
-"""What a benchmark would start, in words, for the dry run: its groups, machines, their price, and its time. Pure."""
+"""The dry run of a benchmark in words: its groups, machines, their price, and its time. Pure."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from convoy.launch.dry_run import aligned, machine_in_words, price_in_words
 from convoy.launch.pricing import instance_price
 
 WORKERS = 16
-"""Tasks that Metaflow's `run` has at work at the same time, where `--max-workers` says nothing else."""
+"""Tasks that Metaflow's `run` runs at the same time, by default of `--max-workers`."""
 
 _LONGER = ", and blocks whose few steps take longer come on top"
 
 
 def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
-    """A line for each group, and then lines `key: value` of all of them.
+    """A line for each group, and then lines `key: value` for all of them.
 
     run: of any group, with the price that its machines will have. Raises as `support.world`.
     """
@@ -28,7 +28,7 @@ def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
 
 
 def measured_seconds(group: Group) -> float:
-    """Of the group's blocks as they are planned, one after the other. Drills have none."""
+    """Length of all planned blocks of the group, one after the other. Drills have none."""
     if group.recovery is not None:
         return 0.0
     pairs = group.compared.pairs if group.compared else 1

@@ -1,4 +1,4 @@
-"""What makes a flow a benchmark of Convoy's, as `launch/flow.py` makes one that trains."""
+"""The decorator that makes a flow a benchmark of Convoy's, as `launch/flow.py` makes one that trains."""
 
 import json
 import os
@@ -23,14 +23,14 @@ from convoy.launch.restarts.command_line import command_line, values_of_options
 
 
 class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
-    """Class decorator of a flow with Configs `bench` and `set` and Parameter `dry-run`: as `convoy_flow`, for what
-    `configs/bench/` configures. Gives the flow its schedule."""
+    """Class decorator of a flow with Configs `bench` and `set` and Parameter `dry-run`: as `convoy_flow`, for the
+    configurations of `configs/bench/`. Gives the flow its schedule."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         accept_presets("bench", "bench")
         super().__init__(*args, **kwargs)
 
-    def pre_mutate(self, mutable_flow: Any) -> None:  # in `mutate` Metaflow takes no decorator of a flow any more
+    def pre_mutate(self, mutable_flow: Any) -> None:  # in `mutate` it is too late to add a decorator to a flow
         try:
             config = bench_config(dict(mutable_flow.configs))
         except ConfigError as error:
@@ -71,7 +71,7 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
 
 
 def _dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError]) -> None:
-    """As `launch/flow.py` has it; a benchmark has no plan."""
+    """As in `launch/flow.py`, without a plan: a benchmark has none."""
     run = shares[0].groups[0].run
     with keys_under_run():
         root_survey = survey_root(run, missing)

@@ -1,6 +1,9 @@
-"""Groups of a benchmark, one after the other, each a supervised gang; without Metaflow on this host, or in a step."""
+"""Groups of a benchmark, one after the other: supervised gangs in a flow's step or on this host, and drills."""
 
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,28 +14,34 @@ from pathlib import Path
 
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.results.case import Case, Hardware, Provenance, Status
-from convoy.benchmark.results.files import read_cases
+from convoy.benchmark.results.files import read_cases, write_case
+from convoy.benchmark.results.history import keep
 from convoy.benchmark.results.values import OF_LARGEST
 from convoy.benchmark.suites.environments import merged, turns
-from convoy.benchmark.suites.peers import parted
+from convoy.benchmark.suites.peers import without_missing_packages
+from convoy.config.benchmark import BenchConfig
+from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.display.formatting import course
 from convoy.gang import local_node
 from convoy.gang.assignment import Script
-from convoy.launch.benchmark.drills import run_drills
+from convoy.launch.benchmark.split import Share, shares_of
+from convoy.launch.checks.compatibility import world
+from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.step import GangFailedError
+from convoy.storage import open_store
 
-WORKER = "convoy.benchmark.worker"
+WORKER, DRILL_WORKER = "convoy.benchmark.worker", "convoy.benchmark.drill_worker"
 
 HANG_SECONDS = 600.0
 """A block, or a step of warm-up that compiles, may take so long."""
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A group that was run."""
+    """The outcome of a group."""
 
     group: Group
     cases: tuple[Case, ...]
@@ -40,7 +49,7 @@ class Ran:
     """Wall time, as `ended`."""
     ended: float
     failure: str = ""
-    """Why there are no figures; empty: there are."""
+    """Why it has no figures; empty: it has."""
 
 
 def run_groups(
@@ -50,18 +59,17 @@ def run_groups(
     command: str = "",
     drills: bool = True,
 ) -> Iterator[Ran]:
-    """Each as a gang, by `run_gang`, which raises GangFailedError. What fails does not keep the others from running;
-    cases whose packages are not here are refused before their gang starts.
+    """Run each group as a gang, by `run_gang`, which raises GangFailedError. A failed group does not stop the others;
+    cases whose packages are missing are refused before their gang starts.
 
-    command: what was asked for; the cases tell of it. Of several nodes each does this alike; cases are those of the
-    node whose rank wrote them, and none on the others. drills: this node runs them, which need one host only; of
-    several nodes one does, and the others go on to wait for it in the next gang.
+    All nodes call it alike; only the node of the rank that writes cases has any. command: recorded in the cases.
+    drills: whether this node runs drills, which need one host only; the other nodes wait for it in the next gang.
     """
     start, done, total = time.monotonic(), 0, sum(len(group.cases) for group in groups)
     for number, group in enumerate(groups, 1):
-        here = parted(group)
-        names, so_far = ", ".join(spec.name for spec in here.cases), course(done, total, time.monotonic() - start)
-        say(f"{group.name} (group {number} of {len(groups)}; cases: {so_far}): {names}")
+        here = without_missing_packages(group)
+        names, progress = ", ".join(spec.name for spec in here.cases), course(done, total, time.monotonic() - start)
+        say(f"{group.name} (group {number} of {len(groups)}; cases: {progress}): {names}")
         done += len(group.cases)
         for each in here.refused:
             say(f"{each.spec.name}: {each.reason}")
@@ -81,7 +89,7 @@ def run_groups(
 
 
 def _run(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple[Case, ...], str]:
-    """One gang, or one group's drills: the cases that were written, and why it failed."""
+    """Run one gang, or one group's drills; returns the cases that were written, and why it failed."""
     with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
         folder, group_file = Path(name) / "cases", Path(name) / "group.json"
         group_file.write_text(group.model_dump_json())
@@ -96,11 +104,11 @@ def _run(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple[Case
 def _in_turns(
     group: Group, run: Callable[[Group, Script], None], say: Callable[[str], None]
 ) -> tuple[tuple[Case, ...], str]:
-    """A gang for each turn of each environment. The first that fails ends them all: without its pair too few may be
-    left, and one that cannot work would fail again each time."""
-    measured, planned = [], list(turns(group))
-    for number, turn in enumerate(planned, 1):
-        say(f"{group.name}: gang {number} of {len(planned)}, {turn.case}")
+    """Run a gang for each turn of each environment. The first failure ends them all: too few pairs might remain, and a
+    broken environment would fail again each time."""
+    measured, gangs = [], list(turns(group))
+    for number, turn in enumerate(gangs, 1):
+        say(f"{group.name}: gang {number} of {len(gangs)}, {turn.case}")
         cases, failure = _run(turn.group, run)
         if failure:
             return (), f"{turn.case}: {failure}"
@@ -109,7 +117,7 @@ def _in_turns(
 
 
 def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:
-    """Runs a group's gang on this host: a process for each node."""
+    """A function that runs a group's gang on this host, with a process for each node."""
 
     def run(group: Group, script: Script) -> None:
         with tempfile.TemporaryDirectory(prefix="convoy-gang-") as name:
@@ -134,19 +142,19 @@ def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], Non
                 for index in range(nodes)
             ]
             while any(node.process.poll() is None for node in processes):
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             _check([node.told() for node in processes])
 
     return run
 
 
 def named(group: Group) -> RunConfig:
-    """The group's run under the group's name, by which its job is shown."""
+    """The group's run with the group's name as that of its model, which is displayed."""
     return group.run.model_copy(update={"model": group.run.model.model_copy(update={"name": group.name})})
 
 
 def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str) -> Case:
-    """Stands for one that has no figures."""
+    """A case without figures. reason: its first line is recorded."""
     config = spec.config(group.run)
     first = next(iter(reason.strip().splitlines()), "")
     return Case(
@@ -176,9 +184,62 @@ def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str
 
 
 def _check(results: Sequence[local_node.Told]) -> None:
-    """Raise GangFailedError with the first cause, which node 0 knows before all others."""
+    """Raise GangFailedError with the first cause, for which node 0 comes before all others."""
     for each in results:
         if each.outcome is None:
             raise GangFailedError(each.error)
         if each.outcome.outcome != "finished":
             raise GangFailedError(each.outcome.message or each.outcome.outcome)
+
+
+def run_drills(group: Group, script: Script, say: Callable[[str], None]) -> None:
+    """Run a group of drills, which form gangs of their own on this host and write a case each, to where the script's
+    arguments say. Raises GangFailedError."""
+    command, last = [sys.executable, "-m", DRILL_WORKER, *script.args], ""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=drill_environment(group, local_gpus())
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                last = line.strip() or last
+                say(f"{group.name}: {line.rstrip()}")
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode:
+        raise GangFailedError(f"the drills ended with exit code {process.returncode}: {last}")
+
+
+def drill_environment(group: Group, gpus: int) -> dict[str, str]:
+    """Variables of the drills: gangs of more workers than this host has GPUs train on its CPU."""
+    workers = group.recovery.nodes if group.recovery is not None else 1
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if 0 < gpus < workers else {}
+    return {**os.environ, **hidden}
+
+
+def run_here(config: BenchConfig, folder: Path, say: Callable[[str], None], command: str = "") -> list[Ran]:
+    """Run a whole benchmark on this host, without Metaflow, and write each case into the folder, and below the root, as
+    soon as its group has ended.
+
+    Raises ConfigError before anything starts.
+    """
+    groups = share_here(config).groups
+    ranks, store = world(groups[0].run, local_gpus()), open_store(str(groups[0].run.root))
+    run = f"bench-{socket.gethostname()}-{int(time.time())}-{os.getpid()}"
+    done = []
+    for ran in run_groups(groups, gang_here(run, ranks.nodes, ranks.nproc_per_node), say, command):
+        for case in ran.cases:
+            write_case(folder, case)
+            keep(store, run, case)
+        done.append(ran)
+    return done
+
+
+def share_here(config: BenchConfig) -> Share:
+    """Every group, checked against this host before anything starts. Raises ConfigError."""
+    share = shares_of(config)[0]
+    backend = share.groups[0].run.cluster.backend
+    if backend != "local":
+        raise ConfigError(f"run.cluster.backend = {backend}: must be local; flows/benchmark_flow.py starts machines")
+    return share

@@ -1,6 +1,6 @@
-"""How a benchmark's gangs are spread: a share is what one task of the flow runs, its gangs one after the other.
+"""How a benchmark's gangs are divided: a share is what one task of the flow runs, its gangs one after the other.
 
-What is compared is in one gang, and so in one share. On this host there is one share, so that no two gangs are at work
+Cases that are compared are in one gang, and so in one share. On this host there is one share, so that no two gangs work
 at once; elsewhere each gang has machines of its own, and drills no more than they need.
 """
 
@@ -29,7 +29,7 @@ class Share(Frozen):
 
 
 def shares_of(config: BenchConfig) -> list[Share]:
-    """All of a benchmark. Raises ConfigError, also for a model that has no room on its ranks."""
+    """All shares of a benchmark. Raises ConfigError, also for a model that has no room on its ranks."""
     runs = {model: on_this_host(run_of(config, model), local_gpus()) for model in config.models}
     first = next(iter(runs.values()))
     if first.budget != BudgetConfig():
@@ -51,8 +51,8 @@ def shares_of(config: BenchConfig) -> list[Share]:
 
 
 def _machines(group: Group, ranks: World) -> int:
-    """Of a share of one group. Drills need one, but Metaflow's JobSet has two at least, and AWS Batch's multi-node jobs
-    have more than one where there are adapters (`decorators.step_decorators`)."""
+    """Machines of a share of one group. Drills need one, but Metaflow's JobSet has two at least, and AWS Batch's
+    multi-node jobs have more than one where there are adapters (`decorators.step_decorators`)."""
     return ranks.nodes if group.recovery is None else min(ranks.nodes, 2)
 
 
@@ -67,7 +67,7 @@ def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
 
 
 def described(share: Share) -> Iterator[str]:
-    """What would run, a line for each gang."""
+    """A line for each gang that would run."""
     for group in share.groups:
         ranks = f"{world(group.run, local_gpus())} ranks"
         if group.recovery is not None:
@@ -78,7 +78,7 @@ def described(share: Share) -> Iterator[str]:
 
 
 def _with_memory(run: RunConfig, ranks: World) -> Ranks:
-    """The gang's, with what each of them has."""
+    """The gang's ranks, with the memory of each."""
     cluster = run.cluster
     if cluster.backend != "local" and cluster.instance_type is not None:
         machine = instance(cluster.instance_type)

@@ -1,6 +1,6 @@
 """The bodies of the benchmark flow's steps. Artifacts between them are plain JSON data.
 
-Every task of the flow imports this module, so what only one step needs is imported when that step runs.
+Every task of the flow imports this module, so modules that only one step needs are imported when that step runs.
 """
 
 import os
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 COMMAND = "CONVOY_BENCHMARK_COMMAND"
-"""Variable by which the process that starts a run tells its first step with which words."""
+"""Variable by which the process that starts a run passes its command line to the first step."""
 
 
 def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[Json], str, str]:
-    """The resolved configuration, the shares of the benchmark, the name by which its results are kept: a run that is
-    resumed has the one it began with; and the command that started it, as far as it is known here."""
+    """The resolved configuration, the shares of the benchmark, the name of its results, which a resumed run shares with
+    the original one, and the command that started it, as far as it is known here."""
     from convoy.launch.benchmark.flow import bench_config as resolved
     from convoy.launch.benchmark.split import shares_of
 
     with plain_errors():
         config = resolved({"bench": bench_config, "set": overrides})
         shares = [share.model_dump(mode="json") for share in shares_of(config)]
-    command = os.environ.get(COMMAND) or f"{current.flow_name} run"  # an orchestrator of a cluster has no words
+    command = os.environ.get(COMMAND) or f"{current.flow_name} run"  # an orchestrator of a cluster has no command line
     return config.model_dump(mode="json"), shares, f"{current.flow_name}-{current.run_id}", command
 
 
 def prepare_data(shares: Sequence[Json]) -> None:
-    """Make or find every model's token shards, before any expensive machine is up."""
+    """Prepare every model's token shards, before any expensive machine starts."""
     from convoy.data.manifest import check_vocabulary
     from convoy.data.prepare import prepare
 
@@ -45,10 +45,10 @@ def prepare_data(shares: Sequence[Json]) -> None:
 
 
 def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
-    """Run the share's gangs, one after the other: when each ran, as `name`, `began`, `ended`, `failure`.
+    """Run the share's gangs, one after the other; returns `name`, `began`, `ended` and `failure` of each.
 
-    What an earlier attempt of this run has measured is not measured again. Fails for a preemption, and where no gang
-    of the share gave any figure.
+    Cases that an earlier attempt of this run measured are not measured again. Fails for a preemption, and if no gang of
+    the share yielded any figure.
     """
     from convoy.benchmark.results.history import keep, saved_cases
     from convoy.launch.benchmark.groups import run_groups
@@ -56,29 +56,29 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
 
     groups = _groups([share])
     store = _store(groups[0])
-    there = {(case.group, case.name) for case in saved_cases(store, name) if case.status != "failed"}
-    left = [group for group in groups if not _names(group) <= there]
+    done = {(case.group, case.name) for case in saved_cases(store, name) if case.status != "failed"}
+    remaining = [group for group in groups if not _names(group) <= done]
     times = []
     first = current.parallel.node_index == 0
 
     def say(line: str) -> None:
-        if first:  # they would all say the same
+        if first:  # the other nodes would print the same
             print(line, flush=True)
 
-    for ran in run_groups(left, _gang(current), say, command, first):
+    for ran in run_groups(remaining, _gang(current), say, command, first):
         for case in ran.cases if first else ():
             keep(store, name, case)
-        if ran.failure and not first:  # which the first node may not know
+        if ran.failure and not first:  # the first node may not know it
             print(f"{ran.group.name}: {ran.failure}", flush=True)
         times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})
-    if left and len(left) == len(groups) and all(each["failure"] for each in times):
+    if remaining and len(remaining) == len(groups) and all(each["failure"] for each in times):
         with plain_errors(GangFailedError):
             raise GangFailedError("\n".join(f"{each['name']}: {each['failure']}" for each in times))
     return times
 
 
 def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
-    """Draw the card; every case as plain data."""
+    """Draw the card; returns every case as plain data."""
     from convoy.benchmark.analysis.history import earlier_runs
     from convoy.benchmark.pages.page import benchmark_page
     from convoy.benchmark.results.history import earlier, saved_cases
@@ -96,7 +96,7 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
 
 
 def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
-    """The last lines a person sees in the terminal."""
+    """The last lines in the terminal."""
     measured = sum(case["status"] == "measured" for case in results)
     lines = [f"{measured} of {len(results)} cases measured in {len(times)} gangs"]
     lines += [f"{each['name']}: {each['failure']}" for each in times if each["failure"]]
@@ -104,12 +104,12 @@ def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
 
 
 def _names(group: "Group") -> set[tuple[str, str]]:
-    """Of the cases that any machine can measure."""
+    """Group and name of the cases that any machine can measure."""
     return {(group.name, spec.name) for spec in group.cases if spec.needs is None}
 
 
 def _gang(current: Any) -> "Any":
-    """Runs a group as a gang of this step; what fails but a preemption is the group's failure."""
+    """A function that runs a group as a gang of this step. Any failure but a preemption is the group's."""
     from metaflow.exception import MetaflowException
 
     from convoy.gang.outcome import PreemptedError

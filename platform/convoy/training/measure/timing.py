@@ -33,16 +33,16 @@ def slowest_seconds(call: Callable[[], object], ranks: Ranks) -> float:
 
 def seconds_here(call: Callable[[], object], ranks: Ranks) -> float:
     """Seconds of a call that all ranks begin together, on this one."""
-    _synchronize(ranks.device)
+    synchronize(ranks.device)
     dist.barrier(group=ranks.control)
     return _seconds(call, ranks)
 
 
 def _seconds(call: Callable[[], object], ranks: Ranks) -> float:
-    _synchronize(ranks.device)
+    synchronize(ranks.device)
     began = time.perf_counter()
     call()
-    _synchronize(ranks.device)
+    synchronize(ranks.device)
     return time.perf_counter() - began
 
 
@@ -58,6 +58,7 @@ def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tenso
     return torch.randn(shape, device=device, generator=noise, dtype=dtype)  # in fp32 it would take memory twice
 
 
-def _synchronize(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that is enqueued."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

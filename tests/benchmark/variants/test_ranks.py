@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from convoy.benchmark.variants.rendezvous import place_of_environment
+from convoy.benchmark.variants.ranks import place_of_environment
 from convoy.config.run import RunConfig
 
 
