@@ -1,5 +1,5 @@
-"""What a benchmark measures. The defaults are the default benchmark, `configs/bench/default.yaml`; only what its `run`
-sets is no default."""
+"""What a benchmark measures. The defaults are the default benchmark, `configs/bench/default.yaml`, except for its
+`run`."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,39 +13,39 @@ PeerName = Literal["torch", "accelerate", "deepspeed"]
 
 
 class MeasureConfig(Frozen):
-    """How much is measured of each case, and on which cores."""
+    """The amount of measurement of each case, and its cores."""
 
     rounds: int = Field(8, ge=6)
-    """Rounds; in each, every case of a group measures one block. Intervals shrink with the square root of the rounds,
-    and time grows with them: 20 to 40, of one second each, show differences of a few per cent."""
+    """Blocks of each case; in a round each case of a group has one. Intervals shrink with the square root of the
+    rounds, and time grows with them: 20 to 40, of a second each, resolve differences of a few per cent."""
     block_steps: int = Field(2, ge=1)
-    """Smallest number of steps in a block."""
+    """Least number of steps in a block."""
     block_seconds: float = Field(0.4, gt=0)
-    """A block has as many steps as fill this time, if that is more."""
+    """Least length of a block."""
     warm_up_most: int = Field(24, ge=16)
-    """Steps after which warm-up ends even if step times still drift; the result then says so."""
+    """Steps after which warm-up ends even if the times still drift; the result says so."""
     pin: bool = True
-    """Pin each rank to its own share of the host's cores."""
+    """Each rank is pinned to its own share of the host's cores."""
     machine_seconds: float = Field(1.0, ge=0)
-    """On machines that the catalog does not have: time that ranks spend before the first block, for each type of
-    number, to measure what the planner needs. 0: none, and no step's time is predicted."""
+    """On machines that the catalog does not have: how long ranks measure, before the first block and for each type of
+    number, what the planner predicts from. 0: not at all, and no step time is predicted."""
 
 
 NETWORK_VARIABLES = ("NCCL_", "GLOO_", "FI_")
-"""Beginnings of the variables that an environment may set: those that only say how ranks talk to each other."""
+"""Prefixes of the variables that an environment may set: those that affect only how ranks communicate."""
 
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 """`NCCL_IB_DISABLE: 1` is a number to YAML."""
 
 
 class EnvironmentConfig(Frozen):
-    """Variables that determine how the ranks of a gang communicate."""
+    """How the ranks of a gang communicate."""
 
     name: str = Field(min_length=1)
     """Name of its case."""
     set: dict[str, Text | None] = {}
-    """Variables of NCCL_*, GLOO_* and FI_* that every rank starts with; null: unset, even if the machine sets it.
-    Others stay as the machine sets them."""
+    """Variables NCCL_*, GLOO_* and FI_* of every rank, from its start; null: unset, even if the machine sets it. All
+    other variables are the machine's."""
 
     @field_validator("set")
     @classmethod
@@ -57,18 +57,18 @@ class EnvironmentConfig(Frozen):
 
 
 class SyncConfig(Frozen):
-    """The share of synchronisation in a step, and environments compared in gangs that take turns."""
+    """The share of synchronisation in a step, and environments that are compared in gangs that take turns."""
 
     share: bool = True
-    """Compare training together with the same number of one-rank trainings at once, each of which holds a whole model.
-    False: compare only environments, as for a model that no single rank can hold."""
+    """Whether training together is compared with as many trainings of one rank at once, each of which holds a whole
+    model; false: only environments are compared, for example for a model that no rank can hold."""
     environments: tuple[EnvironmentConfig, ...] = ()
     """The others are compared with the first; empty: nothing is compared."""
     claims: Literal["rdma"] | None = None
-    """What the others are claimed to have and the first lacks; a speedup below 1.5× is then reported as not
+    """What the others are claimed to have, and the first has not: a speedup below 1.5× is then reported as not
     significant."""
     pairs: int = Field(6, ge=6)
-    """Gangs of each environment. The unit of comparison is the gang, and an interval needs six."""
+    """Gangs of each environment: each is one figure, and an interval needs six."""
 
     @model_validator(mode="after")
     def _some_to_compare(self) -> "SyncConfig":
@@ -85,83 +85,84 @@ class SyncConfig(Frozen):
 
 
 class PredictConfig(Frozen):
-    """The job whose saves and loads are predicted from what was measured."""
+    """The job whose saves and loads are predicted from measured rates."""
 
     writers: int | None = Field(None, ge=1)
-    """Ranks that write at the same time; null: as many as were measured."""
+    """Ranks that write at once; null: those of the measured gang."""
     storage_gb_per_second: float | None = Field(None, gt=0)
-    """Rate of the storage for all of them together, in 10^9 bytes per second, such as the purchased throughput of FSx
-    for Lustre (its TiB × its MB/s per TiB); null: unknown, and no limit."""
+    """Throughput of the storage for all of them together, in 10^9 bytes, such as that of FSx for Lustre (its TiB × its
+    MB/s per TiB); null: not known, and no limit."""
     least_mb_per_writer: int = Field(128, ge=0)
-    """If each rank writes less than this, in 10^6 bytes, the state is filled up to it when rates are measured: with a
-    small state the few requests determine the rate, which says nothing about a large one."""
+    """Least size of each rank's part of the state where rates are measured, in 10^6 bytes; a smaller state is padded:
+    its rates would be those of a few requests, and not hold for a large one."""
 
 
 class CampaignConfig(Frozen):
-    """A training on spot machines, computed with the measured stalls and recoveries."""
+    """A training on spot machines, computed with the stalls and recoveries that were measured."""
 
     days: float = Field(30, gt=0)
-    """Duration of the campaign, in days."""
+    """It lasts so long."""
     instance_type: str | None = None
-    """Machine of each node, for its price and its interruption rate; null: the one on which saves were measured, or
-    p4d.24xlarge as an example if that has no name (`cluster.instance_type`)."""
+    """Machine of each node, for its price and for how often it is taken away; null: the one on which saves were
+    measured, or if that has no name (`cluster.instance_type`), p4d.24xlarge as an example."""
     region: str | None = None
     """AWS region of the price; null: that of the benchmark (`cluster.region`)."""
     nodes: int | None = Field(None, ge=1)
-    """Machines of the gang, which stops when one of them is reclaimed; null: as many as saves were measured on, and 4
-    if the machine is another one."""
+    """Machines; the gang stops when one of them is taken away. null: as many as saves were measured on, or 4 of another
+    type."""
     taken_per_month: float | None = Field(None, gt=0, lt=1)
-    """Share of such machines that are reclaimed within a month; null: the upper end of the catalog's band."""
+    """Share of such machines that are taken away within a month; null: the upper end of the catalog's band."""
     bad_day_hours: float | None = Field(3.0, gt=0)
-    """Mean time until a machine of the gang is reclaimed on a bad day, which is computed too; null: no bad day."""
+    """Mean time until a machine of the gang is taken away on a bad day, which is computed too; null: it is not."""
     announced_share: float = Field(1.0, ge=0, le=1)
-    """Share of reclaimed machines that have notice; AWS gives notice on a best-effort basis."""
+    """Share of interruptions with notice, which AWS gives as far as it can."""
     notice_seconds: float = Field(120.0, ge=0)
-    """Time between notice and end; what is not saved by then is lost."""
+    """Time between notice and end: progress that is not saved by then is lost."""
     replacement_seconds: float = Field(600.0, ge=0)
-    """Time until another machine replaces a lost one, added to each measured restart. The default is an assumption: a
-    machine is available at once, and boots and loads its image in ten minutes."""
+    """Time until a replacement machine runs, added to each measured restart. The default is an assumption: a machine is
+    available at once, and boots and loads its image in ten minutes."""
     seed: int = 0
-    """Not used any more; campaigns used to be simulated."""
+    """No longer used: campaigns were simulated before."""
 
 
 class RecoveryConfig(Frozen):
-    """Which faults are injected into gangs on this host, and the campaign that is computed with the results."""
+    """The faults that are injected into gangs on this host, and the campaign that is computed from the results."""
 
     drills: tuple[str, ...] = Field(("node-kill", "spot-notice"), min_length=1)
-    """Drills to run, from the list of `convoy drill`."""
+    """Names, as `convoy drill` lists them."""
     trials: int = Field(1, ge=1)
-    """Trials of each drill; more give narrower intervals."""
+    """Trials of each drill; more trials narrow the intervals."""
     nodes: int = Field(2, ge=1)
     """Nodes of a drill's gang, one process each."""
     campaign: CampaignConfig = CampaignConfig()
 
 
 class BenchConfig(Frozen):
-    """Everything a benchmark needs to know. The defaults equal `configs/bench/default.yaml`, except for `run`."""
+    """The whole configuration of a benchmark. The defaults are those of `configs/bench/default.yaml`, except for
+    `run`."""
 
     suites: tuple[str, ...] = Field(
         ("throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint", "recovery"), min_length=1
     )
-    """Suites to run, of `benchmark/suites/`."""
+    """What is measured; each is a suite of `benchmark/suites/`."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
-    """Models to measure: presets of `configs/models/`."""
+    """Presets of `configs/models/`."""
     presets: dict[str, dict[str, Any]] = {}
-    """Do not set it: the models themselves, filled in when the configuration is read, because machines of a cluster
-    have no presets."""
+    """Do not set: the models themselves, filled in where the configuration is read, since machines of a cluster have no
+    presets."""
     measure: MeasureConfig = MeasureConfig()
     sync: SyncConfig = SyncConfig()
     run: dict[str, Any] = {}
-    """The job that all cases share, with the keys and defaults of `configs/train/`; each suite changes its part."""
+    """The job that all cases share, as keys of `configs/train/`, with their defaults: each suite changes its part."""
     peers: tuple[PeerName, ...] = ()
-    """Libraries that the strategies suite compares with Convoy: torch's DDP, accelerate's FSDP2, DeepSpeed's ZeRO-1 to
+    """Further libraries that the strategies suite measures: torch's DDP, accelerate's FSDP2, DeepSpeed's ZeRO-1 to
     -3."""
     predict: PredictConfig = PredictConfig()
     """The job whose saves and loads the checkpoint suite predicts."""
     recovery: RecoveryConfig = RecoveryConfig()
-    """What the recovery suite does, and the campaign that is computed with what it shows."""
+    """The drills of the recovery suite, and the campaign that is computed from their results."""
     schedule: str | None = None
-    """Schedule of the flow on Argo Workflows, in cron's five fields."""
+    """When the deployed flow runs, in cron's five fields; on Argo Workflows only."""
 
 
 def read_bench(text: str) -> Tree:
