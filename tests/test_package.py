@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,52 @@ def test_the_wheel_has_the_presets_and_flows_of_the_repository(site: Path) -> No
         tracked = files_below(REPOSITORY / folder)
         ours = {name: text for name, text in tracked.items() if name.endswith((".yaml", ".py"))}
         assert files_below(site / "convoy" / "shipped" / folder) == ours
+
+
+@pytest.fixture(scope="module")
+def python_with_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter of its own, that has the wheel and nothing else."""
+    source, place = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
+    for folder in ("platform", "configs", "flows"):
+        shutil.copytree(
+            REPOSITORY / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        if (REPOSITORY / name).exists():
+            shutil.copy(REPOSITORY / name, source)
+    options = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(place)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", *options, str(source)], check=True)
+    venv.create(place / "venv")
+    (wheel,) = place.glob("*.whl")
+    (packages,) = (place / "venv" / "lib").glob("python*/site-packages")
+    shutil.unpack_archive(wheel, packages, "zip")
+    return place / "venv" / "bin" / "python"
+
+
+SCRIPT = """
+from convoy import script
+from convoy.config.loader import resolve
+from convoy.config.run import RunConfig
+
+config: RunConfig = resolve({}, {"train": {"steps": 3}})
+for step in range(config.train.steps):
+    script.progress(%s)
+    if script.notice() == "end":
+        break
+uri: str = script.checkpoints_uri()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "complaints"), [("step + 1", []), ("str(step)", ["arg-type"])])
+def test_a_script_is_checked_against_the_types_of_the_installed_wheel(
+    python_with_wheel: Path, step: str, complaints: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(SCRIPT % step)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable", python_with_wheel]
+    checked = subprocess.run([*command, "own.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.findall(r"own\.py:\d+: error: .*\[(.*)\]", checked.stdout) == complaints, checked.stdout
+    assert checked.returncode == bool(complaints)
 
 
 def test_init_writes_both_flows_to_edit_and_overwrites_nothing(tmp_path: Path) -> None:
