@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_said_first() -> None:
 
 def test_memory_is_in_the_units_of_data_sheets() -> None:
     page = convoy_plan(PRESET, "--set", "cluster.nodes=2 train.micro_batch=5").stdout
-    lacking = re.search(r"Does not fit.*?([\d.]+ GiB) more than a rank has for tensors", page, re.DOTALL)
+    lacking = re.search(r"Does not fit.*?([\d.]+ GiB) more than a rank has", page, re.DOTALL)
     assert lacking is not None
     assert f"memory: does not fit: {lacking[1]} more than a rank has" in page
     assert "GB more" not in page

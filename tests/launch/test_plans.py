@@ -258,16 +258,16 @@ def test_a_dry_run_of_a_local_run_that_names_a_machine_says_that_the_plan_is_of_
 def test_a_dry_run_tells_what_limits_and_what_to_change_and_warns(capsys: pytest.CaptureFixture[str]) -> None:
     (told,) = _plan(preset("gpt-7b-p4d", "root=null"))
     assert [line.split(":")[0] for line in told.strip().splitlines() if line[0] != " "][1:] == [
-        "memory", "step", "time, cost", "checkpoints", "limits", "change",
+        "memory", "step", "speed", "MFU", "tokens of a pass", "time to 134 B tokens", "checkpoints", "limits", "change",
     ]  # fmt: skip
     *_, last = _plan(preset("gpt-175b-p4d", "root=null cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
-    assert last.strip().startswith("WARNING: by its plan this run does not fit: 44")
+    assert last.strip().startswith("WARNING: by its plan this run does not fit: 5.7 GiB more")
 
 
 def test_a_run_that_does_not_fit_starts_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     _say_plan(preset("gpt-175b-p4d", "root=null cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
     said = capsys.readouterr()
-    assert said.out.startswith("convoy plan: does not fit: 44")
-    assert said.err.startswith("WARNING: by its plan this run does not fit: 44")
+    assert said.out.startswith("convoy plan: does not fit: 5.7 GiB more")
+    assert said.err.startswith("WARNING: by its plan this run does not fit: 5.7 GiB more")
     _say_plan(preset("gpt-7b-p4d", "root=null"))
     assert capsys.readouterr().err == ""

@@ -125,7 +125,7 @@ def _dry_run(config: RunConfig, result: Survey) -> None:
 def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     """A title, and what is worth knowing of the plan."""
     from convoy.launch.plans import planned, unsure
-    from convoy.planner.pages.summary import plan_lines, warning
+    from convoy.planner.pages.plan import plan_lines, warning
 
     plan = planned(config, root_answers=root_answers)
     yield f"\nPlan{_plans_like(config, root_answers)}:\n{aligned(plan_lines(plan))}"
@@ -150,7 +150,7 @@ def _say_plan(config: RunConfig) -> None:
     it plans no time, as on CPUs that it does not know, the line would only say so."""
     from convoy.launch.plans import planned, unsure
     from convoy.planner.cost.assumptions import UNUSED_PRICE
-    from convoy.planner.pages.summary import plan_line, warning
+    from convoy.planner.pages.plan import plan_line, warning
 
     plan = planned(config)
     if plan.step is not None or config.cluster.backend != "local" or local_gpus():

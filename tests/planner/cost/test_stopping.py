@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.planner.pages.summary import plan_line, plan_lines, warning
+from convoy.planner.pages.plan import plan_line, plan_lines, warning
 from convoy.planner.plan_schema import Plan
 from tests.planner.test_plan import PRESETS, planned
 
@@ -24,13 +24,14 @@ def test_on_fewer_machines_the_hours_do_not_suffice() -> None:
     assert (plan.stop.key, plan.stop.limit) == ("budget.max_hours", 503)
     assert plan.stop.needed == pytest.approx(gang_hours(plan))
     assert plan.stop.tokens / plan.budget.tokens == pytest.approx(503 / gang_hours(plan))
-    assert plan_lines(plan)["budget"] in plan_line(plan)
-    assert plan_lines(plan)["budget"].startswith("budget.max_hours = 503 is reached after about 77.2 B of 260 B tokens")
+    line = plan_lines(plan)["ends before its last step"]
+    assert line in plan_line(plan)
+    assert line.startswith("budget.max_hours = 503 is reached after about 77.2 B of 260 B tokens")
 
 
 def test_who_starts_a_run_that_its_budget_ends_is_warned_of_that_unless_it_does_not_even_fit() -> None:
     stopped, without_room = planned("gpt-7b-p4d", "budget.max_hours=100"), planned("llama-13b-p5", "cluster.nodes=1")
-    assert warning(stopped) == f"is stopped by its budget: {plan_lines(stopped)['budget']}"
+    assert warning(stopped) == f"ends before its last step: {plan_lines(stopped)['ends before its last step']}"
     told = warning(without_room)
     assert told is not None
     assert told.startswith("does not fit")

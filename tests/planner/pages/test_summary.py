@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from convoy.planner.pages.summary import plan_line, plan_lines, warning
+from convoy.planner.pages.plan import plan_line, plan_lines, warning
 from convoy.planner.plan_schema import Plan
 from tests.planner.test_plan import planned
 from tests.report.plans import unknown
@@ -13,31 +13,34 @@ from tests.report.plans import unknown
 def test_the_lines_tell_memory_step_time_cost_saves_limits_and_changes() -> None:
     plan = planned("gpt-7b-p4d")
     lines = plan_lines(plan)
-    assert list(lines) == ["memory", "step", "time, cost", "checkpoints", "limits", "change"]
+    headline = ["memory", "step", "speed", "MFU", "tokens of a pass", "time to 134 B tokens"]
+    assert list(lines) == [*headline, "checkpoints", "limits", "change"]
     assert plan.memory is not None
     assert plan.saves is not None
-    assert lines["memory"].startswith("fits: ")
-    assert lines["memory"].endswith(f"of a rank's memory, {plan.memory.share:.0%}")
-    assert "MFU" in lines["step"]
+    assert lines["memory"].startswith(f"{plan.memory.share:.0%}, ")
     assert plan.bought is not None
     assert plan.bought.cost is not None
-    assert lines["time, cost"].endswith(f"), spot, price of {plan.bought.cost.price_date}")
-    assert f"best checkpoint.every_steps = {plan.saves.best_every_steps}" in lines["checkpoints"]
+    assert lines["time to 134 B tokens"].endswith(f"), spot, price of {plan.bought.cost.price_date}")
+    assert f"checkpoint.every_steps = {plan.saves.best_every_steps}" in lines["checkpoints"]
     assert lines["limits"].splitlines()[0].startswith(f"{plan.limits[0].what}: ")
 
 
 def test_one_line_has_what_decides() -> None:
     line = plan_line(planned("gpt-7b-p4d"))
     assert "\n" not in line
-    for part in ("fits: ", " a step, ", "MFU", "tokens in", "USD", "best checkpoint.every_steps"):
+    for part in ("memory: ", "step: ", "MFU: ", "tokens: ", "USD", "saves: best each"):
         assert part in line, part
 
 
 @pytest.mark.parametrize(
     ("name", "words", "told"),
     [
-        ("gpt-175b-p4d", "cluster.nodes=16 train.micro_batch=1 parallel.wrap=block", "does not fit: 44"),
-        ("custom-30b-p4d", "cluster.nodes=2 train.micro_batch=1", "may not fit: 36"),
+        (
+            "gpt-175b-p4d",
+            "cluster.nodes=16 train.micro_batch=1 parallel.wrap=block",
+            "does not fit: 5.7 GiB more",
+        ),
+        ("custom-30b-p4d", "cluster.nodes=2 train.micro_batch=1", "may not fit: takes 95% of what a rank has"),
     ],
 )
 def test_nobody_should_count_on_a_plan_above_90_percent(name: str, words: str, told: str) -> None:
@@ -55,7 +58,7 @@ def test_a_host_without_memory_for_the_staged_copies_is_warned_of() -> None:
     said = warning(plan.model_copy(update={"host_memory": host}))
     assert said is not None
     assert said.startswith("does not fit: ")
-    assert said.endswith("of a machine's own memory")
+    assert said.endswith("more of its own memory than a machine has")
 
 
 def test_what_is_planned_well_has_no_warning() -> None:

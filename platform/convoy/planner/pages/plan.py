@@ -1,31 +1,68 @@
-"""A plan, as a page: what matters first, then each part."""
+"""A plan, as a page: what matters first, then each part; and its first words in some lines, where a run is started."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from convoy.display import formatting
-from convoy.display.formatting import gib
-from convoy.display.page import Block, Callout, Heading, Page, Table, Text, Tone, Value, Values
+from convoy.display.formatting import gib, whole_usd
+from convoy.display.page import Block, Callout, Column, Heading, Page, Text, Tone, Value, Values, columns
 from convoy.planner.config_keys import key_words
-from convoy.planner.memory.gpu import Memory
-from convoy.planner.memory.host import HostMemory
+from convoy.planner.cost.budget import MarketPlan, SpotPlan
+from convoy.planner.memory.capacity import shortage
 from convoy.planner.pages import sections
-from convoy.planner.pages.sections import MARKETS, usd
+from convoy.planner.pages.sections import MARKETS
 from convoy.planner.plan_schema import Change, Plan
+
+_CHANGES = 3
+"""Shown where a run is started."""
 
 
 def plan_page(plan: Plan) -> Page:
-    blocks: list[Block] = [Heading(f"Plan: {_title(plan)}", level=1), *_verdict(plan), _headline(plan)]
-    blocks += _advice(plan)
+    refused = [Callout("The train flow refuses this", each, "warning") for each in plan.refused]
+    blocks: list[Block] = [Heading(f"Plan: {_title(plan)}", level=1), *refused, *_verdict(plan)]
+    blocks += [Values(tuple(_headline(plan))), *_advice(plan)]
     if plan.memory is not None:
         blocks += sections.memory(plan.memory, plan.host_memory, on_cpu=plan.machines.gpu == "cpu")
     if plan.step is not None:
         blocks += sections.step_time(plan.step)
     if plan.saves is not None:
-        blocks += sections.checkpoints(plan.saves)
+        blocks += [Heading("Checkpoints"), *map(Text, sections.checkpoints(plan.saves))]
     if plan.budget is not None:
         blocks += sections.time_and_cost(plan.budget, plan.machines.region, "" if plan.fits else ", were there room")
-    blocks += _footnotes(plan)
-    return Page("Plan", tuple(blocks))
+    return Page("Plan", (*blocks, *_footnotes(plan)))
+
+
+def plan_lines(plan: Plan) -> Mapping[str, str]:
+    """The first words of the page, by what they are about; a value may have several lines."""
+    lines = {
+        **{_key(callout.title): callout.text for callout in _verdict(plan)},
+        **{_key(value.title): f"{value.value}, {value.subtitle}" for value in _headline(plan)},
+        "checkpoints": "\n".join(sections.checkpoints(plan.saves) if plan.saves else ()),
+        "limits": "\n".join(f"{limit.what}: {limit.text}" for limit in plan.limits),
+        "change": "\n".join(f"{key_words(change.keys)}: {change.text}" for change in plan.changes[:_CHANGES]),
+        "not planned": "\n".join(plan.lacking()),
+    }
+    return {what: text for what, text in lines.items() if text}
+
+
+def plan_line(plan: Plan) -> str:
+    """The least that a person should have read before the machines are paid for."""
+    saves = plan.saves
+    texts = [
+        *(f"{_key(callout.title)}: {callout.text}" for callout in _verdict(plan)),
+        *(f"{_key(value.title)}: {value.value}, {value.subtitle}" for value in _headline(plan)),
+        "" if saves is None or saves.best_every_steps is None else f"saves: best {sections.best_interval(saves)}",
+        *(f"not planned: {lacking}" for lacking in plan.lacking()),
+    ]
+    return "; ".join(text for text in texts if text)
+
+
+def warning(plan: Plan) -> str | None:
+    """What a run does by its plan that nobody wants: not fit, or end early; None: nothing of the kind is known."""
+    return next((f"{_key(callout.title)}: {callout.text}" for callout in _verdict(plan)), None)
+
+
+def _key(title: str) -> str:
+    return title if title.isupper() else f"{title[0].lower()}{title[1:]}"
 
 
 def _title(plan: Plan) -> str:
@@ -36,56 +73,58 @@ def _title(plan: Plan) -> str:
     return f"{plan.model}{size}, on {machines.nodes} × {kind} ({gpus})"
 
 
-def _verdict(plan: Plan) -> list[Block]:
-    refused: list[Block] = [Callout("The train flow refuses this", each, "warning") for each in plan.refused]
-    stopped = [Callout("Stopped by its budget", stop_in_words(plan), "warning")] if plan.stop else []
-    return [*refused, *_room(plan), *stopped]
+def _verdict(plan: Plan) -> list[Callout]:
+    """Titles read as what the run does."""
+    callouts = []
+    if text := shortage(plan.memory, plan.host_memory):
+        enough = "" if plan.least_nodes is None else f"; with cluster.nodes={plan.least_nodes} there is room"
+        title = "May not fit" if plan.fits else "Does not fit"
+        callouts.append(Callout(title, f"{text}{enough}", "warning" if plan.fits else "bad"))
+    if plan.stop is not None:
+        callouts.append(Callout("Ends before its last step", _stop(plan), "warning"))
+    return callouts
 
 
-def _room(plan: Plan) -> list[Block]:
-    needed, host = plan.memory, plan.host_memory
-    enough = "" if plan.least_nodes is None else f"; with cluster.nodes={plan.least_nodes} there is room"
-    if not plan.fits:
-        return [Callout("Does not fit", f"{', and '.join(_lacking(needed, host))}{enough}")]
-    if needed is not None and not needed.reliable:
-        text = f"{needed.share:.0%} of what a rank has for tensors: above 90 % nobody can tell whether it fits{enough}"
-        return [Callout("Not recommended", text, "warning")]
-    return []
+def _stop(plan: Plan) -> str:
+    stop, budget = plan.stop, plan.budget
+    assert stop is not None
+    unit = "h" if stop.key == "budget.max_hours" else "USD"
+    whole = "" if budget is None else f" of {formatting.count(budget.tokens)}"
+    tokens = f"{formatting.count(stop.tokens)}{whole} tokens"
+    return f"{stop.key} = {stop.limit:,g} is reached after about {tokens}, which need {stop.needed:,.0f} {unit}"
 
 
-def _lacking(needed: Memory | None, host: HostMemory | None) -> Iterator[str]:
-    if needed is not None and not needed.fits:
-        yield f"{gib(-needed.margin_bytes)} more than a rank has for tensors"
-    if host is not None and not host.fits:
-        more = host.total_bytes - host.capacity_bytes
-        yield f"{gib(more)} more of its own memory than a machine has"
-
-
-def _headline(plan: Plan) -> Values:
-    items: list[Value] = []
-    if plan.memory is not None:
-        tone: Tone = "good" if plan.memory.reliable else "warning" if plan.memory.fits else "bad"
-        room = f"{gib(plan.memory.peak_bytes)} of {gib(plan.memory.capacity_bytes)}"
-        items.append(Value("Memory", f"{plan.memory.share:.0%}", room, tone))
-    if plan.step is not None:
-        step = plan.step
-        items.append(Value("Step", formatting.duration(step.seconds), _batch(plan)))
+def _headline(plan: Plan) -> list[Value]:
+    memory, step, even, batch = plan.memory, plan.step, plan.break_even, plan.batch
+    budget, bought = plan.budget, plan.bought
+    values: list[Value] = []
+    if memory is not None:
+        tone: Tone = "good" if memory.reliable else "warning" if memory.fits else "bad"
+        share = "under 1%" if memory.share < 0.01 else f"{memory.share:.0%}"
+        values.append(Value("Memory", share, f"{gib(memory.peak_bytes)} of {gib(memory.capacity_bytes)}", tone))
+    if step is not None:
         each = f"{step.tokens_per_second_per_gpu:,.0f} tok/s of each rank"
-        items.append(Value("Speed", formatting.rate(step.tokens_per_second), each))
-        items.append(Value("MFU", f"{step.mfu:.1%}", f"HFU {step.hfu:.1%}"))
-    if plan.break_even is not None and plan.batch is not None:
-        enough = plan.batch.tokens_per_pass >= plan.break_even.tokens_per_pass
-        told = f"{plan.break_even.tokens_per_pass:,.0f} hide what is sent"
-        items.append(
-            Value("Tokens of a pass", f"{plan.batch.tokens_per_pass:,}", told, "good" if enough else "warning")
-        )
-    bought = plan.bought
-    if bought is not None:
-        cost = f"{usd(bought.cost.usd)}, {MARKETS[bought.market]}" if bought.cost else bought.why
-        items.append(
-            Value("Time" if plan.fits else "Time, were there room", formatting.long_duration(bought.seconds), cost)
-        )
-    return Values(tuple(items))
+        values.append(Value("Step", formatting.duration(step.seconds), _batch(plan)))
+        values.append(Value("Speed", formatting.rate(step.tokens_per_second), each))
+        values.append(Value("MFU", f"{step.mfu:.1%}", f"HFU {step.hfu:.1%}"))
+    if even is not None and batch is not None:
+        tone = "good" if batch.tokens_per_pass >= even.tokens_per_pass else "warning"
+        hidden = f"{even.tokens_per_pass:,.0f} hide what is sent"
+        values.append(Value("Tokens of a pass", f"{batch.tokens_per_pass:,}", hidden, tone))
+    if bought is not None and budget is not None:
+        tokens = f"Time to {formatting.count(budget.tokens)} tokens"
+        title = tokens if plan.fits else f"{tokens}, were there room"
+        values.append(Value(title, formatting.long_duration(bought.seconds), _cost(bought)))
+    return values
+
+
+def _cost(bought: MarketPlan) -> str:
+    if bought.cost is None:
+        return bought.why
+    between = ""
+    if isinstance(bought, SpotPlan) and bought.least_usd is not None and bought.most_usd is not None:
+        between = f" ({bought.least_usd:,.0f} to {bought.most_usd:,.0f})"
+    return f"{whole_usd(bought.cost.usd)}{between}, {MARKETS[bought.market]}, price of {bought.cost.price_date}"
 
 
 def _batch(plan: Plan) -> str:
@@ -101,30 +140,19 @@ def _advice(plan: Plan) -> list[Block]:
     if plan.limits:
         blocks += [Heading("What limits it"), *(Text(f"{limit.what}: {limit.text}") for limit in plan.limits)]
     if plan.changes:
-        headers = ("One change at a time", "Run", "Cost", "What it does")
-        rows = tuple((key_words(change.keys), *_whole(change), change.text) for change in plan.changes)
-        blocks += [Heading("What to change"), Table(headers, rows)]
+        table = columns(
+            plan.changes,
+            Column[Change]("One change at a time", lambda change: key_words(change.keys)),
+            Column[Change]("Run", lambda change: change.run_seconds, formatting.long_duration, missing="not known"),
+            Column[Change]("Cost", lambda change: change.usd, whole_usd, missing="not known"),
+            Column[Change]("What it does", lambda change: change.text),
+        )
+        blocks += [Heading("What to change"), table]
     return blocks
 
 
-def _whole(change: Change) -> tuple[str, str]:
-    run = "not known" if change.run_seconds is None else formatting.long_duration(change.run_seconds)
-    return run, "not known" if change.usd is None else usd(change.usd)
-
-
-def _footnotes(plan: Plan) -> list[Block]:
+def _footnotes(plan: Plan) -> list[Text]:
     names = {"host_memory": "host memory", "break_even": "break-even"}
-    lines = [f"Not planned: {names.get(each.part, each.part)}: {each.why}." for each in plan.missing]
-    lines += [f"Assumed: {each}." for each in plan.assumed]
-    return [*(Text(line, quiet=True) for line in (*lines, f"Calibration: {plan.calibration}."))]
-
-
-def stop_in_words(plan: Plan) -> str:
-    """Which limit ends the run, and where; empty: none does."""
-    stop, budget = plan.stop, plan.budget
-    if stop is None:
-        return ""
-    unit = "h" if stop.key == "budget.max_hours" else "USD"
-    whole = "" if budget is None else f" of {formatting.count(budget.tokens)}"
-    tokens = f"{formatting.count(stop.tokens)}{whole} tokens"
-    return f"{stop.key} = {stop.limit:,g} is reached after about {tokens}, which need {stop.needed:,.0f} {unit}"
+    missing = (f"Not planned: {names.get(each.part, each.part)}: {each.why}." for each in plan.missing)
+    assumed = (f"Assumed: {each}." for each in plan.assumed)
+    return [Text(line, quiet=True) for line in (*missing, *assumed, f"Calibration: {plan.calibration}.")]

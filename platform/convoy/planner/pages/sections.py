@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from convoy.catalog.prices import no_such_region
-from convoy.display import formatting
-from convoy.display.formatting import gib
-from convoy.display.page import Block, Heading, Table, Text
+from convoy.display.formatting import count, duration, gib, long_duration, percent, size, whole_usd
+from convoy.display.page import Block, Column, Heading, Table, Text, columns
 from convoy.planner.cost.budget import Budget, MarketPlan, SpotPlan
 from convoy.planner.cost.campaign import Saves
 from convoy.planner.cost.cost import Cost
@@ -28,7 +27,7 @@ STEP_PARTS = {
     "step": "fixed",
     "straggling": "waiting for the slowest",
 }
-"""Of a step's time, in the order they are shown."""
+"""Parts of a step's time, in the order of the page."""
 
 MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
 
@@ -38,9 +37,8 @@ BLOCKS = "A capacity block costs whole days here, paid in advance. AWS sells 1 t
 
 def memory(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Block]:
     fixed = "staged copies, processes, system" if on_cpu else "CUDA, NCCL, driver"
-    parts = [(name, gib(size)) for name, size in needed.parts.items() if size]
     rows = (
-        *parts,
+        *((name, gib(part)) for name, part in needed.parts.items() if part),
         ("at the peak", gib(needed.peak_bytes)),
         *([(fixed, gib(needed.fixed_bytes))] if needed.fixed_bytes else []),
         ("margin", gib(needed.margin_bytes)),
@@ -48,9 +46,8 @@ def memory(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Blo
     )
     blocks: list[Block] = [Heading("Memory of a rank"), Table(("Part", "Size"), rows)]
     if host is not None:
-        taken = host.total_bytes
         text = (
-            f"Host memory of a machine: {gib(taken)} of {gib(host.capacity_bytes)}, "
+            f"Host memory of a machine: {gib(host.total_bytes)} of {gib(host.capacity_bytes)}, "
             f"{gib(host.staged_bytes)} of it staged copies of the state{', and all ranks with it' if on_cpu else ''}."
         )
         blocks.append(Text(text, quiet=host.fits))
@@ -58,40 +55,37 @@ def memory(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Blo
 
 
 def step_time(step: Step) -> list[Block]:
+    shares = {name: step.parts[name] / step.seconds for name in STEP_PARTS}
     rows = [
-        (words, formatting.duration(step.parts[name]), formatting.percent(step.parts[name] / step.seconds))
+        (words, duration(step.parts[name]), percent(shares[name]))
         for name, words in STEP_PARTS.items()
-        if step.parts[name] / step.seconds >= 0.0005
+        if shares[name] >= 0.0005
     ]
-    rows.append(("together", formatting.duration(step.seconds), ""))
-    if step.save_stall_seconds is not None:
-        share = formatting.percent(step.save_stall_seconds / step.seconds)
-        rows.append(("save stall, on average, on top", formatting.duration(step.save_stall_seconds), share))
+    rows.append(("together", duration(step.seconds), ""))
+    if (stall := step.save_stall_seconds) is not None:
+        rows.append(("save stall, on average, on top", duration(stall), percent(stall / step.seconds)))
     blocks: list[Block] = [Heading("Time of a step"), Table(("Part", "Time", "Share"), tuple(rows))]
     if step.multiplied_parameters is not None:
-        counted = f"N = {formatting.count(step.multiplied_parameters)} parameters, without input embeddings"
-        blocks.append(
-            Text(f"MFU counts 6 N + 12 L d S operations a token: {counted}, which are looked up.", quiet=True)
-        )
+        counted = f"N = {count(step.multiplied_parameters)} parameters, without input embeddings, which are looked up"
+        blocks.append(Text(f"MFU counts 6 N + 12 L d S operations a token: {counted}.", quiet=True))
     return blocks
 
 
-def checkpoints(saves: Saves) -> list[Block]:
+def checkpoints(saves: Saves) -> Iterator[str]:
     often = "nothing is expected to interrupt it"
     if saves.mtbf_seconds is not None:
-        often = f"an interruption each {formatting.long_duration(saves.mtbf_seconds)}"
-    stall, durable = formatting.duration(saves.stall_seconds), formatting.duration(saves.durable_seconds)
-    lines = [
-        f"{formatting.size(saves.state_bytes)} a save: {stall} of standing still, of use after {durable}; {often}."
-    ]
+        often = f"an interruption each {long_duration(saves.mtbf_seconds)}"
+    stall, durable = duration(saves.stall_seconds), duration(saves.durable_seconds)
+    yield f"{size(saves.state_bytes)} a save: {stall} of standing still, of use after {durable}; {often}."
     if saves.best_interval_seconds is not None:
-        lines.append(
-            f"Best: each {formatting.duration(saves.best_interval_seconds)}, checkpoint.every_steps ="
-            f" {saves.best_every_steps:,}, for {formatting.percent(saves.best_overhead)} more time."
-        )
+        yield f"Best: {best_interval(saves)}, for {percent(saves.best_overhead)} more time."
         every = "only at the end" if saves.every_steps is None else f"every {saves.every_steps:,} steps"
-        lines.append(f"Configured: {every}, for {formatting.percent(saves.overhead)} more time{_over_best(saves)}.")
-    return [Heading("Checkpoints"), *(Text(line) for line in lines)]
+        yield f"Configured: {every}, for {percent(saves.overhead)} more time{_over_best(saves)}."
+
+
+def best_interval(saves: Saves) -> str:
+    assert saves.best_interval_seconds is not None
+    return f"each {duration(saves.best_interval_seconds)}, checkpoint.every_steps = {saves.best_every_steps:,}"
 
 
 def _over_best(saves: Saves) -> str:
@@ -100,33 +94,29 @@ def _over_best(saves: Saves) -> str:
     if seconds is None:
         return ""
     if seconds <= -0.5:
-        return f": {formatting.long_duration(-seconds)} less, but each save would begin before the last one is of use"
-    found = f": {formatting.long_duration(seconds)} more than the best" if seconds >= 0.5 else ": as long as the best"
+        return f": {long_duration(-seconds)} less, but each save would begin before the last one is of use"
+    time = f": {long_duration(seconds)} more than the best" if seconds >= 0.5 else ": as long as the best"
     if dollars < 0:
-        return f"{found}, and {usd(-dollars)} less, for fewer requests to S3 are paid"
-    return f"{found}, and {usd(dollars)} more" if dollars else found
+        return f"{time}, and {whole_usd(-dollars)} less, for fewer requests to S3 are paid"
+    return f"{time}, and {whole_usd(dollars)} more" if dollars else time
 
 
 def time_and_cost(budget: Budget, region: str, proviso: str) -> list[Block]:
-    markets = budget.markets
-    rows = tuple(
-        (
-            MARKETS.get(each.market, each.market),
-            formatting.long_duration(each.seconds),
-            usd(each.cost.usd) if each.cost else "not known",
-            _range(each),
-            formatting.percent(1 - each.parts["productive"] / each.seconds),
-            f"{each.interruptions:.2g}",
-            _price(each.cost),
-        )
-        for each in markets
+    markets, spot = budget.markets, budget.spot
+    table = columns(
+        markets,
+        Column[MarketPlan]("Market", lambda each: MARKETS[each.market]),
+        Column[MarketPlan]("Time", lambda each: each.seconds, long_duration),
+        Column[MarketPlan]("Cost", lambda each: each.cost and each.cost.usd, whole_usd, missing="not known"),
+        Column[MarketPlan]("Range", _range),
+        Column[MarketPlan]("Not productive", lambda each: 1 - each.parts["productive"] / each.seconds, percent),
+        Column[MarketPlan]("Interruptions", lambda each: each.interruptions, "{:.2g}".format),
+        Column[MarketPlan]("Price of a machine", lambda each: each.cost, _price),
     )
-    headers = ("Market", "Time", "Cost", "Range", "Not productive", "Interruptions", "Price of a machine")
-    blocks: list[Block] = [Heading(f"Until {formatting.count(budget.tokens)} tokens{proviso}"), Table(headers, rows)]
+    blocks: list[Block] = [Heading(f"Until {count(budget.tokens)} tokens{proviso}"), table]
     blocks += [Text(line, quiet=True) for line in _prices(markets)]
     if not any(each.cost for each in markets) and (hint := no_such_region(region)):
         blocks.append(Text(f"cluster.region = {region}: {hint}"))
-    spot = budget.spot
     if spot is not None and spot.savings is not None:
         blocks.append(Text(_savings(spot.savings, spot.bad_day_savings)))
     if spot is not None and spot.bad_day_endless:
@@ -136,9 +126,8 @@ def time_and_cost(budget: Budget, region: str, proviso: str) -> list[Block]:
     return blocks
 
 
-def _savings(found: tuple[float, float, float], bad_day: float | None) -> str:
-    """Of spot, as a share of the cost on demand; below 0 more is spent."""
-    least, expected, most = (_cheaper(share) for share in found)
+def _savings(shares: tuple[float, float, float], bad_day: float | None) -> str:
+    least, expected, most = (_cheaper(share) for share in shares)
     text = f"Spot costs {expected} than on demand: from {least} (dearest zone) to {most} (cheapest zone)."
     if bad_day is None:
         return text
@@ -146,32 +135,28 @@ def _savings(found: tuple[float, float, float], bad_day: float | None) -> str:
 
 
 def _cheaper(savings: float) -> str:
-    """`22 % more`; what rounds to nothing is `0 % less`, on whichever side of it it is."""
-    percent = round(100 * savings)
-    return f"{abs(percent)} % {'more' if percent < 0 else 'less'}"
+    """`22 % more`; what rounds to nothing is `0 % less`, whatever its sign."""
+    percentage = round(100 * savings)
+    return f"{abs(percentage)} % {'more' if percentage < 0 else 'less'}"
 
 
-def _range(market: MarketPlan) -> str:
+def _range(market: MarketPlan) -> str | None:
     if not isinstance(market, SpotPlan) or market.least_usd is None or market.most_usd is None:
-        return ""
-    return f"{usd(market.least_usd)} to {usd(market.most_usd)}"
+        return None
+    return f"{whole_usd(market.least_usd)} to {whole_usd(market.most_usd)}"
 
 
-def _price(cost: Cost | None) -> str:
-    return "" if cost is None else f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}{', old' if cost.stale else ''}"
+def _price(cost: Cost) -> str:
+    return f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}{', old' if cost.stale else ''}"
 
 
 def _prices(markets: Sequence[MarketPlan]) -> Iterator[str]:
-    """Where they are from, which are old, and which are lacking."""
+    """Sources of the prices, which are old, and which are missing."""
     sources = dict.fromkeys((each.cost.price_date, each.cost.source) for each in markets if each.cost)
     yield from (f"Prices of {day}: {source}." for day, source in sources)
-    old = [MARKETS.get(each.market, each.market) for each in markets if each.cost and each.cost.stale]
+    old = [MARKETS[each.market] for each in markets if each.cost and each.cost.stale]
     if old:
         yield f"Old: {', '.join(old)}: a price more than a year older than the newest that is known may be had no more."
-    yield from (f"{MARKETS.get(each.market, each.market)}: {each.why}." for each in markets if each.why)
+    yield from (f"{MARKETS[each.market]}: {each.why}." for each in markets if each.why)
     if any(each.cost for each in markets if each.market == "capacity_block"):
         yield BLOCKS
-
-
-def usd(amount: float) -> str:
-    return f"{amount:,.0f} USD"

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from convoy.config.run import RunConfig
-from convoy.display import formatting
 from convoy.planner.config_keys import Keys, with_keys
 from convoy.planner.cost.campaign import Course
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.capacity import Room, room
+from convoy.planner.memory.capacity import Room, room, shortage
 from convoy.planner.memory.gpu import Memory
 from convoy.planner.plan_schema import Change, Limit
 from convoy.planner.step.break_even import BreakEven
@@ -71,7 +70,10 @@ class Judged(NamedTuple):
 
 def limits(told: Judged, even: BreakEven | None) -> tuple[Limit, ...]:
     """Memory where it is short, and what most of a step is."""
-    found = [_short(told.room)] if not told.room.enough else []
+    found = []
+    if lacking := shortage(*told.room):
+        fits = all(part is None or part.fits for part in told.room)
+        found.append(Limit(what="memory", text=lacking if fits else f"does not fit: {lacking}"))
     shares = _shares(told.time)
     network, bandwidth = shares["network"], shares["memory bandwidth"]
     most = max(shares, key=lambda name: shares[name])
@@ -204,16 +206,3 @@ def _shares(time: StepTime) -> dict[str, float]:
         "memory bandwidth": share(*BANDWIDTH),
         "overheads": share(*OVERHEADS),
     }
-
-
-def _short(space: Room) -> Limit:
-    needed, host = space.memory, space.host
-    lacking = [f"{formatting.gib(-needed.margin_bytes)} more than a rank has"] if not needed.fits else []
-    if host is not None and not host.fits:
-        lacking.append(
-            f"{formatting.gib(host.total_bytes - host.capacity_bytes)} more of its own memory than a machine has"
-        )
-    if lacking:
-        return Limit(what="memory", text=f"does not fit: {', and '.join(lacking)}")
-    text = f"takes {needed.share:.0%} of what a rank has: above 90 % nobody can tell whether it fits"
-    return Limit(what="memory", text=text)

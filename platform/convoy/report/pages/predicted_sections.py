@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Text, columns
 from convoy.planner.pages import sections
-from convoy.planner.pages.summary import warning
+from convoy.planner.pages.plan import warning
 from convoy.planner.plan_schema import Plan
 from convoy.planner.step.speed import Step
 from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, mismatch
