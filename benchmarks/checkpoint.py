@@ -49,7 +49,7 @@ import gang
 from convoy.checkpoint.state.tensors import tensors_of
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.training.batches import Data
 from convoy.training.build import build_trained
 from convoy.training.loop import log_step, one_step

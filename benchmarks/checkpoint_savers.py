@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from convoy.checkpoint.restore.load import restore
 from convoy.checkpoint.save.driver import Save
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
 from convoy.training.build import Trained

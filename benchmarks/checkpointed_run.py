@@ -27,7 +27,7 @@ from measured import cpu_seconds, descendants, provenance, ratio
 
 import gang  # first of all: it sets how many threads a rank has
 from convoy.config.loader import read_overrides, read_run, resolve
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.training.batches import Data
 from convoy.training.loop import Training, log_step, one_step, save, save_is_due
 from convoy.training.process_groups import Ranks

@@ -38,7 +38,7 @@ from convoy.config.benchmark import MeasureConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.storage import open_store
 from convoy.training.batches import Data
 from convoy.training.measure.machine_probe import probe

@@ -17,7 +17,7 @@ from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig, config_hash
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
-from convoy.gang.assignment import Assignment, Place
+from convoy.gang.task import Assignment, Place
 from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.generations import form_generation
@@ -99,7 +99,7 @@ def training(
     assignment = assignment.model_copy(update={"config": config})
     trained, store = trained or build_trained(config, ranks), open_store(assignment.job_uri)
     marker = marker or Marker(None, 0)
-    clock, began = clock_for(ranks.device, marker.passed), time.perf_counter()
+    clock, began = clock_for(ranks.device, marker.pass_point), time.perf_counter()
     stepper = Stepper(
         trained.fsdp,
         trained.optimizer,

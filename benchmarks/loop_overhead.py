@@ -30,7 +30,7 @@ from torch.nn.utils import clip_grad_norm_
 import gang  # first of all: it sets how many threads a rank has
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.training.batches import Data
 from convoy.training.build import Trained, build_trained
 from convoy.training.loop import Training, log_step, one_step

@@ -38,7 +38,7 @@ from supervisor import TOKEN
 
 import gang  # first of all: it sets how many threads a rank has
 from convoy.config.loader import read_overrides, read_run, resolve
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, Phase
 from convoy.gang.workers.liveness import beating
 from convoy.training.batches import Data

@@ -13,14 +13,14 @@ import sys
 import time
 
 from convoy.config.train import NoticesConfig
-from convoy.gang.diagnosis.hang_detector import Patience, hanging
-from convoy.gang.network.listener import listen
-from convoy.gang.network.peer_events import Failed, Formed
+from convoy.gang.diagnosis.hang_detector import HangDetector, hanging
+from convoy.gang.network.formation import GangFormed, PeersFailed
 from convoy.gang.network.peers import Peers
+from convoy.gang.network.sockets import listen
 from convoy.gang.notices.poller import Poller
 from convoy.gang.notices.sources import machine_sources
 from convoy.gang.workers.board import Board
-from convoy.gang.workers.process_state import state_of
+from convoy.gang.workers.processes import state_of
 
 TOKEN = "CONVOY_BENCHMARK_TOKEN"
 
@@ -31,7 +31,7 @@ JOIN_SECONDS = 60.0
 def main() -> None:
     node, nodes, worker, port = map(int, sys.argv[1:5])
     token = os.environ[TOKEN]
-    board, patience, config = Board.create(1), Patience(), NoticesConfig()
+    board, patience, config = Board.create(1), HangDetector(), NoticesConfig()
     if port == 0:
         listener = listen("127.0.0.1")
         port = listener.getsockname()[1]
@@ -40,8 +40,8 @@ def main() -> None:
         peers = Peers.join(("127.0.0.1", port), token, node=node, nodes=nodes, nproc=1)
     tell(board=board.path, port=port)
     with peers, Poller(machine_sources(os.environ, config), config.poll_seconds) as poller:
-        while not isinstance(event := peers.events.get(timeout=JOIN_SECONDS), Formed):
-            if isinstance(event, Failed):
+        while not isinstance(event := peers.events.get(timeout=JOIN_SECONDS), GangFormed):
+            if isinstance(event, PeersFailed):
                 raise SystemExit(event.reason)
         tell(formed=True)
         while True:
@@ -52,7 +52,7 @@ def main() -> None:
                     queue.get()
 
 
-def look(board: Board, patience: Patience, worker: int) -> None:
+def look(board: Board, patience: HangDetector, worker: int) -> None:
     """Whether the worker goes on."""
     marks, now = {0: board.read(0)}, time.monotonic()
     patience.look(marks, now)

@@ -24,7 +24,7 @@ from typing import Any
 
 from measured import descendants, percentiles, provenance
 
-from convoy.gang.workers.process_tree import MARKER, kill_marked, new_marker
+from convoy.gang.workers.processes import TAG, kill_tagged, new_tag
 
 NODES = 3
 STEPS = 100_000
@@ -75,7 +75,7 @@ class Job:
     def __init__(self, setting: Setting, folder: Path) -> None:
         self._setting = setting
         self._folder = folder
-        self._marker = new_marker()
+        self._marker = new_tag()
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self._port = listener.getsockname()[1]
         self._nodes: list[subprocess.Popen[bytes]] = []
@@ -85,7 +85,7 @@ class Job:
         return self
 
     def __exit__(self, *_: object) -> None:
-        kill_marked(self._marker)
+        kill_tagged(self._marker)
         for node in self._nodes:
             node.wait()
 
@@ -122,7 +122,7 @@ class Job:
             str(WORKER),
             *arguments,
         ]
-        environment = {**os.environ, MARKER: self._marker, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, TAG: self._marker, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         with open(self._folder / f"node-{node}.log", "ab") as output:
             return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 

@@ -7,8 +7,7 @@ import pytest
 
 from convoy.cli.main import main
 from convoy.config.run import RunConfig
-from convoy.gang.notices.drain import read_drain
-from convoy.gang.notices.sources import DrainRequest
+from convoy.gang.notices.sources import DrainSource, read_drain
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.record import ensure_record, job_store
 from convoy.storage import Store
@@ -37,10 +36,10 @@ def test_a_running_job_is_told(job: Store, root: str) -> None:
         done = drain("my-job", root=root)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == "run TrainFlow/7 of job my-job was told to save and end\n"
-    notice = DrainRequest(job, "TrainFlow/7").ask()
+    notice = DrainSource(job, "TrainFlow/7").poll()
     assert notice is not None
     assert notice.deadline is None
-    assert DrainRequest(job, "TrainFlow/8").ask() is None
+    assert DrainSource(job, "TrainFlow/8").poll() is None
 
 
 def test_it_may_be_told_to_end_now(job: Store, root: str) -> None:
@@ -48,7 +47,7 @@ def test_it_may_be_told_to_end_now(job: Store, root: str) -> None:
         drain("my-job", root=root)
         done = drain("my-job", "--now", root=root)
     assert done.stdout == "run TrainFlow/7 of job my-job was told to end on its last checkpoint\n"
-    notice = DrainRequest(job, "TrainFlow/7").ask()
+    notice = DrainSource(job, "TrainFlow/7").poll()
     assert notice is not None
     assert notice.deadline == 0
 

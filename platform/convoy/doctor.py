@@ -193,13 +193,13 @@ def efa(dev: Path, sysfs: Path) -> Finding:
 
 def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
     """Whether anything tells ahead that this machine will be taken away."""
-    from convoy.gang.notices import machine
+    from convoy.gang.notices.sources import describe_statuses, machine_statuses
 
-    sources = machine.standings(environ, sysfs, DEADLINE_SECONDS)
-    if any(standing.answers for standing in sources):
-        return Finding("notices", "ok", machine.in_words(sources))
-    mend = "without one, a machine that is taken away is seen when it is gone" if sources else ""
-    return Finding("notices", "warning" if sources else "note", machine.in_words(sources), mend)
+    statuses = machine_statuses(environ, sysfs, DEADLINE_SECONDS)
+    if any(status.answers for status in statuses):
+        return Finding("notices", "ok", describe_statuses(statuses))
+    mend = "without one, a machine that is taken away is seen when it is gone" if statuses else ""
+    return Finding("notices", "warning" if statuses else "note", describe_statuses(statuses), mend)
 
 
 def network_namespaces(environ: Mapping[str, str]) -> Finding:

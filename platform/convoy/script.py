@@ -1,103 +1,102 @@
-"""For a script that runs under `@convoy_gang`: it tells how far it is, and hears of notices. Imports no torch.
+"""For a script that runs under `@convoy_gang`: it reports progress and receives notices. Imports no torch.
 
     from convoy import script
 
     for step in range(first, steps):
         train_one_step()
         script.progress(step + 1)
-        told = script.notice()
-        if told in ("save", "save_and_end") or (step + 1) % 100 == 0:
+        notice = script.notice()
+        if notice in ("save", "save_and_end") or (step + 1) % 100 == 0:
             save(script.checkpoints_uri(), step + 1)
-        if told in ("save_and_end", "end"):
+        if notice in ("save_and_end", "end"):
             break
 
-All ranks call `progress` and `notice`, at the same points. A script that calls none of this is supervised too: that it
-ends, or is stopped by a signal, is seen; that it hangs is not. Outside of a gang, as under `python` or `torchrun`,
-nothing is told and nothing is heard.
+All ranks call `progress` and `notice`, at the same points. A script that calls none of this is supervised too: its end,
+or a stop by a signal, is noticed; a hang is not. Outside of a gang, as under `python` or `torchrun`, nothing is
+reported and no notice is received.
 """
 
 import sys
 from contextlib import ExitStack
 from typing import Any, Literal
 
-from convoy.gang.workers.board import OrderKind
-from convoy.gang.workers.script_channel import ScriptLink, Value
+from convoy.gang.workers.board import ORDERS_BY_STRENGTH, OrderKind
+from convoy.gang.workers.script_channel import ScriptChannel, Value
 
 __all__ = ["checkpoints_uri", "event", "notice", "progress"]
 
 Notice = Literal["save", "save_and_end", "end"]
 
-_STRENGTH: tuple[OrderKind, ...] = ("none", "save", "save_and_end", "end")
-
-_link: ScriptLink | None = None
-"""Of this process, where it is a gang's worker."""
+_channel: ScriptChannel | None = None
+"""This process's, if it is a gang's worker."""
 
 _beat = ExitStack()
-"""Holds the thread that tells that Python runs here, once the script has told how far it is."""
+"""Holds the heartbeat thread, once the script has reported progress."""
 
 _control: tuple[object, Any] | None = None
-"""The process group that notices are agreed in, and the default group that it was made beside."""
+"""The default process group, and the group made for it in which ranks agree on notices."""
 
 
 def progress(step: int) -> None:
     """`step` steps are done, on this rank. Costs microseconds.
 
-    From the first call on, a rank that does not come to the next one is taken to hang, after the longer of
-    `hang_seconds` of `current.convoy.run` and 4.5 times what 99 of 100 steps took.
+    From the first call on, a rank that does not reach the next one counts as hung, after the longer of `hang_seconds`
+    of `current.convoy.run` and 4.5 times the 99th percentile of its steps.
     """
-    if _link is None:
+    if _channel is None:
         return
-    if not _link.steps:
+    if not _channel.steps:
         from convoy.gang.workers.liveness import beating
 
-        _beat.enter_context(beating(_link.marker))
-    _link.progress(step)
+        _beat.enter_context(beating(_channel.marker))
+    _channel.progress(step)
 
 
 def notice() -> Notice | None:
     """What the gang is to do because a machine will be taken away, or may be; None: nothing.
 
-    `save`: the state, and go on. `save_and_end`: the state, then end; there is time for it. `end`: at once, on what is
-    saved. Whoever then returns with success ends the attempt as preempted, and a later one goes on.
+    `save`: save the state, and continue. `save_and_end`: save the state, then end; there is time for it. `end`: end at
+    once, without saving. A script that then returns with success ends the attempt as preempted, and a later one
+    resumes.
 
-    Where torch's default process group exists, all ranks must call it at the same point, and all are told the same:
-    the strongest of what any rank's node has heard. It costs one all-reduce of four bytes over gloo.
+    Where torch's default process group exists, all ranks must call it at the same point, and all get the same answer:
+    the strongest order of any node's agent. It costs one all-reduce of four bytes over gloo.
     """
-    if _link is None:
+    if _channel is None:
         return None
-    kind = _agreed(_link.ordered())
-    _link.heard(kind)
+    kind = _agreed(_channel.order())
+    _channel.set_agreed(kind)
     return None if kind == "none" else kind
 
 
 def event(name: str, /, **values: Value) -> None:
-    """Put something into the job's event log, which its card and `convoy tail` show. Raises pydantic.ValidationError
-    for values that are no numbers, text, booleans or None."""
-    if _link is not None:
-        _link.event(name, values)
+    """Append to the job's event log, which its card and `convoy tail` show. Raises pydantic.ValidationError for values
+    other than numbers, text, booleans or None."""
+    if _channel is not None:
+        _channel.event(name, values)
 
 
 def checkpoints_uri(default: str = "checkpoints") -> str:
-    """Where the script's checkpoints belong: below the job, the same in all its attempts and runs.
+    """Where to put the script's checkpoints: below the job, the same in all its attempts and runs.
 
     A path, or `s3://bucket/prefix`, as `convoy.checkpoint.Checkpoints` takes it. default: outside of a gang.
     """
-    return default if _link is None else _link.checkpoints_uri
+    return default if _channel is None else _channel.checkpoints_uri
 
 
-def attach(link: ScriptLink | None) -> None:
-    """For the process that runs the script: from now on it is a gang's worker, or no more."""
-    global _link
-    _link = link
+def attach(channel: ScriptChannel | None) -> None:
+    """For the process that runs the script: from now on it is a gang's worker, or no longer one."""
+    global _channel
+    _channel = channel
 
 
 def _agreed(own: OrderKind) -> OrderKind:
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return own
-    value = sys.modules["torch"].tensor(_STRENGTH.index(own), device="cpu")
+    value = sys.modules["torch"].tensor(ORDERS_BY_STRENGTH.index(own), device="cpu")
     dist.all_reduce(value, op=dist.ReduceOp.MAX, group=_group(dist))
-    return _STRENGTH[int(value)]
+    return ORDERS_BY_STRENGTH[int(value)]
 
 
 def _group(dist: Any) -> Any:

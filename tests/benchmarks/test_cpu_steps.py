@@ -12,7 +12,7 @@ from cpu_steps import CONFIGURATIONS, Configuration, busy_seconds, own_seconds, 
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from tests.planner.pair import Meeting, meet
 from tests.ranks import on_ranks
 

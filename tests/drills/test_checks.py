@@ -56,7 +56,7 @@ def a_trial(
         injected=injected,
         events=sorted(events, key=lambda e: e.t),
         history=history or History({}, frozenset()),
-        told=(),
+        results=(),
     )
 
 

@@ -7,8 +7,8 @@ import pytest
 from convoy.drills.faults.random_times import RandomFaults
 from convoy.drills.faults.worker import Undisturbed, WorkerHang
 from convoy.drills.observe import Observed, problems
-from convoy.gang.local_node import Told
-from convoy.gang.outcome import Outcome
+from convoy.gang.diagnosis.verdict import GangOutcome
+from convoy.gang.local_node import NodeResult
 from convoy.job.events.types import NoticeReceived, PeerSuspected, StepDone
 from tests.drills.trials import (
     BATCH,
@@ -91,8 +91,8 @@ def test_the_cause_that_node_0_told_counts_and_not_what_another_node_saw_before(
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"told": told("failed", "finished")}, "2 attempts, not 1"),
-        ({"told": told("failed")}, "node 0 of attempt 0: failed, not finished"),
+        ({"results": told("failed", "finished")}, "2 attempts, not 1"),
+        ({"results": told("failed")}, "node 0 of attempt 0: failed, not finished"),
         ({"history": history(None)}, "1 generations were formed, not 2"),
         ({"history": history(None, (1, 20), (2, 30))}, "3 generations were formed, not 2"),
         ({"commit": None}, "the job has no commit"),
@@ -104,14 +104,14 @@ def test_an_end_that_is_not_the_expected_one_is_wrong(changed: dict[str, Any], s
 
 
 def test_a_node_that_told_an_error_is_wrong() -> None:
-    outcome = [Told(outcome=Outcome(outcome="finished"))] * 2
-    trial = killed_worker(told=[[*outcome, Told(error="OSError: no space")]])
+    outcome = [NodeResult(outcome=GangOutcome(outcome="finished"))] * 2
+    trial = killed_worker(results=[[*outcome, NodeResult(error="OSError: no space")]])
     assert problems(trial) == ["node 2 of attempt 0: OSError: no space, not finished"]
 
 
 def test_a_node_that_is_gone_at_the_last_attempt_is_wrong() -> None:
-    outcome = [Told(outcome=Outcome(outcome="finished"))] * 2
-    assert len(problems(killed_worker(told=[[*outcome, Told(error="killed", gone=True)]]))) == 1
+    outcome = [NodeResult(outcome=GangOutcome(outcome="finished"))] * 2
+    assert len(problems(killed_worker(results=[[*outcome, NodeResult(error="killed", was_killed=True)]]))) == 1
 
 
 def test_consumed_tokens_tell_of_lost_samples() -> None:
@@ -185,18 +185,20 @@ def test_any_alarm_in_a_gang_to_which_nothing_happens_is_false() -> None:
 
 def test_the_drain_by_which_the_drill_ends_a_gang_is_no_alarm() -> None:
     drain = at(105.5, NoticeReceived(source="drain", notice="end", action="save_and_end"))
-    trial = quiet(events=[*quiet().events, drain], told=told("preempted"), commit=commit(1, step=33), drained=True)
+    trial = quiet(events=[*quiet().events, drain], results=told("preempted"), commit=commit(1, step=33), drained=True)
     assert problems(trial) == []
 
 
 def test_an_attempt_that_ended_well_where_the_drill_had_to_end_it_is_wrong() -> None:
-    trial = quiet(told=told("finished"), drained=True)
+    trial = quiet(results=told("finished"), drained=True)
     assert any("not preempted" in line for line in problems(trial))
 
 
 def test_random_faults_may_end_any_attempt_but_the_last_in_any_way() -> None:
     outcomes = told("failed", "preempted")
-    trial = killed_worker(fault=a_fault(RandomFaults), told=outcomes, drained=True, history=history(None, None, None))
+    trial = killed_worker(
+        fault=a_fault(RandomFaults), results=outcomes, drained=True, history=history(None, None, None)
+    )
     assert problems(trial) == []
-    undrained = killed_worker(fault=a_fault(RandomFaults), told=outcomes)
+    undrained = killed_worker(fault=a_fault(RandomFaults), results=outcomes)
     assert any("attempt 1" in line for line in problems(undrained))

@@ -9,8 +9,8 @@ from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault, Size
 from convoy.drills.faults.worker import WorkerKill
 from convoy.drills.observe import Observed
-from convoy.gang.local_node import Told
-from convoy.gang.outcome import Outcome
+from convoy.gang.diagnosis.verdict import GangOutcome
+from convoy.gang.local_node import NodeResult
 from convoy.job.events.types import AnyEvent, Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.lineage import CommitRef, Generation, History
 
@@ -87,9 +87,9 @@ def commit(made_by: int, step: int = STEPS, *, tokens: int | None = None, skippe
     )
 
 
-def told(*outcomes: Any) -> list[list[Told]]:
+def told(*outcomes: Any) -> list[list[NodeResult]]:
     """How each attempt ended, the same on all nodes."""
-    return [[Told(outcome=Outcome(outcome=outcome))] * 3 for outcome in outcomes]
+    return [[NodeResult(outcome=GangOutcome(outcome=outcome))] * 3 for outcome in outcomes]
 
 
 def killed_worker(**changed: Any) -> Observed:
@@ -111,7 +111,7 @@ def killed_worker(**changed: Any) -> Observed:
         "injected": [103.6],
         "events": events,
         "history": history(None, (1, 20)),
-        "told": told("finished"),
+        "results": told("finished"),
         "commit": commit(2),
     }
     return Observed(**facts | changed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from convoy.gang.network.handshake import Hello, Member
+from convoy.gang.network.handshake import Hello, NodeAddress
 
 TOKEN = "the token of this gang"
 
@@ -24,8 +24,8 @@ def a_hello(node: int, nodes: int, nproc: int = 1, hostname: str = "host", port:
     return Hello(node=node, nodes=nodes, nproc=nproc, hostname=hostname, port=port, wall=0.0)
 
 
-def a_member(node: int) -> Member:
-    return Member(node=node, hostname=f"host{node}", address="10.0.0.1" if node else "", port=1000 + node)
+def a_member(node: int) -> NodeAddress:
+    return NodeAddress(node=node, hostname=f"host{node}", address="10.0.0.1" if node else "", port=1000 + node)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def agents(count: int, host: str = "127.0.0.1", prefixes: Sequence[Sequence[str]
         for node in range(1, count):
             started.append(Agent(prefixes[node], node=node, nodes=count, host=host, port=port))
         for agent in started:
-            agent.await_one("Formed")
+            agent.await_one("GangFormed")
         yield started
     finally:
         for agent in started:

@@ -11,9 +11,9 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from convoy.gang.network.listener import listen
-from convoy.gang.network.peer_events import Joined
+from convoy.gang.network.formation import PeerJoined
 from convoy.gang.network.peers import Peers
+from convoy.gang.network.sockets import listen
 
 
 def tell(kind: str, **fields: Any) -> None:
@@ -43,7 +43,7 @@ def main(options: dict[str, Any]) -> None:
     threading.Thread(target=obey, args=(peers,), daemon=True).start()
     while True:
         event = peers.events.get()
-        warning = event.skew.warning(event.node, options["node"]) if isinstance(event, Joined) else None
+        warning = event.skew.warning(event.node, options["node"]) if isinstance(event, PeerJoined) else None
         tell(type(event).__name__, **{**asdict(event), **({"warning": warning} if warning else {})})
 
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from convoy.drills.gang import newest_of_name
-from convoy.gang.outcome import Outcome
+from convoy.gang.diagnosis.verdict import GangOutcome
 from convoy.gang.task import Node, Task
 from convoy.report.fold import fold
 from convoy.report.train_report import Incident
@@ -36,17 +36,17 @@ class Agent:
         """Process id of one of its workers, once that is there."""
         return int(wait_for(f"rank {rank}", lambda: self._named(f"convoy rank {rank}")))
 
-    def outcome(self, seconds: float = DEADLINE_SECONDS) -> Outcome:
+    def outcome(self, seconds: float = DEADLINE_SECONDS) -> GangOutcome:
         """How the gang ended, by this agent. Fails the test if it does not end in time."""
         assert self.results.poll(seconds), "the agent told no outcome in time"
-        told: Outcome | str = self.results.recv()
-        assert isinstance(told, Outcome), told
+        told: GangOutcome | str = self.results.recv()
+        assert isinstance(told, GangOutcome), told
         return told
 
     def error(self) -> str:
         """Of an agent that could not form the gang: what kept it."""
         assert self.results.poll(DEADLINE_SECONDS), "the agent told nothing in time"
-        told: Outcome | str = self.results.recv()
+        told: GangOutcome | str = self.results.recv()
         assert isinstance(told, str), told
         return told
 

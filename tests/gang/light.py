@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment, Place
+from convoy.gang.task import Assignment, Place
 from convoy.gang.workers.fork_server import serve
-from convoy.gang.workers.process_tree import MARKER
+from convoy.gang.workers.processes import TAG
 
 
 def assignment(job: str, folder: Path, rank: int = 0, listen_fd: int | None = None, **config: Any) -> Assignment:
@@ -100,7 +100,7 @@ def leave_behind(how: str) -> None:
                     time.sleep(600)
                 os._exit(0)
         case "marked daemon":
-            kept = clean | {MARKER: os.environ[MARKER]}
+            kept = clean | {TAG: os.environ[TAG]}
             subprocess.run(["sh", "-c", "setsid sleep 600 & echo $!"], env=kept, check=True)
 
 

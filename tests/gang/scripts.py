@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Script
-from convoy.gang.task import Task
+from convoy.gang.task import Script, Task
 
 DDP = Path(__file__).resolve().parents[1] / "flows" / "ddp_script.py"
 

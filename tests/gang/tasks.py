@@ -12,7 +12,7 @@ from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.gang.agent import Gang
-from convoy.gang.outcome import Outcome
+from convoy.gang.diagnosis.verdict import GangOutcome
 from convoy.gang.task import Node, Task
 from convoy.job.events.log import read_events
 from convoy.job.events.types import AnyEvent
@@ -43,14 +43,14 @@ def a_node(nproc: int = 2, index: int = 0, nodes: int = 1, run: str = "Flow/1", 
     )
 
 
-def outcome_of(gang: Gang) -> Outcome:
+def outcome_of(gang: Gang) -> GangOutcome:
     """How the gang ends. Fails the test if it does not end in time."""
     outcome = gang.wait(DEADLINE_SECONDS)
     assert outcome is not None, "the gang did not end in time"
     return outcome
 
 
-def run_gang(task: Task, node: Node) -> Outcome:
+def run_gang(task: Task, node: Node) -> GangOutcome:
     """In a fork of the test process: what that left as garbage is not to be collected here."""
     gc.freeze()
     with Gang(task, node) as gang:
@@ -61,8 +61,8 @@ def pid_of(gang: Gang, local_rank: int) -> int:
     """Of a worker, once it is there."""
 
     def known() -> int | None:
-        workers = team.workers[local_rank:] if (team := gang.team) else []
-        return workers[0].known_pid if workers else None
+        workers = team.workers[local_rank:] if (team := gang.workers) else []
+        return workers[0].reported_pid if workers else None
 
     return int(wait_for("a worker", known))
 

@@ -11,9 +11,8 @@ import pytest
 from convoy.config.errors import ConfigError
 from convoy.gang import agent
 from convoy.gang.agent import Gang
-from convoy.gang.assignment import EXPECTED
-from convoy.gang.workers.placement import place_of, threads_per_rank
-from convoy.gang.workers.process_state import Stat, read_stat
+from convoy.gang.task import EXPECTED
+from convoy.gang.workers.processes import Stat, read_stat
 from convoy.job.events.types import FailureDetected, GenerationStarted, Stopping, WorkerExited
 from convoy.job.heartbeat import LIVE
 from convoy.job.lineage import lineage, read_history
@@ -176,15 +175,15 @@ def test_cores_are_shared_by_the_ranks_of_a_host(tmp_path: Path) -> None:
     config = a_task(str(tmp_path), train={"threads_per_rank": None}).config
     apart = replace(a_node(nproc=4, nodes=2), shares_host=False)
 
-    assert threads_per_rank(config, a_node(nproc=4, nodes=2), cores=lambda: 64) == 8
-    assert threads_per_rank(config, apart, cores=lambda: 64) == 16
-    assert threads_per_rank(config, a_node(nproc=4), cores=lambda: 2) == 1
+    assert a_node(nproc=4, nodes=2).threads_per_rank(config, cores=lambda: 64) == 8
+    assert apart.threads_per_rank(config, cores=lambda: 64) == 16
+    assert a_node(nproc=4).threads_per_rank(config, cores=lambda: 2) == 1
     five = a_task(str(tmp_path), train={"threads_per_rank": 5}).config
-    assert threads_per_rank(five, a_node(nproc=4), cores=lambda: 64) == 5
+    assert a_node(nproc=4).threads_per_rank(five, cores=lambda: 64) == 5
 
 
 def test_nodes_on_one_host_do_not_share_places() -> None:
-    places = [place_of(local, a_node(nproc=2, index=node, nodes=2), 1) for node in (0, 1) for local in (0, 1)]
+    places = [a_node(nproc=2, index=node, nodes=2).place_of(local, 1) for node in (0, 1) for local in (0, 1)]
 
     assert [(p.rank, p.node, p.local_rank, p.host_rank) for p in places] == [
         (0, 0, 0, 0), (1, 0, 1, 1), (2, 1, 0, 2), (3, 1, 1, 3)

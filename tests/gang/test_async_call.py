@@ -4,26 +4,26 @@ import threading
 
 import pytest
 
-from convoy.gang.async_call import Background
+from convoy.gang.async_call import BackgroundCall
 from convoy.storage import StoreUnavailable
 
 
 def test_a_call_gives_what_it_returns() -> None:
-    call = Background("the sum", lambda: 1 + 1, 20.0)
+    call = BackgroundCall("the sum", lambda: 1 + 1, 20.0)
     assert call.result() == 2
-    assert call.over
+    assert call.is_over
 
 
 def test_a_call_raises_what_it_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        Background("the ratio", lambda: 1 / 0, 20.0).result()
+        BackgroundCall("the ratio", lambda: 1 / 0, 20.0).result()
 
 
 def test_a_call_that_hangs_is_an_outage_and_keeps_nobody() -> None:
     never = threading.Event()
-    call = Background("the log", never.wait, 0.05)
-    assert not call.over
+    call = BackgroundCall("the log", never.wait, 0.05)
+    assert not call.is_over
     with pytest.raises(StoreUnavailable, match=r"the log: no answer within 0\.05 s"):
         call.result()
-    assert call.over
+    assert call.is_over
     never.set()

@@ -10,37 +10,26 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Script
-from convoy.gang.local_node import LocalNode, Spec, Told, start
-from convoy.gang.workers.process_tree import living
+from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, local_position, start
+from convoy.gang.task import Script, Task
+from convoy.gang.workers.processes import living
 
 PATIENCE_SECONDS = 60.0
 MARK = "CONVOY_TEST_LOCAL_NODE"
 
 
-def a_spec(folder: Path, program: str) -> Spec:
+def a_spec(folder: Path, program: str) -> NodeSpec:
     """One worker that runs this program."""
     file = folder / "program.py"
     file.write_text(program)
     config = RunConfig.model_validate({"cluster": {"nodes": 1}, "train": {"threads_per_rank": 1}})
-    return Spec(
-        config=config,
-        job="job",
-        root=str(folder / "root"),
-        data_id="",
-        fingerprint="script",
-        index=0,
-        nodes=1,
-        nproc=1,
-        run="Test/1",
-        attempt=0,
-        script=Script(entrypoint=str(file)),
-    )
+    task = Task(config, "job", str(folder / "root"), "", "script", script=Script(entrypoint=str(file)))
+    return NodeSpec(task=task, node=local_position(0, 1, 1, "Test/1"))
 
 
-def ended(node: LocalNode) -> Told:
+def ended(node: LocalNode) -> NodeResult:
     node.process.wait(PATIENCE_SECONDS)
-    return node.told()
+    return node.result()
 
 
 def marked(mark: str) -> set[int]:
@@ -65,15 +54,15 @@ def test_a_node_tells_how_its_gang_ended(tmp_path: Path, program: str, outcome: 
     assert told.outcome is not None, told.error
     assert told.outcome.outcome == outcome
     assert message in told.outcome.message
-    assert not told.gone
+    assert not told.was_killed
 
 
 def test_a_node_that_was_killed_is_told_to_be_gone(tmp_path: Path) -> None:
     node = start(a_spec(tmp_path, "import time; time.sleep(600)"), tmp_path / "0")
-    assert node.told().error == "it did not end"
+    assert node.result().error == "it did not end"
     os.kill(node.process.pid, signal.SIGKILL)
     told = ended(node)
-    assert (told.gone, told.outcome) == (True, None)
+    assert (told.was_killed, told.outcome) == (True, None)
     assert told.error.startswith("its agent was killed by SIGKILL")
 
 
@@ -85,9 +74,9 @@ def test_nothing_outlives_the_process_that_started_a_node(tmp_path: Path) -> Non
     starter = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from convoy.gang.local_node import Spec, start\n"
+        "from convoy.gang.local_node import NodeSpec, start\n"
         "folder = Path(sys.argv[1])\n"
-        "start(Spec.model_validate_json((folder / 'spec.json').read_text()), folder / '0')\n"
+        "start(NodeSpec.model_validate_json((folder / 'spec.json').read_text()), folder / '0')\n"
         "time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", starter, str(tmp_path)], env={**os.environ, MARK: mark})

@@ -10,7 +10,7 @@ from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
 from convoy.gang import agent, param_dtype
 from convoy.gang.agent import Gang
-from convoy.gang.param_dtype import settled
+from convoy.gang.param_dtype import with_settled_dtype
 from convoy.gang.task import Task
 from convoy.job.generations import form_generation
 from convoy.job.record import ensure_record, job_store, keep_config, with_recorded_dtype
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def settled_for(config: RunConfig, store: Store) -> Task:
-    return settled(Task(config, "blue", "", "", "data", None), a_node(), store)
+    return with_settled_dtype(Task(config, "blue", "", "", "data", None), a_node(), store)
 
 
 def formed_with(store: Store, dtype: str) -> None:

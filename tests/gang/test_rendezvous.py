@@ -9,16 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from convoy.config.run import RunConfig
 from convoy.gang import rendezvous
+from convoy.gang.network.formation import GangFormed, PeerEvent, PeerJoined, PeersFailed
+from convoy.gang.network.handshake import Skew
 from convoy.gang.network.peers import Peers
-from convoy.gang.rendezvous import FormedGeneration
+from convoy.gang.rendezvous import FormedGeneration, await_all
 from convoy.gang.task import Task
-from convoy.gang.workers.worker_group import Site
+from convoy.gang.workers.worker_group import NodeContext
 from convoy.job.generations import FormationRefusedError, refuse_formation
 from convoy.job.lineage import Generation
 from convoy.storage import Store, open_store
@@ -29,11 +33,11 @@ LOOPBACK = "0100007F:"
 """As /proc/net/tcp writes the address."""
 
 
-def a_site(root: Path, index: int, nodes: int, main_host: str = "127.0.0.1") -> Site:
+def a_site(root: Path, index: int, nodes: int, main_host: str = "127.0.0.1") -> NodeContext:
     """Of a node that gathers, and starts no worker."""
     task = Task(RunConfig(), "job", str(root), "", "", None)
     node = replace(a_node(nproc=1, index=index, nodes=nodes), main_host=main_host)
-    return Site(task, node, (open_store(str(root / "job")),), root, cast(Any, None), cast(Any, None))
+    return NodeContext(task, node, (open_store(str(root / "job")),), root, cast(Any, None), cast(Any, None))
 
 
 class Nodes:
@@ -64,7 +68,7 @@ class Nodes:
             thread.join()
         for each in self.gathered.values():
             if isinstance(each, tuple):
-                each[0].let_go()
+                each[0].release()
                 each[1].close()
 
     def _gather(self, gather: Callable[..., tuple[FormedGeneration, Peers]], index: int) -> None:
@@ -130,7 +134,7 @@ def test_the_token_is_for_the_owner_alone_and_goes_when_all_have_come(tmp_path: 
 def test_the_token_goes_too_when_nobody_comes_and_a_node_that_is_late_learns_it_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(rendezvous.JOIN_SECONDS, "local", 0.2)
+    monkeypatch.setattr(rendezvous, "LOCAL_JOIN_SECONDS", 0.2)
     with pytest.raises(FormationRefusedError, match=r"node 1 of 2 did not come within 0\.2 s"):
         rendezvous.lead(a_site(tmp_path, 0, 2), time.sleep)
     assert token_files(tmp_path) == []
@@ -174,7 +178,7 @@ def test_an_address_that_is_not_this_machine_s_own_is_told_and_all_are_listened_
         assert formed.listener is not None
         with socket.create_connection(("127.0.0.1", formed.listener.getsockname()[1]), 5) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        formed.let_go()
+        formed.release()
     assert capsys.readouterr().err == (
         f"convoy: node 0 on {socket.gethostname()} listens on all addresses: 192.0.2.7, where the others are to reach "
         "it, is none of its own\n"
@@ -196,3 +200,50 @@ def test_a_generation_of_an_older_version_is_not_joined(tmp_path: Path) -> None:
     assert store.create(older.name, older.model_dump_json().encode())
     with pytest.raises(FormationRefusedError, match="was formed by another version of Convoy: all nodes need the same"):
         rendezvous.join(a_site(tmp_path, 1, 2), time.sleep)
+
+
+def peers(*events: PeerEvent) -> Any:
+    """A Peers that tells this."""
+    told: SimpleQueue[PeerEvent] = SimpleQueue()
+    for event in events:
+        told.put(event)
+    made = SimpleNamespace(events=told, closed=False)
+    made.close = lambda: setattr(made, "closed", True)
+    return made
+
+
+def nothing(seconds: float) -> None:
+    """Nothing keeps the node from waiting."""
+
+
+def test_a_clock_that_is_wrong_is_told_in_one_line_by_node_0_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    joined = [
+        PeerJoined(1, "b", Skew(-7.5, 0.01)),
+        PeerJoined(2, "c", Skew(0.2, 0.01)),
+        PeerJoined(3, "d", Skew(9.0, 6.0)),
+    ]
+    for index in (0, 1):
+        made = peers(*joined, GangFormed(()))
+        await_all(cast(Peers, made), a_node(index=index, nodes=4), nothing)
+        assert not made.closed
+    assert capsys.readouterr().err == (
+        "convoy: the clock of node 1 is 7.5 s behind node 0's: what is told of several nodes may come in the wrong "
+        "order; check their time synchronisation\n"
+    )
+
+
+def test_nodes_that_will_not_come_together_are_told_and_the_connections_closed() -> None:
+    made = peers(PeerJoined(1, "b", Skew(0.0, 0.0)), PeersFailed(2, "node 2 did not come within 600 s"))
+    with pytest.raises(FormationRefusedError, match=r"^node 2 did not come within 600 s$"):
+        await_all(cast(Peers, made), a_node(nodes=3), nothing)
+    assert made.closed
+
+
+def test_what_ends_the_waiting_closes_the_connections() -> None:
+    def notice(seconds: float) -> None:
+        raise KeyError("notice")
+
+    made = peers()
+    with pytest.raises(KeyError):
+        await_all(cast(Peers, made), a_node(nodes=3), notice)
+    assert made.closed

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment, Script
-from convoy.gang.workers.placement import place_of
-from convoy.gang.workers.prefork import SCRIPTS, Warm
-from convoy.gang.workers.worker import environment_of_all
+from convoy.gang.task import Assignment, Script
+from convoy.gang.workers.prefork import SCRIPTS, Prefork
+from convoy.gang.workers.worker import shared_environment
 from tests.campaign import in_full
 from tests.gang.tasks import a_node
 
@@ -58,15 +57,15 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    with Warm(environment_of_all(1), tmp_path_factory.mktemp("warm") / "log", SCRIPTS) as process:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefork]:
+    with Prefork(shared_environment(1), tmp_path_factory.mktemp("warm") / "log", SCRIPTS) as process:
         yield process
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", [0, 4])
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_script_that_has_done_its_work_ends(name: str, busy: int, warm: Warm, tmp_path: Path) -> None:
+def test_a_script_that_has_done_its_work_ends(name: str, busy: int, warm: Prefork, tmp_path: Path) -> None:
     file = tmp_path / "a_script.py"
     file.write_text(TEXTS[name])
     with load(busy):
@@ -77,7 +76,7 @@ def test_a_script_that_has_done_its_work_ends(name: str, busy: int, warm: Warm, 
     assert ends == [[0, 0]] * RUNS
 
 
-def exit_codes(warm: Warm, file: Path, folder: Path) -> list[int | None]:
+def exit_codes(warm: Prefork, file: Path, folder: Path) -> list[int | None]:
     """Of both ranks; None: it hangs."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         workers = [
@@ -101,7 +100,7 @@ def assignment(rank: int, file: Path, folder: Path, listener: socket.socket) -> 
         fingerprint="script",
         generation=1,
         parent=None,
-        place=place_of(rank, a_node(nproc=2), 1),
+        place=a_node(nproc=2).place_of(rank, 1),
         master_host="127.0.0.1",
         master_port=listener.getsockname()[1],
         listen_fd=listener.fileno() if rank == 0 else None,

@@ -10,9 +10,9 @@ import pytest
 
 from convoy.gang import rendezvous, supervisor
 from convoy.gang.diagnosis.verdict import Restart
-from convoy.gang.evidence import Sign, SignKind
-from convoy.gang.network.messages import Decided, Go, Seen
-from convoy.gang.network.peer_events import Said
+from convoy.gang.evidence import Evidence, EvidenceKind
+from convoy.gang.network.formation import PayloadReceived
+from convoy.gang.network.messages import DecisionMessage, EvidenceMessage, StartMessage
 from convoy.gang.rendezvous import FormedGeneration
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.workers.board import Mark
@@ -38,10 +38,10 @@ def agent(node: int = 0, stages: int = 1) -> Any:
     return Supervisor(site, peers, surroundings, FormedGeneration(generation(4)))
 
 
-def told(number: int, kind: SignKind) -> Said:
+def told(number: int, kind: EvidenceKind) -> PayloadReceived:
     now = time.monotonic()
-    sign = Sign(kind=kind, node=1, by=1, at=now, seen=now, rank=1 if kind == "exited" else None, exit_code=70)
-    return Said(node=1, body=Seen.of(number, [sign], now).body(), at=now)
+    sign = Evidence(kind=kind, node=1, by=1, at=now, noticed=now, rank=1 if kind == "exited" else None, exit_code=70)
+    return PayloadReceived(node=1, body=EvidenceMessage(generation=number, sent=now, evidence=[sign]).body(), at=now)
 
 
 @pytest.fixture
@@ -61,14 +61,14 @@ def test_an_end_of_a_worker_that_is_told_late_does_not_count_against_the_next_ge
     forming: threading.Event,
 ) -> None:
     first = agent()
-    first._read(told(4, "exited"))
-    assert [s.kind for s in first._watch.signs] == ["exited"]
+    first._receive(told(4, "exited"))
+    assert [s.kind for s in first._monitor.evidence] == ["exited"]
     first._restart()
-    assert first._watch.signs == []
-    first._read(told(4, "exited"))
-    assert first._watch.signs == [], "of those that are no more"
-    first._read(told(4, "gone"))
-    assert [s.kind for s in first._watch.signs] == ["gone"], "a node that is lost stays lost"
+    assert first._monitor.evidence == []
+    first._receive(told(4, "exited"))
+    assert first._monitor.evidence == [], "of those that are no more"
+    first._receive(told(4, "gone"))
+    assert [s.kind for s in first._monitor.evidence] == ["gone"], "a node that is lost stays lost"
     forming.set()
 
 
@@ -78,12 +78,16 @@ def a_failure() -> FailureDetected:
 
 def test_workers_of_a_generation_that_was_ended_before_they_were_started_are_not_started() -> None:
     second = agent(node=1)  # it still opens the log of its generation
-    second._read(Said(node=0, body=Decided.of(4, Restart(a_failure()), 0.0).body(), at=time.monotonic()))
+    second._receive(
+        PayloadReceived(
+            node=0, body=DecisionMessage(generation=4, decision=Restart(a_failure())).body(), at=time.monotonic()
+        )
+    )
     second._restart()
     assert second._starting is not None
     second._starting.result()
-    second._go_on_starting(time.monotonic())
-    assert second.team is None
+    second._continue_starting(time.monotonic())
+    assert second.workers is None
     assert second._starting is None
 
 
@@ -96,18 +100,20 @@ def test_the_next_generation_may_be_told_of_in_the_turn_in_which_the_last_one_en
         made.append(formed.generation)
         return SimpleNamespace(start=lambda *_, **__: None)
 
-    monkeypatch.setattr(supervisor, "Team", team)
+    monkeypatch.setattr(supervisor, "WorkerGroup", team)
     second = agent(node=1)
     second._starting = None  # its workers run
-    second._site.task.spent_seconds = 0.0
+    second._context.task.spent_seconds = 0.0
     now = time.monotonic()
-    second._read(Said(node=0, body=Decided.of(4, Restart(a_failure()), 0.0).body(), at=now))
-    second._read(Said(node=0, body=Go.of(generation(5)).body(), at=now))
-    assert isinstance(second._decision(now), Restart)
+    second._receive(
+        PayloadReceived(node=0, body=DecisionMessage(generation=4, decision=Restart(a_failure())).body(), at=now)
+    )
+    second._receive(PayloadReceived(node=0, body=StartMessage(generation=5, formed=generation(5)).body(), at=now))
+    assert isinstance(second._decide(now), Restart)
     second._restart()
     assert second._starting is not None
     second._starting.result()
-    second._go_on_starting(time.monotonic())
+    second._continue_starting(time.monotonic())
     assert made == [5]
 
 
@@ -119,6 +125,6 @@ def test_a_node_is_compared_with_those_that_have_its_stage(stages: int, slow: li
         now = time.monotonic() + i / 10
         marks = {rank: Mark("step", i, 1, at=now, looks=i, waits=i * (rank == 0)) for rank in (0, 1)}
         log = SimpleNamespace(append=told.append)
-        first._team = SimpleNamespace(stops=lambda now: [], marks=lambda marks=marks: marks, events=log)
-        first._look(first._team, now)
+        first.workers = SimpleNamespace(stops=lambda now: [], marks=lambda marks=marks: marks, events=log)
+        first._look(first.workers, now)
     assert [event.slow_node for event in told] == slow

@@ -11,7 +11,7 @@ from metaflow.plugins.cards.card_creator import CardProcessManager
 
 from convoy.config.run import RunConfig
 from convoy.display.page import Page, Text
-from convoy.gang.outcome import Outcome, PreemptedError
+from convoy.gang.diagnosis.verdict import GangOutcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.launch.gang import step
 from convoy.launch.gang.live_card import How
@@ -88,7 +88,7 @@ def test_what_is_only_shown_starts_no_process(card: Card) -> None:
 def test_another_node_s_card_is_written_once_if_the_gang_is_lost_early(
     early: Any, ended: Any, drawn: list[How], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcomes = [early and Outcome(outcome=early), Outcome(outcome=ended)]
+    outcomes = [early and GangOutcome(outcome=early), GangOutcome(outcome=ended)]
 
     class Gang:
         def __init__(self, task: Task, node: Node) -> None: ...
@@ -96,7 +96,7 @@ def test_another_node_s_card_is_written_once_if_the_gang_is_lost_early(
             return self
 
         def __exit__(self, *_: object) -> None: ...
-        def wait(self, seconds: float) -> Outcome | None:
+        def wait(self, seconds: float) -> GangOutcome | None:
             return outcomes.pop(0)
 
     monkeypatch.setattr(step, "Gang", Gang)

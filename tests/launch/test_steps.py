@@ -10,7 +10,7 @@ from metaflow.exception import MetaflowException
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.display.page import Callout, Heading, Text
-from convoy.gang.outcome import Outcome, PreemptedError
+from convoy.gang.diagnosis.verdict import GangOutcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.record import job_store
 from convoy.launch.gang.step import GangFailedError, pointer_page
@@ -90,8 +90,8 @@ def test_a_node_s_page_says_how_the_gang_ended_where_that_was_not_as_it_should(
 ) -> None:
     task = Task(RunConfig(), "a", "/root", "data", "fingerprint", None)
     node = Node(1, 2, 1, "host", "TrainFlow/7", "f", 0, False)
-    blocks = pointer_page(task, node, "TrainFlow/7/train/3", Outcome(outcome=outcome, message="rank 1")).blocks
+    blocks = pointer_page(task, node, "TrainFlow/7/train/3", GangOutcome(outcome=outcome, message="rank 1")).blocks
     assert blocks[1] == Callout(title, "rank 1")
-    by_hand = Outcome(outcome="preempted", message="interrupted: Ctrl-C")
+    by_hand = GangOutcome(outcome="preempted", message="interrupted: Ctrl-C")
     assert pointer_page(task, node, "x", by_hand).blocks[1] == Callout("Interrupted", "interrupted: Ctrl-C")
-    assert len(pointer_page(task, node, "x", Outcome(outcome="finished")).blocks) == 3
+    assert len(pointer_page(task, node, "x", GangOutcome(outcome="finished")).blocks) == 3

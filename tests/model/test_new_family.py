@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.model import families
 from convoy.model.block import Block, Matrix, Norm
 from convoy.model.build import build_model

@@ -23,7 +23,7 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
-from convoy.gang.assignment import Place
+from convoy.gang.task import Place
 from convoy.parallel.mesh import build_mesh
 from convoy.planner.workload import Machine, Workload
 from convoy.storage import open_store

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from convoy.drills.testbed.namespaces import Network
-from convoy.gang.network.failure_detector import Patience
+from convoy.gang.network.failure_detector import DetectorSettings
 from tests.campaign import times
 from tests.gang.agents import Agent, agents
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
 
-SEEN_SECONDS = Patience().most_seconds + 3.0
+SEEN_SECONDS = DetectorSettings().most_seconds + 3.0
 """However unsteady the beats of a busy machine are. The drills measure how soon it is on one that is idle."""
 
 OUT_SECONDS = 0.8
@@ -50,21 +50,21 @@ def test_a_node_that_is_cut_off_and_the_others_suspect_each_other(
 ) -> None:
     cut = timed(lambda: network.unplug(cut_off))
     others = [agent for agent in gang if agent.node != cut_off]
-    seen = [agent.await_one("Silent", node=cut_off) for agent in others]
-    seen += [gang[cut_off].await_one("Silent", node=other.node) for other in others]
+    seen = [agent.await_one("PeerSilent", node=cut_off) for agent in others]
+    seen += [gang[cut_off].await_one("PeerSilent", node=other.node) for other in others]
     print("silent after", sorted(round(silent.at - cut, 2) for silent in seen), "s")
     assert all(0.6 < silent.at - cut < SEEN_SECONDS for silent in seen), seen
     for agent in others:
-        assert [silent.fields["node"] for silent in agent.of("Silent")] == [cut_off]
+        assert [silent.fields["node"] for silent in agent.of("PeerSilent")] == [cut_off]
 
 
 def test_when_only_one_direction_is_lost_both_ends_know_and_the_third_too(network: Network, gang: list[Agent]) -> None:
     zero, muted, third = gang
     cut = timed(lambda: network.mute(1, towards=0))
-    assert zero.await_one("Silent", node=1).at - cut < SEEN_SECONDS
-    assert muted.await_one("Unheard", node=1, by=0).at - cut < SEEN_SECONDS
-    assert third.await_one("Unheard", node=1, by=0).at - cut < SEEN_SECONDS
-    assert third.of("Silent") == []
+    assert zero.await_one("PeerSilent", node=1).at - cut < SEEN_SECONDS
+    assert muted.await_one("PeerReportedSilent", node=1, by=0).at - cut < SEEN_SECONDS
+    assert third.await_one("PeerReportedSilent", node=1, by=0).at - cut < SEEN_SECONDS
+    assert third.of("PeerSilent") == []
 
 
 def test_a_cable_that_is_out_for_most_of_a_second_alarms_nobody(network: Network) -> None:
@@ -72,7 +72,12 @@ def test_a_cable_that_is_out_for_most_of_a_second_alarms_nobody(network: Network
     for _ in range(TRIES):
         with agents(HOSTS, network.addresses[0], prefixes) as gang:
             longest = max(out(network, number % HOSTS) for number in range(times(5)))
-            alarms = [seen for agent in gang for seen in agent.seen if seen.kind in ("Silent", "Unheard", "Gone")]
+            alarms = [
+                seen
+                for agent in gang
+                for seen in agent.seen
+                if seen.kind in ("PeerSilent", "PeerReportedSilent", "PeerGone")
+            ]
         if not alarms or longest <= LONGEST_SECONDS:
             break
     assert alarms == [], f"the longest outage was {longest:.2f} s"
@@ -92,10 +97,10 @@ def out(network: Network, host: int) -> float:
 def test_a_partition_that_heals_is_told_to_both_sides(network: Network, gang: list[Agent]) -> None:
     network.unplug(1)
     for agent in gang:
-        agent.await_one("Silent")
+        agent.await_one("PeerSilent")
     time.sleep(1.0)
     healed = timed(lambda: network.plug(1))
-    gang[1].await_one("Unheard", since=healed, node=1, by=0)
-    gang[1].await_one("Unheard", since=healed, node=1, by=2)
+    gang[1].await_one("PeerReportedSilent", since=healed, node=1, by=0)
+    gang[1].await_one("PeerReportedSilent", since=healed, node=1, by=2)
     gang[0].send(None, {"still": "connected"})
-    gang[1].await_one("Said", node=0)
+    gang[1].await_one("PayloadReceived", node=0)

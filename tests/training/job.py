@@ -17,7 +17,7 @@ from convoy.checkpoint.state.values import dtype_of
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
-from convoy.gang.assignment import Assignment, Place
+from convoy.gang.task import Assignment, Place
 from convoy.gang.workers.board import Board
 from convoy.job.events.log import read_events
 from convoy.job.events.types import AnyEvent, Event, StepDone

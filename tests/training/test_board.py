@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from convoy.gang.diagnosis.hang_detector import Patience, hanging, progress
+from convoy.gang.diagnosis.hang_detector import HangDetector, hanging, progress
 from convoy.gang.workers.board import PHASES, Board, Mark, Marker, Phase
 from convoy.job.events.types import CheckpointSaved
 from convoy.parallel.pipeline import Elsewhere
@@ -35,14 +35,14 @@ def noted(folder: Path) -> Fault:
 
     def fault(rank: int) -> None:
         folder.mkdir(exist_ok=True)
-        real = Marker.passed
+        real = Marker.pass_point
 
         def passed(self: Marker) -> None:
             real(self)
             with open(folder / str(rank), "a") as file:
                 file.write(json.dumps([PHASES[self._phase], self._step, self._count]) + "\n")
 
-        Marker.passed = passed  # type: ignore[method-assign]
+        Marker.pass_point = passed  # type: ignore[method-assign]
 
     return fault
 
@@ -170,7 +170,7 @@ def hung(job: Job, board: Board, where: str, step: int, rank: int, hang: Callabl
 
 def _watch(board: Board, found: list[tuple[int, str]], release: int) -> None:
     """As an agent does, until something hangs or the ranks end; then what hung is let go."""
-    patience, hangs = Patience(), None
+    patience, hangs = HangDetector(), None
     with os.fdopen(release, "wb") as pipe:
         while hangs is None and board.read(0).phase != "finish":
             time.sleep(LOOK_SECONDS)

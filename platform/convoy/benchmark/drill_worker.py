@@ -29,8 +29,8 @@ from convoy.drills.registry import DRILLS
 from convoy.drills.result import DrillResult, TrialResult
 from convoy.drills.runner import Campaign
 from convoy.drills.trial import WORDS
-from convoy.gang.workers.placement import usable_cores
-from convoy.gang.workers.prctl import signal_at_end_of_parent
+from convoy.gang.task import usable_cores
+from convoy.gang.workers.processes import signal_at_end_of_parent
 from convoy.model.counts import parameter_count
 from convoy.training.measure.machine import device_name
 

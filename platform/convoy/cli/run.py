@@ -9,7 +9,7 @@ import click
 
 from convoy.cli.options import ROOT, Jobs, with_jobs
 from convoy.config.errors import ConfigError
-from convoy.gang.notices.drain import Drain, request_drain
+from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.job.heartbeat import is_live, read_mark
 from convoy.job.record import check_name
 from convoy.launch.checks.host import name_user, use_this_interpreter
@@ -72,6 +72,6 @@ def drain(jobs: Jobs, job: str, now: bool) -> None:
     mark = read_mark(store)
     if mark is None or not is_live(mark, time.time()):
         raise ConfigError(f"job = {job}: no run is running it now")
-    request_drain(store, Drain(run=mark.run, now=now, host=socket.gethostname(), requested=time.time()))
+    request_drain(store, DrainRequest(run=mark.run, now=now, host=socket.gethostname(), requested=time.time()))
     how = "end on its last checkpoint" if now else "save and end"
     click.echo(f"run {mark.run} of job {job} was told to {how}")

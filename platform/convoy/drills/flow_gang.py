@@ -11,10 +11,9 @@ from convoy.config.loader import shipped
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault
 from convoy.drills.gang import SOON_SECONDS, DrillError, DrillGang
-from convoy.gang.local_node import Told
-from convoy.gang.outcome import Outcome
-from convoy.gang.workers.process_state import read_stat
-from convoy.gang.workers.process_tree import descendants, living
+from convoy.gang.diagnosis.verdict import GangOutcome
+from convoy.gang.local_node import NodeResult
+from convoy.gang.workers.processes import descendants, living, read_stat
 from convoy.job.events.types import AnyEvent, GenerationEnded, GenerationStarted
 
 FLOW = shipped("flows") / "train_flow.py"
@@ -78,16 +77,16 @@ class FlowGang(DrillGang):
     def ended(self) -> bool:
         return self.over()
 
-    def told(self) -> Sequence[Sequence[Told]]:
+    def results(self) -> Sequence[Sequence[NodeResult]]:
         """By the log: how the last generation of each attempt ended on each node."""
         events = self.progress().events
         starts = {e.generation: e.attempt for e in events if isinstance(e, GenerationStarted)}
         last = {attempt: generation for generation, attempt in sorted(starts.items())}
-        told = [self._ended(events, generation) for _, generation in sorted(last.items())]
+        results = [self._ended(events, generation) for _, generation in sorted(last.items())]
         if self._run is None or self._run.poll() != 0:
             log = (self.folder / "run.log").read_text(errors="replace").strip().splitlines()
-            told.append([Told(error=f"the run failed: {log[-1] if log else 'it said nothing'}")])
-        return told
+            results.append([NodeResult(error=f"the run failed: {log[-1] if log else 'it said nothing'}")])
+        return results
 
     def kill(self) -> None:
         super().kill()
@@ -95,10 +94,12 @@ class FlowGang(DrillGang):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._run.wait(SOON_SECONDS)
 
-    def _ended(self, events: Sequence[AnyEvent], generation: int) -> Sequence[Told]:
+    def _ended(self, events: Sequence[AnyEvent], generation: int) -> Sequence[NodeResult]:
         ends = {e.node: e.outcome for e in events if isinstance(e, GenerationEnded) and e.generation == generation}
         return [
-            Told(outcome=Outcome(outcome=ends[node])) if node in ends else Told(error="it told no end", gone=True)
+            NodeResult(outcome=GangOutcome(outcome=ends[node]))
+            if node in ends
+            else NodeResult(error="it told no end", was_killed=True)
             for node in range(self.size.nodes)
         ]
 

@@ -14,9 +14,10 @@ from typing import TypeVar
 from convoy.config.run import RunConfig
 from convoy.drills import hooks
 from convoy.drills.fault import Fault, Progress, Size
-from convoy.gang.local_node import LocalNode, Spec, Told, start
-from convoy.gang.notices.drain import Drain, request_drain
-from convoy.gang.workers.process_tree import descendants, living
+from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, local_position, start
+from convoy.gang.notices.sources import DrainRequest, request_drain
+from convoy.gang.task import Task
+from convoy.gang.workers.processes import descendants, living
 from convoy.job.events.log import EventReader
 from convoy.job.events.types import AnyEvent
 from convoy.job.heartbeat import read_mark
@@ -156,18 +157,18 @@ class DrillGang(ABC):
         """The same, on one node at least."""
 
     @abstractmethod
-    def told(self) -> Sequence[Sequence[Told]]:
-        """How each attempt ended, by node; for a node that could not tell, how its agent ended."""
+    def results(self) -> Sequence[Sequence[NodeResult]]:
+        """How each attempt ended, by node; for a node without a result, how its agent ended."""
 
     def failed_nodes(self) -> Sequence[int]:
         """Nodes of any attempt whose agents ended without a word, as a machine does that is gone."""
-        return sorted({node for told in self.told() for node, each in enumerate(told) if each.gone})
+        return sorted({node for results in self.results() for node, each in enumerate(results) if each.was_killed})
 
     def drain(self) -> None:
         """Have the run of the job save and end."""
         mark = read_mark(self.store)
         run = mark.run if mark is not None else RUN
-        request_drain(self.store, Drain(run=run, now=False, host=socket.gethostname(), requested=time.time()))
+        request_drain(self.store, DrainRequest(run=run, now=False, host=socket.gethostname(), requested=time.time()))
 
     def kill(self) -> None:
         """No process of the gang is left."""
@@ -193,7 +194,7 @@ class LocalGang(DrillGang):
         super().__init__(fault, config, job, root)
         self._data = data_id, fingerprint
         self._agents: list[LocalNode] = []
-        self._before: list[Sequence[Told]] = []
+        self._before: list[Sequence[NodeResult]] = []
 
     def agent(self, node: int) -> int:
         return self._agents[node].process.pid
@@ -210,7 +211,7 @@ class LocalGang(DrillGang):
     def ended(self) -> bool:
         return any(agent.process.poll() is not None for agent in self._agents)
 
-    def told(self) -> Sequence[Sequence[Told]]:
+    def results(self) -> Sequence[Sequence[NodeResult]]:
         return [*self._before, self._newest()]
 
     def kill(self) -> None:
@@ -219,25 +220,15 @@ class LocalGang(DrillGang):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 agent.process.wait(SOON_SECONDS)
 
-    def _newest(self) -> Sequence[Told]:
-        return [agent.told() for agent in self._agents]
+    def _newest(self) -> Sequence[NodeResult]:
+        return [agent.result() for agent in self._agents]
 
     def _start(self, node: int) -> LocalNode:
         data_id, fingerprint = self._data
-        spec = Spec(
-            config=self.config,
-            job=self.job,
-            root=self.root,
-            data_id=data_id,
-            fingerprint=fingerprint,
-            index=node,
-            nodes=self.size.nodes,
-            nproc=self.size.nproc,
-            main_host=self.fault.main_host(),
-            run=RUN,
-            attempt=self.attempt,
-            notice_file=self.folder / f"notice-{node}",
-        )
+        task = Task(self.config, self.job, self.root, data_id, fingerprint, has_record=True)
+        main_host, notice_file = self.fault.main_host(), self.folder / f"notice-{node}"
+        position = local_position(node, self.size.nodes, self.size.nproc, RUN, self.attempt, main_host, notice_file)
+        spec = NodeSpec(task=task, node=position)
         temporary = self.temporary_folder(node)
         temporary.mkdir(exist_ok=True)
         environment = {**self._environment(node), "TMPDIR": str(temporary)}

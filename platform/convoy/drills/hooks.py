@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from convoy.gang.workers.process_state import state_of
+from convoy.gang.workers.processes import state_of
 
 Order = Literal["hang", "fail", "exit", "allocate", "poison", "crawl"]
 """hang: hold the interpreter's lock for ever. fail: raise an error. exit: end with success. allocate: take memory until

@@ -11,7 +11,7 @@ from functools import cached_property
 from convoy.checkpoint.format import Commit
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Expected, Fault
-from convoy.gang.local_node import Told
+from convoy.gang.local_node import NodeResult
 from convoy.job.events.types import (
     AnyEvent,
     CheckpointFailed,
@@ -45,7 +45,7 @@ class Observed:
     """The whole log, by time."""
     history: History
     """Generations and commits of the job."""
-    told: Sequence[Sequence[Told]]
+    results: Sequence[Sequence[NodeResult]]
     """How each attempt ended, by node."""
     commit: Commit | None = None
     """The newest one that counts."""
@@ -150,14 +150,14 @@ def _endings(trial: Observed, expected: Expected) -> list[str]:
     last = "preempted" if trial.drained else "finished"
     wanted = [*first, last]
     found = []
-    if not trial.fault.repeated and len(trial.told) != len(wanted):
-        found.append(f"{len(trial.told)} attempts, not {len(wanted)}: {_how(trial.told[0])}")
-    for attempt, told in enumerate(trial.told):
-        of_last = attempt == len(trial.told) - 1
+    if not trial.fault.repeated and len(trial.results) != len(wanted):
+        found.append(f"{len(trial.results)} attempts, not {len(wanted)}: {_how(trial.results[0])}")
+    for attempt, results in enumerate(trial.results):
+        of_last = attempt == len(trial.results) - 1
         allowed = _allowed(trial, first, last, of_last=of_last)
         may_be_gone = not of_last or (trial.fault.repeated and trial.drained)
-        for node, each in enumerate(told):
-            if not (each.gone and may_be_gone) and (each.outcome is None or each.outcome.outcome not in allowed):
+        for node, each in enumerate(results):
+            if not (each.was_killed and may_be_gone) and (each.outcome is None or each.outcome.outcome not in allowed):
                 found.append(f"node {node} of attempt {attempt}: {_word(each)}, not {' or '.join(sorted(allowed))}")
     generations = expected.generations or (1 if expected.way == "undisturbed" else 2)
     if not trial.fault.repeated and trial.history.newest != generations:
@@ -217,15 +217,15 @@ def _targets(trial: Observed, slack: float) -> list[str]:
     return found
 
 
-def _how(told: Sequence[Told]) -> str:
-    return "; ".join(f"node {node} {_word(each)}" for node, each in enumerate(told))
+def _how(results: Sequence[NodeResult]) -> str:
+    return "; ".join(f"node {node} {_word(each)}" for node, each in enumerate(results))
 
 
-def _word(told: Told) -> str:
-    if told.outcome is None:
-        return told.error
-    first = next(iter(told.outcome.message.splitlines()), "")
-    return told.outcome.outcome + (f" ({first})" if first else "")
+def _word(result: NodeResult) -> str:
+    if result.outcome is None:
+        return result.error
+    first = next(iter(result.outcome.message.splitlines()), "")
+    return result.outcome.outcome + (f" ({first})" if first else "")
 
 
 def _words(event: AnyEvent) -> str:

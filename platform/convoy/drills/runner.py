@@ -16,7 +16,7 @@ from convoy.drills.fault import Fault, Plan, Size
 from convoy.drills.faults.worker import Undisturbed
 from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.drills.trial import run_trial, run_undisturbed
-from convoy.gang.workers.placement import usable_cores
+from convoy.gang.task import usable_cores
 
 COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")
 """Sections of the configuration that the state after a step depends on."""

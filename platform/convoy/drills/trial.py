@@ -143,7 +143,7 @@ def _run(fault: Fault, plan: Plan, config: RunConfig, job: str, root: str) -> Ra
             injected=tuple(gang.injected),
             events=gang.progress().events,
             history=read_history(tiers[0], tiers[1:]),
-            told=gang.told(),
+            results=gang.results(),
             commit=commit,
             drained=course.drained,
         )
@@ -196,7 +196,7 @@ class _Course:
         gang.start()
         while True:
             self._attempt()
-            finished = all(each.outcome and each.outcome.outcome == "finished" for each in gang.told()[-1])
+            finished = all(each.outcome and each.outcome.outcome == "finished" for each in gang.results()[-1])
             most = 10**6 if fault.repeated else MOST_ATTEMPTS
             if finished or self.drained or fault.flow or gang.attempt + 1 >= most:
                 return
@@ -213,7 +213,7 @@ class _Course:
             if now > until or (ended_at is not None and now > ended_at + OTHERS_SECONDS):
                 self._take_stock(now)
                 raise DrillError(
-                    f"the gang did not end: {'; '.join(each.error or 'ended' for each in gang.told()[-1])}"
+                    f"the gang did not end: {'; '.join(each.error or 'ended' for each in gang.results()[-1])}"
                 )
             self._look(now)
             time.sleep(LOOK_SECONDS)

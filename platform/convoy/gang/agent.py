@@ -12,22 +12,21 @@ from tempfile import TemporaryDirectory
 
 from convoy.config.run import RunConfig
 from convoy.gang import rendezvous
-from convoy.gang.diagnosis.environment import Surroundings
-from convoy.gang.diagnosis.storage_probe import Probe
+from convoy.gang.diagnosis.environment import NodeEnvironment
+from convoy.gang.diagnosis.storage_probe import StorageProbe
+from convoy.gang.diagnosis.verdict import PREEMPTED, GangOutcome, PreemptedError
 from convoy.gang.notices.notice import Source
 from convoy.gang.notices.poller import Poller
-from convoy.gang.notices.sources import DrainRequest, LauncherGone, Signalled, machine_sources
-from convoy.gang.outcome import PREEMPTED, Outcome, PreemptedError
-from convoy.gang.param_dtype import settled
+from convoy.gang.notices.sources import DrainSource, LauncherSource, SignalSource, machine_sources
+from convoy.gang.param_dtype import with_settled_dtype
 from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.task import Node, Task
 from convoy.gang.workers.compile_cache import CompileCache
-from convoy.gang.workers.log_upload import KeptLogs
-from convoy.gang.workers.placement import threads_per_rank
-from convoy.gang.workers.prefork import SCRIPTS, TRAINING, Warm
-from convoy.gang.workers.worker import environment_of_all
-from convoy.gang.workers.worker_group import Site, Team
+from convoy.gang.workers.log_upload import LogUpload
+from convoy.gang.workers.prefork import SCRIPTS, TRAINING, Prefork
+from convoy.gang.workers.worker import shared_environment
+from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.generations import FormationRefusedError
 from convoy.job.lineage import Generation
 from convoy.job.record import tier_stores, with_recorded_dtype
@@ -37,47 +36,47 @@ class Gang:
     """This node's workers, of one generation after the other. Use as a context, in the main thread where signals are
     to be notices; leaving it leaves no process behind."""
 
-    def __init__(self, task: Task, node: Node, hindered: Callable[[], str | None] = lambda: None) -> None:
-        """hindered: asked often while the nodes come together, says why they will not; None: nothing is known."""
-        self._hindered = hindered
+    def __init__(self, task: Task, node: Node, hindrance: Callable[[], str | None] = lambda: None) -> None:
+        """hindrance: called often while the nodes come together: why they will not; None: no reason is known."""
+        self._hindrance = hindrance
         self._task = task
         self._node = node
         self._tiers = tier_stores(task.root, task.job, task.config)
         self.store = self._tiers[0]
         self._supervisor: Supervisor
         self._poller: Poller
-        self._outcome: Outcome | None = None
+        self._outcome: GangOutcome | None = None
         self._error: Exception | None = None
         self._ended = threading.Event()
 
     def __enter__(self) -> "Gang":
-        """Form or join the first generation. Raises what hinders it, as `rendezvous.lead` and `rendezvous.join`, and
-        PreemptedError if this machine has notice before all have come."""
+        """Form or join the first generation. Raises what prevents it, as `rendezvous.lead` and `rendezvous.join`, and
+        PreemptedError if this machine has notice before all have joined."""
         with ExitStack() as stack:  # undone also if a later part of this fails
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="convoy-")))
-            compiled = CompileCache(self.store, folder / "compiled", keeps=self._node.leads)
-            environment = environment_of_all(threads_per_rank(self._task.config, self._node)) | compiled.environment
+            compiled = CompileCache(self.store, folder / "compiled", uploads=self._node.leads)
+            environment = shared_environment(self._node.threads_per_rank(self._task.config)) | compiled.environment
             module = TRAINING if self._task.script is None else SCRIPTS
-            # First of all: what it imports takes longer than all else before a worker starts.
-            warm = stack.enter_context(Warm(environment, folder / "warm.log", module))
-            site = Site(self._task, self._node, self._tiers, folder, warm, compiled)
+            # First of all: its imports take longer than everything else before a worker starts.
+            prefork = stack.enter_context(Prefork(environment, folder / "warm.log", module))
+            context = NodeContext(self._task, self._node, self._tiers, folder, prefork, compiled)
             stack.enter_context(compiled)
-            if site.remote:
-                stack.enter_context(KeptLogs(self.store, folder))
+            if context.is_remote:
+                stack.enter_context(LogUpload(self.store, folder))
             poll_seconds = self._task.config.notices.poll_seconds
             own = self._own_sources(stack)
             self._poller = stack.enter_context(Poller(self._sources(), poll_seconds, own=own))
             if self._node.leads:
                 stack.enter_context(rendezvous.holding(self._task, self._node, self.store))
-                site = replace(site, task=settled(self._task, self._node, self.store))
-            gather = rendezvous.lead if self._node.leads else rendezvous.join
-            formed, peers = gather(site, self._pause)
+                context = replace(context, task=with_settled_dtype(self._task, self._node, self.store))
+            come_together = rendezvous.lead if self._node.leads else rendezvous.join
+            formed, peers = come_together(context, self._pause)
             stack.enter_context(peers)
-            config = with_recorded_dtype(site.task.config, self.store, formed.generation.config_hash)
-            site = replace(site, task=replace(site.task, config=config))
-            self._task = site.task
-            probe = stack.enter_context(Probe(self._tiers, self._node.index))
-            self._supervisor = Supervisor(site, peers, Surroundings(site, self._poller, probe), formed)
+            config = with_recorded_dtype(context.task.config, self.store, formed.generation.config_hash)
+            context = replace(context, task=replace(context.task, config=config))
+            self._task = context.task
+            probe = stack.enter_context(StorageProbe(self._tiers, self._node.index))
+            self._supervisor = Supervisor(context, peers, NodeEnvironment(context, self._poller, probe), formed)
             thread = threading.Thread(target=self._supervise, name="agent", daemon=True)
             thread.start()
             stack.callback(thread.join)
@@ -88,9 +87,9 @@ class Gang:
     def __exit__(self, *_: object) -> None:
         self._leave.close()
 
-    def wait(self, seconds: float) -> Outcome | None:
+    def wait(self, seconds: float) -> GangOutcome | None:
         """How the gang ended if it does within `seconds`, else None. Raises StoreUnavailable if it ended well and the
-        event log does not take it."""
+        event log cannot be written."""
         self._ended.wait(seconds)
         if self._error is not None:
             raise self._error
@@ -107,9 +106,9 @@ class Gang:
         return self._supervisor.generation
 
     @property
-    def team(self) -> Team | None:
+    def workers(self) -> WorkerGroup | None:
         """The workers that run now; None between two generations."""
-        return self._supervisor.team
+        return self._supervisor.workers
 
     def _supervise(self) -> None:
         try:
@@ -119,24 +118,24 @@ class Gang:
         self._ended.set()
 
     def _own_sources(self, stack: ExitStack) -> list[Source]:
-        """What this process itself sees. Of a launcher that is gone node 0 alone tells: it started the others."""
+        """What this process itself observes. Only node 0 reports a launcher that is gone: it started the others."""
         seconds, own = self._task.config.notices.deadline_seconds, list[Source]()
         if threading.current_thread() is threading.main_thread():
-            own.append(Signalled(stack.enter_context(EndingSignals()), seconds))
+            own.append(SignalSource(stack.enter_context(EndingSignals()), seconds))
         if self._node.leads and self._node.shares_host:
-            own.append(LauncherGone(seconds))
+            own.append(LauncherSource(seconds))
         return own
 
     def _sources(self) -> Sequence[Source]:
         sources = machine_sources(os.environ, self._task.config.notices, self._node.notice_file)
         if self._node.leads:
-            sources.append(DrainRequest(self.store, self._node.run))
+            sources.append(DrainSource(self.store, self._node.run))
         return sources
 
     def _pause(self, seconds: float) -> None:
-        """Before the gang is formed. Raises PreemptedError for a notice that ends the attempt, FormationRefusedError
-        for what hinders it."""
-        hindrance = self._hindered()
+        """Wait, before the gang is formed. Raises PreemptedError for a notice that ends the attempt, and
+        FormationRefusedError if the nodes will not come together."""
+        hindrance = self._hindrance()
         if hindrance is not None:
             raise FormationRefusedError(hindrance)
         deadline = time.monotonic() + seconds

@@ -1,5 +1,8 @@
-"""Calls that may hang, such as those to a store, made where nobody waits for them."""
+"""What an agent does without letting it delay or end the gang: calls that may hang, such as those to a store;
+printing."""
 
+import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,11 +13,11 @@ from convoy.storage import StoreUnavailable
 T = TypeVar("T")
 
 
-class Background(Generic[T]):
-    """A call in a thread of its own, which is left to itself if it takes too long."""
+class BackgroundCall(Generic[T]):
+    """A call in a thread of its own, which is abandoned if it takes too long."""
 
     def __init__(self, what: str, call: Callable[[], T], seconds: float) -> None:
-        """what: for the error. seconds: what takes longer counts as failed."""
+        """what: for the error. seconds: a call that takes longer counts as failed."""
         self._what = what
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
@@ -25,12 +28,12 @@ class Background(Generic[T]):
         threading.Thread(target=self._run, name=what, daemon=True).start()
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """`result` would not wait."""
         return self._returned.is_set() or time.monotonic() >= self._deadline
 
     def result(self) -> T:
-        """What the call returned, or raise what it raised; waits for it. Raises StoreUnavailable if it is too late."""
+        """Wait for the call: return or raise what it did. Raises StoreUnavailable if it takes too long."""
         if not self._returned.wait(max(0.0, self._deadline - time.monotonic())):
             raise StoreUnavailable(f"{self._what}: no answer within {self._seconds:g} s")
         if self._error is not None:
@@ -43,3 +46,9 @@ class Background(Generic[T]):
         except Exception as error:
             self._error = error
         self._returned.set()
+
+
+def say(line: str, *, error: bool = False) -> None:
+    """Print a line at once; it is lost if the reader of this process's output is gone, as with a closed terminal."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr if error else sys.stdout, flush=True)

@@ -1,76 +1,69 @@
-"""What agents see of a gang and tell each other: the evidence from which the first cause is found."""
+"""What agents observe of a gang and send each other: the evidence from which the first cause is determined."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from convoy.gang.assignment import STOPPED
+from convoy.gang.task import STOPPED
 from convoy.job.events.types import PEER_LOST
 
-SignKind = Literal["exited", "stopped", "hung", "gone", "silent", "left", "agent", "store", "notice"]
+EvidenceKind = Literal["exited", "stopped", "hung", "gone", "silent", "left", "agent", "store", "notice"]
 """exited, stopped (by a signal), hung: a worker. gone (its connection closed), silent, left (it said goodbye): the
-agent of `node`, as `by` saw it. agent: `node` cannot go on, or (with exit_code UNFIT) its machine is not fit to train.
-store: whether `node` reaches the store. notice: the gang was told to end, for `node` will be taken away or is to be
+agent of `node`, as `by` observed it. agent: `node` cannot continue, or (with exit_code UNFIT) its machine is not fit to
+train. store: whether `node` reaches the store. notice: the gang must end, since `node` will be taken away or is to be
 drained."""
 
 
-class Sign(BaseModel):
+class Evidence(BaseModel):
     """One observation. Times are `time.monotonic()` of the agent that holds it."""
 
     model_config = ConfigDict(frozen=True)
 
-    kind: SignKind
+    kind: EvidenceKind
     node: int
-    """Which it is about."""
+    """The node that it is about."""
     by: int
-    """Node of the agent that saw it."""
+    """Node of the agent that observed it."""
     at: float
-    """When it happened: the last sign of life of what hangs or is silent."""
-    seen: float
-    """When this agent came to know of it."""
+    """When it happened: for a rank that hangs or a node that is silent, its last sign of life."""
+    noticed: float
+    """When this agent learned of it."""
     rank: int | None = None
     step: int = 0
-    """Steps the rank had done."""
+    """Steps that the rank had done."""
     progress: tuple[int, int, int] = (0, 0, 0)
-    """Of a rank that hangs: step, order of the phase, count. Who hangs first is the one that came least far."""
+    """Of a rank that hangs: step, order of the phase, count. The rank that came least far hangs first."""
     exit_code: int | None = None
     signal: str | None = None
     reason: str = ""
     log_tail: str = ""
     finishing: bool | None = None
-    """Of a worker that ended with success: whether it had come to its end; None: it has no progress board."""
+    """Whether a worker that ended with success had reached its end; None: it has no progress board."""
     by_us: bool = False
     """Its agent had killed it."""
     lasting: bool = False
-    """Of an agent that cannot go on: another attempt would not do better."""
+    """The agent cannot continue, and another attempt would not do better."""
     ok: bool = True
-    """Of the store: it answers again."""
+    """The store answers again."""
     deadline: float | None = None
-    """Of a notice: when the machine goes."""
+    """When the machine of a notice goes."""
 
-    def told(self, now: float) -> dict[str, Any]:
-        """As plain data for another agent, whose clock is another one: times as seconds ago."""
-        away = None if self.deadline is None else self.deadline - now
-        return self.model_dump(mode="json") | {"at": now - self.at, "seen": 0.0, "deadline": away}
-
-    @classmethod
-    def heard(cls, body: dict[str, Any], now: float) -> "Sign":
-        """The sign that another agent told, in this one's time. Raises pydantic.ValidationError."""
-        sign = cls.model_validate(body)
-        deadline = None if sign.deadline is None else now + sign.deadline
-        return sign.model_copy(update={"at": now - sign.at, "seen": now, "deadline": deadline})
+    def received(self, now: float, shift: float) -> "Evidence":
+        """The same, from another agent, by this agent's clock. shift: this agent's clock minus the other's."""
+        deadline = None if self.deadline is None else self.deadline + shift
+        return self.model_copy(update={"at": self.at + shift, "noticed": now, "deadline": deadline})
 
     @property
-    def of_a_worker(self) -> bool:
-        """Of no account any more when the gang has new workers."""
+    def is_of_worker(self) -> bool:
+        """Irrelevant once the gang has new workers."""
         return self.kind in ("exited", "stopped", "hung")
 
     @property
-    def well(self) -> bool:
-        """A worker that ended with success, at the last step or where all agreed to stop."""
+    def is_success(self) -> bool:
+        """A worker ended with success, at the last step or where all agreed to stop."""
         return self.kind == "exited" and self.exit_code in (0, STOPPED) and self.finishing is not False
 
     @property
-    def lost_peer(self) -> bool:
-        """A worker that ended because another one was gone."""
+    def is_lost_peer(self) -> bool:
+        """A worker ended because another one was gone."""
         return self.kind == "exited" and self.exit_code == PEER_LOST

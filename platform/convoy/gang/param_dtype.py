@@ -1,6 +1,6 @@
 """Node 0 settles `train.param_dtype: auto` before it forms a job's first generation.
 
-The agent imports no torch, so a process of its own measures (`training/measure/faster_dtype.py`). The generation's
+The agent imports no torch, so a separate process measures (`training/measure/faster_dtype.py`). The generation's
 recorded configuration holds the result, from which the other nodes and every later generation of the job take it.
 """
 
@@ -12,10 +12,9 @@ from dataclasses import replace
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig, with_param_dtype
-from convoy.gang.say import say
+from convoy.gang.async_call import say
 from convoy.gang.task import Node, Task
-from convoy.gang.workers.placement import threads_per_rank
-from convoy.gang.workers.worker import environment_of_all
+from convoy.gang.workers.worker import shared_environment
 from convoy.job.events.types import ParamDtypeChoice
 from convoy.job.record import with_recorded_dtype
 from convoy.storage import Store
@@ -26,21 +25,21 @@ SECONDS = 120.0
 """For the measurement, most of which is the import of torch; on an idle machine it takes about three seconds."""
 
 
-def settled(task: Task, node: Node, store: Store) -> Task:
-    """The task with its type of parameters settled. Raises ConfigError if that cannot be measured."""
+def with_settled_dtype(task: Task, node: Node, store: Store) -> Task:
+    """The task with a settled parameter type. Raises ConfigError if it cannot be measured."""
     if task.script is not None or task.config.train.param_dtype != "auto":
         return task
     recorded = with_recorded_dtype(task.config, store)
     if recorded.train.param_dtype != "auto":
         return replace(task, config=recorded)
-    choice = _measured(task.config, node)
+    choice = _measure(task.config, node)
     say(f"train.param_dtype = auto: this job trains in {choice.in_words()}")
     return replace(task, config=with_param_dtype(task.config, choice.param_dtype), dtype_choice=choice)
 
 
-def _measured(config: RunConfig, node: Node) -> ParamDtypeChoice:
+def _measure(config: RunConfig, node: Node) -> ParamDtypeChoice:
     request = json.dumps({"config": config.model_dump(mode="json"), "world_size": node.world_size})
-    environment = {**os.environ, **environment_of_all(threads_per_rank(config, node))}
+    environment = {**os.environ, **shared_environment(node.threads_per_rank(config))}
     try:
         done = subprocess.run(
             [sys.executable, "-m", MEASURE],

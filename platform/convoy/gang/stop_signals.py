@@ -1,4 +1,4 @@
-"""Signals that ask a process to end, taken between two of its turns."""
+"""Signals that ask a process to end, handled between two of its turns."""
 
 import signal
 import time
@@ -12,21 +12,21 @@ TURN_SECONDS = 0.1
 
 
 class EndingSignals:
-    """Use as a context, in the main thread: while it is open the signals are kept, and end nothing by themselves.
+    """Use as a context, in the main thread: while it is open, signals are recorded, and end nothing by themselves.
 
     The handler takes no lock and only appends to a list, because it may interrupt anything, itself included.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.came: list[tuple[int, float]] = []
-        """Number and Unix time of each one, oldest first."""
+        self.received: list[tuple[int, float]] = []
+        """Number and Unix time of each signal, oldest first."""
         self._clock = clock
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> "EndingSignals":
         for number in ENDING:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` has it
-                self._before[number] = signal.signal(number, self._take)
+                self._before[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -36,18 +36,18 @@ class EndingSignals:
     @property
     def first(self) -> int | None:
         """Number of the first one."""
-        return self.came[0][0] if self.came else None
+        return self.received[0][0] if self.received else None
 
     @property
     def count(self) -> int:
-        return len(self.came)
+        return len(self.received)
 
     def wait(self, seconds: float) -> bool:
-        """Whether one came within `seconds`, or before."""
+        """Whether a signal arrived within `seconds`, or before."""
         until = time.monotonic() + seconds
-        while not self.came and (left := until - time.monotonic()) > 0:
+        while not self.received and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, TURN_SECONDS))
-        return bool(self.came)
+        return bool(self.received)
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        self.came.append((number, self._clock()))
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        self.received.append((number, self._clock()))

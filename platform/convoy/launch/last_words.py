@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from convoy.config.loader import default_root
-from convoy.gang.async_call import Background
+from convoy.gang.async_call import BackgroundCall
 from convoy.job.heartbeat import heartbeat
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
@@ -91,7 +92,8 @@ def _lines(launched: Launched) -> Iterator[str]:
     if not jobs and launched.has_job_option:
         yield "convoy: the run ended before its job began. No checkpoint exists yet."
     for job in jobs:
-        report = Background("the job's root", lambda job=job: job_report(job_store(root, job)), LOOK_SECONDS).result()  # type: ignore[misc]
+        read = partial(lambda job: job_report(job_store(root, job)), job)
+        report = BackgroundCall("the job's root", read, LOOK_SECONDS).result()
         yield state_line(job, report)
         if len(jobs) == 1:
             command = command_line(sys.argv, values_of_options(), os.environ)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from convoy.data.manifest import TOKENIZER_FILE
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import ExportFailed, SampleText
 from convoy.job.lineage import CommitRef

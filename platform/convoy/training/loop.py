@@ -134,7 +134,7 @@ def one_step(t: Training) -> tuple[StepResult, float]:
     seconds, own_seconds = time.perf_counter() - began, t.own_time.read()
     # Until the first step is done the gang starts, whichever rank is ready first.
     waited_seconds = waited(seconds, own_seconds) if t.updated else 0.0
-    t.marker.stepped(t.progress.step, seconds, own_seconds)
+    t.marker.step_done(t.progress.step, seconds, own_seconds)
     t.own = RankThroughput(
         step=t.progress.step,
         tokens=t.own.tokens + sum(b.weight for b in batches) // t.config.parallel.shared_by,

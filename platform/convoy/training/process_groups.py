@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from convoy.config.errors import ConfigError
-from convoy.gang.assignment import Assignment, Place
+from convoy.gang.task import Assignment, Place
 from convoy.parallel.mesh import build_mesh, data_place
 
 TIMEOUT = datetime.timedelta(minutes=10)

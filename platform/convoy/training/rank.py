@@ -9,7 +9,7 @@ from typing import Literal
 
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, OrderKind
 from convoy.gang.workers.liveness import beating
 from convoy.job.events.log import EventWriter
@@ -133,7 +133,7 @@ def _training(
     progress: Progress,
     marker: Marker,
 ) -> Training:
-    config, clock = assignment.config, clock_for(ranks.device, marker.passed)
+    config, clock = assignment.config, clock_for(ranks.device, marker.pass_point)
     module = trained.module
     buffers = ModuleBuffers(module, ranks.everyone) if isinstance(module, CustomModel) else None
     stepper = Stepper(
@@ -147,7 +147,7 @@ def _training(
         shared_by=ranks.shared_by,
         pipeline=trained.pipeline,
         buffers=buffers,
-        goes_on=marker.goes_on,
+        advance=marker.advance,
     )
     return Training(
         config=config,
@@ -176,7 +176,7 @@ def _evaluator(
     def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
         shared, way = ranks.shared_by, trained.pipeline
         measured = evaluate(
-            trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.passed, hurried,
+            trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.pass_point, hurried,
             shared_by=shared, pipeline=way,
         )  # fmt: skip
         if buffers is not None:

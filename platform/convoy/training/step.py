@@ -69,11 +69,11 @@ class Stepper:
         shared_by: int = 1,
         pipeline: Pipeline | None = None,
         buffers: ModuleBuffers | None = None,
-        goes_on: Callable[[], None] = lambda: None,
+        advance: Callable[[], None] = lambda: None,
     ) -> None:
         """everyone: the ranks that train together; None: the default group. reduce_every_pass: see ParallelConfig.
         shared_by: so many of them compute on the same samples, and each gives a part of their loss. pipeline: of which
-        the model is a stage. buffers: those that the model's forward may change; None: there are none. goes_on: called
+        the model is a stage. buffers: those that the model's forward may change; None: there are none. advance: called
         as a stage begins a micro batch; stages do so at different times."""
         self._model = model
         self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
@@ -87,7 +87,7 @@ class Stepper:
         self._shared_by = shared_by
         self._pipeline = pipeline
         self._buffers = buffers
-        self._goes_on = goes_on
+        self._advance = advance
         self._batches = dist.get_world_size(everyone) // shared_by
         self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
 
@@ -138,7 +138,7 @@ class Stepper:
         def begin(number: int) -> None:
             batch = batches[number]
             seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device, stage)
-            self._goes_on()
+            self._advance()
 
         inputs = [(b.tokens_bs, b.targets_bs, b.documents_bs) for b in batches]
         loss_sum = self._pipeline.train(inputs, self._batches / max(1, agreed.tokens), begin)

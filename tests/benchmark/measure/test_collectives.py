@@ -14,7 +14,7 @@ from convoy.benchmark.results.collectives import OPERATIONS
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Place
+from convoy.gang.task import Place
 from convoy.model.transformer import Transformer
 from convoy.parallel.mesh import build_mesh
 from convoy.training.process_groups import Ranks

@@ -12,7 +12,7 @@ from convoy.benchmark.measure.predictions import _in_catalog, predictions
 from convoy.benchmark.results.case import Predicted
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
-from convoy.gang.assignment import Place
+from convoy.gang.task import Place
 from convoy.model.counts import saved_bytes
 from convoy.training.process_groups import Ranks
 from tests.benchmark.benches import a_group

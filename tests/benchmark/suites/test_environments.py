@@ -14,7 +14,7 @@ from convoy.benchmark.results.figures import NotComparableError, speedup
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.suites.environments import Turn, captured, enter, merged, turns
 from convoy.config.benchmark import BenchConfig, EnvironmentConfig
-from convoy.gang.assignment import Script
+from convoy.gang.task import Script
 from convoy.launch.benchmark.groups import run_groups
 from convoy.launch.benchmark.split import Share, described
 from convoy.launch.gang.step import GangFailedError

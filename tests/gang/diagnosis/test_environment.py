@@ -11,13 +11,13 @@ import pytest
 
 from convoy.config.train import NoticesConfig
 from convoy.gang.diagnosis import environment
-from convoy.gang.diagnosis.environment import Surroundings
-from convoy.gang.diagnosis.storage_probe import Change, Probe
-from convoy.gang.evidence import Sign
+from convoy.gang.diagnosis.environment import NodeEnvironment
+from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
+from convoy.gang.evidence import Evidence
 from convoy.gang.notices.notice import Notice
-from convoy.gang.notices.poller import Poller, Standing
+from convoy.gang.notices.poller import Poller, SourceStatus
 from convoy.gang.workers.board import Mark
-from convoy.gang.workers.worker_group import Site, Team
+from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import UNFIT, Event, NoticeReceived, NoticeSources, StorageBad, StorageGood
 from tests.gang.tasks import wait_for
@@ -32,7 +32,7 @@ class Here:
     def __init__(
         self,
         monkeypatch: pytest.MonkeyPatch,
-        standings: Sequence[Standing] = (),
+        standings: Sequence[SourceStatus] = (),
         gpu: str = "",
         *,
         shares_host: bool = False,
@@ -41,7 +41,7 @@ class Here:
         self.orders: list[str] = []
         self.away: frozenset[int] = frozenset()
         self.told_away: list[frozenset[int]] = []
-        self.found: list[Change] = []
+        self.found: list[TierChange] = []
         self.notices: SimpleQueue[Notice] = SimpleQueue()
         self.asked_gpus = 0
 
@@ -54,20 +54,20 @@ class Here:
         node = SimpleNamespace(index=NODE, shares_host=shares_host)
         site = SimpleNamespace(node=node, task=SimpleNamespace(config=config, script=None))
         poller = SimpleNamespace(first_round=lambda: list(standings), notices=self.notices)
-        self.seen = Surroundings(cast(Site, site), cast(Poller, poller), cast(Probe, self))
+        self.seen = NodeEnvironment(cast(NodeContext, site), cast(Poller, poller), cast(StorageProbe, self))
 
-    def changes(self, now: float) -> list[Change]:
+    def changes(self, now: float) -> list[TierChange]:
         found, self.found = self.found, []
         return found
 
     def append(self, event: Event) -> None:
         self.events.append(event)
 
-    def look(self, mark: Mark | None = TRAINS) -> list[Sign]:
+    def look(self, mark: Mark | None = TRAINS) -> list[Evidence]:
         """mark: where the node's only worker is; None: there is none."""
-        team = SimpleNamespace(marks=lambda: {NODE: mark}, order=self.orders.append, away=self.told_away.append)
+        team = SimpleNamespace(marks=lambda: {NODE: mark}, order=self.orders.append, set_away=self.told_away.append)
         log = cast(EventWriter, self)
-        return self.seen.look(time.monotonic(), None if mark is None else cast(Team, team), log)
+        return self.seen.look(time.monotonic(), None if mark is None else cast(WorkerGroup, team), log)
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -85,11 +85,11 @@ def spot(seconds: float = 120.0) -> Notice:
 def test_only_what_foretells_the_machine_s_end_is_a_source(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deaf = [Standing("spot", True, False, "no answer"), Standing("sigterm", False, True, "")]
+    deaf = [SourceStatus("spot", True, False, "no answer"), SourceStatus("sigterm", False, True, "")]
     here = Here(monkeypatch, deaf)
     wait_for("the sources", lambda: here.look() or here.of(NoticeSources))
     assert [e.answering for e in here.of(NoticeSources)] == [[]]
-    hears = Here(monkeypatch, [*deaf, Standing("rebalance", True, True, "")])
+    hears = Here(monkeypatch, [*deaf, SourceStatus("rebalance", True, True, "")])
     wait_for("the sources", lambda: hears.look() or hears.of(NoticeSources))
     assert [e.answering for e in hears.of(NoticeSources)] == [["rebalance"]]
     hears.look()
@@ -104,7 +104,7 @@ def test_no_source_is_told_only_where_there_might_be_one(
     instance: bool, told: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(environment, "has_metadata", lambda environ: instance)
-    here = Here(monkeypatch, [Standing("spot", True, False, "no answer")], shares_host=True)
+    here = Here(monkeypatch, [SourceStatus("spot", True, False, "no answer")], shares_host=True)
     wait_for("the sources", lambda: here.look() or here.seen._sources is None)
     assert [e.answering for e in here.of(NoticeSources)] == told
     assert ("no notice source" in capsys.readouterr().out) == instance
@@ -139,11 +139,11 @@ def test_without_workers_a_notice_ends_the_attempt_and_nobody_is_ordered(here: H
 def test_the_root_in_trouble_is_a_sign_and_a_line_and_then_it_is_well(
     here: Here, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here.found = [Change(0, "/fsx/a", "no answer for 2.1 s", 2.1)]
+    here.found = [TierChange(0, "/fsx/a", "no answer for 2.1 s", 2.1)]
     (sign,) = here.look()
     assert (sign.kind, sign.node, sign.ok, sign.reason) == ("store", NODE, False, "no answer for 2.1 s")
-    assert sign.seen - sign.at == pytest.approx(2.1)
-    here.found = [Change(0, "/fsx/a", "", 12.0)]
+    assert sign.noticed - sign.at == pytest.approx(2.1)
+    here.found = [TierChange(0, "/fsx/a", "", 12.0)]
     (sign,) = here.look()
     assert (sign.kind, sign.ok) == ("store", True)
     assert [(e.tier, e.problem) for e in here.of(StorageBad)] == [("/fsx/a", "no answer for 2.1 s")]
@@ -155,7 +155,7 @@ def test_the_root_in_trouble_is_a_sign_and_a_line_and_then_it_is_well(
 
 
 def test_a_further_tier_in_trouble_is_told_and_no_sign(here: Here) -> None:
-    here.found = [Change(1, "/backup/a", "No space left on device", 0.0)]
+    here.found = [TierChange(1, "/backup/a", "No space left on device", 0.0)]
     assert here.look() == []
     assert [e.tier for e in here.of(StorageBad)] == ["/backup/a"]
 
@@ -170,7 +170,7 @@ def test_the_workers_are_told_which_tiers_are_away(here: Here) -> None:
 
 def test_a_gpu_that_is_gone_is_a_sign_of_a_machine_that_is_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     here = Here(monkeypatch, gpu="GPU is lost.")
-    signs: list[Sign] = []
+    signs: list[Evidence] = []
     wait_for("the GPU", lambda: signs or signs.extend(here.look()) or signs)
     (sign,) = signs
     assert (sign.kind, sign.exit_code, sign.node, sign.reason) == ("agent", UNFIT, NODE, "GPU is lost.")
@@ -185,7 +185,7 @@ def test_a_drained_script_that_never_asks_for_notices_is_ended_in_time(
     asks: bool, waits_for_ever: bool, here: Here
 ) -> None:
     """Its steps tell that it runs, and not that it hears."""
-    here.seen._site.task.script = "a script"  # type: ignore[assignment,misc]
+    here.seen._context.task.script = "a script"  # type: ignore[assignment,misc]
     here.notices.put(Notice("drain", "end", None, "convoy drain"))
-    (sign,) = here.look(replace(TRAINS, asks=asks))
+    (sign,) = here.look(replace(TRAINS, polls_orders=asks))
     assert (sign.deadline is None) == waits_for_ever

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from convoy.gang.diagnosis.hang_detector import (
     COMPILED,
     FEWEST_STEPS,
+    FIRST_LIMITS,
     FLOORS,
     LATE_SECONDS,
     RECENT_SECONDS,
     SLACK,
-    UNSEEN,
-    Patience,
-    Times,
+    HangDetector,
+    RecentTimes,
     first_hung,
     hanging,
     hung,
@@ -37,9 +37,9 @@ def a_mark(phase: Phase = "step", step: int = 40, count: int = 1, at: float = 0.
     return Mark(phase=phase, step=step, count=count, at=at, **more)
 
 
-def after_steps(seconds: Sequence[float], *, compiled: bool = False) -> tuple[Patience, Mark, float]:
+def after_steps(seconds: Sequence[float], *, compiled: bool = False) -> tuple[HangDetector, Mark, float]:
     """A patience that has seen rank 0 take these steps after its first one, the mark it stands at, and the moment."""
-    patience, now = Patience(compiled=compiled), 100.0
+    patience, now = HangDetector(compiled=compiled), 100.0
     patience.look({0: a_mark("step", 1, at=now)}, now)
     mark = a_mark("step", 1, at=now)
     for step, took in enumerate(seconds, 2):
@@ -58,7 +58,7 @@ def after_steps(seconds: Sequence[float], *, compiled: bool = False) -> tuple[Pa
 @given(st.lists(st.floats(0, 1e4), max_size=3000))
 @examples(50)
 def test_the_percentile_is_that_of_the_newest_thousand(values: list[float]) -> None:
-    times = Times()
+    times = RecentTimes()
     for value in values:
         times.add(value)
 
@@ -69,8 +69,8 @@ def test_the_percentile_is_that_of_the_newest_thousand(values: list[float]) -> N
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_before_there_are_times_the_limit_is_the_stated_one(phase: Phase) -> None:
-    assert Patience().limit(0, phase) == UNSEEN[phase]
-    assert Patience(compiled=True).limit(0, phase) == (UNSEEN | COMPILED)[phase]
+    assert HangDetector().limit(0, phase) == FIRST_LIMITS[phase]
+    assert HangDetector(compiled=True).limit(0, phase) == (FIRST_LIMITS | COMPILED)[phase]
 
 
 @given(st.lists(st.floats(0.01, 30), min_size=FEWEST_STEPS, max_size=40))
@@ -95,12 +95,12 @@ def test_a_hang_is_told_in_words() -> None:
 def test_few_steps_tell_nothing() -> None:
     patience, mark, now = after_steps([0.2] * (FEWEST_STEPS - 1))
 
-    assert patience.limit(0, "step") == UNSEEN["step"]
-    assert hung(0, mark, now + UNSEEN["step"] - 1, patience) is None
+    assert patience.limit(0, "step") == FIRST_LIMITS["step"]
+    assert hung(0, mark, now + FIRST_LIMITS["step"] - 1, patience) is None
 
 
 def test_a_slow_first_step_makes_patient_with_the_next_ones() -> None:
-    patience = Patience()
+    patience = HangDetector()
     patience.look({0: a_mark("first_step", 0, at=0.0)}, 0.0)
     for second in range(1, 40):
         patience.look({0: a_mark("first_step", 0, at=0.0)}, float(second))
@@ -110,7 +110,7 @@ def test_a_slow_first_step_makes_patient_with_the_next_ones() -> None:
 
 
 def test_what_is_short_within_a_first_step_tells_nothing_of_its_long_part() -> None:
-    patience = Patience(compiled=True)
+    patience = HangDetector(compiled=True)
     patience.look({0: a_mark("first_step", 0, at=0.0)}, 0.0)
     patience.look({0: a_mark("evaluate", 0, at=0.1)}, 0.1)  # of batches that were quickly there
     patience.look({0: a_mark("first_step", 0, at=0.2)}, 0.2)
@@ -132,7 +132,7 @@ def test_steps_of_a_compiled_model_are_judged_anew_in_each_generation_and_others
 
 
 def test_the_first_evaluation_of_a_process_may_compile() -> None:
-    patience = Patience(compiled=True)
+    patience = HangDetector(compiled=True)
     seconds = iter(itertools.count(0.0, 0.5))
     for generation in (1, 2):
         patience.begin()
@@ -144,7 +144,7 @@ def test_the_first_evaluation_of_a_process_may_compile() -> None:
 
 
 def test_a_script_that_tells_nothing_never_hangs() -> None:
-    patience, mark = Patience(script_seconds=5.0), a_mark("script", 0, at=0.0)
+    patience, mark = HangDetector(script_seconds=5.0), a_mark("script", 0, at=0.0)
     for moment in (0.0, 1e3, 1e6):
         patience.look({0: mark}, moment)
     assert hung(0, mark, 1e9, patience) is None
@@ -153,12 +153,12 @@ def test_a_script_that_tells_nothing_never_hangs() -> None:
 
 
 def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_what_nearly_all_took() -> None:
-    patience, now = Patience(script_seconds=5.0), 0.0
+    patience, now = HangDetector(script_seconds=5.0), 0.0
     for step in range(1, 40):
         patience.look({0: a_mark("step", step, at=now, step_seconds=0.01)}, now)
         now += 0.01
     assert patience.limit(0, "step") == 5.0
-    assert FLOORS["step"] < 5.0 < UNSEEN["step"]
+    assert FLOORS["step"] < 5.0 < FIRST_LIMITS["step"]
     for step in range(40, 80):
         patience.look({0: a_mark("step", step, at=now, step_seconds=2.0)}, now)
         now += 0.9
@@ -166,7 +166,7 @@ def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_wha
 
 
 def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
-    patience = Patience()
+    patience = HangDetector()
     patience.look({0: a_mark("build", 0, at=0.0)}, 0.0)
     for second in range(1, 200):
         patience.look({0: a_mark("build", 0, at=0.0)}, float(second))
@@ -175,7 +175,7 @@ def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
     patience.begin()
 
     assert patience.limit(5, "build") == SLACK * 200.0
-    assert patience.limit(5, "restore") == UNSEEN["restore"]
+    assert patience.limit(5, "restore") == FIRST_LIMITS["restore"]
 
 
 # Pauses of our own
@@ -208,7 +208,7 @@ def test_a_hang_after_a_pause_is_seen_as_soon_as_any() -> None:
 
 
 def test_times_over_a_pause_are_not_learned_from() -> None:
-    patience = Patience()
+    patience = HangDetector()
     patience.look({0: a_mark("evaluate", 0, at=0.0)}, 0.0)
     patience.look({0: a_mark("evaluate", 0, count=2, at=0.1)}, 0.1)
     patience.look({0: a_mark("save", 0, at=99.0)}, 99.0)
@@ -240,7 +240,7 @@ def histories(draw: st.DrawFn) -> list[Stay]:
 @given(histories(), st.booleans(), st.floats(0.1, 0.9))
 @examples(60)
 def test_a_healthy_worker_never_hangs(stays: list[Stay], compiled: bool, look: float) -> None:
-    patience, now, step = Patience(compiled=compiled), 10.0, 0
+    patience, now, step = HangDetector(compiled=compiled), 10.0, 0
     for stay in stays:
         mark = a_mark(stay.phase, step, at=now, step_seconds=0.0)
         end = now + stay.seconds
@@ -353,7 +353,7 @@ def test_who_was_waited_for_and_has_gone_on_leaves_the_others_time_to_do_so() ->
 
 
 def test_a_gang_whose_ranks_have_all_ended_does_not_hang() -> None:
-    assert hanging({}, 10.0, Patience()) is None
+    assert hanging({}, 10.0, HangDetector()) is None
 
 
 @st.composite
@@ -386,7 +386,7 @@ def test_the_one_that_none_has_passed_is_found_whoever_stands_where(
 
 
 def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
-    patience, now, step = Patience(), 0.0, 0
+    patience, now, step = HangDetector(), 0.0, 0
     for i in range(60):
         phase: Phase = "evaluate" if i % 3 == 2 else "step"
         mark = a_mark(phase, step, at=now)

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from convoy.gang.diagnosis.storage_probe import AWAY_SECONDS, Change, Pace, Probe
+from convoy.gang.diagnosis.storage_probe import AWAY_SECONDS, ProbeSettings, StorageProbe, TierChange
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.gang.tasks import wait_for
 
-QUICK = Pace(every_seconds=0.02, least_seconds=0.3)
+QUICK = ProbeSettings(every_seconds=0.02, least_seconds=0.3)
 
 
 class Scripted:
@@ -44,14 +44,14 @@ def tiers() -> Iterator[list[Scripted]]:
         store.go_on.set()
 
 
-def probing(tiers: list[Scripted], pace: Pace = QUICK) -> Probe:
-    return Probe(cast(list[Store], tiers), 3, pace)
+def probing(tiers: list[Scripted], pace: ProbeSettings = QUICK) -> StorageProbe:
+    return StorageProbe(cast(list[Store], tiers), 3, pace)
 
 
-def next_change(probe: Probe) -> Change:
-    found: list[Change] = []
+def next_change(probe: StorageProbe) -> TierChange:
+    found: list[TierChange] = []
 
-    def happened() -> list[Change]:
+    def happened() -> list[TierChange]:
         found.extend(probe.changes(time.monotonic()))
         return found
 
@@ -60,9 +60,9 @@ def next_change(probe: Probe) -> Change:
     return change
 
 
-def looked_for(probe: Probe, seconds: float) -> list[Change]:
+def looked_for(probe: StorageProbe, seconds: float) -> list[TierChange]:
     """All changes in so many seconds."""
-    found, until = list[Change](), time.monotonic() + seconds
+    found, until = list[TierChange](), time.monotonic() + seconds
     while time.monotonic() < until:
         found += probe.changes(time.monotonic())
         time.sleep(0.02)
@@ -86,12 +86,17 @@ def test_a_tier_that_refuses_is_told_once_and_again_when_it_is_well(tiers: list[
         asked_more(tiers[1], 1)
         tiers[1].error = StoreUnavailable(28, "No space left on device", "/other/x")
         change = next_change(probe)
-        assert (change.tier, change.uri, change.problem, change.well) == (1, "/other", "No space left on device", False)
+        assert (change.tier, change.uri, change.problem, not change.problem) == (
+            1,
+            "/other",
+            "No space left on device",
+            False,
+        )
         assert probe.away == {1}
         assert looked_for(probe, 0.2) == []
         tiers[1].error = None
         change = next_change(probe)
-        assert (change.tier, change.well) == (1, True)
+        assert (change.tier, not change.problem) == (1, True)
         assert change.seconds >= 0.15
         assert probe.away == frozenset()
 
@@ -103,13 +108,13 @@ def test_a_tier_that_hangs_is_told_in_time_and_holds_up_no_other(tiers: list[Scr
         began = time.monotonic()
         change = next_change(probe)
         assert time.monotonic() - began < 5
-        assert (change.tier, change.well) == (0, False)
+        assert (change.tier, not change.problem) == (0, False)
         assert change.problem.startswith("no answer for ")
         assert change.seconds >= QUICK.least_seconds
         assert probe.away == frozenset()  # it may be a hiccup
         asked_more(tiers[1], 3)
         tiers[0].go_on.set()
-        assert next_change(probe).well
+        assert not next_change(probe).problem
 
 
 def test_saves_leave_a_tier_that_hangs_on(tiers: list[Scripted], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +130,7 @@ def test_saves_leave_a_tier_that_hangs_on(tiers: list[Scripted], monkeypatch: py
 
 
 def test_a_tier_that_was_slow_all_along_is_given_more_time(tiers: list[Scripted]) -> None:
-    slow, pace = tiers[0], Pace(every_seconds=0.01, least_seconds=0.1, slack=5.0)
+    slow, pace = tiers[0], ProbeSettings(every_seconds=0.01, least_seconds=0.1, slack=5.0)
     answer = slow.probe
 
     def slowly(name: str) -> None:
@@ -142,7 +147,7 @@ def test_a_tier_that_was_slow_all_along_is_given_more_time(tiers: list[Scripted]
 
 def test_what_this_process_slept_is_not_the_tier_s(tiers: list[Scripted]) -> None:
     """Nobody looks while the process is stopped: what was asked meanwhile may be answered as soon as it goes on."""
-    pace = Pace(every_seconds=0.02, least_seconds=3.0)
+    pace = ProbeSettings(every_seconds=0.02, least_seconds=3.0)
     tiers[0].go_on.clear()
     with probing(tiers, pace) as probe:
         wait_for("a question", lambda: tiers[0].asked)
@@ -151,7 +156,7 @@ def test_what_this_process_slept_is_not_the_tier_s(tiers: list[Scripted]) -> Non
         assert probe.changes(now + 100) == []
         assert probe.changes(now + 200) == []
         (change,) = [change for later in range(201, 210) for change in probe.changes(now + later)]
-        assert not change.well
+        assert change.problem
 
 
 def test_a_tier_that_hangs_does_not_hold_up_the_end(tiers: list[Scripted]) -> None:
@@ -167,7 +172,7 @@ def test_a_tier_that_hangs_does_not_hold_up_the_end(tiers: list[Scripted]) -> No
 def test_nothing_of_a_probe_is_listed_or_stays(where: str, tmp_path: Path, s3_uri: str) -> None:
     store = open_store(str(tmp_path / "job") if where == "folder" else s3_uri)
     store.write("JOB.json", b"{}")
-    with Probe([store], 0, QUICK) as probe:
+    with StorageProbe([store], 0, QUICK) as probe:
         assert looked_for(probe, 0.5) == []
         assert set(store.sizes("")) <= {"JOB.json", "probes/00000"}
     wait_for("the end of the probe", lambda: set(store.sizes("")) == {"JOB.json"})

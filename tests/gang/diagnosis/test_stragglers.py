@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.diagnosis.stragglers import LEAST_SHARE, WINDOW_SECONDS, WINDOWS, Slowness, SlowNodes, waited_for
+from convoy.gang.diagnosis.stragglers import (
+    LEAST_SHARE,
+    WINDOW_SECONDS,
+    WINDOWS,
+    StragglerChange,
+    StragglerDetector,
+    waited_for,
+)
 from convoy.gang.workers.board import Mark
 from tests.campaign import examples
 
@@ -21,15 +28,15 @@ class Gang:
     """Ranks that wait for a part of their time, and a clock."""
 
     def __init__(self, nodes: int, per_node: int = 1, seed: int = 0, stages: int = 1) -> None:
-        self.slow = SlowNodes(nodes, nodes * per_node, stages)
+        self.slow = StragglerDetector(nodes, nodes * per_node, stages)
         self.now = 100.0
         self.rng = random.Random(seed)
         self.marks = {rank: Mark("step", 10, 1, 0.0) for rank in range(nodes * per_node)}
 
-    def train(self, seconds: float, waits: Mapping[int, float] | Callable[[int], float]) -> list[Slowness]:
+    def train(self, seconds: float, waits: Mapping[int, float] | Callable[[int], float]) -> list[StragglerChange]:
         """waits: of each rank the part of its time that it waits for others."""
         part = waits.__getitem__ if isinstance(waits, Mapping) else waits
-        found, until = list[Slowness](), self.now + seconds
+        found, until = list[StragglerChange](), self.now + seconds
         while self.now < until:
             self.now += 1 / LOOKS_PER_SECOND
             for rank, mark in self.marks.items():
@@ -103,7 +110,7 @@ def test_what_lasts_for_a_moment_only_is_not_told() -> None:
 
 def test_only_training_is_looked_at_and_only_of_all_ranks() -> None:
     gang = Gang(3)
-    slow = SlowNodes(3, 3)
+    slow = StragglerDetector(3, 3)
     for _ in range(60):
         gang.train(1, {0: 0.7, 1: 0.7, 2: 0.0})
         assert slow.look({rank: mark for rank, mark in gang.marks.items() if rank}, gang.now) == []

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.assignment import EXPECTED, STOPPED
-from convoy.gang.diagnosis.first_cause import PEERS_SECONDS, SETTLE_SECONDS, Seat
+from convoy.gang.diagnosis.first_cause import PEERS_SECONDS, SETTLE_SECONDS, AgentPlace
 from convoy.gang.diagnosis.verdict import (
-    FRUITLESS,
+    MOST_WITHOUT_PROGRESS,
     REPEATS,
     End,
+    FailureHistory,
     Finished,
     Preempted,
     Restart,
@@ -21,41 +22,54 @@ from convoy.gang.diagnosis.verdict import (
     Verdict,
     Wait,
     cause_message,
-    fruitless,
+    earlier_failures,
+    failures_without_progress,
     judge,
     repeats,
 )
-from convoy.gang.evidence import Sign, SignKind
-from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind
+from convoy.gang.evidence import Evidence, EvidenceKind
+from convoy.gang.task import EXPECTED, STOPPED
+from convoy.job.events.log import EventWriter
+from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind, GenerationStarted
+from convoy.storage import open_store
 from tests.campaign import examples
+from tests.gang.tasks import wait_for
 
 pytestmark = pytest.mark.campaign
 
-LEADER = Seat(0, 3, 3)
+LEADER = AgentPlace(0, 3, 3)
 FAR = 1e6
 
 
-def sign(kind: SignKind, node: int = 1, at: float = 0.0, seen: float | None = None, **facts: Any) -> Sign:
+def sign(kind: EvidenceKind, node: int = 1, at: float = 0.0, noticed: float | None = None, **facts: Any) -> Evidence:
     by = 0 if kind in ("gone", "silent", "left") else node
     rank = node if kind in ("exited", "stopped", "hung") else None
-    return Sign(
-        **{"kind": kind, "node": node, "by": by, "rank": rank, "at": at, "seen": at if seen is None else seen, **facts}
+    return Evidence(
+        **{
+            "kind": kind,
+            "node": node,
+            "by": by,
+            "rank": rank,
+            "at": at,
+            "noticed": at if noticed is None else noticed,
+            **facts,
+        }
     )
 
 
-def killed(node: int = 1, at: float = 0.0, **facts: Any) -> Sign:
+def killed(node: int = 1, at: float = 0.0, **facts: Any) -> Evidence:
     return sign("exited", node, at, signal="SIGKILL", **facts)
 
 
-def exited(code: int, node: int = 1, at: float = 0.0, **facts: Any) -> Sign:
+def exited(code: int, node: int = 1, at: float = 0.0, **facts: Any) -> Evidence:
     return sign("exited", node, at, exit_code=code, **facts)
 
 
-def ended(node: int, code: int = 0, finishing: bool | None = True) -> Sign:
+def ended(node: int, code: int = 0, finishing: bool | None = True) -> Evidence:
     return exited(code, node, finishing=finishing)
 
 
-def settled(signs: Sequence[Sign], seat: Seat = LEADER, history: Sequence[FailureDetected] = ()) -> Verdict:
+def settled(signs: Sequence[Evidence], seat: AgentPlace = LEADER, history: Sequence[FailureDetected] = ()) -> Verdict:
     return judge(signs, FAR, seat, history)
 
 
@@ -87,7 +101,7 @@ def test_a_killed_worker_restarts_the_gang_once_earlier_causes_had_their_time() 
 def test_workers_that_lost_their_peer_are_not_the_cause_though_they_are_seen_first() -> None:
     early = [exited(PEER_LOST, 0, 9.9), exited(PEER_LOST, 2, 9.95)]
     assert judge(early, 11.0, LEADER) == Wait(9.9 + PEERS_SECONDS)
-    cause = cause_of(settled([*early, killed(1, 10.0, seen=11.0)]))
+    cause = cause_of(settled([*early, killed(1, 10.0, noticed=11.0)]))
     assert (cause.cause, cause.worker) == ("exited", 1)
 
 
@@ -104,7 +118,7 @@ def test_what_we_killed_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize("soft", [exited(1, 0, 9.95), sign("exited", 0, 9.95, signal="SIGABRT")])
-def test_a_signal_or_a_lost_node_comes_before_an_error_that_was_seen_a_moment_earlier(soft: Sign) -> None:
+def test_a_signal_or_a_lost_node_comes_before_an_error_that_was_seen_a_moment_earlier(soft: Evidence) -> None:
     assert cause_of(settled([soft, killed(1, 10.0)])).signal == "SIGKILL"
     assert cause_of(settled([soft, sign("gone", 2, 10.0)])).cause == "node_gone"
     assert cause_of(settled([soft, killed(1, 10.2)])).worker == 0
@@ -112,9 +126,9 @@ def test_a_signal_or_a_lost_node_comes_before_an_error_that_was_seen_a_moment_ea
 
 @pytest.mark.parametrize("how", ["gone", "silent", "left"])
 @pytest.mark.parametrize("lost", [0, 2])
-def test_a_lost_node_ends_the_attempt_of_every_other_one(how: SignKind, lost: int) -> None:
+def test_a_lost_node_ends_the_attempt_of_every_other_one(how: EvidenceKind, lost: int) -> None:
     for node in {0, 1, 2} - {lost}:
-        verdict = settled([sign(how, lost)], Seat(node, 3, 3))
+        verdict = settled([sign(how, lost)], AgentPlace(node, 3, 3))
         assert isinstance(verdict, End)
         assert verdict.cause.retryable
         assert (verdict.cause.failed_node, verdict.cause.worker, verdict.cause.action) == (lost, None, "end")
@@ -140,7 +154,7 @@ def test_a_node_that_hears_no_other_one_is_cut_off() -> None:
     assert (cause.cause, cause.failed_node) == ("cut_off", 0)
     assert cause_message(cause) == "node 0 was cut off, it heard no other node any more"
     assert cause_of(settled(silence[:1])).cause == "node_silent"
-    assert cause_of(settled([sign("silent", 1, by=0)], Seat(0, 2, 2))).failed_node == 1
+    assert cause_of(settled([sign("silent", 1, by=0)], AgentPlace(0, 2, 2))).failed_node == 1
 
 
 @pytest.mark.parametrize("cut_off", [0, 1, 2])
@@ -149,12 +163,12 @@ def test_when_both_sides_of_a_partition_tell_of_it_all_name_the_node_that_was_cu
     others = {0, 1, 2} - {cut_off}
     silence = [sign("silent", cut_off, 1.0, by=other) for other in others]
     silence += [sign("silent", other, 0.9, by=cut_off) for other in others]
-    cause = cause_of(settled(silence, Seat(node, 3, 3)))
+    cause = cause_of(settled(silence, AgentPlace(node, 3, 3)))
     assert (cause.cause, cause.failed_node) == ("cut_off" if node == cut_off else "node_silent", cut_off)
 
 
 def test_other_nodes_leave_what_agents_can_mend_to_node_0() -> None:
-    member = Seat(1, 3, 3)
+    member = AgentPlace(1, 3, 3)
     assert settled([killed(1), exited(EXPECTED, 2), sign("hung", 1), sign("stopped", 1)], member) == Wait()
     assert settled([ended(0), ended(1), ended(2)], member) == Wait()
     assert settled([sign("agent", 2)], member) == Wait()
@@ -253,9 +267,9 @@ def test_what_is_no_fault_of_the_program_does_not_repeat(kind: FailureKind) -> N
 
 
 def test_a_gang_that_gets_nowhere_ends_and_may_be_tried_elsewhere() -> None:
-    nowhere = [failed(41, "stopped"), *[failed(40, "stopped")] * (FRUITLESS - 1)]
-    assert fruitless(nowhere, failed(42)) == 0
-    assert fruitless(nowhere, failed(41)) == FRUITLESS
+    nowhere = [failed(41, "stopped"), *[failed(40, "stopped")] * (MOST_WITHOUT_PROGRESS - 1)]
+    assert failures_without_progress(nowhere, failed(42)) == 0
+    assert failures_without_progress(nowhere, failed(41)) == MOST_WITHOUT_PROGRESS
     assert isinstance(settled([sign("stopped", step=42)], history=nowhere), Restart)
     verdict = settled([sign("stopped", step=41)], history=nowhere)
     assert isinstance(verdict, End)
@@ -281,11 +295,11 @@ def test_of_several_notices_the_first_is_named_and_the_one_that_is_over_first_en
     assert judge([second, first], 30.0, LEADER) == Preempted(first)
 
 
-def test_a_sign_is_told_in_seconds_ago_for_clocks_differ() -> None:
+def test_evidence_is_shifted_to_the_receiver_s_clock() -> None:
     here = sign("notice", 1, at=100.0, deadline=130.0, reason="terminate")
-    there = Sign.heard(here.told(now=101.5), now=7.0)
-    assert (there.at, there.seen, there.deadline) == (5.5, 7.0, 35.5)
-    assert there.model_copy(update={"at": 100.0, "seen": 100.0, "deadline": 130.0}) == here
+    there = here.received(now=7.0, shift=7.0 - 101.5)
+    assert (there.at, there.noticed, there.deadline) == (5.5, 7.0, 35.5)
+    assert there.model_copy(update={"at": 100.0, "noticed": 100.0, "deadline": 130.0}) == here
 
 
 # Random schedules.
@@ -295,8 +309,8 @@ def test_a_sign_is_told_in_seconds_ago_for_clocks_differ() -> None:
 class Scene:
     """A fault, what follows from it, and when the leader learns of each."""
 
-    seat: Seat
-    signs: tuple[Sign, ...]
+    seat: AgentPlace
+    signs: tuple[Evidence, ...]
     """By arrival."""
     cause: FailureKind
     node: int
@@ -305,35 +319,35 @@ class Scene:
     def verdict(self) -> tuple[Verdict, float]:
         """What a leader does that judges at each arrival and when it was told to, and when."""
         waiting = list(self.signs)
-        known: list[Sign] = []
+        known: list[Evidence] = []
         now = 0.0
         for _ in range(100):
             verdict = judge(known, now, self.seat)
             if not isinstance(verdict, Wait):
                 return verdict, now
-            times = [t for t in (verdict.until, waiting[0].seen if waiting else None) if t is not None]
+            times = [t for t in (verdict.until, waiting[0].noticed if waiting else None) if t is not None]
             assert times, "it waits for ever"
             assert verdict.until is None or verdict.until > now
             now = min(times)
-            known += [s for s in waiting if s.seen <= now]
-            waiting = [s for s in waiting if s.seen > now]
+            known += [s for s in waiting if s.noticed <= now]
+            waiting = [s for s in waiting if s.noticed > now]
         raise AssertionError("no verdict")
 
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     nodes, per_node = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    seat = Seat(0, nodes, nodes * per_node)
+    seat = AgentPlace(0, nodes, nodes * per_node)
     faults: list[FailureKind] = ["exited", "stopped", "hung", "exited_early"]
     cause = draw(st.sampled_from([*faults, "node_gone"] if nodes > 1 else faults))
     rank = draw(st.integers(per_node if cause == "node_gone" else 0, seat.world_size - 1))
     node, at = rank // per_node, draw(st.floats(1.0, 2.0))
     delay = st.floats(0.0, 0.7 * SETTLE_SECONDS)
 
-    def seen(of: int, kind: SignKind, happened: float, **facts: Any) -> Sign:
+    def seen(of: int, kind: EvidenceKind, happened: float, **facts: Any) -> Evidence:
         late = happened + draw(delay)
         where = {"node": of // per_node, "by": of // per_node}
-        return Sign(**{"kind": kind, "rank": of, "at": happened, "seen": late, **where, **facts})
+        return Evidence(**{"kind": kind, "rank": of, "at": happened, "noticed": late, **where, **facts})
 
     others = [r for r in range(seat.world_size) if r // per_node != node] if cause == "node_gone" else [
         r for r in range(seat.world_size) if r != rank
@@ -361,8 +375,8 @@ def scenes(draw: st.DrawFn) -> Scene:
         elif follows == "fails" and cause != "hung":
             signs.append(seen(other, "exited", then, exit_code=1))
         elif follows == "hangs" and cause in ("hung", "stopped"):
-            signs.append(seen(other, "hung", draw(st.floats(0.0, at)), progress=(5, 5, 0), seen=then + draw(delay)))
-    ordered = tuple(sorted(signs, key=lambda s: s.seen))
+            signs.append(seen(other, "hung", draw(st.floats(0.0, at)), progress=(5, 5, 0), noticed=then + draw(delay)))
+    ordered = tuple(sorted(signs, key=lambda s: s.noticed))
     return Scene(seat, ordered, cause, node, None if cause == "node_gone" else rank)
 
 
@@ -374,14 +388,14 @@ def test_the_true_cause_is_found_whatever_comes_first(scene: Scene) -> None:
     assert (cause.cause, cause.failed_node, cause.worker) == (scene.cause, scene.node, scene.rank)
     assert isinstance(verdict, End if scene.cause == "node_gone" else Restart)
     true = next(s for s in scene.signs if (s.node, s.rank) == (scene.node, scene.rank))
-    assert now <= true.seen + SETTLE_SECONDS + 1e-9
+    assert now <= true.noticed + SETTLE_SECONDS + 1e-9
 
 
-KINDS: tuple[SignKind, ...] = ("exited", "stopped", "hung", "gone", "silent", "left", "agent", "store", "notice")
+KINDS: tuple[EvidenceKind, ...] = ("exited", "stopped", "hung", "gone", "silent", "left", "agent", "store", "notice")
 
 
 @st.composite
-def any_sign(draw: st.DrawFn) -> Sign:
+def any_sign(draw: st.DrawFn) -> Evidence:
     kind, node, at = draw(st.sampled_from(KINDS)), draw(st.integers(0, 2)), draw(st.floats(0, 10))
     facts: dict[str, Any] = {}
     if kind == "exited":
@@ -396,8 +410,8 @@ def any_sign(draw: st.DrawFn) -> Sign:
 
 @given(st.lists(any_sign(), max_size=8), st.randoms(use_true_random=False), st.floats(0, 20), st.integers(0, 2))
 @examples(300)
-def test_whatever_was_seen_some_things_never_happen(signs: list[Sign], random: Any, now: float, node: int) -> None:
-    seat = Seat(node, 3, 3)
+def test_whatever_was_seen_some_things_never_happen(signs: list[Evidence], random: Any, now: float, node: int) -> None:
+    seat = AgentPlace(node, 3, 3)
     verdict = judge(signs, now, seat)
     shuffled = signs.copy()
     random.shuffle(shuffled)
@@ -411,7 +425,7 @@ def test_whatever_was_seen_some_things_never_happen(signs: list[Sign], random: A
     if any(s.kind == "notice" for s in signs):
         assert not isinstance(verdict, Restart | End | Stopped)
     if isinstance(verdict, Restart):
-        done = {n for n in range(3) if any(s.well and s.node == n for s in signs)}
+        done = {n for n in range(3) if any(s.is_success and s.node == n for s in signs)}
         assert not any(s.kind in ("silent", "agent") for s in signs)
         assert all(s.node in done for s in signs if s.kind in ("gone", "left"))
     if isinstance(verdict, Restart | End) and verdict.cause.worker is not None:
@@ -419,4 +433,46 @@ def test_whatever_was_seen_some_things_never_happen(signs: list[Sign], random: A
         assert seen
         if verdict.cause.exit_code == PEER_LOST:
             assert verdict.cause.cause == "link_lost"
-            assert all(s.lost_peer or s.by_us or s.well or s.kind in ("store", "gone", "left") for s in signs)
+            assert all(s.is_lost_peer or s.by_us or s.is_success or s.kind in ("store", "gone", "left") for s in signs)
+
+
+def test_they_are_those_that_node_0_told_oldest_first(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    for generation in (1, 2, 3):
+        for node, rank in ((0, None), (0, 0), (1, None)):
+            writer = EventWriter(store, generation, node, rank)
+            writer.append(GenerationStarted())
+            writer.append(failed(generation if (node, rank) == (0, None) else 99))
+            writer.close()
+    assert [cause.step for cause in earlier_failures(store, 3)] == [1, 2]
+
+
+def test_no_more_are_read_than_a_verdict_looks_at(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    for generation in range(1, MOST_WITHOUT_PROGRESS + 3):
+        writer = EventWriter(store, generation, 0)
+        writer.append(failed(generation))
+        writer.close()
+    assert [cause.step for cause in earlier_failures(store, MOST_WITHOUT_PROGRESS + 3)] == list(
+        range(3, MOST_WITHOUT_PROGRESS + 3)
+    )
+
+
+def test_this_attempt_s_follow_and_what_is_no_event_is_passed_over(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    folder = tmp_path / "events/000001/00000"
+    folder.mkdir(parents=True)
+    (folder / "agent.jsonl").write_bytes(b'half a li\n{"kind": "of a later version"}\n')
+    with open(folder / "agent.jsonl", "ab") as log:
+        log.write(failed(5).model_dump_json().encode() + b"\n")
+    past = FailureHistory(store, 2)
+    past.add(failed(6))
+    wait_for("the earlier ones", lambda: len(past.failures()) == 2)
+    assert [cause.step for cause in past.failures()] == [5, 6]
+
+
+def test_a_store_that_does_not_answer_has_no_past(tmp_path: Path) -> None:
+    (tmp_path / "events").write_text("in the way")
+    past = FailureHistory(open_store(str(tmp_path)), 2)
+    past.add(failed(6))
+    assert [cause.step for cause in past.failures()] == [6]

@@ -2,16 +2,16 @@
 
 import pytest
 
-from convoy.gang.network.authentication import NONCE_BYTES, Greeting
+from convoy.gang.network.authentication import NONCE_BYTES, Authenticator
 
 HELLO = b"node 3, to node 1"
 
 
-def connection(token: str = "ours", others: str = "ours") -> tuple[Greeting, Greeting]:
+def connection(token: str = "ours", others: str = "ours") -> tuple[Authenticator, Authenticator]:
     """Both ends, which have exchanged their nonces."""
-    caller, called = Greeting(token, "caller"), Greeting(others, "called")
-    caller.challenge(called.nonce)
-    called.challenge(caller.nonce)
+    caller, called = Authenticator(token, "caller"), Authenticator(others, "called")
+    caller.set_challenge(called.nonce)
+    called.set_challenge(caller.nonce)
     return caller, called
 
 
@@ -42,8 +42,8 @@ def test_a_proof_is_of_no_use_on_another_connection() -> None:
 def test_a_proof_that_is_sent_back_proves_nothing() -> None:
     caller, called = connection()
     assert caller.unseal(caller.seal(HELLO)) == (HELLO, False)
-    echoed = Greeting("ours", "caller")
-    echoed.challenge(echoed.nonce)
+    echoed = Authenticator("ours", "caller")
+    echoed.set_challenge(echoed.nonce)
     assert echoed.unseal(echoed.seal(HELLO)) == (HELLO, False)
     assert called.unseal(called.seal(HELLO)) == (HELLO, False)
 
@@ -61,8 +61,8 @@ def test_a_proof_is_of_one_message() -> None:
 @pytest.mark.parametrize("nonce", [b"", bytes(NONCE_BYTES - 1), bytes(NONCE_BYTES + 1)])
 def test_what_is_no_nonce_is_refused(nonce: bytes) -> None:
     with pytest.raises(ValueError, match="a nonce of 32 bytes was expected"):
-        Greeting("ours", "called").challenge(nonce)
+        Authenticator("ours", "called").set_challenge(nonce)
 
 
 def test_nonces_are_fresh() -> None:
-    assert len({Greeting("ours", "caller").nonce for _ in range(100)}) == 100
+    assert len({Authenticator("ours", "caller").nonce for _ in range(100)}) == 100

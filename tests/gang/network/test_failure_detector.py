@@ -1,4 +1,4 @@
-"""Suspicion over random schedules: late beats, losses, pauses of either side, clocks that jump."""
+"""FailureDetector over random schedules: late beats, losses, pauses of either side, clocks that jump."""
 
 import random
 from collections.abc import Iterator
@@ -7,31 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.network.failure_detector import BEAT_SECONDS, MOST_PHI, AwakeClock, Patience, Suspicion
+from convoy.gang.network.failure_detector import BEAT_SECONDS, MOST_PHI, AwakeClock, DetectorSettings, FailureDetector
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
 
-PATIENCE = Patience()
+PATIENCE = DetectorSettings()
 SOONEST = PATIENCE.least_missed * BEAT_SECONDS
 
 intervals = st.lists(st.floats(0.001, 3.0), max_size=300)
 seeds = st.integers(0, 2**32)
 
 
-def after(history: list[float]) -> tuple[Suspicion, float]:
+def after(history: list[float]) -> tuple[FailureDetector, float]:
     """A peer that was heard at these intervals, and when it was heard last."""
     now = 0.0
-    suspicion = Suspicion(now)
+    suspicion = FailureDetector(now)
     for interval in history:
         now += interval
         suspicion.heard(now)
     return suspicion, now
 
 
-def suspected_after(suspicion: Suspicion, last: float) -> float:
+def suspected_after(suspicion: FailureDetector, last: float) -> float:
     """Seconds of silence until it is suspected, to 10 ms."""
-    return next(n / 100 for n in range(100_000) if suspicion.suspect(last + n / 100))
+    return next(n / 100 for n in range(100_000) if suspicion.is_suspect(last + n / 100))
 
 
 def test_a_regular_peer_is_suspected_after_one_and_a_half_seconds() -> None:
@@ -56,7 +56,7 @@ def test_the_level_only_grows_with_silence_and_is_a_finite_number(history: list[
     levels = [suspicion.phi(last + time) for time in times]
     assert levels == sorted(levels)
     assert all(0.0 <= level <= MOST_PHI for level in levels)
-    suspects = [suspicion.suspect(last + time) for time in times]
+    suspects = [suspicion.is_suspect(last + time) for time in times]
     assert suspects == sorted(suspects)
 
 
@@ -69,9 +69,9 @@ def test_beats_late_by_less_than_a_second_raise_no_suspicion(seed: int, most_lat
     for beat in range(1, 600):
         newest = max(newest, beat * BEAT_SECONDS + rng.uniform(0.0, most_late))
         arrivals.append(newest)
-    suspicion = Suspicion(0.0)
+    suspicion = FailureDetector(0.0)
     for arrival in arrivals:
-        assert not suspicion.suspect(arrival), arrival
+        assert not suspicion.is_suspect(arrival), arrival
         suspicion.heard(arrival)
 
 
@@ -80,13 +80,13 @@ def test_beats_late_by_less_than_a_second_raise_no_suspicion(seed: int, most_lat
 def test_a_gap_of_a_second_now_and_then_raises_no_suspicion(seed: int) -> None:
     """A host that compiles, a disk that is flushed, a cable that is out: beats wait and come all at once."""
     rng = random.Random(seed)
-    suspicion, now, away_until = Suspicion(0.0), 0.0, 0.0
+    suspicion, now, away_until = FailureDetector(0.0), 0.0, 0.0
     for _ in range(3000):
         now += BEAT_SECONDS
         if now >= away_until + 5.0 and rng.random() < 0.02:
             away_until = now + rng.uniform(0.1, 1.0)
         heard_at = max(now, away_until) + rng.uniform(0.0, 0.2)
-        assert not suspicion.suspect(heard_at), now
+        assert not suspicion.is_suspect(heard_at), now
         suspicion.heard(heard_at)
 
 
@@ -134,7 +134,7 @@ def test_our_own_pauses_make_nobody_suspect_who_sleeps_with_us_or_goes_on(seed: 
     """The peer beats as long as its host is awake, which sleeps with ours or does not; its clock may also jump."""
     rng = random.Random(seed)
     sleeps_too = rng.random() < 0.5
-    clock, suspicion = AwakeClock(0.0), Suspicion(0.0)
+    clock, suspicion = AwakeClock(0.0), FailureDetector(0.0)
     before, next_beat = 0.0, BEAT_SECONDS
     for now in loop_times(rng, pauses=True):
         awake = clock.tick(now)
@@ -143,7 +143,7 @@ def test_our_own_pauses_make_nobody_suspect_who_sleeps_with_us_or_goes_on(seed: 
         if next_beat <= now:
             suspicion.heard(awake)
             next_beat = now + rng.uniform(0.0, BEAT_SECONDS)
-        assert not suspicion.suspect(awake), now
+        assert not suspicion.is_suspect(awake), now
         before = now
 
 
@@ -151,13 +151,13 @@ def test_our_own_pauses_make_nobody_suspect_who_sleeps_with_us_or_goes_on(seed: 
 @given(seeds)
 def test_a_dead_peer_is_suspected_within_two_seconds_of_being_awake(seed: int) -> None:
     rng = random.Random(seed)
-    clock, suspicion = AwakeClock(0.0), Suspicion(0.0)
+    clock, suspicion = AwakeClock(0.0), FailureDetector(0.0)
     dies = rng.uniform(1.0, 30.0)
     for now in loop_times(rng, pauses=False):
         awake = clock.tick(now)
         if now <= dies:
             suspicion.heard(awake)
-        elif suspicion.suspect(awake):
+        elif suspicion.is_suspect(awake):
             assert now - dies < 2.0
             return
     raise AssertionError("never suspected")

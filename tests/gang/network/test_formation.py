@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.network import handshake
-from convoy.gang.network.formation import Dial, Formation, Send, Step
-from convoy.gang.network.peer_events import Failed, Formed
+from convoy.gang.network.formation import Connect, Formation, GangFormed, PeersFailed, Send, Step
 from tests.campaign import examples
 from tests.gang.agents import a_hello, a_member
 
@@ -26,7 +25,7 @@ class Nodes:
         self.rng = rng
         self.formations = [Formation(a_hello(node, count), 60.0, 0.0) for node in range(count)]
         self.queues: dict[tuple[int, int], deque[handshake.Message | None]] = {}
-        self.ended: list[list[Formed | Failed]] = [[] for _ in range(count)]
+        self.ended: list[list[GangFormed | PeersFailed]] = [[] for _ in range(count)]
         self.do(0, self.formations[0].begin())
 
     def connect(self, node: int, to: int) -> None:
@@ -40,8 +39,8 @@ class Nodes:
                 case Send(to=to, message=message):
                     for there in [to] if to is not None else self.connected(node):
                         self.queues[node, there].append(message)
-                case Dial(member=member):
-                    self.connect(node, member.node)
+                case Connect(node=other):
+                    self.connect(node, other.node)
                 case _:
                     self.ended[node].append(step)
 
@@ -78,7 +77,7 @@ def test_all_are_formed_with_the_same_members_when_all_are_connected(seed: int, 
         pass
     pairs = {frozenset(pair) for pair in nodes.queues}
     assert len(pairs) == count * (count - 1) // 2
-    (members,) = {ended.members for (ended,) in nodes.ended if isinstance(ended, Formed)}
+    (members,) = {ended.nodes for (ended,) in nodes.ended if isinstance(ended, GangFormed)}
     assert [member.node for member in members] == list(range(count))
     assert all(len(ended) == 1 for ended in nodes.ended)
 
@@ -101,11 +100,11 @@ def test_a_node_that_ends_on_the_way_is_named_to_all_the_others(seed: int, count
         pass
     others = [nodes.ended[node] for node in range(count) if node != victim]
     assert all(len(ended) == 1 for ended in others)
-    if isinstance(others[0][0], Failed):
+    if isinstance(others[0][0], PeersFailed):
         reason = f"node {victim} ended before all {count} nodes had come together"
-        assert [ended[0] for ended in others] == [Failed(victim, reason)] * len(others)
+        assert [ended[0] for ended in others] == [PeersFailed(victim, reason)] * len(others)
     else:
-        assert all(isinstance(ended[0], Formed) for ended in others)
+        assert all(isinstance(ended[0], GangFormed) for ended in others)
 
 
 def test_node_0_waits_no_longer_than_it_was_told_and_names_who_is_missing() -> None:
@@ -113,15 +112,18 @@ def test_node_0_waits_no_longer_than_it_was_told_and_names_who_is_missing() -> N
     formation.joined(a_member(2))
     assert formation.tick(699.0) == []
     reason = "nodes 1, 3 of 4 did not come within 600 s"
-    assert formation.tick(700.0) == [Send(None, handshake.Failed(node=1, reason=reason)), Failed(1, reason)]
+    assert formation.tick(700.0) == [
+        Send(None, handshake.FormationFailed(node=1, reason=reason)),
+        PeersFailed(1, reason),
+    ]
     assert formation.tick(701.0) == []
     assert formation.joined(a_member(1)) == []
 
 
 def test_what_one_node_finds_out_is_told_to_all_by_node_0() -> None:
     leader, other = Formation(a_hello(0, 3), 60.0, 0.0), Formation(a_hello(2, 3), 60.0, 0.0)
-    failed = handshake.Failed(node=None, reason="node 2 cannot connect to node 1")
-    event = Failed(None, failed.reason)
+    failed = handshake.FormationFailed(node=None, reason="node 2 cannot connect to node 1")
+    event = PeersFailed(None, failed.reason)
     assert other.fail(None, failed.reason) == [Send(0, failed), event]
     assert leader.received(2, failed) == [Send(None, failed), event]
     assert other.received(0, failed) == []

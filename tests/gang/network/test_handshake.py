@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.network.handshake import MisfitError, Skew, read_hello, skew
+from convoy.gang.network.handshake import IncompatibleNodeError, Skew, read_hello, skew
 from tests.campaign import examples
 from tests.gang.agents import a_hello
 
@@ -37,7 +37,7 @@ def test_a_node_of_the_same_gang_fits() -> None:
         ),
         (
             {"convoy": "0.0.7"},
-            r"a node has convoy 0\.0\.7 \(protocol 2\), and node 0 on zero .*: all nodes need the same",
+            r"a node has convoy 0\.0\.7 \(protocol 3\), and node 0 on zero .*: all nodes need the same",
         ),
         ({"protocol": 9}, r"a node has convoy .* \(protocol 9\), and node 0 on zero .*: all nodes need the same"),
         ({"to": 1}, "node 2 on two called node 1 and reached node 0 on zero: each node needs an address of its own"),
@@ -46,7 +46,7 @@ def test_a_node_of_the_same_gang_fits() -> None:
     ],
 )
 def test_a_node_that_does_not_fit_is_told_why_in_one_line(theirs: dict[str, Any], line: str) -> None:
-    with pytest.raises(MisfitError, match=f"^{line}") as raised:
+    with pytest.raises(IncompatibleNodeError, match=f"^{line}") as raised:
         greeted(**theirs)
     assert "\n" not in str(raised.value)
 
@@ -54,7 +54,7 @@ def test_a_node_that_does_not_fit_is_told_why_in_one_line(theirs: dict[str, Any]
 def test_of_a_version_to_come_the_version_is_told_whatever_else_it_says() -> None:
     ours = a_hello(node=0, nodes=2, nproc=1)
     theirs = b'{"kind": "hello", "protocol": 3, "convoy": "9.0", "place": [1, 2]}'
-    with pytest.raises(MisfitError, match=r"a node has convoy 9.0 \(protocol 3\)"):
+    with pytest.raises(IncompatibleNodeError, match=r"a node has convoy 9.0 \(protocol 3\)"):
         read_hello(theirs, ours)
 
 

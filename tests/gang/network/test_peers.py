@@ -17,19 +17,28 @@ import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.gang.network import handshake, mesh
-from convoy.gang.network.authentication import NONCE_BYTES, Greeting
-from convoy.gang.network.failure_detector import Patience
-from convoy.gang.network.framing import MOST_UNPROVEN_BYTES, Frames, frame
-from convoy.gang.network.listener import listen
-from convoy.gang.network.peer_events import Failed, Formed, Gone, Joined, Left, Said, Silent, Unheard
+from convoy.gang.network.authentication import NONCE_BYTES, Authenticator
+from convoy.gang.network.connection import MOST_UNPROVEN_BYTES, FrameReader, frame
+from convoy.gang.network.failure_detector import DetectorSettings
+from convoy.gang.network.formation import (
+    GangFormed,
+    PayloadReceived,
+    PeerGone,
+    PeerJoined,
+    PeerLeft,
+    PeerReportedSilent,
+    PeersFailed,
+    PeerSilent,
+)
 from convoy.gang.network.peers import Peers
+from convoy.gang.network.sockets import listen
 from convoy.job.generations import new_token
 from tests.campaign import times
 from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, a_hello, agents, next_event
 
 pytestmark = pytest.mark.campaign
 
-SEEN_SECONDS = Patience().most_seconds + 3.0
+SEEN_SECONDS = DetectorSettings().most_seconds + 3.0
 """For a node that is frozen, however unsteady the beats of a busy machine are."""
 
 AT_ONCE_SECONDS = 10.0
@@ -64,12 +73,12 @@ class Here:
         return joined
 
     def all(self) -> list[Peers]:
-        """Formed."""
+        """GangFormed."""
         self.lead()
         for node in range(1, self.nodes):
             self.join(node)
         for peers in self.peers.values():
-            next_event(peers.events, Formed)
+            next_event(peers.events, GangFormed)
         return list(self.peers.values())
 
 
@@ -95,9 +104,9 @@ def raw(address: tuple[str, int], data: bytes) -> socket.socket:
 
 
 def next_frame(connection: socket.socket) -> bytes:
-    frames, found = Frames(), list[bytes]()
+    frames, found = FrameReader(), list[bytes]()
     while not found:
-        data = connection.recv(frames.lacking)
+        data = connection.recv(frames.missing_bytes)
         assert data, "the connection was closed"
         found = frames.feed(data)
     return found[0]
@@ -105,9 +114,9 @@ def next_frame(connection: socket.socket) -> bytes:
 
 def greet(address: tuple[str, int], hello: handshake.Hello) -> handshake.Message:
     """Say hello as an agent does: the answer, which must be proven."""
-    greeting = Greeting(TOKEN, "caller")
+    greeting = Authenticator(TOKEN, "caller")
     with raw(address, frame(greeting.nonce)) as connection:
-        greeting.challenge(next_frame(connection))
+        greeting.set_challenge(next_frame(connection))
         connection.sendall(frame(greeting.seal(hello.encoded())))
         answer, proven = greeting.unseal(next_frame(connection))
     assert proven
@@ -126,7 +135,7 @@ def await_close(connection: socket.socket) -> None:
 
 def test_a_gang_of_one_is_formed_at_once() -> None:
     with here(1) as gang:
-        assert [m.node for m in next_event(gang.lead().events, Formed).members] == [0]
+        assert [m.node for m in next_event(gang.lead().events, GangFormed).nodes] == [0]
 
 
 def test_all_join_all_and_are_formed_once() -> None:
@@ -136,9 +145,9 @@ def test_all_join_all_and_are_formed_once() -> None:
             gang.join(node)
         members = set()
         for peers in gang.peers.values():
-            joined = [next_event(peers.events, Joined).node for _ in range(3)]
+            joined = [next_event(peers.events, PeerJoined).node for _ in range(3)]
             assert len(set(joined)) == 3
-            members.add(next_event(peers.events, Formed).members)
+            members.add(next_event(peers.events, GangFormed).nodes)
         ((zero, *others),) = members
         assert (zero.node, [m.node for m in others]) == (0, [1, 2, 3])
         assert {m.address for m in others} == {"127.0.0.1"}
@@ -149,28 +158,28 @@ def test_all_join_all_and_are_formed_once() -> None:
 def test_who_comes_early_waits_for_who_comes_late() -> None:
     with here(3) as gang:
         leader, first = gang.lead(), gang.join(1)
-        next_event(first.events, Joined)
+        next_event(first.events, PeerJoined)
         time.sleep(2.0)  # longer than a silence that is suspected
         gang.join(2)
-        assert next_event(leader.events, Formed) == next_event(first.events, Formed)
+        assert next_event(leader.events, GangFormed) == next_event(first.events, GangFormed)
 
 
 def test_who_does_not_know_the_token_is_told_so_and_disturbs_nobody() -> None:
     with here(2) as gang:
         leader = gang.lead()
-        failed = next_event(gang.join(1, token=new_token()).events, Failed)
+        failed = next_event(gang.join(1, token=new_token()).events, PeersFailed)
         assert failed.reason.endswith("belongs to another gang: the token is not its own")
         assert "\n" not in failed.reason
         gang.join(1)
-        next_event(leader.events, Formed)
+        next_event(leader.events, GangFormed)
 
 
 def test_another_number_of_workers_fails_the_gang_with_one_line_on_every_node() -> None:
     with here(3, nproc=4) as gang:
         leader, good = gang.lead(), gang.join(1, nproc=4)
-        next_event(leader.events, Joined)
+        next_event(leader.events, PeerJoined)
         bad = gang.join(2, nproc=8)
-        reasons = {next_event(peers.events, Failed).reason for peers in (leader, good, bad)}
+        reasons = {next_event(peers.events, PeersFailed).reason for peers in (leader, good, bad)}
         (reason,) = reasons
         assert "has nproc_per_node = 8, and node 0 on" in reason
         assert reason.endswith("4: all nodes need the same")
@@ -181,18 +190,18 @@ def test_another_version_fails_the_gang_with_one_line() -> None:
         leader = gang.lead()
         hello = a_hello(1, 2).model_copy(update={"convoy": "0.0.7"})
         refused = greet(gang.address, hello)
-        assert isinstance(refused, handshake.Refused)
-        assert refused.reason.startswith("a node has convoy 0.0.7 (protocol 2), and node 0 on")
-        assert next_event(leader.events, Failed).reason == refused.reason
+        assert isinstance(refused, handshake.HelloRefused)
+        assert refused.reason.startswith("a node has convoy 0.0.7 (protocol 3), and node 0 on")
+        assert next_event(leader.events, PeersFailed).reason == refused.reason
 
 
 def test_two_nodes_of_one_number_fail_the_gang() -> None:
     with here(3) as gang:
         leader, first = gang.lead(), gang.join(1)
-        next_event(first.events, Joined)
+        next_event(first.events, PeerJoined)
         second = gang.join(1)
         for peers in (leader, first, second):
-            assert next_event(peers.events, Failed).reason.endswith("is there already")
+            assert next_event(peers.events, PeersFailed).reason.endswith("is there already")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +224,7 @@ def test_a_stranger_is_sent_away_and_disturbs_nobody(data: bytes, monkeypatch: p
         with raw(gang.address, data) as connection:
             await_close(connection)
         gang.join(1)
-        next_event(leader.events, Formed)
+        next_event(leader.events, GangFormed)
 
 
 @pytest.mark.parametrize("before", [b"", frame(bytes(NONCE_BYTES))])
@@ -231,14 +240,14 @@ def test_a_long_frame_of_a_stranger_ends_its_connection_before_it_is_read(
 
 def test_connections_that_say_nothing_keep_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh, "HELLO_SECONDS", 60.0)
-    monkeypatch.setattr(mesh, "MOST_STRANGERS", 8)
+    monkeypatch.setattr(mesh, "MOST_UNIDENTIFIED", 8)
     with here(3) as gang, contextlib.ExitStack() as silent:
         leader = gang.lead()
         for data in [b"\0"] * 10 + [frame(bytes(NONCE_BYTES))] * 10:
             silent.enter_context(raw(gang.address, data))
         for node in (1, 2):
             gang.join(node)
-        next_event(leader.events, Formed)
+        next_event(leader.events, GangFormed)
 
 
 def test_what_was_overheard_tells_no_token_and_is_of_no_use() -> None:
@@ -247,7 +256,7 @@ def test_what_was_overheard_tells_no_token_and_is_of_no_use() -> None:
         proxy = Proxy(direct)
         gang.address = proxy.address
         gang.join(1)
-        next_event(leader.events, Joined)
+        next_event(leader.events, PeerJoined)
         overheard = {way: bytes(data) for way, data in proxy.passed.items()}
         assert TOKEN.encode() not in overheard["up"] + overheard["down"]
         for way in ("up", "down"):
@@ -255,7 +264,7 @@ def test_what_was_overheard_tells_no_token_and_is_of_no_use() -> None:
                 await_close(connection)
         gang.address = direct
         gang.join(2)
-        assert isinstance(next_event(leader.events, Formed | Failed), Formed)
+        assert isinstance(next_event(leader.events, GangFormed | PeersFailed), GangFormed)
         for peers in gang.peers.values():
             peers.close()
         proxy.close()
@@ -271,7 +280,7 @@ def test_an_agent_that_is_answered_with_its_own_words_joins_nobody() -> None:
                 connection.sendall(frame(next_frame(connection)))
             await_close(connection)
         echo.close()
-        assert "cannot connect to node 0" in next_event(joining.events, Joined | Failed).reason
+        assert "cannot connect to node 0" in next_event(joining.events, PeerJoined | PeersFailed).reason
 
 
 def test_a_port_that_is_taken_is_told_in_one_line() -> None:
@@ -285,7 +294,7 @@ def test_nodes_that_do_not_come_are_named() -> None:
     with here(4) as gang:
         leader, other = gang.lead(join_seconds=1.0), gang.join(2)
         for peers in (leader, other):
-            assert next_event(peers.events, Failed) == Failed(1, "nodes 1, 3 of 4 did not come within 1 s")
+            assert next_event(peers.events, PeersFailed) == PeersFailed(1, "nodes 1, 3 of 4 did not come within 1 s")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +304,7 @@ def test_a_node_0_that_is_not_there_is_told_with_its_address(host: str, why: str
     with here(2) as gang:
         with listen(LOCAL) as free:
             gang.address = (host, free.getsockname()[1])
-        failed = next_event(gang.join(1, connect_seconds=0.5).events, Failed)
+        failed = next_event(gang.join(1, connect_seconds=0.5).events, PeersFailed)
     expected = rf"node 1 on .* cannot connect to node 0 at {host}:{gang.address[1]} within 0.5 s: {why}"
     assert re.fullmatch(expected, failed.reason), failed.reason
 
@@ -304,7 +313,7 @@ def test_who_takes_the_connection_and_never_answers_is_told(monkeypatch: pytest.
     monkeypatch.setattr(mesh, "ANSWER_SECONDS", 0.3)
     with here(2) as gang, listen(LOCAL) as other:
         gang.address = ("127.0.0.1", other.getsockname()[1])
-        failed = next_event(gang.join(1).events, Failed)
+        failed = next_event(gang.join(1).events, PeersFailed)
     assert "took the connection and did not answer as node 0 within 0.3 s" in failed.reason
 
 
@@ -318,7 +327,7 @@ def test_a_node_that_another_cannot_reach_fails_the_gang_with_both_names(monkeyp
         gang.peers[1] = hidden
         other = gang.join(2)
         for peers in (leader, hidden, other):
-            reason = next_event(peers.events, Failed).reason
+            reason = next_event(peers.events, PeersFailed).reason
             assert f"cannot connect to node 1 at 127.0.0.1:{nowhere} within 0.5 s: connection refused" in reason
             assert reason.startswith("node 2 on ")
 
@@ -326,11 +335,13 @@ def test_a_node_that_another_cannot_reach_fails_the_gang_with_both_names(monkeyp
 def test_a_node_that_ends_before_all_have_come_fails_the_gang() -> None:
     with here(4) as gang:
         leader, stays, leaves = gang.lead(), gang.join(1), gang.join(2)
-        next_event(stays.events, Joined)
-        next_event(leaves.events, Joined)
+        next_event(stays.events, PeerJoined)
+        next_event(leaves.events, PeerJoined)
         leaves.close()
         for peers in (leader, stays):
-            assert next_event(peers.events, Failed) == Failed(2, "node 2 ended before all 4 nodes had come together")
+            assert next_event(peers.events, PeersFailed) == PeersFailed(
+                2, "node 2 ended before all 4 nodes had come together"
+            )
 
 
 def test_clocks_are_compared_both_ways() -> None:
@@ -340,10 +351,10 @@ def test_clocks_are_compared_both_ways() -> None:
         port = leader.await_one("Listening").fields["port"]
         for node, skew in ((1, -7.5), (2, 1.0)):
             stack.callback(Agent(node=node, nodes=3, host="127.0.0.1", port=port, skew=skew).end)
-        behind = leader.await_one("Joined", node=1)
+        behind = leader.await_one("PeerJoined", node=1)
         assert behind.fields["skew"]["seconds"] == pytest.approx(-7.5, abs=0.2)
         assert behind.fields["warning"].startswith("the clock of node 1 is 7.5 s behind node 0's")
-        ahead = leader.await_one("Joined", node=2)
+        ahead = leader.await_one("PeerJoined", node=2)
         assert ahead.fields["skew"]["seconds"] == pytest.approx(1.0, abs=0.2)
         assert "warning" not in ahead.fields
 
@@ -360,14 +371,14 @@ def test_what_is_said_comes_in_order_whole_and_only_to_whom_it_is_said() -> None
             one.send(2, {"number": number, "text": large if number % 5 == 0 else ""})
         one.send(None, {"to": "all"})
         for number in range(20):
-            said = next_event(two.events, Said)
+            said = next_event(two.events, PayloadReceived)
             assert (said.node, said.body["number"]) == (1, number)
             assert len(said.body["text"]) == (900_000 if number % 5 == 0 else 0)
             assert began <= said.at <= time.monotonic()
-        assert next_event(two.events, Said).body == {"to": "all"}
-        assert next_event(zero.events, Said).body == {"to": "all"}  # each connection has its own pace
-        assert not [event for event in rest(zero) + rest(two) if isinstance(event, Said)]
-        assert not [event for event in rest(one) if isinstance(event, Said)]
+        assert next_event(two.events, PayloadReceived).body == {"to": "all"}
+        assert next_event(zero.events, PayloadReceived).body == {"to": "all"}  # each connection has its own pace
+        assert not [event for event in rest(zero) + rest(two) if isinstance(event, PayloadReceived)]
+        assert not [event for event in rest(one) if isinstance(event, PayloadReceived)]
         with pytest.raises(ValueError, match="must be at most"):
             one.send(2, {"text": large * 2})
 
@@ -378,8 +389,8 @@ def test_what_is_said_last_comes_before_the_goodbye() -> None:
         for number in range(10):
             one.send(0, {"number": number})
         one.close()
-        assert [next_event(zero.events, Said).body["number"] for _ in range(10)] == list(range(10))
-        assert next_event(zero.events, Left) == Left(1)
+        assert [next_event(zero.events, PayloadReceived).body["number"] for _ in range(10)] == list(range(10))
+        assert next_event(zero.events, PeerLeft) == PeerLeft(1)
 
 
 def test_a_goodbye_is_no_loss_also_when_all_say_it_at_once() -> None:
@@ -392,7 +403,7 @@ def test_a_goodbye_is_no_loss_also_when_all_say_it_at_once() -> None:
             for thread in threads:
                 thread.join()
             seen = [event for peers in everyone for event in rest(peers)]
-            assert all(isinstance(event, Joined | Formed | Left) for event in seen), seen
+            assert all(isinstance(event, PeerJoined | GangFormed | PeerLeft) for event in seen), seen
 
 
 def test_closing_leaves_no_thread_and_no_file_and_sending_after_it_does_no_harm() -> None:
@@ -417,10 +428,10 @@ def test_a_killed_agent_is_seen_at_once_by_all_and_is_no_silence() -> None:
             killed = gang[victim].signal(signal.SIGKILL)
             others = [agent for agent in gang if agent.node != victim]
             for agent in others:
-                gone = agent.await_one("Gone", node=victim)
+                gone = agent.await_one("PeerGone", node=victim)
                 assert gone.at - killed < 1.0  # silence would take longer
                 assert gone.fields["how"] in ("its connection was closed", "connection reset by peer")
-            assert not [agent.seen for agent in others if agent.of("Silent")]
+            assert not [agent.seen for agent in others if agent.of("PeerSilent")]
 
 
 def test_a_stopped_agent_is_suspected_by_all_and_learns_it_when_it_goes_on() -> None:
@@ -428,16 +439,16 @@ def test_a_stopped_agent_is_suspected_by_all_and_learns_it_when_it_goes_on() -> 
         zero, frozen, two = gang
         stopped = frozen.signal(signal.SIGSTOP)
         for agent, other in ((zero, 2), (two, 0)):
-            silent = agent.await_one("Silent", node=1)
+            silent = agent.await_one("PeerSilent", node=1)
             assert 1.2 < silent.fields["seconds"] < SEEN_SECONDS
-            assert silent.fields["phi"] >= 8.0 or silent.fields["seconds"] >= Patience().most_seconds
+            assert silent.fields["phi"] >= 8.0 or silent.fields["seconds"] >= DetectorSettings().most_seconds
             assert silent.at - stopped < SEEN_SECONDS
-            assert agent.await_one("Unheard", node=1).fields["by"] == other
-        went_on = frozen.signal(signal.SIGCONT)
-        assert {frozen.await_one("Unheard", node=1, by=by).fields["by"] for by in (0, 2)} == {0, 2}
+            assert agent.await_one("PeerReportedSilent", node=1).fields["by"] == other
+        resumed = frozen.signal(signal.SIGCONT)
+        assert {frozen.await_one("PeerReportedSilent", node=1, by=by).fields["by"] for by in (0, 2)} == {0, 2}
         time.sleep(2.0)
-        assert frozen.of("Silent") == []  # it slept; the others did not
-        assert zero.of("Silent", since=went_on) == two.of("Silent", since=went_on) == []
+        assert frozen.of("PeerSilent") == []  # it slept; the others did not
+        assert zero.of("PeerSilent", since=resumed) == two.of("PeerSilent", since=resumed) == []
 
 
 def test_agents_that_all_slept_suspect_nobody() -> None:
@@ -448,7 +459,11 @@ def test_agents_that_all_slept_suspect_nobody() -> None:
         for agent in gang:
             agent.signal(signal.SIGCONT)
         time.sleep(1.0)
-        assert [agent.of("Silent") + agent.of("Unheard") + agent.of("Gone") for agent in gang] == [[], [], []]
+        assert [agent.of("PeerSilent") + agent.of("PeerReportedSilent") + agent.of("PeerGone") for agent in gang] == [
+            [],
+            [],
+            [],
+        ]
 
 
 def test_sending_and_leaving_never_wait_for_a_frozen_agent() -> None:
@@ -456,13 +471,13 @@ def test_sending_and_leaving_never_wait_for_a_frozen_agent() -> None:
         zero = gang.lead()
         frozen = Agent(node=1, nodes=2, host="127.0.0.1", port=gang.address[1])
         try:
-            next_event(zero.events, Formed)
+            next_event(zero.events, GangFormed)
             frozen.signal(signal.SIGSTOP)
             began = time.monotonic()
             for _ in range(20):
                 zero.send(1, {"text": "x" * 900_000})
             assert time.monotonic() - began < AT_ONCE_SECONDS
-            assert "bytes unread" in next_event(zero.events, Gone).how
+            assert "bytes unread" in next_event(zero.events, PeerGone).how
             began = time.monotonic()
             zero.close()
             assert time.monotonic() - began < AT_ONCE_SECONDS
@@ -474,9 +489,11 @@ def test_an_agent_that_leaves_is_not_lost() -> None:
     with agents(3) as gang:
         assert gang[2].close() == 0
         for agent in gang[:2]:
-            agent.await_one("Left", node=2)
+            agent.await_one("PeerLeft", node=2)
         time.sleep(2.0)
-        assert [[seen.kind for seen in agent.seen if seen.kind in ("Gone", "Silent")] for agent in gang[:2]] == [[], []]
+        assert [
+            [seen.kind for seen in agent.seen if seen.kind in ("PeerGone", "PeerSilent")] for agent in gang[:2]
+        ] == [[], []]
 
 
 def _burn() -> None:
@@ -497,7 +514,12 @@ def test_nobody_is_suspected_on_a_host_under_load() -> None:
                 gang[number % 4].send(None, {"text": "x" * 100_000})
                 number += 1
                 time.sleep(0.5)
-            alarms = [seen for agent in gang for seen in agent.seen if seen.kind in ("Silent", "Unheard", "Gone")]
+            alarms = [
+                seen
+                for agent in gang
+                for seen in agent.seen
+                if seen.kind in ("PeerSilent", "PeerReportedSilent", "PeerGone")
+            ]
             assert alarms == []
         finally:
             for process in busy:
@@ -559,7 +581,7 @@ def proxied() -> Iterator[tuple[Proxy, list[Peers]]]:
         gang.join(2)
         try:
             for peers in gang.peers.values():
-                next_event(peers.events, Formed)
+                next_event(peers.events, GangFormed)
             yield proxy, list(gang.peers.values())
         finally:
             proxy.close()
@@ -568,8 +590,8 @@ def proxied() -> Iterator[tuple[Proxy, list[Peers]]]:
 def test_an_agent_that_hears_and_is_not_heard_is_told_so() -> None:
     with proxied() as (proxy, (zero, one, two)):
         proxy.stalled.add("up")
-        assert next_event(zero.events, Silent).node == 1
-        assert next_event(one.events, Unheard) == next_event(two.events, Unheard)
+        assert next_event(zero.events, PeerSilent).node == 1
+        assert next_event(one.events, PeerReportedSilent) == next_event(two.events, PeerReportedSilent)
         time.sleep(0.5)
         assert rest(one) == rest(two) == rest(zero) == []
 
@@ -591,6 +613,6 @@ def told_in(peers: Peers, count: int) -> set[tuple[object, ...]]:
     """The next so many silences that it learns of, in any order."""
     found: set[tuple[object, ...]] = set()
     for _ in range(count):
-        event = next_event(peers.events, Silent | Unheard)
-        found.add(("silent", event.node) if isinstance(event, Silent) else ("unheard", event.node, event.by))
+        event = next_event(peers.events, PeerSilent | PeerReportedSilent)
+        found.add(("silent", event.node) if isinstance(event, PeerSilent) else ("unheard", event.node, event.by))
     return found

@@ -16,13 +16,18 @@ from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import SPOT_ACTION, TOKEN, ImdsStandIn, Reply
 from convoy.gang.notices.imds import Imds
 from convoy.gang.notices.notice import NoAnswer, Notice
-from convoy.gang.notices.poller import Poller, Standing, foretold, which_answer
-from convoy.gang.notices.sources import Rebalance, SpotAction, machine_sources
+from convoy.gang.notices.poller import Poller, SourceStatus, poll_once
+from convoy.gang.notices.sources import RebalanceSource, SpotSource, machine_sources
 
 NOTICE = Notice("scripted", "end", None, "it ends")
 LATER = Notice("scripted", "end", None, "it ends, again")
 
 Step = Notice | Exception | Callable[[], Notice | None] | None
+
+
+def answering(poller: Poller) -> list[str]:
+    """Names of the sources that answer."""
+    return [status.source for status in poller.statuses() if status.answers]
 
 
 @dataclass
@@ -35,7 +40,7 @@ class Scripted:
     asked: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def ask(self) -> Notice | None:
+    def poll(self) -> Notice | None:
         step = self.script[min(self.asked, len(self.script) - 1)]
         with self.changed:
             self.asked += 1
@@ -75,20 +80,20 @@ def test_a_source_that_hangs_holds_up_no_other(hung: Scripted) -> None:
     with polling(hung, quick) as poller:
         assert poller.notices.get(timeout=5) == NOTICE
         standings = poller.first_round()
-        assert poller.answering() == ["quick"]
+        assert answering(poller) == ["quick"]
     assert hung.asked == 1
-    assert standings[0] == Standing("hung", True, False, standings[0].problem)
-    assert standings[1] == Standing("quick", True, True, "")
+    assert standings[0] == SourceStatus("hung", True, False, standings[0].problem)
+    assert standings[1] == SourceStatus("quick", True, True, "")
 
 
 def test_a_source_that_hangs_is_told_by_how_long_it_was_waited_for(hung: Scripted) -> None:
     with polling(hung) as poller:
-        assert poller.standing()[0].problem == "not asked yet"
+        assert poller.statuses()[0].problem == "not asked yet"
         began = time.monotonic()
         poller.first_round()
         assert 0.2 < time.monotonic() - began < 2
         time.sleep(0.05)
-        assert re.fullmatch(r"no answer for \d\.\d s", poller.standing()[0].problem)
+        assert re.fullmatch(r"no answer for \d\.\d s", poller.statuses()[0].problem)
 
 
 def test_a_source_that_hangs_later_stops_answering(hung: Scripted) -> None:
@@ -97,7 +102,7 @@ def test_a_source_that_hangs_later_stops_answering(hung: Scripted) -> None:
         poller.first_round()
         source.wait_asked(2)
         deadline = time.monotonic() + 5
-        while poller.answering():
+        while answering(poller):
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -107,17 +112,17 @@ def test_a_source_that_fails_is_asked_again_and_told_why() -> None:
     source = Scripted([NoAnswer("503"), lambda: cast("None", gate.wait(5) and None), NOTICE])
     with polling(source, deadline_seconds=5) as poller:
         source.wait_asked(2)
-        assert poller.standing() == [Standing("scripted", True, False, "503")]
+        assert poller.statuses() == [SourceStatus("scripted", True, False, "503")]
         gate.set()
         assert poller.notices.get(timeout=5) == NOTICE
         source.wait_asked(4)
-        assert poller.standing() == [Standing("scripted", True, True, "")]
+        assert poller.statuses() == [SourceStatus("scripted", True, True, "")]
 
 
 def test_a_fault_in_a_source_does_not_silence_it() -> None:
     with polling(Scripted([KeyError("time"), NOTICE])) as poller:
         assert poller.notices.get(timeout=5) == NOTICE
-    assert which_answer([Scripted([KeyError("time")])]) == [Standing("scripted", True, False, "KeyError: 'time'")]
+    assert poll_once([Scripted([KeyError("time")])]) == [SourceStatus("scripted", True, False, "KeyError: 'time'")]
 
 
 def test_after_the_end_nothing_is_asked_or_told() -> None:
@@ -138,21 +143,13 @@ def test_a_source_that_hangs_does_not_keep_the_process_from_ending() -> None:
         "from convoy.gang.notices.poller import Poller\n"
         "class Hung:\n"
         "    name, foretells = 'hung', True\n"
-        "    def ask(self): threading.Event().wait()\n"
+        "    def poll(self): threading.Event().wait()\n"
         "with Poller([Hung()], deadline_seconds=0.1) as poller:\n"
         "    poller.first_round()\n"
         "print('over')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
-
-
-def test_whether_anything_foretells_the_machine_s_end() -> None:
-    said, dumb = Scripted([None]), Scripted([NoAnswer("no")])
-    plain = Scripted([None], foretells=False)
-    assert foretold(which_answer([dumb, said]))
-    assert not foretold(which_answer([dumb, plain]))
-    assert not foretold([])
 
 
 def test_a_spot_notice_is_seen_at_the_next_look() -> None:
@@ -170,9 +167,9 @@ def test_a_slow_answer_on_one_path_does_not_delay_the_other() -> None:
     with ImdsStandIn() as server:
         imds = [Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, timeout_seconds=0.5) for _ in range(2)]
         server.schedule(SPOT_ACTION, Reply(delay_seconds=5))
-        with Poller([SpotAction(imds[0], 30), Rebalance(imds[1])], poll_seconds=0.05) as poller:
+        with Poller([SpotSource(imds[0], 30), RebalanceSource(imds[1])], poll_seconds=0.05) as poller:
             poller.first_round()
-            assert poller.answering() == ["rebalance"]
+            assert answering(poller) == ["rebalance"]
             server.recommend_rebalance()
             assert poller.notices.get(timeout=4).kind == "rebalance"
 
@@ -182,15 +179,14 @@ def test_a_notice_is_seen_when_the_service_is_back() -> None:
         server.schedule(TOKEN, Reply(status=503))
         server.interrupt()
         imds = Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url})
-        with Poller([SpotAction(imds, 30)], poll_seconds=0.05) as poller:
+        with Poller([SpotSource(imds, 30)], poll_seconds=0.05) as poller:
             poller.first_round()
-            assert poller.answering() == []
+            assert answering(poller) == []
             server.schedule(TOKEN)
             assert poller.notices.get(timeout=5).kind == "end"
 
 
 def test_where_there_is_no_service_that_is_known_after_the_first_round() -> None:
     environ = {"AWS_EC2_METADATA_DISABLED": "true"}
-    standings = which_answer(machine_sources(environ, NoticesConfig()))
-    assert not foretold(standings)
+    standings = poll_once(machine_sources(environ, NoticesConfig()))
     assert [standing.problem for standing in standings[:2]] == ["AWS_EC2_METADATA_DISABLED = true"] * 2

@@ -12,24 +12,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.config.run import RunConfig
 from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, ImdsStandIn, Reply, utc
-from convoy.gang.notices.drain import DRAIN, Drain, request_drain
 from convoy.gang.notices.imds import Imds
 from convoy.gang.notices.notice import NoAnswer, Notice, Source
+from convoy.gang.notices.poller import SourceStatus
 from convoy.gang.notices.sources import (
+    DRAIN,
     INTERRUPT_SECONDS,
     STALE_SECONDS,
     DrainRequest,
-    LauncherGone,
-    NoticeFile,
-    Rebalance,
-    Signalled,
-    SpotAction,
+    DrainSource,
+    LauncherSource,
+    NoticeFileSource,
+    RebalanceSource,
+    SignalSource,
+    SpotSource,
+    describe_statuses,
+    has_metadata,
     machine_sources,
+    machine_statuses,
+    on_ec2,
+    request_drain,
     unix_time,
 )
 from convoy.gang.stop_signals import EndingSignals
+from convoy.launch.checks.preflight import notice_line
 from convoy.storage import Store, open_store
 
 NOW = 1_800_000_000.0
@@ -42,13 +51,13 @@ def server() -> Iterator[ImdsStandIn]:
 
 
 @pytest.fixture
-def spot(server: ImdsStandIn) -> SpotAction:
-    return SpotAction(client(server), deadline_seconds=30)
+def spot(server: ImdsStandIn) -> SpotSource:
+    return SpotSource(client(server), deadline_seconds=30)
 
 
 @pytest.fixture
-def rebalance(server: ImdsStandIn) -> Rebalance:
-    return Rebalance(client(server))
+def rebalance(server: ImdsStandIn) -> RebalanceSource:
+    return RebalanceSource(client(server))
 
 
 @pytest.fixture
@@ -61,7 +70,7 @@ def client(server: ImdsStandIn) -> Imds:
 
 
 def noticed(source: Source) -> Notice:
-    notice = source.ask()
+    notice = source.poll()
     assert notice is not None
     assert notice.source == source.name
     return notice
@@ -69,19 +78,19 @@ def noticed(source: Source) -> Notice:
 
 def silent(source: Source) -> str:
     with pytest.raises(NoAnswer) as caught:
-        source.ask()
+        source.poll()
     return str(caught.value)
 
 
 # ---- spot interruptions
 
 
-def test_without_a_notice_there_is_none(spot: SpotAction) -> None:
-    assert spot.ask() is None
+def test_without_a_notice_there_is_none(spot: SpotSource) -> None:
+    assert spot.poll() is None
 
 
 @pytest.mark.parametrize("action", ["terminate", "stop"])
-def test_an_interruption_is_a_notice_with_its_time(spot: SpotAction, server: ImdsStandIn, action: str) -> None:
+def test_an_interruption_is_a_notice_with_its_time(spot: SpotSource, server: ImdsStandIn, action: str) -> None:
     server.interrupt(action, lead_seconds=120)
     notice = noticed(spot)
     assert notice.kind == "end"
@@ -90,41 +99,41 @@ def test_an_interruption_is_a_notice_with_its_time(spot: SpotAction, server: Imd
     assert notice.text == f"EC2 will {action} this spot instance at {utc(notice.deadline)}"
 
 
-def test_a_notice_asked_for_again_is_the_same(spot: SpotAction, server: ImdsStandIn) -> None:
+def test_a_notice_asked_for_again_is_the_same(spot: SpotSource, server: ImdsStandIn) -> None:
     server.interrupt()
     assert noticed(spot) == noticed(spot)
 
 
-def test_hibernation_begins_at_once(spot: SpotAction, server: ImdsStandIn) -> None:
+def test_hibernation_begins_at_once(spot: SpotSource, server: ImdsStandIn) -> None:
     server.interrupt("hibernate")
     assert noticed(spot).deadline == 0
 
 
 @pytest.mark.parametrize("skew", [-3600.0, -30.0, 30.0, 3600.0])
 def test_a_time_is_understood_though_this_host_s_clock_is_wrong(server: ImdsStandIn, skew: float) -> None:
-    spot = SpotAction(client(server), deadline_seconds=30, clock=lambda: time.time() + skew)
+    spot = SpotSource(client(server), deadline_seconds=30, clock=lambda: time.time() + skew)
     server.interrupt(lead_seconds=120)
     notice = noticed(spot)
     assert notice.deadline == pytest.approx(time.time() + skew + 120, abs=3)
 
 
-def test_a_time_that_is_long_over_is_no_notice(spot: SpotAction, server: ImdsStandIn) -> None:
+def test_a_time_that_is_long_over_is_no_notice(spot: SpotSource, server: ImdsStandIn) -> None:
     """The machine was not taken away after all."""
     for action in ("terminate", "hibernate"):
         server.interrupt(action, lead_seconds=-STALE_SECONDS - 5)
-        assert spot.ask() is None
+        assert spot.poll() is None
         server.interrupt(action, lead_seconds=-STALE_SECONDS + 5)
-        assert spot.ask() is not None
+        assert spot.poll() is not None
 
 
 @pytest.mark.parametrize("at", ["soon", None, 17, "2026-13-01T00:00:00Z"])
-def test_a_notice_without_a_time_lasts_as_long_as_configured(spot: SpotAction, server: ImdsStandIn, at: object) -> None:
+def test_a_notice_without_a_time_lasts_as_long_as_configured(spot: SpotSource, server: ImdsStandIn, at: object) -> None:
     server.schedule(SPOT_ACTION, Reply(json.dumps({"action": "terminate", "time": at})))
     assert noticed(spot).deadline == pytest.approx(time.time() + 30, abs=2)
 
 
 @pytest.mark.parametrize("text", ["", "terminate", "[]", "null", "{}", '{"action": 3}', "<html>login</html>"])
-def test_what_is_not_understood_is_no_notice(spot: SpotAction, server: ImdsStandIn, text: str) -> None:
+def test_what_is_not_understood_is_no_notice(spot: SpotSource, server: ImdsStandIn, text: str) -> None:
     server.schedule(SPOT_ACTION, Reply(text))
     assert silent(spot).startswith(SPOT_ACTION)
 
@@ -132,33 +141,35 @@ def test_what_is_not_understood_is_no_notice(spot: SpotAction, server: ImdsStand
 # ---- rebalance recommendations
 
 
-def test_a_recommendation_is_a_notice_without_a_deadline(rebalance: Rebalance, server: ImdsStandIn) -> None:
-    assert rebalance.ask() is None
+def test_a_recommendation_is_a_notice_without_a_deadline(rebalance: RebalanceSource, server: ImdsStandIn) -> None:
+    assert rebalance.poll() is None
     server.recommend_rebalance()
     notice = noticed(rebalance)
     assert (notice.kind, notice.deadline) == ("rebalance", None)
     assert noticed(rebalance) == notice
 
 
-def test_a_recommendation_from_before_is_no_news_but_a_new_one_is(rebalance: Rebalance, server: ImdsStandIn) -> None:
+def test_a_recommendation_from_before_is_no_news_but_a_new_one_is(
+    rebalance: RebalanceSource, server: ImdsStandIn
+) -> None:
     server.schedule(REBALANCE, Reply('{"noticeTime": "2026-11-21T10:00:00Z"}'))
-    assert rebalance.ask() is None
-    assert rebalance.ask() is None
+    assert rebalance.poll() is None
+    assert rebalance.poll() is None
     server.schedule(REBALANCE, Reply('{"noticeTime": "2026-11-21T11:00:00Z"}'))
     assert noticed(rebalance).text.endswith("(told at 2026-11-21T11:00:00Z)")
 
 
 def test_a_recommendation_that_came_while_there_was_no_answer_yet_is_no_news(
-    rebalance: Rebalance, server: ImdsStandIn
+    rebalance: RebalanceSource, server: ImdsStandIn
 ) -> None:
     server.schedule(REBALANCE, Reply(status=500))
     silent(rebalance)
     server.recommend_rebalance()
-    assert rebalance.ask() is None
+    assert rebalance.poll() is None
 
 
-def test_a_recommendation_that_is_not_understood_is_none(rebalance: Rebalance, server: ImdsStandIn) -> None:
-    assert rebalance.ask() is None
+def test_a_recommendation_that_is_not_understood_is_none(rebalance: RebalanceSource, server: ImdsStandIn) -> None:
+    assert rebalance.poll() is None
     server.schedule(REBALANCE, Reply("yes"))
     assert silent(rebalance) == f"{REBALANCE}: not understood: yes"
 
@@ -166,12 +177,12 @@ def test_a_recommendation_that_is_not_understood_is_none(rebalance: Rebalance, s
 # ---- Metaflow's file
 
 
-def notice_file(tmp_path: Path, text: str | None, now: float = NOW) -> NoticeFile:
+def notice_file(tmp_path: Path, text: str | None, now: float = NOW) -> NoticeFileSource:
     path = tmp_path / "notice"
     if text is not None:
         path.write_text(text)
         os.utime(path, (NOW, NOW))
-    return NoticeFile(path, 30, clock=lambda: now)
+    return NoticeFileSource(path, 30, clock=lambda: now)
 
 
 def test_metaflow_s_file_names_the_time(tmp_path: Path) -> None:
@@ -185,7 +196,7 @@ def test_a_file_that_is_not_there_answers_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_being_written_is_no_notice_yet(tmp_path: Path) -> None:
-    assert notice_file(tmp_path, "").ask() is None
+    assert notice_file(tmp_path, "").poll() is None
 
 
 def test_a_file_that_names_no_time_counts_from_when_it_was_written(tmp_path: Path) -> None:
@@ -194,13 +205,13 @@ def test_a_file_that_names_no_time_counts_from_when_it_was_written(tmp_path: Pat
 
 @pytest.mark.parametrize("text", [utc(NOW), "soon"])
 def test_a_file_left_from_long_ago_is_no_notice(tmp_path: Path, text: str) -> None:
-    assert notice_file(tmp_path, text, now=NOW + STALE_SECONDS + 40).ask() is None
-    assert notice_file(tmp_path, text, now=NOW + STALE_SECONDS - 40).ask() is not None
+    assert notice_file(tmp_path, text, now=NOW + STALE_SECONDS + 40).poll() is None
+    assert notice_file(tmp_path, text, now=NOW + STALE_SECONDS - 40).poll() is not None
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "notice").mkdir()
-    assert silent(NoticeFile(tmp_path / "notice", 30)).endswith("notice: Is a directory")
+    assert silent(NoticeFileSource(tmp_path / "notice", 30)).endswith("notice: Is a directory")
 
 
 # ---- signals, and the end of the launcher
@@ -208,7 +219,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def told(source: Source) -> Notice:
     """Its notice, which may be of more than one kind of source."""
-    notice = source.ask()
+    notice = source.poll()
     assert notice is not None
     return notice
 
@@ -233,8 +244,8 @@ def not_under_nohup() -> Iterator[None]:
 def test_a_signal_is_a_notice_with_a_deadline(number: int, expected: Notice) -> None:
     before = signal.getsignal(number)
     with EndingSignals(clock=lambda: NOW) as signals:
-        source = Signalled(signals, deadline_seconds=30)
-        assert source.ask() is None
+        source = SignalSource(signals, deadline_seconds=30)
+        assert source.poll() is None
         os.kill(os.getpid(), number)
         assert told(source) == expected
     assert signal.getsignal(number) == before
@@ -245,13 +256,13 @@ def test_a_second_sigterm_gives_no_more_time() -> None:
     with EndingSignals(clock=lambda: next(times)) as signals:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
-        assert told(Signalled(signals, deadline_seconds=30)).deadline == NOW + 30
+        assert told(SignalSource(signals, deadline_seconds=30)).deadline == NOW + 30
 
 
 @pytest.mark.usefixtures("not_under_nohup")
 def test_a_second_ctrl_c_ends_at_once_and_a_second_hangup_does_not() -> None:
     with EndingSignals(clock=lambda: NOW) as signals:
-        source = Signalled(signals, deadline_seconds=30)
+        source = SignalSource(signals, deadline_seconds=30)
         for _ in range(2):  # a shell sends one, and the kernel another
             os.kill(os.getpid(), signal.SIGHUP)
         assert told(source).deadline == NOW + 30
@@ -261,8 +272,8 @@ def test_a_second_ctrl_c_ends_at_once_and_a_second_hangup_does_not() -> None:
 
 
 def test_the_end_of_the_process_that_started_this_one_is_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = LauncherGone(deadline_seconds=30, clock=lambda: NOW)
-    assert source.ask() is None
+    source = LauncherSource(deadline_seconds=30, clock=lambda: NOW)
+    assert source.poll() is None
     launcher = os.getppid()
     monkeypatch.setattr(os, "getppid", lambda: 1)
     text = f"the run's own process (pid {launcher}) is gone"
@@ -272,22 +283,22 @@ def test_the_end_of_the_process_that_started_this_one_is_a_notice(monkeypatch: p
 # ---- a person
 
 
-def wish(run: str = "TrainFlow/7", now: bool = False) -> Drain:
-    return Drain(run=run, now=now, host="my-host", requested=NOW)
+def wish(run: str = "TrainFlow/7", now: bool = False) -> DrainRequest:
+    return DrainRequest(run=run, now=now, host="my-host", requested=NOW)
 
 
 def test_a_drain_is_for_one_run(store: Store) -> None:
-    ours, other = DrainRequest(store, "TrainFlow/7"), DrainRequest(store, "TrainFlow/8")
-    assert ours.ask() is None
+    ours, other = DrainSource(store, "TrainFlow/7"), DrainSource(store, "TrainFlow/8")
+    assert ours.poll() is None
     request_drain(store, wish())
     assert noticed(ours) == Notice("drain", "end", None, "convoy drain on my-host at 08:00:00 UTC")
-    assert other.ask() is None
+    assert other.poll() is None
 
 
 def test_a_drain_that_is_to_be_now_has_no_time_left(store: Store) -> None:
     request_drain(store, wish())
     request_drain(store, wish(now=True))
-    assert noticed(DrainRequest(store, "TrainFlow/7")) == Notice(
+    assert noticed(DrainSource(store, "TrainFlow/7")) == Notice(
         "drain", "end", 0, "convoy drain --now on my-host at 08:00:00 UTC"
     )
 
@@ -295,8 +306,8 @@ def test_a_drain_that_is_to_be_now_has_no_time_left(store: Store) -> None:
 def test_a_root_that_is_gone_does_not_answer(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "job"))
     request_drain(store, wish(run="another"))
-    source = DrainRequest(store, "TrainFlow/7")
-    assert source.ask() is None
+    source = DrainSource(store, "TrainFlow/7")
+    assert source.poll() is None
     (tmp_path / "job").rename(tmp_path / "elsewhere")
     assert "is it still mounted?" in silent(source)
 
@@ -304,7 +315,7 @@ def test_a_root_that_is_gone_does_not_answer(tmp_path: Path) -> None:
 def test_a_drain_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.write(DRAIN, b"{}")
-    assert silent(DrainRequest(store, "TrainFlow/7")) == f"{tmp_path}/drain.json: 2 bytes that are not a drain"
+    assert silent(DrainSource(store, "TrainFlow/7")) == f"{tmp_path}/drain.json: 2 bytes that are not a drain"
 
 
 # ---- all of them
@@ -318,8 +329,8 @@ def test_the_machine_s_sources_all_foretell_its_end(server: ImdsStandIn, tmp_pat
         ("rebalance", True),
         ("metaflow", True),
     ]
-    assert sources[0].ask() is None
-    assert sources[1].ask() is None
+    assert sources[0].poll() is None
+    assert sources[1].poll() is None
 
 
 @given(st.integers(0, 4_000_000_000))
@@ -340,3 +351,54 @@ def test_a_time_without_a_zone_is_utc() -> None:
 @given(st.one_of(st.text(), st.none(), st.integers(), st.lists(st.text())))
 def test_what_is_no_time_raises_nothing(text: object) -> None:
     unix_time(text)
+
+
+def firmware(sysfs: Path, **files: str) -> Path:
+    folder = sysfs / "devices/virtual/dmi/id"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(f"{text}\n")
+    return sysfs
+
+
+@pytest.mark.parametrize(
+    ("files", "ec2"),
+    [
+        ({"sys_vendor": "Amazon EC2", "board_vendor": "Amazon EC2"}, True),
+        ({"sys_vendor": "Xen", "bios_vendor": "Xen", "board_vendor": "amazon"}, True),
+        ({"sys_vendor": "Google", "board_vendor": "Google"}, False),
+        ({}, False),
+    ],
+)
+def test_an_instance_of_ec2_is_known_by_its_firmware(files: dict[str, str], ec2: bool, tmp_path: Path) -> None:
+    assert on_ec2(firmware(tmp_path, **files)) == ec2
+    assert has_metadata({}, tmp_path) == ec2
+
+
+def test_elsewhere_nothing_is_asked_unless_the_environment_says_where(tmp_path: Path, server: ImdsStandIn) -> None:
+    assert machine_statuses({}, tmp_path) == []
+    assert describe_statuses([]) == "no notice source: this is no EC2 instance"
+    found = machine_statuses({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, tmp_path)
+    assert describe_statuses(found) == "notices of this machine's end come from spot, rebalance"
+
+
+def test_a_service_that_does_not_answer_is_told_with_what_may_help() -> None:
+    found = [
+        SourceStatus("spot", True, False, "no answer for 2.5 s"),
+        SourceStatus("metaflow", True, False, "not there"),
+    ]
+    assert describe_statuses(found) == (
+        "no notice source: no answer for 2.5 s; "
+        "a pod needs --http-put-response-hop-limit 2 in its instance's metadata options"
+    )
+
+
+def test_before_a_run_it_is_told_where_the_gang_is_here(server: ImdsStandIn) -> None:
+    local = RunConfig.model_validate({"root": "/x"})
+    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
+    assert notice_line(local, environ) == "convoy: notices of this machine's end come from spot, rebalance"
+    nobody = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}
+    assert notice_line(local, nobody).startswith("convoy: no notice source: ")
+    assert notice_line(local, {}) is None or on_ec2()
+    cluster = local.cluster.model_copy(update={"backend": "kubernetes"})
+    assert "each node tells" in notice_line(local.model_copy(update={"cluster": cluster}), environ)

@@ -43,7 +43,7 @@ def test_what_one_worker_marks_is_read_of_it_alone(board: Board) -> None:
     before = time.monotonic()
     marker = Marker(board.path, 1)
     marker.enter("step", 41)
-    marker.passed()
+    marker.pass_point()
 
     mark = board.read(1)
 
@@ -56,9 +56,9 @@ def test_a_step_that_is_done_is_told_with_its_times_and_counts_points_anew(board
     marker = Marker(board.path, 0)
     marker.enter("step", 7)
     for _ in range(5):
-        marker.passed()
-    marker.stepped(8, 0.5, 0.25)
-    marker.saved(2.5)
+        marker.pass_point()
+    marker.step_done(8, 0.5, 0.25)
+    marker.save_done(2.5)
 
     mark = board.read(0)
 
@@ -85,24 +85,24 @@ def test_who_goes_on_shows_life_and_passes_no_point(board: Board) -> None:
     marker = Marker(board.path, 0)
     marker.enter("step", 3)
     before = board.read(0)
-    marker.goes_on()
-    marker.goes_on()
+    marker.advance()
+    marker.advance()
     mark = board.read(0)
 
-    assert (mark.phase, mark.step, mark.count, mark.went_on) == ("step", 3, before.count, 2)
+    assert (mark.phase, mark.step, mark.count, mark.advances) == ("step", 3, before.count, 2)
     assert before.at < mark.at <= time.monotonic()
-    assert board.read(1).went_on == 0
+    assert board.read(1).advances == 0
 
 
 def test_the_exit_code_that_a_script_has_earned_is_there_from_its_last_line_on(board: Board) -> None:
     marker = Marker(board.path, 1)
     marker.enter("script")
     before = board.read(1)
-    marker.earned(0)
+    marker.set_exit_code(0)
     assert (before.earned, board.read(1).earned, board.read(0).earned) == (None, 0, None)
     assert board.read(1).count == before.count + 1
-    marker.earned(7)
-    assert Mark.from_wire(board.read(1).to_wire(5.0), 9.0).earned == 7
+    marker.set_exit_code(7)
+    assert board.read(1).shifted(4.0).earned == 7
 
 
 def test_how_often_a_worker_was_seen_to_wait_is_counted(board: Board) -> None:
@@ -118,7 +118,7 @@ def test_all_workers_know_which_tiers_are_away(board: Board) -> None:
     assert {marker.away() for marker in markers} == {frozenset()}
     order = board.order("save")
     for tiers in ({0, 2}, {1}, set[int](), {0, 100}):
-        board.away(tiers)
+        board.set_away(tiers)
         assert {marker.away() for marker in markers} == {frozenset(tiers - {100})}
         assert {marker.order() for marker in markers} == {order}
     assert Marker(None, 0).away() == frozenset()
@@ -126,9 +126,9 @@ def test_all_workers_know_which_tiers_are_away(board: Board) -> None:
 
 CALLS = st.one_of(
     st.sampled_from(PHASES).map(lambda phase: ("enter", phase)),
-    st.just(("passed",)),
-    st.tuples(st.just("stepped"), st.integers(0, LONGEST), st.floats(0, 1e6), st.floats(0, 1e6)),
-    st.tuples(st.just("saved"), st.floats(0, 1e6)),
+    st.just(("pass_point",)),
+    st.tuples(st.just("step_done"), st.integers(0, LONGEST), st.floats(0, 1e6), st.floats(0, 1e6)),
+    st.tuples(st.just("save_done"), st.floats(0, 1e6)),
 )
 
 
@@ -143,11 +143,11 @@ def test_whatever_is_marked_is_what_is_read(calls: list[tuple[object, ...]], slo
             match name, values:
                 case "enter", [str(entered)]:
                     phase, count = entered, count + 1
-                case "passed", []:
+                case "pass_point", []:
                     count += 1
-                case "stepped", [int(done), float(a), float(b)]:
+                case "step_done", [int(done), float(a), float(b)]:
                     step, count, seconds, own = done, 1, a, b
-                case "saved", [float(a)]:
+                case "save_done", [float(a)]:
                     saved = a
 
         mark = board.read(slot)
@@ -161,7 +161,7 @@ def test_a_count_that_is_too_long_stays_and_touches_nothing_else(board: Board) -
     marker.enter("save", 5)
     marker._count = 2**24 - 2
     for _ in range(3):
-        marker.passed()
+        marker.pass_point()
 
     mark = board.read(0)
     assert (mark.phase, mark.step, mark.count) == ("save", 5, 2**24 - 1)
@@ -191,14 +191,14 @@ def _write(path: str) -> None:
     marker = Marker(path, 2)
     for step in itertools.count(1):
         marker._phase = step % len(PHASES)
-        marker.stepped(step, float(step), 0.0)
+        marker.step_done(step, float(step), 0.0)
 
 
 def test_without_a_board_marks_go_nowhere_and_there_is_no_order() -> None:
     marker = Marker(None, 5)
     marker.enter("step", 1)
-    marker.stepped(2, 0.1, 0.1)
-    marker.saved(1.0)
+    marker.step_done(2, 0.1, 0.1)
+    marker.save_done(1.0)
     marker.beat(waiting=True)
 
     assert marker.order() == Order("none", 0)
@@ -259,7 +259,7 @@ def test_a_closed_board_is_gone_and_a_worker_that_has_it_open_goes_on() -> None:
     files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
     board.close()
-    marker.passed()
+    marker.pass_point()
 
     with pytest.raises(OSError):
         Marker(board.path, 0)
@@ -300,7 +300,7 @@ def test_an_agent_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None
 @examples(100)
 def test_another_host_is_told_ages_for_its_clock_is_another(mark: Mark, shift: float) -> None:
     now = 2e5
-    heard = Mark.from_wire(mark.to_wire(now), now + shift)
+    heard = mark.shifted(shift)
 
     assert (heard.phase, heard.step, heard.count, heard.step_seconds) == (
         mark.phase, mark.step, mark.count, mark.step_seconds,

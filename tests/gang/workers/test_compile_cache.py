@@ -57,7 +57,7 @@ def held(store: Store) -> dict[str, bytes]:
 def test_workers_compile_into_a_folder_of_the_agent_s_own(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = CompileCache(store, tmp_path / "compiled", keeps=True)
+    cache = CompileCache(store, tmp_path / "compiled", uploads=True)
     assert cache.environment == {
         "TORCHINDUCTOR_CACHE_DIR": f"{tmp_path}/compiled/inductor",
         "TRITON_CACHE_DIR": f"{tmp_path}/compiled/triton",
@@ -65,17 +65,17 @@ def test_workers_compile_into_a_folder_of_the_agent_s_own(
     }
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"):
         monkeypatch.setenv(name, "of the user")
-    assert list(CompileCache(store, tmp_path, keeps=True).environment) == ["TORCHINDUCTOR_CACHE_DIR"]
+    assert list(CompileCache(store, tmp_path, uploads=True).environment) == ["TORCHINDUCTOR_CACHE_DIR"]
 
 
-def test_what_is_whole_is_kept_once_and_comes_to_the_next_agent(store: Store, tmp_path: Path) -> None:
+def test_what_is_complete_is_uploaded_once_and_comes_to_the_next_agent(store: Store, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    with CompileCache(store, first, keeps=True) as cache:
+    with CompileCache(store, first, uploads=True) as cache:
         cache.begin()
         build(first).chmod(0o755)
         build(first, "triton/kernel.cubin", b"more")
         until(lambda: copies(store) and len(held(store)) == 2)
-    with CompileCache(store, second, keeps=True) as cache:
+    with CompileCache(store, second, uploads=True) as cache:
         cache.begin()
         until(lambda: (second / "triton/kernel.cubin").exists())
         cache.begin()
@@ -86,16 +86,16 @@ def test_what_is_whole_is_kept_once_and_comes_to_the_next_agent(store: Store, tm
 
 
 def test_only_node_0_keeps(store: Store, tmp_path: Path) -> None:
-    with CompileCache(store, tmp_path / "compiled", keeps=False) as cache:
+    with CompileCache(store, tmp_path / "compiled", uploads=False) as cache:
         build(tmp_path / "compiled")
-        until(lambda: cache._whole)
+        until(lambda: cache._complete)
         time.sleep(0.2)
     assert copies(store) == []
 
 
-def test_nothing_is_kept_while_a_library_is_built(store: Store, tmp_path: Path) -> None:
+def test_nothing_is_uploaded_while_a_library_is_built(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "compiled"
-    with CompileCache(store, folder, keeps=True):
+    with CompileCache(store, folder, uploads=True):
         building = folder / "inductor/ab/cab.main_CxxBuild"
         building.mkdir(parents=True)
         build(folder)
@@ -107,7 +107,7 @@ def test_nothing_is_kept_while_a_library_is_built(store: Store, tmp_path: Path) 
 
 def test_what_a_killed_worker_left_half_done_goes_before_the_next_start(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "compiled"
-    with CompileCache(store, folder, keeps=True) as cache:
+    with CompileCache(store, folder, uploads=True) as cache:
         build(folder)
         until(lambda: copies(store))
         half = build(folder, "inductor/ab/half.so", b"\x7fELF")
@@ -118,10 +118,10 @@ def test_what_a_killed_worker_left_half_done_goes_before_the_next_start(store: S
     assert list(held(store)) == [LIBRARY]
 
 
-def test_a_file_that_grows_is_not_whole(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_grows_is_not_complete(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_cache, "LOOK_SECONDS", 0.2)
     folder = tmp_path / "compiled"
-    with CompileCache(store, folder, keeps=True):
+    with CompileCache(store, folder, uploads=True):
         for size in range(1, 20):
             build(folder, data=b"x" * size)
             time.sleep(0.05)
@@ -132,7 +132,7 @@ def test_a_file_that_grows_is_not_whole(store: Store, tmp_path: Path, monkeypatc
 
 def test_locks_are_no_part_of_it(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "compiled"
-    with CompileCache(store, folder, keeps=True) as cache:
+    with CompileCache(store, folder, uploads=True) as cache:
         build(folder, "inductor/locks/cab.lock", b"")
         build(folder)
         until(lambda: copies(store))
@@ -140,11 +140,11 @@ def test_locks_are_no_part_of_it(store: Store, tmp_path: Path) -> None:
     assert list(held(store)) == [LIBRARY]
 
 
-def test_more_than_the_most_is_not_kept(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_the_most_is_not_uploaded(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_cache, "MOST_BYTES", 3)
-    with CompileCache(store, tmp_path / "compiled", keeps=True) as cache:
+    with CompileCache(store, tmp_path / "compiled", uploads=True) as cache:
         build(tmp_path / "compiled")
-        until(lambda: cache._whole)
+        until(lambda: cache._complete)
         time.sleep(0.2)
     assert copies(store) == []
 
@@ -173,7 +173,7 @@ def put_copy(store: Store, data: bytes) -> str:
 def test_files_of_a_copy_that_belong_elsewhere_are_not_taken(store: Store, tmp_path: Path) -> None:
     outside = ("../outside", "/tmp/outside-too", ".", "inductor/.", "inductor/../../outside", "inductor//double")
     put_copy(store, archive(*outside, "inductor/inside", link="/etc/passwd"))
-    with CompileCache(store, tmp_path / "a" / "compiled", keeps=False):
+    with CompileCache(store, tmp_path / "a" / "compiled", uploads=False):
         until(lambda: (tmp_path / "a" / "compiled" / "inductor" / "inside").exists())
     found = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "a").rglob("*") if not path.is_dir()}
     assert found == {"a/compiled/inductor/inside"}
@@ -196,7 +196,7 @@ def test_a_copy_that_is_not_usable_is_told_in_one_line_and_done_without(
     monkeypatch.setattr(compile_cache, "MOST_HEADER_BYTES", 19_500, raising=False)
     store, (data, why) = open_store(str(tmp_path / "root")), UNUSABLE[kind]
     name = put_copy(store, data)
-    with CompileCache(store, tmp_path / "own", keeps=True) as cache:
+    with CompileCache(store, tmp_path / "own", uploads=True) as cache:
         cache.begin()
         build(tmp_path / "own")
         until(lambda: LIBRARY in (held_or_none(store) or {}))
@@ -223,10 +223,10 @@ def test_a_root_that_is_away_is_no_hindrance(tmp_path: Path) -> None:
         def write(self, name: str, data: bytes) -> None:
             raise StoreUnavailable("away")
 
-    with CompileCache(Away(), tmp_path / "compiled", keeps=True) as cache:  # type: ignore[arg-type]
+    with CompileCache(Away(), tmp_path / "compiled", uploads=True) as cache:  # type: ignore[arg-type]
         cache.begin()
         build(tmp_path / "compiled")
-        until(lambda: cache._whole)
+        until(lambda: cache._complete)
 
 
 def test_machines_of_another_kind_have_another_copy() -> None:

@@ -59,8 +59,8 @@ def test_a_later_attempt_compiles_nothing(
         until(gang, lambda: any(isinstance(e, StepDone) and e.step >= 5 for e in events_of(first)))
         store = job_store(first.root, first.job)
         until(gang, lambda: kept(store) >= set(builds()))
-        assert gang.team is not None
-        gang.team.order("save_and_end")
+        assert gang.workers is not None
+        gang.workers.order("save_and_end")
         until(gang, lambda: reached(first))
 
     before = len(builds())

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from convoy.gang.workers import exit_progress
-from convoy.gang.workers.exit_progress import ExitProgress, Use, grown, used_below
+from convoy.gang.workers.exit_progress import ExitProgress, ResourceUse, grown, used_below
 from tests.gang.tasks import wait_for
 
 
 @pytest.mark.parametrize(
     ("used", "progress"),
     [
-        (Use(), False),
-        (Use(cpu_seconds=1.7, io_bytes=2**20), False),  # what ten process groups poll is 0.35 s
-        (Use(cpu_seconds=1.76), True),
-        (Use(io_bytes=35 * 2**15), True),
+        (ResourceUse(), False),
+        (ResourceUse(cpu_seconds=1.7, io_bytes=2**20), False),  # what ten process groups poll is 0.35 s
+        (ResourceUse(cpu_seconds=1.76), True),
+        (ResourceUse(io_bytes=35 * 2**15), True),
     ],
 )
-def test_a_twentieth_of_a_core_or_32_kib_a_second_is_progress(used: Use, progress: bool) -> None:
+def test_a_twentieth_of_a_core_or_32_kib_a_second_is_progress(used: ResourceUse, progress: bool) -> None:
     worker = ExitProgress(os.getpid(), 0.0, 35.0)
     worker.take(1.0, used)
     assert (worker.at, worker.count) == ((1.0, 1) if progress else (0.0, 0))
@@ -32,13 +32,16 @@ def test_to_compute_is_progress_for_a_time_and_to_read_or_write_begins_it_anew()
     """A daemon thread that spins would hold up the end of a gang for ever."""
     worker = ExitProgress(os.getpid(), 0.0, 35.0)
     for now in range(10, 2000, 10):
-        worker.take(float(now), Use(cpu_seconds=10.0, io_bytes=2**20 if now <= 300 else 100))
+        worker.take(float(now), ResourceUse(cpu_seconds=10.0, io_bytes=2**20 if now <= 300 else 100))
     assert worker.at == 300 + 20 * 35 - 10
 
 
 def test_processes_that_come_and_go_take_nothing_away() -> None:
-    before, after = {1: Use(5.0, 100), 2: Use(9.0, 900)}, {1: Use(5.5, 110), 3: Use(1.0, 7)}
-    assert grown(before, after) + Use(0.25, 1) == Use(1.75, 18)
+    before, after = (
+        {1: ResourceUse(5.0, 100), 2: ResourceUse(9.0, 900)},
+        {1: ResourceUse(5.5, 110), 3: ResourceUse(1.0, 7)},
+    )
+    assert grown(before, after) + ResourceUse(0.25, 1) == ResourceUse(1.75, 18)
 
 
 def test_what_a_child_of_the_worker_does_is_progress_and_to_sleep_is_none() -> None:

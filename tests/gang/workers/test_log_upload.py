@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from convoy.gang.workers import log_upload
-from convoy.gang.workers.log_upload import KeptLogs
+from convoy.gang.workers.log_upload import LogUpload
 from convoy.job.rank_logs import log_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
@@ -33,7 +33,7 @@ def kept(store: Store, name: str = NAME) -> bytes | None:
         return None
 
 
-def await_kept(store: Store, data: bytes) -> None:
+def await_uploaded(store: Store, data: bytes) -> None:
     deadline = time.monotonic() + 30
     while kept(store) != data:
         assert time.monotonic() < deadline, kept(store)
@@ -41,19 +41,19 @@ def await_kept(store: Store, data: bytes) -> None:
 
 
 def test_a_log_that_grows_is_put_again_and_what_comes_last_too(store: Store, log: Path, tmp_path: Path) -> None:
-    with KeptLogs(store, tmp_path, keep_seconds=0.02):
+    with LogUpload(store, tmp_path, upload_seconds=0.02):
         log.write_bytes(b"one\n")
-        await_kept(store, b"one\n")
+        await_uploaded(store, b"one\n")
         log.write_bytes(b"one\ntwo\n")
-        await_kept(store, b"one\ntwo\n")
-    with KeptLogs(store, tmp_path, keep_seconds=600):
+        await_uploaded(store, b"one\ntwo\n")
+    with LogUpload(store, tmp_path, upload_seconds=600):
         log.write_bytes(b"one\ntwo\nthree\n")
     assert kept(store) == b"one\ntwo\nthree\n"
 
 
 def test_a_worker_that_printed_nothing_has_an_empty_log(store: Store, log: Path, tmp_path: Path) -> None:
     log.touch()
-    with KeptLogs(store, tmp_path, keep_seconds=600):
+    with LogUpload(store, tmp_path, upload_seconds=600):
         pass
     assert kept(store) == b""
 
@@ -77,10 +77,10 @@ def test_a_large_log_is_put_again_only_when_it_has_grown_by_a_quarter(
 ) -> None:
     monkeypatch.setattr(log_upload, "SMALL_BYTES", 100)
     store: Any = Counting()
-    logs = KeptLogs(store, tmp_path, keep_seconds=600)
+    logs = LogUpload(store, tmp_path, upload_seconds=600)
     for size in (50, 60, 110, 120, 137, 138, 139):
         log.write_bytes(b"x" * size)
-        logs._keep(least_growth=0.25)
+        logs._upload(least_growth=0.25)
     assert store.written == [50, 60, 110, 138]
     with logs:
         pass
@@ -90,13 +90,13 @@ def test_a_large_log_is_put_again_only_when_it_has_grown_by_a_quarter(
 def test_an_outage_loses_nothing_and_hides_nothing(log: Path, tmp_path: Path) -> None:
     log.write_bytes(b"one\n")
     store: Any = Counting(refuses=3)
-    with KeptLogs(store, tmp_path, keep_seconds=0.02):
+    with LogUpload(store, tmp_path, upload_seconds=0.02):
         deadline = time.monotonic() + 30
         while not store.written:
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert store.written == [4]
     store = Counting(refuses=10**6)
-    with KeptLogs(store, tmp_path, keep_seconds=600):
+    with LogUpload(store, tmp_path, upload_seconds=600):
         pass
     assert store.written == []

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from convoy.gang.workers.prefork import Warm
-from convoy.gang.workers.process_tree import MARKER, kill_marked
+from convoy.gang.workers.prefork import Prefork
+from convoy.gang.workers.processes import TAG, kill_tagged
 from convoy.gang.workers.worker import Worker, exit_event
 from tests.gang.light import assignment
 from tests.gang.tasks import alive, descendants, wait_for
@@ -22,21 +22,21 @@ AT_ONCE_SECONDS = 5.0
 """Other than after the minutes for which a worker here sleeps."""
 
 
-def light(folder: Path, **environment: str) -> Warm:
-    return Warm({"PYTHONUNBUFFERED": "1", **environment}, folder / "warm.log", module="tests.gang.light")
+def light(folder: Path, **environment: str) -> Prefork:
+    return Prefork({"PYTHONUNBUFFERED": "1", **environment}, folder / "warm.log", module="tests.gang.light")
 
 
 @pytest.fixture
-def warm(tmp_path: Path) -> Iterator[Warm]:
+def warm(tmp_path: Path) -> Iterator[Prefork]:
     with light(tmp_path) as process:
         yield process
 
 
-def start(warm: Warm, folder: Path, job: str, rank: int = 0) -> Worker:
+def start(warm: Prefork, folder: Path, job: str, rank: int = 0) -> Worker:
     return warm.fork(assignment(job, folder, rank), folder / f"{rank}.log")
 
 
-def code_of(warm: Warm, worker: Worker) -> int:
+def code_of(warm: Prefork, worker: Worker) -> int:
     """Once it has ended."""
     deadline = time.monotonic() + 20
     while (code := worker.exit_code()) is None:
@@ -54,7 +54,7 @@ def said(worker: Worker) -> str:
     ("job", "code"),
     [("return 0", 0), ("return 3", 3), ("exit", 0), ("exit 5", 5), ("exit in words", 1), ("raise x", 1)],
 )
-def test_how_a_worker_ends_is_its_exit_code(job: str, code: int, warm: Warm, tmp_path: Path) -> None:
+def test_how_a_worker_ends_is_its_exit_code(job: str, code: int, warm: Prefork, tmp_path: Path) -> None:
     worker = start(warm, tmp_path, job)
 
     assert code_of(warm, worker) == code
@@ -63,7 +63,7 @@ def test_how_a_worker_ends_is_its_exit_code(job: str, code: int, warm: Warm, tmp
     assert ("in words" in worker.log.read_text()) == (job == "exit in words")
 
 
-def test_a_signal_is_told_as_such_and_at_once(warm: Warm, tmp_path: Path) -> None:
+def test_a_signal_is_told_as_such_and_at_once(warm: Prefork, tmp_path: Path) -> None:
     worker, other = start(warm, tmp_path, "sleep"), start(warm, tmp_path, "sleep", rank=1)
     said(worker)
     assert worker.pid is not None
@@ -77,7 +77,7 @@ def test_a_signal_is_told_as_such_and_at_once(warm: Warm, tmp_path: Path) -> Non
     assert exit_event(worker).signal == "SIGSEGV"
 
 
-def test_an_end_that_any_question_took_in_ends_the_wait(warm: Warm, tmp_path: Path) -> None:
+def test_an_end_that_any_question_took_in_ends_the_wait(warm: Prefork, tmp_path: Path) -> None:
     workers = [start(warm, tmp_path, "return 0", rank) for rank in range(3)]
     deadline = time.monotonic() + 20
     while any(worker.exit_code() is None for worker in workers):
@@ -89,7 +89,7 @@ def test_an_end_that_any_question_took_in_ends_the_wait(warm: Warm, tmp_path: Pa
         assert time.monotonic() < deadline
 
 
-def test_a_worker_is_apart_from_what_it_was_forked_from(warm: Warm, tmp_path: Path) -> None:
+def test_a_worker_is_apart_from_what_it_was_forked_from(warm: Prefork, tmp_path: Path) -> None:
     worker = start(warm, tmp_path, "tell", rank=2)
     assert code_of(warm, worker) == 0
     told = json.loads(worker.log.read_text())
@@ -100,7 +100,7 @@ def test_a_worker_is_apart_from_what_it_was_forked_from(warm: Warm, tmp_path: Pa
     assert told["files"] == sorted(["/dev/null", str(worker.log), str(worker.log)])
 
 
-def test_rank_0_gets_the_listening_socket_and_nobody_keeps_it(warm: Warm, tmp_path: Path) -> None:
+def test_rank_0_gets_the_listening_socket_and_nobody_keeps_it(warm: Prefork, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
         task = assignment("greet", tmp_path, listen_fd=listener.fileno())
@@ -114,7 +114,7 @@ def test_rank_0_gets_the_listening_socket_and_nobody_keeps_it(warm: Warm, tmp_pa
         socket.create_connection(address, timeout=20)
 
 
-def test_a_stopped_worker_is_seen_by_its_state(warm: Warm, tmp_path: Path) -> None:
+def test_a_stopped_worker_is_seen_by_its_state(warm: Prefork, tmp_path: Path) -> None:
     worker = start(warm, tmp_path, "sleep")
     said(worker)
     assert worker.pid is not None
@@ -129,7 +129,7 @@ def test_a_stopped_worker_is_seen_by_its_state(warm: Warm, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("how", ["child", "session", "daemon", "fork"])
-def test_what_a_worker_left_behind_ends_with_the_others(how: str, warm: Warm, tmp_path: Path) -> None:
+def test_what_a_worker_left_behind_ends_with_the_others(how: str, warm: Prefork, tmp_path: Path) -> None:
     left = int(said(start(warm, tmp_path, f"leave {how}")))
     other = start(warm, tmp_path, "sleep", rank=1)
     said(other)
@@ -186,7 +186,7 @@ def test_it_does_not_end_with_the_thread_that_started_it(tmp_path: Path) -> None
         warm.close()
 
 
-def test_one_that_dies_takes_its_workers_with_it_and_is_replaced(warm: Warm, tmp_path: Path) -> None:
+def test_one_that_dies_takes_its_workers_with_it_and_is_replaced(warm: Prefork, tmp_path: Path) -> None:
     worker = start(warm, tmp_path, "leave marked daemon")
     left = int(said(worker))
     assert worker.pid is not None
@@ -230,13 +230,13 @@ def test_a_fork_that_fails_is_told(tmp_path: Path) -> None:
         assert exit_event(worker).reason == "it could not be forked: [Errno 11] Resource temporarily unavailable"
 
 
-def test_a_log_that_cannot_be_written_is_an_error(warm: Warm, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_an_error(warm: Prefork, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError):
         warm.fork(assignment("return 0", tmp_path), tmp_path / "file" / "0.log")
 
 
-def test_assignments_that_no_socket_would_hold(warm: Warm, tmp_path: Path) -> None:
+def test_assignments_that_no_socket_would_hold(warm: Prefork, tmp_path: Path) -> None:
     long = assignment("return 0", tmp_path).model_copy(update={"data_id": "x" * 1_000_000})
     workers = [warm.fork(long, tmp_path / f"{rank}.log") for rank in range(8)]
     assert [code_of(warm, worker) for worker in workers] == [0] * 8
@@ -247,10 +247,10 @@ def test_a_marker_finds_only_its_own(tmp_path: Path) -> None:
         first, second = start(one, tmp_path, "sleep"), start(two, tmp_path, "sleep", rank=1)
         assert (said(first), said(second)) == ("here", "here")
         assert one._process is not None
-        assert kill_marked(one._process.marker) == set()
+        assert kill_tagged(one._process.tag) == set()
         assert code_of(one, first) == -signal.SIGKILL
         assert second.exit_code() is None
-        assert MARKER not in os.environ
+        assert TAG not in os.environ
 
 
 def _agent(folder: Path, job: str) -> None:

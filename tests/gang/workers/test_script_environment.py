@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment, Script
-from convoy.gang.task import Node
-from convoy.gang.workers.placement import place_of
+from convoy.gang.task import Assignment, Node, Script
 from convoy.gang.workers.script_environment import script_environment, visible_devices
 
 
@@ -21,7 +19,7 @@ def environment(node: Node, local_rank: int, devices: list[str]) -> dict[str, st
         fingerprint="script",
         generation=3,
         parent=None,
-        place=place_of(local_rank, node, 1),
+        place=node.place_of(local_rank, 1),
         master_host="10.0.0.7",
         master_port=4711,
         reason_path="/reason",

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from convoy.gang.notices.drain import Drain, read_drain, request_drain
+from convoy.gang.notices.sources import DrainRequest, read_drain, request_drain
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import FailureDetected, GenerationEnded, GenerationStarted, NoticeReceived
 from convoy.job.generations import form_generation
@@ -51,7 +51,7 @@ def happen(store: Store, run: str, turn: dict[str, Any]) -> None:
     writer.append(GenerationStarted(run=run))
     step = turn.get("step", 0)
     if turn["end"] == "drained by a person":
-        request_drain(store, Drain(run=run, now=False, host="desk", requested=time.time()))
+        request_drain(store, DrainRequest(run=run, now=False, host="desk", requested=time.time()))
     if turn["end"] == "waits to be drained":
         until_drained(store, run)
     if turn["end"] == "is interrupted while it prepares":

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convoy.gang.notices.drain import Drain, request_drain
+from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import (
     Event,
@@ -167,9 +167,9 @@ def test_a_run_that_was_ended_for_its_gang_got_no_nodes_waited(store: Store) -> 
 
 def test_a_drained_run_is_told_from_a_preempted_one(store: Store) -> None:
     preempted(store)
-    request_drain(store, Drain(run="SomeFlow/11", now=False, host="desk", requested=1.0))
+    request_drain(store, DrainRequest(run="SomeFlow/11", now=False, host="desk", requested=1.0))
     assert how(store) == "preempted"
-    request_drain(store, Drain(run=RUN, now=False, host="desk", requested=2.0))
+    request_drain(store, DrainRequest(run=RUN, now=False, host="desk", requested=2.0))
     ended = how_it_ended(1, RUN, read_facts(store, RUN), FailedTask())
     assert (ended.how, ended.message) == ("drained", "asked for on desk")
     store.write("drain.json", b"{")

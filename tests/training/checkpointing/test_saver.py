@@ -10,7 +10,7 @@ import torch
 
 from convoy.config.run import config_hash
 from convoy.data.manifest import DataDamaged
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.job.lineage import parse_commits
 from convoy.job.record import RECORD
 from convoy.training.rank import run_rank

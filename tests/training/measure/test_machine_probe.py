@@ -6,7 +6,7 @@ from typing import Any, Literal
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.training.measure.machine_probe import probe
 from convoy.training.process_groups import connect
 from tests.training.job import Job, tiny

@@ -9,9 +9,8 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import EXPECTED, STOPPED, Assignment, Script
+from convoy.gang.task import EXPECTED, STOPPED, Assignment, Script
 from convoy.gang.workers.board import Board, Mark
-from convoy.gang.workers.placement import place_of
 from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.training.workers.script import work
 from tests.gang.tasks import a_node
@@ -38,7 +37,7 @@ def run(folder: Path, text: str, *args: str) -> Ended:
         fingerprint="script",
         generation=1,
         parent=None,
-        place=place_of(0, a_node(nproc=1), 1),
+        place=a_node(nproc=1).place_of(0, 1),
         master_host="127.0.0.1",
         master_port=1,
         reason_path=str(reason),

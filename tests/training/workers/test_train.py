@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from convoy.checkpoint.errors import CheckpointError
 from convoy.config.errors import ConfigError
 from convoy.data.manifest import DataDamaged
-from convoy.gang.assignment import EXPECTED
+from convoy.gang.task import EXPECTED
 from convoy.job.events.types import OUTAGE, PEER_LOST
 from convoy.storage import StoreUnavailable
 from convoy.training.checkpointing.saver import SupersededError

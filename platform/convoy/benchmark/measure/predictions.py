@@ -15,7 +15,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Place
+from convoy.gang.task import Place
 from convoy.model.counts import saved_bytes
 from convoy.planner.memory.gpu import peak
 from convoy.planner.step.calibration import shipped, shipped_for

@@ -33,7 +33,7 @@ from convoy.config.benchmark import PredictConfig
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.job.generations import form_generation
 from convoy.stats.interval import FEWEST
 from convoy.storage import Store, StoreUnavailable, open_store

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.gang.assignment import Place
+from convoy.gang.task import Place
 from convoy.parallel.mesh import build_mesh
 from convoy.training.process_groups import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
 

@@ -140,9 +140,9 @@ class KillDuringRestore(_Killed):
         found = []
         if "restore" not in self._killed_in:
             found.append(f"workers were killed in their phases {self._killed_in}, and none while it restored")
-        if (len(trial.told), trial.history.newest) != (1, self._generations):
+        if (len(trial.results), trial.history.newest) != (1, self._generations):
             found.append(
-                f"{len(trial.told)} attempts and {trial.history.newest} generations, not 1 and {self._generations}"
+                f"{len(trial.results)} attempts and {trial.history.newest} generations, not 1 and {self._generations}"
             )
         return [*found, *super().check(trial)]
 

@@ -1,4 +1,4 @@
-"""What an agent sees besides its workers and the other agents: notices, how the tiers are, whether a GPU is gone."""
+"""What an agent watches besides its workers and the other agents: notices, the tiers, lost GPUs."""
 
 import contextlib
 import os
@@ -8,103 +8,104 @@ from dataclasses import replace
 from queue import Empty
 from typing import TypeVar
 
-from convoy.gang.async_call import Background
-from convoy.gang.diagnosis.gpu_health import ASK_SECONDS, gpu_problem
-from convoy.gang.diagnosis.storage_probe import Change, Probe
-from convoy.gang.evidence import Sign
-from convoy.gang.notices.machine import has_metadata
-from convoy.gang.notices.notice import Notice
-from convoy.gang.notices.notice_policy import decide, ending_sign, strongest
-from convoy.gang.notices.poller import Poller, Standing
-from convoy.gang.say import say
+from convoy.gang.async_call import BackgroundCall, say
+from convoy.gang.diagnosis.node_health import DRIVER_SECONDS, gpu_problem
+from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
+from convoy.gang.evidence import Evidence
+from convoy.gang.notices.notice import Notice, ending_evidence, order_for, strongest
+from convoy.gang.notices.poller import Poller, SourceStatus
+from convoy.gang.notices.sources import has_metadata
 from convoy.gang.workers.board import Mark, OrderKind
-from convoy.gang.workers.worker_group import Site, Team
+from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import UNFIT, NoticeReceived, NoticeSources, StorageBad, StorageGood
 from convoy.storage import StoreUnavailable
 
 FIRST_ROUND_SECONDS = 30.0
-"""For every source of notices to be asked once."""
+"""For every source of notices to be polled once."""
 
 T = TypeVar("T")
 
 
-class Surroundings:
+class NodeEnvironment:
     """Used by one thread; nothing here waits."""
 
-    def __init__(self, site: Site, poller: Poller, probe: Probe) -> None:
-        self._site, self._poller, self._probe = site, poller, probe
-        self._sources: Background[list[Standing]] | None = Background(
+    def __init__(self, context: NodeContext, poller: Poller, probe: StorageProbe) -> None:
+        self._context, self._poller, self._probe = context, poller, probe
+        self._node = context.node.index
+        self._sources: BackgroundCall[list[SourceStatus]] | None = BackgroundCall(
             "sources", poller.first_round, FIRST_ROUND_SECONDS
         )
-        self._ordered: OrderKind = "none"
-        """By this node, for a notice of its own."""
-        self._gpus: Background[str] | None = None
+        self._order: OrderKind = "none"
+        """Of this node, for a notice of its own."""
+        self._gpus: BackgroundCall[str] | None = None
         self.begin()
 
     def begin(self) -> None:
-        """Workers are to start: look at the GPUs anew, meanwhile."""
-        self._gpus = Background("GPUs", lambda: gpu_problem(os.environ), 2 * ASK_SECONDS)
+        """Workers are about to start: check the GPUs again meanwhile."""
+        self._gpus = BackgroundCall("GPUs", lambda: gpu_problem(os.environ), 2 * DRIVER_SECONDS)
 
-    def look(self, now: float, team: Team | None, log: EventWriter) -> list[Sign]:
-        """What was seen since the last call, which is also told in the log and to the workers. log: of the newest
-        generation. To be called a few times per second."""
-        self._tell_sources(log)
-        signs = [
-            sign for notice in _all(self._poller.notices.get_nowait) for sign in self._heed(notice, now, team, log)
-        ]
-        signs += self._unfit(now)
-        signs += [sign for change in self._probe.changes(now) for sign in self._tell(change, now, log)]
-        if team is not None:
-            team.away(self._probe.away)
-        return signs
+    def look(self, now: float, workers: WorkerGroup | None, log: EventWriter) -> list[Evidence]:
+        """The evidence since the last call, which is also logged and passed to the workers. log: of the newest
+        generation. Call it a few times per second."""
+        self._report_sources(log)
+        notices = take_all(self._poller.notices.get_nowait)
+        evidence = [item for notice in notices for item in self._heed(notice, now, workers, log)]
+        evidence += self._check_gpus(now)
+        evidence += [item for change in self._probe.changes(now) for item in self._report_tier(change, now, log)]
+        if workers is not None:
+            workers.set_away(self._probe.away)
+        return evidence
 
-    def _unfit(self, now: float) -> list[Sign]:
-        """A GPU that is gone or broken is named, before what its workers make of it."""
-        if self._gpus is None or not self._gpus.over:
+    def _check_gpus(self, now: float) -> list[Evidence]:
+        """A lost or broken GPU is named before its workers fail on it."""
+        if self._gpus is None or not self._gpus.is_over:
             return []
-        asked, self._gpus = self._gpus, None
-        with contextlib.suppress(StoreUnavailable):  # no answer in time says nothing of the GPUs
-            if problem := asked.result():
-                node = self._site.node.index
-                return [Sign(kind="agent", node=node, by=node, at=now, seen=now, exit_code=UNFIT, reason=problem)]
+        check, self._gpus = self._gpus, None
+        with contextlib.suppress(StoreUnavailable):  # no answer in time says nothing about the GPUs
+            if problem := check.result():
+                return [Evidence(kind="agent", node=self._node, by=self._node, at=now, noticed=now, exit_code=UNFIT,
+                                 reason=problem)]  # fmt: skip
         return []
 
-    def _tell_sources(self, log: EventWriter) -> None:
-        if self._sources is None or not self._sources.over:
+    def _report_sources(self, log: EventWriter) -> None:
+        if self._sources is None or not self._sources.is_over:
             return
-        standings, self._sources = self._sources.result(), None
-        answering = [s.source for s in standings if s.answers and s.foretells]
-        if not answering and self._site.node.shares_host and not has_metadata(os.environ):
-            return  # no source is what to expect of a machine of one's own
+        statuses, self._sources = self._sources.result(), None
+        answering = [s.source for s in statuses if s.answers and s.foretells]
+        if not answering and self._context.node.shares_host and not has_metadata(os.environ):
+            return  # a machine of one's own is expected to have no source
         log.append(NoticeSources(answering=answering))
         self._say(f"notices of its machine's end come from {', '.join(answering)}" if answering else "no notice source")
 
-    def _heed(self, notice: Notice, now: float, team: Team | None, log: EventWriter) -> list[Sign]:
-        """This node's workers' vote is enough for all."""
-        marks: list[Mark] = [] if team is None else list(team.marks().values())
+    def _heed(self, notice: Notice, now: float, workers: WorkerGroup | None, log: EventWriter) -> list[Evidence]:
+        """Order this node's workers to vote for what the notice needs: their vote is enough for all."""
+        marks: list[Mark] = [] if workers is None else list(workers.marks().values())
         step_seconds = max((mark.step_seconds for mark in marks), default=0.0)
         save_seconds = max((mark.save_seconds for mark in marks), default=0.0)
-        wall, config = time.time(), self._site.task.config.notices
-        script = self._site.task.script is not None
-        unsaved = step_seconds > 0 or script  # which may save when it likes, and tells nobody
-        if script and notice.deadline is None and not any(mark.asks for mark in marks):  # nor perhaps hears of it
+        wall, config = time.time(), self._context.task.config.notices
+        script = self._context.task.script is not None
+        unsaved = step_seconds > 0 or script  # a script may save when it likes, without reporting it
+        if script and notice.deadline is None and not any(mark.polls_orders for mark in marks):
+            # The script may never receive it.
             notice = replace(notice, deadline=wall + config.deadline_seconds)
-        kind = decide(notice, config, save_seconds, step_seconds, wall, unsaved=unsaved)
-        seen = NoticeReceived(
-            source=notice.source, notice=notice.kind, action=kind, deadline=notice.deadline, text=notice.text
+        kind = order_for(notice, config, save_seconds, step_seconds, wall, unsaved=unsaved)
+        log.append(
+            NoticeReceived(
+                source=notice.source, notice=notice.kind, action=kind, deadline=notice.deadline, text=notice.text
+            )
         )
-        log.append(seen)
-        self._ordered = strongest([self._ordered, kind])
-        if team is not None and kind != "none":
-            team.order(self._ordered)
+        self._order = strongest([self._order, kind])
+        if workers is not None and kind != "none":
+            workers.order(self._order)
         if kind not in ("save_and_end", "end"):
             return []
-        return [ending_sign(notice, self._site.node.index, now, wall, worth_waiting=unsaved)]
+        return [ending_evidence(notice, self._node, now, wall, worth_waiting=unsaved)]
 
-    def _tell(self, change: Change, now: float, log: EventWriter) -> list[Sign]:
-        """Only of the root the others need to know: the rest is for people."""
-        if change.well:
+    def _report_tier(self, change: TierChange, now: float, log: EventWriter) -> list[Evidence]:
+        """Other agents need to know about the root alone; the other tiers are reported to people."""
+        available = not change.problem
+        if available:
             log.append(StorageGood(tier=change.uri, seconds=change.seconds))
             self._say(f"{change.uri}: takes and gives bytes again, after {change.seconds:.1f} s")
         else:
@@ -112,19 +113,19 @@ class Surroundings:
             self._say(f"{change.uri}: {change.problem}; training goes on")
         if change.tier > 0:
             return []
-        node = self._site.node.index
-        at = now if change.well else now - change.seconds
-        return [Sign(kind="store", node=node, by=node, at=at, seen=now, ok=change.well, reason=change.problem)]
+        at = now if available else now - change.seconds
+        return [Evidence(kind="store", node=self._node, by=self._node, at=at, noticed=now, ok=available,
+                         reason=change.problem)]  # fmt: skip
 
     def _say(self, text: str) -> None:
-        say(f"convoy: node {self._site.node.index}: {text}")
+        say(f"convoy: node {self._node}: {text}")
 
 
-def _all(take: Callable[[], T]) -> list[T]:
-    """What a queue has now."""
-    found = []
+def take_all(take: Callable[[], T]) -> list[T]:
+    """What a queue holds now."""
+    items = []
     while True:
         try:
-            found.append(take())
+            items.append(take())
         except Empty:
-            return found
+            return items

@@ -1,4 +1,4 @@
-"""How long a worker may show no progress before it counts as hung: by what the same took in this job before.
+"""How long a worker may show no progress before it counts as hung, given how long the same took before in this job.
 
 Pure: moments are passed in, as seconds by `time.monotonic`.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from convoy.gang.workers.board import Mark, Phase
 
 SLACK = 4.5
-"""Times the 99th percentile of what a phase took: no sign of life for so long is a hang. With what it takes to see
-that and to tell it, a hang is told of within five times."""
+"""A hang is no sign of life for this many times the 99th percentile of a phase's durations. With the time to notice and
+report it, a hang is reported within five times."""
 
 FLOORS: dict[Phase, float] = {
     "start": 120.0,
@@ -28,11 +28,11 @@ FLOORS: dict[Phase, float] = {
     "leave": 60.0,
     "script": math.inf,
 }
-"""Seconds without a sign of life that are no hang, whatever the phase took before. A worker that starts may have to
-import torch though the one before it did not; exporting a large model at the end gives no sign at all. Nothing is known
-of a script that does not tell."""
+"""Seconds without a sign of life that are not a hang, however short the phase was before. A worker that starts may have
+to import torch though the one before it did not; exporting a large model at the end gives no sign at all. A script that
+reports no progress cannot be judged."""
 
-UNSEEN: dict[Phase, float] = {
+FIRST_LIMITS: dict[Phase, float] = {
     "start": 300.0,
     "connect": 630.0,
     "build": 3600.0,
@@ -46,25 +46,25 @@ UNSEEN: dict[Phase, float] = {
     "script": math.inf,
 }
 """The same before the job has shown how long the phase takes. A start imports torch, perhaps over the network; the
-rendezvous has its own limit of 600 s, whose error tells more; a build may copy the data to the node, and a restore
-reads a whole checkpoint."""
+rendezvous has its own limit of 600 s, whose error says more; a build may copy the data to the node, and a restore reads
+a whole checkpoint."""
 
 COMPILED: dict[Phase, float] = {"first_step": 3600.0, "step": 600.0, "evaluate": 3600.0}
-"""The same where the model is compiled, which every process does anew, in its first step and its first evaluation."""
+"""The same where the model is compiled, which every process repeats, in its first step and its first evaluation."""
 
 FEWEST_STEPS = 5
-"""Steps tell how long a step takes when there were so many."""
+"""The length of a step is known after this many."""
 
 LATE_SECONDS = 1.0
-"""Between two looks. If more has passed, it was this process that stood still, and perhaps the workers with it."""
+"""Most between two looks. If more has passed, this process itself was paused, and perhaps the workers with it."""
 
 BEAT_SECONDS = 0.5
-"""How often the thread of a worker tells that Python runs in it."""
+"""How often a worker's heartbeat thread runs."""
 
 RECENT_SECONDS = 4 * BEAT_SECONDS
-"""A beat that is older than this says nothing of now."""
+"""A beat that is older than this says nothing about now."""
 
-_KEPT = 1000
+_MOST_TIMES = 1000
 _PAUSES = 100
 _STAGES: tuple[frozenset[Phase], ...] = (
     frozenset({"start"}),
@@ -78,7 +78,7 @@ _STAGES: tuple[frozenset[Phase], ...] = (
 )
 
 
-class Times:
+class RecentTimes:
     """How long something took, the newest thousand times."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Times:
     def add(self, seconds: float) -> None:
         self._recent.append(seconds)
         insort(self._sorted, seconds)
-        if len(self._recent) > _KEPT:
+        if len(self._recent) > _MOST_TIMES:
             del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
 
     def __len__(self) -> int:
@@ -101,95 +101,95 @@ class Times:
 
 @dataclass
 class _Rank:
-    """What was seen of one worker in this generation."""
+    """One worker in this generation."""
 
     mark: Mark
     steps: int = 0
     left: set[Phase] = field(default_factory=set)
     first: list[float] = field(default_factory=list)
-    """Times within the first step, which count once it is done: what comes before its long part, such as compiling,
-    tells nothing of that."""
+    """Times within the first step, which count once it is done: what precedes its long part, such as compiling, says
+    nothing about that part."""
 
 
-class Patience:
-    """Thresholds of one node, or of a gang, from its own times. They outlive a generation."""
+class HangDetector:
+    """Thresholds for one node, or for a gang, from its own times. They outlive a generation."""
 
     def __init__(self, *, compiled: bool = False, script_seconds: float | None = None) -> None:
         """compiled: the model is compiled in the first step of each process. script_seconds: the workers run a script,
-        whose steps may take so long: between two of them it evaluates, saves and whatever else, and does not say so."""
-        own: dict[Phase, float] = {} if script_seconds is None else {"step": script_seconds}
-        self._floors = FLOORS | own
-        self._unseen = (UNSEEN | COMPILED if compiled else UNSEEN) | own
+        whose steps may take so long: between two of them it may evaluate or save without reporting it."""
+        limits: dict[Phase, float] = {} if script_seconds is None else {"step": script_seconds}
+        self._floors = FLOORS | limits
+        self._first_limits = (FIRST_LIMITS | COMPILED if compiled else FIRST_LIMITS) | limits
         self._compiled = compiled
-        self._times: dict[Phase, Times] = {phase: Times() for phase in UNSEEN}
+        self._times: dict[Phase, RecentTimes] = {phase: RecentTimes() for phase in FIRST_LIMITS}
         self._ranks: dict[int, _Rank] = {}
         self._looked: float | None = None
         self._pauses: deque[tuple[float, float]] = deque(maxlen=_PAUSES)
 
     def begin(self) -> None:
-        """A new generation: new processes, which have yet to do everything for the first time."""
+        """A new generation starts: new processes, which have yet to do everything for the first time."""
         self._ranks = {}
         self._looked = None
 
     def look(self, marks: Mapping[int, Mark], now: float) -> None:
-        """Learn from where the workers are now. To be called at least each `LATE_SECONDS`, before `hung`."""
+        """Learn from the workers' newest marks. Call it at least every `LATE_SECONDS`, before `hung`."""
         late = 0.0 if self._looked is None else now - self._looked - LATE_SECONDS
         self._looked = now
         if late > 0:
             self._pauses.append((now, late))
         for rank, mark in marks.items():
-            known = self._ranks.setdefault(rank, _Rank(mark))
-            if mark != known.mark:
-                # Over a pause several phases may have passed, and how long each took is not known.
-                self._learn(known, mark, timed=late <= 0)
-                known.mark = mark
+            state = self._ranks.setdefault(rank, _Rank(mark))
+            if mark != state.mark:
+                # Over a pause several phases may have passed, and the length of each is unknown.
+                self._learn(state, mark, timed=late <= 0)
+                state.mark = mark
 
     def age(self, mark: Mark, now: float) -> float:
-        """For how long the worker has shown no progress, without the time in which this process stood still itself."""
+        """For how long the worker has shown no progress, without the time in which this process itself was paused."""
         paused = sum(min(late, end - mark.at) for end, late in self._pauses if end > mark.at)
         return max(0.0, now - mark.at - paused)
 
     def limit(self, rank: int, phase: Phase) -> float:
         """Seconds for which this worker may show no progress in the phase."""
-        least = self._floors[phase] if self._settled(rank, phase) else self._unseen[phase]
+        least = self._floors[phase] if self._is_known(rank, phase) else self._first_limits[phase]
         limit = max(least, SLACK * self._times[phase].p99())
-        if phase == "step" and not self._settled(rank, phase):
+        if phase == "step" and not self._is_known(rank, phase):
             limit = max(limit, SLACK * self._times["first_step"].p99())
         return limit
 
-    def _settled(self, rank: int, phase: Phase) -> bool:
+    def _is_known(self, rank: int, phase: Phase) -> bool:
         """Whether it is known how long the phase takes."""
-        known = len(self._times[phase]) >= (FEWEST_STEPS if phase == "step" else 1)
-        if not (known and self._compiled):
-            return known
+        enough = len(self._times[phase]) >= (FEWEST_STEPS if phase == "step" else 1)
+        if not (enough and self._compiled):
+            return enough
         own = self._ranks.get(rank)
         if phase == "step":
             return own is not None and own.steps >= FEWEST_STEPS
         return phase != "evaluate" or (own is not None and phase in own.left)
 
-    def _learn(self, known: _Rank, mark: Mark, *, timed: bool) -> None:
-        before = known.mark
+    def _learn(self, state: _Rank, mark: Mark, *, timed: bool) -> None:
+        before = state.mark
         if mark.phase != before.phase:
-            known.left.add(before.phase)
+            state.left.add(before.phase)
         if before.phase != "step":
-            # From one sign of life to the next that was seen: at least as long as it took, and so is the limit.
+            # From one sign of life to the next one noticed: at least as long as it took, and so is the limit.
             if timed and mark.at > before.at:
                 if before.phase == "first_step":
-                    known.first.append(mark.at - before.at)
+                    state.first.append(mark.at - before.at)
                 else:
                     self._times[before.phase].add(mark.at - before.at)
             if mark.phase == "step":
-                for seconds in known.first:
+                for seconds in state.first:
                     self._times["first_step"].add(seconds)
-                known.first.clear()
+                state.first.clear()
         elif mark.step > before.step:
-            known.steps += mark.step - before.step
+            state.steps += mark.step - before.step
             self._times["step"].add(mark.step_seconds)
 
 
-def hung(rank: int, mark: Mark, now: float, patience: Patience) -> str | None:
-    """What hangs, in words; None: nothing does."""
-    age, limit = patience.age(mark, now), patience.limit(rank, mark.phase)
+def hung(rank: int, mark: Mark, now: float, detector: HangDetector) -> str | None:
+    """What hangs, in words; None: nothing hangs."""
+    age, limit = detector.age(mark, now), detector.limit(rank, mark.phase)
     if age <= limit:
         return None
     return f"rank {rank} has shown no progress in {_place(mark)} for {age:.1f} s; the limit is {limit:.3g} s"
@@ -198,38 +198,38 @@ def hung(rank: int, mark: Mark, now: float, patience: Patience) -> str | None:
 def first_hung(marks: Mapping[int, Mark], now: float) -> int:
     """The rank that the others wait for, of all that still run: the one that is furthest behind.
 
-    Ranks that stand at the same point wait for each other, but for one. It is the one in which Python does not run, or
-    else the one that does not wait in a collective, or else the one that stands there longest. A rank that failed is
-    behind all that have done as many steps: they wait for it in vain. marks: at least one.
+    Of ranks at the same point all but one wait for that one. It is the one in which Python does not run, or else the
+    one that does not wait in a collective, or else the one that has been there longest. A rank that failed is behind
+    all that have done as many steps: they wait for it in vain. marks: at least one.
     """
     return min(marks, key=lambda rank: (*progress(marks[rank]), _aliveness(marks[rank], now), marks[rank].at, rank))
 
 
-def hanging(marks: Mapping[int, Mark], now: float, patience: Patience) -> tuple[int, str] | None:
+def hanging(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> tuple[int, str] | None:
     """The rank that hangs, if the gang does, and what hangs in words.
 
-    A gang hangs when none of its ranks goes on, for longer than the one that they wait for may take. So those that
-    wait for a rank which has its reasons do not hang, nor when that goes on and they have not yet. marks: of all ranks
-    that still run, as they are now.
+    A gang hangs when none of its ranks makes progress, for longer than the one that they wait for may take. So ranks
+    do not hang while they wait for one that may take its time, nor when that one resumes before they do. marks: the
+    newest ones, of all ranks that still run.
     """
     if not marks:
         return None
     first = first_hung(marks, now)
-    if min(patience.age(mark, now) for mark in marks.values()) <= patience.limit(first, marks[first].phase):
+    if min(detector.age(mark, now) for mark in marks.values()) <= detector.limit(first, marks[first].phase):
         return None
-    text = hung(first, marks[first], now, patience)
+    text = hung(first, marks[first], now, detector)
     return None if text is None else (first, text)
 
 
 def progress(mark: Mark) -> tuple[int, int, int]:
-    """How far a rank has come: steps done, stage, points passed since. Ranks that train are at one stage, whose points
-    they pass in the same order."""
+    """How far a rank has come: steps done, stage, points passed since. Ranks that train are in the same stage, whose
+    points they pass in the same order."""
     stage = next(i for i, phases in enumerate(_STAGES) if mark.phase in phases)
     return mark.step, stage, mark.count
 
 
 def _aliveness(mark: Mark, now: float) -> int:
-    """0: Python does not run there, or it is not known; 1: it does; 2: and it waits for other ranks."""
+    """0: Python does not run there, or that is unknown; 1: it runs; 2: it runs, and waits for other ranks."""
     if now - mark.beat_at > RECENT_SECONDS:
         return 0
     return 2 if mark.waiting_at >= mark.at and now - mark.waiting_at <= RECENT_SECONDS else 1

@@ -1,151 +1,135 @@
-"""What an agent knows of its gang: signs, its own and those that others told, and where all workers are."""
+"""An agent's knowledge of its gang: evidence, its own and other agents', and the marks of all workers."""
 
 import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from convoy.gang.assignment import STOPPED
-from convoy.gang.diagnosis.first_cause import Seat
-from convoy.gang.diagnosis.hang_detector import Patience, hanging, progress
-from convoy.gang.evidence import Sign
-from convoy.gang.network.peer_events import Failed, Gone, Left, PeerEvent, Silent, Unheard
+from convoy.gang.diagnosis.first_cause import AgentPlace
+from convoy.gang.diagnosis.hang_detector import HangDetector, hanging, progress
+from convoy.gang.evidence import Evidence
+from convoy.gang.network.formation import PeerEvent, PeerGone, PeerLeft, PeerReportedSilent, PeersFailed, PeerSilent
+from convoy.gang.task import STOPPED
 from convoy.gang.workers.board import Mark
 
 FRESH_SECONDS = 1.0
-"""What another node told of its workers longer ago says nothing of now."""
+"""Marks from another node that are older than this say nothing about now."""
 
 
-class Watch:
+class Monitor:
     """Used by one thread."""
 
-    def __init__(self, seat: Seat, patience: Patience, exit_seconds: float = math.inf) -> None:
-        """patience: of the whole gang, which node 0 alone needs. exit_seconds: of a script, as `Script` has it."""
+    def __init__(self, place: AgentPlace, detector: HangDetector, exit_seconds: float = math.inf) -> None:
+        """detector: for the whole gang, which node 0 alone needs. exit_seconds: as in `Script`."""
         self._exit_seconds = exit_seconds
-        self._seat = seat
-        self._patience = patience
+        self._place = place
+        self._detector = detector
         self._marks: dict[int, Mark] = {}
-        self._told_at: dict[int, float] = {}
-        """When each rank's mark came."""
-        self.signs: list[Sign] = []
-        self._untold: list[Sign] = []
+        self._marked_at: dict[int, float] = {}
+        """When each rank's mark arrived."""
+        self.evidence: list[Evidence] = []
+        self._unsent: list[Evidence] = []
 
     @property
     def marks(self) -> Mapping[int, Mark]:
-        """Where each rank was, as far as it is known here."""
+        """The newest mark of each rank, as far as this agent has one."""
         return self._marks
 
     def begin(self) -> None:
-        """New workers: what was seen of those before them counts no more. What was seen of nodes does."""
-        self.signs = [sign for sign in self.signs if not sign.of_a_worker]
-        self._untold = [sign for sign in self._untold if not sign.of_a_worker]
-        self._marks, self._told_at = {}, {}
-        self._patience.begin()
+        """New workers start: evidence of those before them no longer counts. Evidence of nodes does."""
+        self.evidence = [item for item in self.evidence if not item.is_of_worker]
+        self._unsent = [item for item in self._unsent if not item.is_of_worker]
+        self._marks, self._marked_at = {}, {}
+        self._detector.begin()
 
-    def saw(self, signs: Iterable[Sign]) -> None:
-        """What this agent saw itself."""
-        for sign in signs:
-            self.signs.append(sign)
-            self._untold.append(sign)
+    def add_own(self, evidence: Iterable[Evidence]) -> None:
+        """Add what this agent observed itself."""
+        for item in evidence:
+            self.evidence.append(item)
+            self._unsent.append(item)
 
-    def heard(self, signs: Iterable[Sign]) -> None:
-        """What another agent told."""
-        self.signs.extend(signs)
+    def add(self, evidence: Iterable[Evidence]) -> None:
+        """Add what another agent observed."""
+        self.evidence.extend(evidence)
 
-    def untold(self) -> list[Sign]:
-        """What this agent saw since the last call: the others are to know it."""
-        untold, self._untold = self._untold, []
-        return untold
+    def take_unsent(self) -> list[Evidence]:
+        """What this agent observed since the last call: the others are to have it."""
+        unsent, self._unsent = self._unsent, []
+        return unsent
 
-    def lost(self, node: int) -> bool:
-        """Whether the node's agent can decide nothing more that comes to this one."""
-        mine = (s for s in self.signs if s.by == self._seat.node and s.kind in ("gone", "silent", "left"))
-        return any(s.node == node for s in mine)
+    def has_lost(self, node: int) -> bool:
+        """Whether no decision of the node's agent can reach this one any more."""
+        own = (e for e in self.evidence if e.by == self._place.node and e.kind in ("gone", "silent", "left"))
+        return any(e.node == node for e in own)
 
-    def cannot_go_on(self, reason: str, *, lasting: bool) -> None:
-        """This agent itself failed. lasting: another attempt would not do better."""
-        self.saw([self._of_node("agent", self._seat.node, reason=reason, lasting=lasting)])
+    def add_own_failure(self, reason: str, *, lasting: bool) -> None:
+        """This agent cannot continue. lasting: another attempt would not do better."""
+        self.add_own([self._of_node("agent", self._place.node, reason=reason, lasting=lasting)])
 
-    def met(self, event: PeerEvent) -> None:
-        """What was learned of another agent."""
+    def add_peer_event(self, event: PeerEvent) -> None:
+        """Add what was learned of another agent."""
         match event:
-            case Gone():
-                self.saw([self._of_node("gone", event.node)])
-            case Left():
-                self.saw([self._of_node("left", event.node)])
-            case Silent():
-                self.saw([self._of_node("silent", event.node, ago=event.seconds)])
-            case Unheard():
+            case PeerGone():
+                self.add_own([self._of_node("gone", event.node)])
+            case PeerLeft():
+                self.add_own([self._of_node("left", event.node)])
+            case PeerSilent():
+                self.add_own([self._of_node("silent", event.node, ago=event.seconds)])
+            case PeerReportedSilent():
                 silent = self._of_node("silent", event.node, ago=event.seconds)
-                self.heard([silent.model_copy(update={"by": event.by})])
-            case Failed():
-                self.cannot_go_on(event.reason, lasting=False)
+                self.add([silent.model_copy(update={"by": event.by})])
+            case PeersFailed():
+                self.add_own_failure(event.reason, lasting=False)
 
-    def placed(self, marks: Mapping[int, Mark], now: float) -> None:
-        """Where some workers are now."""
+    def update_marks(self, marks: Mapping[int, Mark], now: float) -> None:
+        """Take the newest marks of some workers."""
         for rank, mark in marks.items():
             before = self._marks.get(rank)
             if before is not None and _point(before) == _point(mark):
-                # When another host came there is known but for what its message took, each time another time.
+                # When another host's rank came there is known only up to its message's delay, which varies.
                 mark = replace(mark, at=before.at)
-            self._marks[rank], self._told_at[rank] = mark, now
+            self._marks[rank], self._marked_at[rank] = mark, now
 
     def look_for_hangs(self, now: float) -> None:
-        """Learn how long things take, and see whether the gang hangs. To be called at least once a second."""
-        ended = {s.rank for s in self.signs if s.kind == "exited"}
-        hung = {s.rank for s in self.signs if s.kind == "hung"}
+        """Learn how long things take, and detect whether the gang hangs. Call it at least once a second."""
+        ended = {e.rank for e in self.evidence if e.kind == "exited"}
+        hung = {e.rank for e in self.evidence if e.kind == "hung"}
         left = {rank: mark for rank, mark in self._marks.items() if rank not in ended}
         running = {rank: mark for rank, mark in left.items() if mark.earned is None}
-        self._patience.look(running, now)
-        known = len(left) + len(ended) == self._seat.world_size
-        if not known or any(now - self._told_at[rank] > FRESH_SECONDS for rank in left):
+        self._detector.look(running, now)
+        complete = len(left) + len(ended) == self._place.world_size
+        if not complete or any(now - self._marked_at[rank] > FRESH_SECONDS for rank in left):
             return
         if not running:
             self._end_scripts(left, now)
             return
-        found = hanging(running, now, self._patience)
+        found = hanging(running, now, self._detector)
         if found is not None and found[0] not in hung:
-            self.saw([self._hung(*found, running[found[0]])])
+            rank, text = found
+            mark = running[rank]
+            self.add_own([self._of_rank("hung", rank, mark, at=mark.at, progress=progress(mark), reason=text)])
 
     def _end_scripts(self, left: Mapping[int, Mark], now: float) -> None:
         """Every script has run its last line. Where no rank that is left makes progress, they do not wait for each
-        other: they have ended, with what each has earned. One that failed, its own node's agent tells of."""
+        other: they have ended, with the exit codes that they earned. A failed one is reported by its own agent."""
         if all(now - mark.at > self._exit_seconds for mark in left.values()):
-            well = {rank: mark for rank, mark in left.items() if mark.earned in (0, STOPPED)}
-            self.saw(self._ended(rank, mark) for rank, mark in well.items())
+            successful = {rank: mark for rank, mark in left.items() if mark.earned in (0, STOPPED)}
+            ended_at = time.monotonic()
+            self.add_own(
+                self._of_rank("exited", rank, mark, at=ended_at, exit_code=mark.earned)
+                for rank, mark in successful.items()
+            )
 
-    def _ended(self, rank: int, mark: Mark) -> Sign:
-        now, seat = time.monotonic(), self._seat
-        return Sign(
-            kind="exited",
-            node=rank * seat.nodes // seat.world_size,
-            by=seat.node,
-            at=now,
-            seen=now,
-            rank=rank,
-            step=mark.step,
-            exit_code=mark.earned,
-        )
+    def _of_rank(self, kind: str, rank: int, mark: Mark, **facts: object) -> Evidence:
+        return self._made(kind, self._place.node_of(rank), rank=rank, step=mark.step, **facts)
 
-    def _hung(self, rank: int, text: str, mark: Mark) -> Sign:
-        seat = self._seat
-        return Sign(
-            kind="hung",
-            node=rank * seat.nodes // seat.world_size,
-            by=seat.node,
-            at=mark.at,
-            seen=time.monotonic(),
-            rank=rank,
-            step=mark.step,
-            progress=progress(mark),
-            reason=text,
-        )
+    def _of_node(self, kind: str, node: int, *, ago: float = 0.0, reason: str = "", lasting: bool = False) -> Evidence:
+        return self._made(kind, node, at=time.monotonic() - ago, reason=reason, lasting=lasting)
 
-    def _of_node(self, kind: str, node: int, *, ago: float = 0.0, reason: str = "", lasting: bool = False) -> Sign:
-        now, by = time.monotonic(), self._seat.node
-        facts = {"kind": kind, "node": node, "by": by, "at": now - ago, "seen": now}
-        return Sign.model_validate(facts | {"reason": reason, "lasting": lasting})
+    def _made(self, kind: str, node: int, **facts: object) -> Evidence:
+        own = {"kind": kind, "node": node, "by": self._place.node, "noticed": time.monotonic()}
+        return Evidence.model_validate(own | facts)
 
 
 def _point(mark: Mark) -> tuple[str, int, int, int]:
-    return mark.phase, mark.step, mark.count, mark.went_on
+    return mark.phase, mark.step, mark.count, mark.advances

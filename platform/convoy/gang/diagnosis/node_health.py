@@ -1,38 +1,60 @@
-"""Whether a rank's machine is fit to train, by what all ranks measured alike before the first step. Pure.
+"""Whether a machine is fit to train: by what all ranks measure before the first step, and by what its GPU driver says.
 
-Ranks on a shared machine are never equally fast, and a gang that does not start for noise is worse than one that starts
-on a slow node, which is told of later (`stragglers.py`). So only who is clearly out is unfit, in two rounds.
+Ranks on a shared machine are never equally fast, and a gang that does not start because of noise is worse than one that
+starts on a slow node, which is reported later (`stragglers.py`). So only a clear outlier is unfit, in two rounds.
 """
 
+import contextlib
+import os
+import re
+import shutil
 import statistics
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 MATMUL_FACTOR = {"cpu": 2.5, "cuda": 1.3}
 """Times as slow as the median of the others. Cores of one kind differ by what else runs on their machine; GPUs of one
-kind do the same work within some percent, unless one is throttled."""
+kind do the same work within a few percent, unless one is throttled."""
 
 LINK_FACTOR = 5.0
 LINK_LEAST_SECONDS = 0.01
-"""An exchange over the network counts as slow if it takes so many times as long as the others', and so much longer."""
+"""An exchange over the network is slow if it takes this many times as long as the others', and this much longer."""
 
 DEVIATIONS = 3.5
-"""And by so many standard deviations, estimated from the median absolute deviation of the others, so that one bad rank
-does not hide itself. Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC 1993."""
+"""And by this many standard deviations, estimated from the median absolute deviation of the others, so that one bad
+rank does not hide itself. Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC 1993."""
 
 LEAST_DEVIATION = 0.05
-"""Of the median: a smaller one is chance, where there are few ranks."""
+"""As a share of the median: with few ranks a smaller deviation is chance."""
+
+ROUNDS = 3
+"""In each, ranks in a ring are paired with a neighbour, as far as they have one that is free."""
+
+DRIVER_SECONDS = 20.0
+"""For each of two queries; a driver without persistence mode wakes its GPUs first."""
+
+KERNEL_LOG = Path("/dev/kmsg")
 
 _SIGMA_OVER_MAD = 1.4826
 """Of the normal distribution."""
 
+_LIST = ["nvidia-smi", "-L"]
+_REMAPPED = [
+    "nvidia-smi", "--query-remapped-rows=gpu_bus_id,remapped_rows.failure", "--format=csv,noheader",
+]  # fmt: skip
+_LOST = re.compile(r"GPU is lost|Unable to determine the device handle|fallen off the bus", re.IGNORECASE)
+_XID = re.compile(r"NVRM: (Xid \(.*)")
+_MOST_LOG_BYTES = 8 * 2**20
+
 
 @dataclass(frozen=True)
-class Measured:
-    """Of one rank; seconds are the best of several, 0: not measured."""
+class RankMeasurement:
+    """One rank's measurements; seconds are the best of several, 0: not measured."""
 
     device: str
-    """What computes. Ranks with another one are not compared."""
+    """What computes. Ranks with different devices are not compared."""
     kind: str
     """cpu or cuda."""
     matmul_seconds: float
@@ -40,28 +62,24 @@ class Measured:
     """Of an exchange with a neighbour, the better of two: see `partner`."""
 
 
-def unfit(measured: Sequence[Measured]) -> dict[int, str]:
-    """The ranks whose machine is not fit, and why, in one line each. measured: by rank."""
-    found: dict[int, str] = {}
-    for rank, own in enumerate(measured):
-        others = [other for i, other in enumerate(measured) if i != rank and other.device == own.device]
+def unfit(measurements: Sequence[RankMeasurement]) -> dict[int, str]:
+    """The ranks whose machine is not fit, and why, in one line each. measurements: by rank."""
+    problems: dict[int, str] = {}
+    for rank, own in enumerate(measurements):
+        others = [other for i, other in enumerate(measurements) if i != rank and other.device == own.device]
         matmul = _times(own.matmul_seconds, [o.matmul_seconds for o in others], MATMUL_FACTOR[own.kind])
         link = _times(own.link_seconds, [o.link_seconds for o in others], LINK_FACTOR, LINK_LEAST_SECONDS)
         if matmul is not None:
-            found[rank] = f"a matrix product takes {matmul:.1f} times as long as on the other ranks"
+            problems[rank] = f"a matrix product takes {matmul:.1f} times as long as on the other ranks"
         elif link is not None:
-            found[rank] = f"an exchange with either neighbour takes {link:.1f} times as long as between the others"
-    return found
-
-
-ROUNDS = 3
-"""In each, ranks that stand in a ring are paired with a neighbour, as far as they have one that is free."""
+            problems[rank] = f"an exchange with either neighbour takes {link:.1f} times as long as between the others"
+    return problems
 
 
 def partner(position: int, size: int, round_: int) -> int | None:
-    """The position of the neighbour in a ring with whom to exchange in this round; None: with nobody.
+    """The position of the neighbour in a ring with which to exchange in this round; None: there is none.
 
-    In all rounds together each pair of neighbours meets once. So a rank with a bad link has two bad exchanges, and its
+    Over all rounds each pair of neighbours meets once. So a rank with a bad link has two bad exchanges, and its
     neighbours have one. size: at least 3.
     """
     odd = size % 2 == 1
@@ -79,11 +97,77 @@ def partner(position: int, size: int, round_: int) -> int | None:
 
 def _times(own: float, others: Sequence[float], factor: float, least_seconds: float = 0.0) -> float | None:
     """How many times as long as the others' median it is, if it is clearly out; else None."""
-    known = [seconds for seconds in others if seconds > 0]
-    if not known or own <= 0:
+    measured = [seconds for seconds in others if seconds > 0]
+    if not measured or own <= 0:
         return None
-    median = statistics.median(known)
-    deviation = _SIGMA_OVER_MAD * statistics.median(abs(seconds - median) for seconds in known)
+    median = statistics.median(measured)
+    deviation = _SIGMA_OVER_MAD * statistics.median(abs(seconds - median) for seconds in measured)
     beyond = own - median
     clear = beyond > DEVIATIONS * max(deviation, LEAST_DEVIATION * median) and beyond > least_seconds
     return own / median if clear and own > factor * median else None
+
+
+def gpu_problem(environ: Mapping[str, str], kernel_log: Path = KERNEL_LOG) -> str:
+    """What is wrong with a GPU of this machine, in one line; empty: nothing, as far as is known.
+
+    A GPU is bad if the driver has lost it, or if its memory has an error that no spare row could replace (NVIDIA: "GPU
+    Memory Error Management", row remapping failure). Waits for the driver; one that does not answer is not blamed.
+    """
+    if shutil.which("nvidia-smi", path=environ.get("PATH", "")) is None:
+        return ""
+    problem = lost_gpu(_answer(_LIST, environ)) or unmappable_gpu(_answer(_REMAPPED, environ))
+    if not problem:
+        return ""
+    with contextlib.suppress(OSError):  # not allowed in most containers
+        last = newest_xid(_read(kernel_log))
+        return f"{problem} (the kernel logged: {last})" if last else problem
+    return problem
+
+
+def lost_gpu(answer: str) -> str:
+    """answer: of `nvidia-smi -L`."""
+    return next((line.strip() for line in answer.splitlines() if _LOST.search(line)), "")
+
+
+def unmappable_gpu(answer: str) -> str:
+    """answer: of `nvidia-smi --query-remapped-rows`, whose drivers write 1 or Yes; GPUs before Ampere have none."""
+    for line in answer.splitlines():
+        bus, _, failed = line.partition(",")
+        if failed.strip().lower() in ("1", "yes"):
+            return f"GPU {bus.strip()}: an error in its memory could not be mapped out"
+    return ""
+
+
+def newest_xid(log: str) -> str:
+    """The driver's last error in the kernel's log; empty: there is none."""
+    errors = _XID.findall(log)
+    return " ".join(errors[-1].split())[:200] if errors else ""
+
+
+def _answer(command: list[str], environ: Mapping[str, str]) -> str:
+    """What it prints, on either stream: it reports a lost GPU as an error. Empty if it cannot be run."""
+    try:
+        done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=DRIVER_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f"{done.stdout}\n{done.stderr}"
+
+
+def _read(log: Path) -> str:
+    """The present content; each read of the kernel's log gives one record, or an error where it has moved on."""
+    descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    records: list[bytes] = []
+    try:
+        while sum(map(len, records)) < _MOST_LOG_BYTES:
+            try:
+                record = os.read(descriptor, 8192)
+            except BrokenPipeError:  # records were overwritten before they were read
+                continue
+            except BlockingIOError:
+                break
+            if not record:
+                break
+            records.append(record)
+    finally:
+        os.close(descriptor)
+    return b"".join(records).decode(errors="replace")

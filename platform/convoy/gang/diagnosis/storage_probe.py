@@ -1,7 +1,7 @@
-"""Whether each tier of the job takes and gives bytes: a thread for each asks again and again, and nobody waits for it.
+"""Whether each tier of the job takes and returns bytes: a thread per tier tries repeatedly, and nobody waits for it.
 
-A tier that is full or does not answer is no reason to stop: training goes on, and saves go elsewhere. But it is to be
-seen, and while the root is away no generation can be formed.
+A tier that is full or does not answer is no reason to stop: training continues, and saves go elsewhere. But it must be
+noticed, and while the root is away no generation can be formed.
 """
 
 import contextlib
@@ -10,184 +10,175 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.gang.diagnosis.hang_detector import Times
+from convoy.gang.diagnosis.hang_detector import RecentTimes
 from convoy.gang.network.failure_detector import AwakeClock
 from convoy.storage import Store, is_shared
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How often a tier is asked, and how long it may take."""
+class ProbeSettings:
+    """How often a tier is tried, and how long that may take."""
 
     every_seconds: float
-    """From one question to the next."""
+    """From one attempt to the next."""
     least_seconds: float
     """No answer is expected sooner, however quick the tier was so far."""
     slack: float = 3.0
-    """Times the 99th percentile of what its answers took: what takes longer counts as no answer."""
+    """An attempt fails after this many times the 99th percentile of the attempts before it."""
     most_seconds: float = 30.0
-    """No answer for so long is one too many, however slow the tier was."""
+    """It fails after this in any case, however slow the tier was."""
 
 
-FILES = Pace(every_seconds=1.0, least_seconds=2.0)
-"""A folder, on this machine or on a file server: one that hangs is known after 2.5 s on average, one that is full
+FILES = ProbeSettings(every_seconds=1.0, least_seconds=2.0)
+"""A folder, on this machine or on a file server: one that hangs is noticed after 2.5 s on average, one that is full
 after 0.5 s."""
 
-OBJECTS = Pace(every_seconds=10.0, least_seconds=10.0)
-"""A bucket is never full, and each question costs two requests; boto tries them again by itself."""
+OBJECTS = ProbeSettings(every_seconds=10.0, least_seconds=10.0)
+"""A bucket is never full, and each attempt costs two requests; boto retries them by itself."""
 
 AWAY_SECONDS = 5.0
-"""A save that is under way on a tier loses what it has written if it goes elsewhere: not for a hiccup."""
+"""A save under way on a tier loses what it has written if it goes elsewhere: not for a hiccup."""
 
 END_SECONDS = 0.5
 """For the probes' objects to be removed from buckets, of all tiers together."""
 
 _LONGEST_LOOK_SECONDS = 1.0
-"""If more time passed between two looks, this process stood still, and perhaps what it had asked with it."""
+"""If more time passed between two looks, this process was paused, and perhaps the attempt with it."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """A tier that was well is not any more, or is again."""
+class TierChange:
+    """A tier has become unavailable, or is available again."""
 
     tier: int
     """Index among the job's tiers; 0 is the root."""
     uri: str
     problem: str
-    """In one line; empty: it is well again."""
+    """In one line; empty: it is available again."""
     seconds: float
-    """How long it had been asked for an answer in vain; or, of one that is well again, how long it was not."""
-
-    @property
-    def well(self) -> bool:
-        return not self.problem
+    """For how long it has not answered; or, of one that is available again, for how long it was not."""
 
 
-class Probe:
-    """Asks every tier of a job, while a `with` block runs. `changes` belongs to one thread, and never waits."""
+class StorageProbe:
+    """Tries every tier of a job while a `with` block runs. `changes` is called by one thread, and never waits."""
 
-    def __init__(self, tiers: Sequence[Store], node: int, pace: Pace | None = None) -> None:
-        """node: whose probe it is. pace: of all tiers; None: of each by its kind."""
+    def __init__(self, tiers: Sequence[Store], node: int, settings: ProbeSettings | None = None) -> None:
+        """node: whose probe it is. settings: for all tiers; None: for each by its kind."""
         self._over = threading.Event()
         self._clock: AwakeClock | None = None
         name = f"probes/{node:05d}"
-        self._asked = [_Asked(i, tier, name, pace or _pace_of(tier), self._over) for i, tier in enumerate(tiers)]
+        self._probes = [
+            _TierProbe(i, tier, name, settings or _settings_for(tier), self._over) for i, tier in enumerate(tiers)
+        ]
 
-    def __enter__(self) -> "Probe":
-        for asked in self._asked:
-            asked.start()
+    def __enter__(self) -> "StorageProbe":
+        for probe in self._probes:
+            probe.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ask no more. A thread whose question hangs is left to itself."""
+        """Wait for END_SECONDS until the objects are removed. A thread whose attempt hangs is abandoned."""
         self._over.set()
         deadline = time.monotonic() + END_SECONDS
-        for asked in self._asked:
-            asked.end(deadline)
+        for probe in self._probes:
+            probe.thread.join(max(0.0, deadline - time.monotonic()))
 
-    def changes(self, now: float) -> list[Change]:
-        """Since the last call. now: of a monotonic clock. To be called a few times per second."""
+    def changes(self, now: float) -> list[TierChange]:
+        """The changes since the last call. now: by a monotonic clock. Call it a few times per second."""
         self._clock = self._clock or AwakeClock(now, _LONGEST_LOOK_SECONDS)
         awake = self._clock.tick(now)
-        return [change for asked in self._asked if (change := asked.look(awake)) is not None]
+        return [change for probe in self._probes if (change := probe.look(awake)) is not None]
 
     @property
     def away(self) -> frozenset[int]:
-        """The tiers on which no save should begin or go on, as of the last call of `changes`: that refuse, or have not
-        answered for AWAY_SECONDS."""
-        return frozenset(asked.tier for asked in self._asked if asked.away)
+        """The tiers on which no save should begin or continue, as of the last call of `changes`: those that refuse, or
+        have not answered for AWAY_SECONDS."""
+        return frozenset(probe.tier for probe in self._probes if probe.is_away)
 
 
-def _pace_of(tier: Store) -> Pace:
+def _settings_for(tier: Store) -> ProbeSettings:
     return OBJECTS if is_shared(tier.uri) else FILES
 
 
 @dataclass(frozen=True)
 class _Answer:
     number: int
-    """Of the question."""
+    """Of the attempt."""
     problem: str
     seconds: float
 
 
-class _Asked:
-    """One tier. Its thread writes `_question` and `_answer`, each at once; all else belongs to who looks."""
+class _TierProbe:
+    """Its thread writes `_attempt` and `_answer`, each atomically; the rest belongs to the thread that looks."""
 
-    def __init__(self, tier: int, store: Store, name: str, pace: Pace, over: threading.Event) -> None:
+    def __init__(self, tier: int, store: Store, name: str, settings: ProbeSettings, over: threading.Event) -> None:
         self.tier = tier
-        self.well = True
-        self.away = False
+        self.is_away = False
+        self.thread = threading.Thread(target=self._run, name=f"probe {store.uri}", daemon=True)
         self._store = store
         self._name = name
-        self._pace = pace
+        self._settings = settings
         self._over = over
-        self._thread = threading.Thread(target=self._run, name=f"probe {store.uri}", daemon=True)
-        self._question = 0
+        self._attempt = 0
         self._answer = _Answer(0, "", 0.0)
-        self._took = Times()
-        self._known = 0
+        self._times = RecentTimes()
+        self._is_available = True
+        self._newest = 0
         """The newest answer that was looked at."""
-        self._waits: tuple[int, float] = (0, 0.0)
-        """The question under way, and since when, as far as was seen."""
+        self._waiting: tuple[int, float] = (0, 0.0)
+        """The attempt under way, and when it was first noticed."""
         self._bad_since = 0.0
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self, deadline: float) -> None:
-        """Wait until it has removed what it left in the store, but no longer than that."""
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-
-    def look(self, awake: float) -> Change | None:
+    def look(self, awake: float) -> TierChange | None:
         """awake: seconds of an AwakeClock."""
-        answer, question = self._answer, self._question
-        if answer.number > self._known:
-            self._known = answer.number
+        answer, attempt = self._answer, self._attempt
+        if answer.number > self._newest:
+            self._newest = answer.number
             if not answer.problem:
-                self._took.add(answer.seconds)
-            self.away = bool(answer.problem)
-            return self._find(answer.problem, answer.seconds, awake)
-        if question == answer.number:
+                self._times.add(answer.seconds)
+            self.is_away = bool(answer.problem)
+            return self._change(answer.problem, answer.seconds, awake)
+        if attempt == answer.number:
             return None
-        if self._waits[0] != question:
-            self._waits = (question, awake)
-        waited = awake - self._waits[1]
+        if self._waiting[0] != attempt:
+            self._waiting = (attempt, awake)
+        waited = awake - self._waiting[1]
         if waited <= self._limit():
             return None
-        self.away = self.away or waited > AWAY_SECONDS
-        return self._find(f"no answer for {waited:.1f} s", waited, awake)
+        self.is_away = self.is_away or waited > AWAY_SECONDS
+        return self._change(f"no answer for {waited:.1f} s", waited, awake)
 
-    def _find(self, problem: str, seconds: float, awake: float) -> Change | None:
-        if self.well == (not problem):
+    def _change(self, problem: str, seconds: float, awake: float) -> TierChange | None:
+        if self._is_available == (not problem):
             return None
-        self.well = not problem
+        self._is_available = not problem
         if problem:
             self._bad_since = awake - seconds
-            return Change(self.tier, self._store.uri, problem, seconds)
-        return Change(self.tier, self._store.uri, "", awake - self._bad_since)
+            return TierChange(self.tier, self._store.uri, problem, seconds)
+        return TierChange(self.tier, self._store.uri, "", awake - self._bad_since)
 
     def _limit(self) -> float:
-        pace = self._pace
-        return min(max(pace.least_seconds, pace.slack * self._took.p99()), pace.most_seconds)
+        settings = self._settings
+        return min(max(settings.least_seconds, settings.slack * self._times.p99()), settings.most_seconds)
 
     def _run(self) -> None:
         while True:
-            self._ask()
-            if self._over.wait(self._pace.every_seconds):
+            self._try()
+            if self._over.wait(self._settings.every_seconds):
                 break
         if not self._answer.problem:
             with contextlib.suppress(Exception):  # else a few bytes stay in the bucket
                 self._store.delete(self._name)
 
-    def _ask(self) -> None:
+    def _try(self) -> None:
         began = time.monotonic()
-        self._question += 1
+        self._attempt += 1
         try:
             self._store.probe(self._name)
             problem = ""
-        except Exception as error:  # whatever it is: this thread may not end
+        except Exception as error:  # whatever it is: this thread must not end
             problem = _one_line(error)
-        self._answer = _Answer(self._question, problem, time.monotonic() - began)
+        self._answer = _Answer(self._attempt, problem, time.monotonic() - began)
 
 
 def _one_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""A node that lives and is slow: the others wait for it, step after step, and it waits for nobody. Pure.
+"""A node that is alive and slow: the others wait for it, step after step, and it waits for nobody. Pure.
 
-A thread of each worker looks ten times per second whether the worker waits for others. What makes a node slow does not
-matter to that: a throttled core or GPU host, a neighbour on the machine, swapping, a slow disk below its data.
+A thread of each worker checks ten times per second whether the worker waits for others. The reason for a slow node does
+not matter to that: a throttled core or GPU host, a neighbour on the machine, swapping, a slow disk below its data.
 """
 
 from collections.abc import Mapping
@@ -10,28 +10,28 @@ from dataclasses import dataclass
 from convoy.gang.workers.board import Mark, Phase
 
 LEAST_SHARE = 0.3
-"""Of the others' time, that they must wait for a node longer than it waits itself, before it counts as slow."""
+"""A node counts as slow if the others wait for this share of their time longer than it waits itself."""
 
 WINDOW_SECONDS = 6.0
 FEWEST_LOOKS = 50
 FEWEST_STEPS = 10
-"""Less than any of these says nothing of the ranks: each waits for another one now and then."""
+"""Less than any of these says nothing about the ranks: each waits for another one now and then."""
 
 WINDOWS = 2
-"""So many in a row have to find a node slow, or not slow any more."""
+"""This many windows in a row must show that a node is slow, or no longer slow."""
 
 _TRAINING: frozenset[Phase] = frozenset({"step", "evaluate", "save"})
 
 
 @dataclass(frozen=True)
-class Slowness:
-    """That a node is slow, or not any more."""
+class StragglerChange:
+    """A node has become slow, or is no longer slow."""
 
     node: int
     share: float
-    """Of the others' time, that they wait for it; 0: it is not slow any more."""
+    """The share of their time that the others wait for it; 0: it is no longer slow."""
     seconds: float
-    """Over which that was seen."""
+    """Length of the windows that show it."""
 
     def __str__(self) -> str:
         if not self.share:
@@ -39,12 +39,12 @@ class Slowness:
         return f"node {self.node} is slow: the others wait for it {self.share:.0%} of their time"
 
 
-class SlowNodes:
-    """Of one gang; its ranks are spread evenly over the nodes, one node's after another's."""
+class StragglerDetector:
+    """For one gang, whose ranks are spread evenly over the nodes, one node after the other."""
 
     def __init__(self, nodes: int, world_size: int, stages: int = 1) -> None:
-        """stages: of the pipeline, over which ranks are spread in the same way. Their work differs, so that only ranks
-        of one stage are compared."""
+        """stages: of the pipeline, over which ranks are spread in the same way. Their work differs, so only ranks of
+        the same stage are compared."""
         self._nodes = nodes
         self._world_size = world_size
         self._stages = stages
@@ -55,12 +55,12 @@ class SlowNodes:
         self._slow: set[int] = set()
 
     def begin(self) -> None:
-        """New workers. A node that was slow is told of again."""
+        """New workers start. A node that was slow is reported again."""
         self._began = None
         self._in_a_row, self._since, self._slow = {}, {}, set()
 
-    def look(self, marks: Mapping[int, Mark], now: float) -> list[Slowness]:
-        """What was found since the last call. marks: of all ranks, as far as they are known."""
+    def look(self, marks: Mapping[int, Mark], now: float) -> list[StragglerChange]:
+        """The changes since the last call. marks: the newest ones, of the ranks that have any."""
         if len(marks) < self._world_size or any(mark.phase not in _TRAINING for mark in marks.values()):
             self._began = None
             return []
@@ -86,8 +86,8 @@ class SlowNodes:
                 shares[node] = max(shares.get(node, 0.0), waited_for(node, waits))
         return self._judge(shares, began, now)
 
-    def _judge(self, shares: Mapping[int, float], began: float, now: float) -> list[Slowness]:
-        found = []
+    def _judge(self, shares: Mapping[int, float], began: float, now: float) -> list[StragglerChange]:
+        changes = []
         for node, share in shares.items():
             slow = node in self._slow
             if slow == (share >= LEAST_SHARE / (2 if slow else 1)):
@@ -99,14 +99,14 @@ class SlowNodes:
             if row == WINDOWS:
                 self._in_a_row[node] = 0
                 self._slow ^= {node}
-                found.append(Slowness(node, 0.0 if slow else share, now - self._since[node]))
-        return found
+                changes.append(StragglerChange(node, 0.0 if slow else share, now - self._since[node]))
+        return changes
 
 
 def waited_for(node: int, waits: Mapping[int, float]) -> float:
-    """The part of their time that three of four other nodes wait, at least, beyond what this one does.
+    """The least share of their time that three of four other nodes wait, beyond the share that this one waits.
 
-    waits: of each node the part of its time that it waits for others.
+    waits: the share of its time that each node waits for others.
     """
     others = sorted(part for other, part in waits.items() if other != node)
     return others[(len(others) - 1) // 4] - waits[node] if others else 0.0

@@ -1,49 +1,71 @@
-"""What is to be done with a gang, from what its agents saw. Pure: the clock is passed in."""
+"""What is to be done with a gang, given its agents' evidence, and how it ends. Pure, except for reading the history."""
 
+import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from convoy.gang.assignment import EXPECTED
-from convoy.gang.diagnosis.first_cause import Seat, causes, due, failure, first
-from convoy.gang.evidence import Sign
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from convoy.gang.async_call import BackgroundCall
+from convoy.gang.diagnosis.first_cause import AgentPlace, causes, due, failure, first
+from convoy.gang.evidence import Evidence
+from convoy.gang.task import EXPECTED
 from convoy.job.events.failures import first_cause, in_words
-from convoy.job.events.types import OUTAGE, FailureDetected
+from convoy.job.events.types import INTERRUPT, OUTAGE, FailureDetected, decode
+from convoy.storage import Store, StoreUnavailable
 
 REPEATS = 3
-"""The same failure at the same step, so many times, is a bug that another start does not mend."""
+"""The same failure at the same step, this many times, is a bug that another start does not mend."""
 
-FRUITLESS = 10
-"""After so many failures in a row that came no step beyond those before them, other machines may do better."""
+MOST_WITHOUT_PROGRESS = 10
+"""After this many failures in a row without a step beyond those before them, other machines may do better."""
+
+HISTORY_SECONDS = 30.0
+"""For the log of earlier attempts to be read."""
+
+PREEMPTED = "preempted: "
+INTERRUPTED = "interrupted: "
+"""How the message begins of a gang that ended for a notice; the second one where a person ended its run."""
 
 _WITHOUT_NODE = ("gone", "silent", "left", "agent")
-"""Signs of which each alone keeps the gang from going on at its size."""
+"""Kinds of evidence each of which keeps the gang from continuing at its size."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing is to be done; judge again at `until` (monotonic seconds) though nothing new was seen."""
+    """Nothing is to be done; judge again at `until` (monotonic seconds) even if there is no new evidence."""
 
     until: float | None = None
 
 
 @dataclass(frozen=True)
 class Finished:
-    """Every worker came to its end."""
+    """Every worker reached its end."""
+
+    kind: Literal["finished"] = "finished"
 
 
 @dataclass(frozen=True)
 class Stopped:
     """All ranks agreed to end before the last step, and did."""
 
+    kind: Literal["stopped"] = "stopped"
+
 
 @dataclass(frozen=True)
 class Preempted:
     """The attempt ends for a notice: all ranks ended as agreed, or one failed meanwhile, or the time is over."""
 
-    notice: Sign
+    notice: Evidence
     cause: FailureDetected | None = None
-    """What kept them from ending as agreed; None too where the time is over."""
+    """What kept them from ending as agreed; None also where the time is over."""
+    kind: Literal["preempted"] = "preempted"
+
+    def received(self, now: float, shift: float) -> "Preempted":
+        """As `Evidence.received`."""
+        return replace(self, notice=self.notice.received(now, shift))
 
 
 @dataclass(frozen=True)
@@ -51,6 +73,7 @@ class Restart:
     """All agents are there: form the next generation in place."""
 
     cause: FailureDetected
+    kind: Literal["restart"] = "restart"
 
 
 @dataclass(frozen=True)
@@ -58,31 +81,38 @@ class End:
     """This attempt is over. `cause.retryable`: another one may do better."""
 
     cause: FailureDetected
+    kind: Literal["end"] = "end"
 
 
-Verdict = Wait | Finished | Stopped | Preempted | Restart | End
+Decision = Restart | End | Preempted | Finished | Stopped
+"""A verdict that ends a generation."""
+
+Verdict = Wait | Decision
 
 
-def judge(signs: Sequence[Sign], now: float, seat: Seat, history: Sequence[FailureDetected] = ()) -> Verdict:
-    """What follows from the signs of one generation, in whatever order they came.
+def judge(
+    evidence: Sequence[Evidence], now: float, place: AgentPlace, history: Sequence[FailureDetected] = ()
+) -> Verdict:
+    """What follows from the evidence of one generation, in whatever order it arrived.
 
-    history: the first causes of the job's earlier generations, oldest first. The first verdict but Wait ends the
-    generation: what it shows afterwards is not judged any more.
+    history: the first causes of the job's earlier generations, oldest first. The first verdict other than Wait ends the
+    generation: later evidence of it is not judged any more.
     """
-    notice = min((s for s in signs if s.kind == "notice"), key=lambda s: (s.at, s.node), default=None)
-    found = causes(signs, seat)
-    if seat.leads:
-        if len({s.rank for s in signs if s.well}) == seat.world_size:
-            return _all_ended(signs, notice)
-    elif not any(_ends_without_leader(s, seat) for s in found):
+    notices = [e for e in evidence if e.kind == "notice"]
+    notice = min(notices, key=lambda e: (e.at, e.node), default=None)
+    possible = causes(evidence, place)
+    if place.leads:
+        if len({e.rank for e in evidence if e.is_success}) == place.world_size:
+            return _all_ended(evidence, notice)
+    elif not any(_ends_without_leader(e, place) for e in possible):
         return Wait()
-    settled = due(found)
+    settled = due(possible)
     if settled is not None and now >= settled:
-        cause = failure(first(found), signs, now, seat)
+        cause = failure(first(possible), evidence, now, place)
         if notice is not None:
             return Preempted(notice, cause)
-        return _restart_or_end(cause, found, signs, history)
-    over = min((s.deadline for s in signs if s.kind == "notice" and s.deadline is not None), default=None)
+        return _restart_or_end(cause, possible, evidence, history)
+    over = min((e.deadline for e in notices if e.deadline is not None), default=None)
     if notice is not None and over is not None and now >= over:
         return Preempted(notice)
     return Wait(min((t for t in (settled, over) if t is not None), default=None))
@@ -91,14 +121,14 @@ def judge(signs: Sequence[Sign], now: float, seat: Seat, history: Sequence[Failu
 def repeats(history: Sequence[FailureDetected], cause: FailureDetected) -> int:
     """How often a worker failed in this way at this step, this time included; numbers in its reason may differ.
 
-    0 for what is no fault of the program: a lost node, a worker that was stopped.
+    0 for what is not the program's fault: a lost node, a worker that was stopped.
     """
     if cause.cause not in ("exited", "exited_early", "hung"):
         return 0
     return 1 + sum(_signature(earlier) == _signature(cause) for earlier in history)
 
 
-def fruitless(history: Sequence[FailureDetected], cause: FailureDetected) -> int:
+def failures_without_progress(history: Sequence[FailureDetected], cause: FailureDetected) -> int:
     """How many failures in a row, this one included, came no step beyond all those before them."""
     furthest, row = -1, 0
     for failed in (*history, cause):
@@ -107,41 +137,34 @@ def fruitless(history: Sequence[FailureDetected], cause: FailureDetected) -> int
     return row
 
 
-def cause_message(cause: FailureDetected) -> str:
-    """The first cause in plain words, with the worker's last lines: what the step fails with."""
-    if cause.cause == "exited" and cause.exit_code in (EXPECTED, OUTAGE) and cause.reason:
-        return cause.reason
-    lines = [in_words(first_cause(cause)), *([cause.why] if cause.why else [])]
-    if cause.log_tail and cause.cause != "unfit":
-        lines += ["its last lines:", *(f"  {line}" for line in cause.log_tail.splitlines())]
-    return "\n".join(lines)
-
-
-def _all_ended(signs: Sequence[Sign], notice: Sign | None) -> Verdict:
-    if not any(s.exit_code for s in signs if s.well):
+def _all_ended(evidence: Sequence[Evidence], notice: Evidence | None) -> Verdict:
+    if not any(e.exit_code for e in evidence if e.is_success):
         return Finished()
     return Stopped() if notice is None else Preempted(notice)
 
 
-def _ends_without_leader(sign: Sign, seat: Seat) -> bool:
-    return sign.kind in _WITHOUT_NODE and (sign.kind != "agent" or sign.node == seat.node)
+def _ends_without_leader(item: Evidence, place: AgentPlace) -> bool:
+    return item.kind in _WITHOUT_NODE and (item.kind != "agent" or item.node == place.node)
 
 
 def _restart_or_end(
-    cause: FailureDetected, found: Sequence[Sign], signs: Sequence[Sign], history: Sequence[FailureDetected]
+    cause: FailureDetected,
+    possible: Sequence[Evidence],
+    evidence: Sequence[Evidence],
+    history: Sequence[FailureDetected],
 ) -> Restart | End:
     if cause.cause == "exited" and cause.exit_code in (EXPECTED, OUTAGE):
         return End(cause.model_copy(update={"retryable": cause.exit_code == OUTAGE}))
-    if cause.cause == "unfit" or any(s.kind in _WITHOUT_NODE for s in found):
+    if cause.cause == "unfit" or any(e.kind in _WITHOUT_NODE for e in possible):
         return End(cause)
-    node = _without_store(signs)
+    node = _without_store(evidence)
     if node is not None:
         return _end(cause, f"node {node} does not reach the store, without which no generation can be formed")
     if repeats(history, cause) >= REPEATS:
         why = f"the same failure at step {cause.step:,}, {REPEATS} times: it is not tried again"
         return _end(cause, why, retryable=False)
-    if fruitless(history, cause) >= FRUITLESS:
-        return _end(cause, f"{FRUITLESS} failures in a row came no step beyond those before them")
+    if failures_without_progress(history, cause) >= MOST_WITHOUT_PROGRESS:
+        return _end(cause, f"{MOST_WITHOUT_PROGRESS} failures in a row came no step beyond those before them")
     return Restart(cause.model_copy(update={"action": "restart"}))
 
 
@@ -149,12 +172,89 @@ def _end(cause: FailureDetected, why: str, *, retryable: bool = True) -> End:
     return End(cause.model_copy(update={"why": why, "retryable": retryable}))
 
 
-def _without_store(signs: Sequence[Sign]) -> int | None:
-    """The first node whose last word was that it does not reach the store."""
-    last = {s.node: s.ok for s in sorted(signs, key=lambda s: s.at) if s.kind == "store"}
+def _without_store(evidence: Sequence[Evidence]) -> int | None:
+    """The first node whose newest report is that it does not reach the store."""
+    last = {e.node: e.ok for e in sorted(evidence, key=lambda e: e.at) if e.kind == "store"}
     return min((node for node, ok in last.items() if not ok), default=None)
 
 
 def _signature(cause: FailureDetected) -> tuple[object, ...]:
     reason = re.sub(r"0x[0-9a-f]+|\d+", "#", cause.reason)
     return cause.cause, cause.exit_code, cause.signal, reason, cause.step
+
+
+class FailureHistory:
+    """The first causes of earlier attempts, as soon as they have been read, followed by this attempt's own."""
+
+    def __init__(self, store: Store, first: int) -> None:
+        """first: generation of this attempt. Starts to read."""
+        self._earlier = BackgroundCall("the earlier log", lambda: earlier_failures(store, first), HISTORY_SECONDS)
+        self._own: list[FailureDetected] = []
+
+    def add(self, cause: FailureDetected) -> None:
+        self._own.append(cause)
+
+    def failures(self) -> list[FailureDetected]:
+        """Oldest first. Does not wait."""
+        if self._earlier.is_over:
+            with contextlib.suppress(StoreUnavailable):
+                return [*self._earlier.result(), *self._own]
+        return self._own
+
+
+def earlier_failures(store: Store, before: int) -> list[FailureDetected]:
+    """As node 0's agents logged them, oldest first, for as many generations below `before` as a verdict looks at.
+
+    Nothing is logged where node 0 itself was lost, which was not the job's fault. Raises StoreUnavailable.
+    """
+    failures: list[FailureDetected] = []
+    for generation in range(max(1, before - MOST_WITHOUT_PROGRESS), before):
+        for name in store.sizes(f"events/{generation:06d}/00000/agent"):
+            for line in store.read(name).splitlines():
+                with contextlib.suppress(ValidationError):  # another version's event, or half a line
+                    event = decode(line)
+                    failures += [event] if isinstance(event, FailureDetected) else []
+    return failures
+
+
+class GangOutcome(BaseModel):
+    """How the gang ended: the same on all its nodes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    outcome: Literal["finished", "stopped", "preempted", "failed"]
+    message: str = ""
+    """For a failure the first cause in plain words, with the worker's last lines; for a preemption the notice."""
+    retryable: bool = True
+    """Another attempt may do better after this failure."""
+
+
+class PreemptedError(RuntimeError):
+    """The attempt ended for a notice, and a later one resumes; the text is the notice. It is not the job's fault."""
+
+    headline = "Convoy: preempted"
+
+
+def outcome_of(decision: End | Finished | Preempted | Stopped) -> GangOutcome:
+    """What the gang's end means to whoever started it."""
+    match decision:
+        case Finished() | Stopped():
+            return GangOutcome(outcome=decision.kind)
+        case End(cause):
+            return GangOutcome(outcome="failed", message=cause_message(cause), retryable=cause.retryable)
+        case Preempted(notice, cause):
+            message = f"{PREEMPTED}node {notice.node} had a notice {notice.reason}"
+            if notice.reason.startswith(mark := f"({INTERRUPT}): "):
+                message = f"{INTERRUPTED}{notice.reason.removeprefix(mark)}"
+            meanwhile = "" if cause is None else f"\nbefore the gang had ended for it, {cause_message(cause)}"
+            return GangOutcome(outcome="preempted", message=message + meanwhile)
+
+
+def cause_message(cause: FailureDetected) -> str:
+    """The first cause in plain words, with the worker's last lines: the text that the step fails with."""
+    if cause.cause == "exited" and cause.exit_code in (EXPECTED, OUTAGE) and cause.reason:
+        return cause.reason
+    lines = [in_words(first_cause(cause)), *([cause.why] if cause.why else [])]
+    if cause.log_tail and cause.cause != "unfit":
+        lines += ["its last lines:", *(f"  {line}" for line in cause.log_tail.splitlines())]
+    return "\n".join(lines)

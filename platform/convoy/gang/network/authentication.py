@@ -1,6 +1,6 @@
 """How both ends of a connection prove that they know the gang's token, without sending it.
 
-Each end first sends a nonce: 32 random bytes, fresh for this connection. What each end then says of itself carries an
+Each end first sends a nonce: 32 random bytes, fresh for this connection. Each end's next message then carries an
 HMAC-SHA256, keyed by the token, over its role, both nonces and the message:
 
     caller → called   nonce
@@ -8,8 +8,8 @@ HMAC-SHA256, keyed by the token, over its role, both nonces and the message:
     caller → called   HMAC(token, "caller" + nonces + hello) + hello
     called → caller   HMAC(token, "called" + nonces + welcome) + welcome
 
-So nothing that was overheard proves anything on another connection, and no end's proof can be sent back to it. The
-hello names its sender and the node it means to reach. A token serves one formation.
+So nothing that was overheard proves anything on another connection, and no proof can be sent back to the end that made
+it. The hello names its sender and the node that it means to reach. A token serves one formation.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ NONCE_BYTES = 32
 _PROOF_BYTES = hashlib.sha256().digest_size
 
 
-class Greeting:
-    """One end's part, for one connection."""
+class Authenticator:
+    """One end of one connection."""
 
     def __init__(self, token: str, role: Role) -> None:
         self._token, self._role = token.encode(), role
@@ -35,12 +35,12 @@ class Greeting:
         self._theirs: bytes | None = None
 
     @property
-    def challenged(self) -> bool:
-        """Whether the other end's nonce has come."""
+    def is_challenged(self) -> bool:
+        """Whether the other end's nonce has arrived."""
         return self._theirs is not None
 
-    def challenge(self, nonce: bytes) -> None:
-        """Take the other end's nonce. Raises ValueError for what is none."""
+    def set_challenge(self, nonce: bytes) -> None:
+        """Take the other end's nonce. Raises ValueError if it has the wrong length."""
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"a nonce of {NONCE_BYTES} bytes was expected, not {len(nonce)} bytes")
         self._theirs = nonce

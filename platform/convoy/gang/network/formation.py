@@ -1,32 +1,108 @@
-"""How agents come together: a pure account of who has come, which says what is to be done next.
+"""How agents form a mesh: a pure account of who has joined, which says what to do next; and events about peers.
 
-All connect to node 0. When every node has, node 0 tells each where the others are, and each connects to those before
-it; when each has told node 0 that it is connected with all, node 0 tells all that the gang is formed.
+All connect to node 0. When every node has, node 0 sends each the addresses of the others, and each connects to those
+with a lower number; when each has reported to node 0 that it is connected to all, node 0 tells all that the gang is
+formed.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from convoy.gang.network import handshake
-from convoy.gang.network.handshake import Hello, Member
-from convoy.gang.network.peer_events import Failed, Formed
+from convoy.gang.network.handshake import Hello, NodeAddress, Skew
+
+
+@dataclass(frozen=True)
+class PeerJoined:
+    """The node is connected to this one."""
+
+    node: int
+    hostname: str
+    skew: Skew
+    """Of its clock."""
+
+
+@dataclass(frozen=True)
+class GangFormed:
+    """Every node is connected to every other."""
+
+    nodes: tuple[NodeAddress, ...]
+
+
+@dataclass(frozen=True)
+class PeersFailed:
+    """The gang will not be formed, or this node can no longer see the others; the reason is one line."""
+
+    node: int | None
+    """Whose fault it is, where that is known."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class PayloadReceived:
+    """What the node's agent sent."""
+
+    node: int
+    body: dict[str, Any]
+    at: float
+    """When it arrived, by time.monotonic()."""
+
+
+@dataclass(frozen=True)
+class PeerSilent:
+    """The node is not heard: it is frozen, or cut off. Reported once per silence."""
+
+    node: int
+    seconds: float
+    """Since it was last heard."""
+    phi: float
+
+
+@dataclass(frozen=True)
+class PeerReportedSilent:
+    """Node `by` reports that it does not hear `node`, which may be this node."""
+
+    node: int
+    by: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PeerGone:
+    """The node's agent ended without a goodbye; `how` its connection did."""
+
+    node: int
+    how: str
+
+
+@dataclass(frozen=True)
+class PeerLeft:
+    """The node's agent said goodbye."""
+
+    node: int
+
+
+PeerEvent = (
+    PeerJoined | GangFormed | PeersFailed | PayloadReceived | PeerSilent | PeerReportedSilent | PeerGone | PeerLeft
+)
 
 
 @dataclass(frozen=True)
 class Send:
-    """Send a message; to None: to all that are connected."""
+    """Send a message to a node; None: to all that are connected."""
 
     to: int | None
-    message: handshake.Roster | handshake.Meshed | handshake.Formed | handshake.Failed
+    message: handshake.AddressList | handshake.MeshReady | handshake.FormationComplete | handshake.FormationFailed
 
 
 @dataclass(frozen=True)
-class Dial:
+class Connect:
     """Connect to a node."""
 
-    member: Member
+    node: NodeAddress
 
 
-Step = Send | Dial | Formed | Failed
+Step = Send | Connect | GangFormed | PeersFailed
 
 
 class Formation:
@@ -35,40 +111,41 @@ class Formation:
     def __init__(self, ours: Hello, join_seconds: float, now: float) -> None:
         """join_seconds: node 0 waits this long for the others."""
         self._ours = ours
+        self._leads = ours.node == 0
         self._join_seconds = join_seconds
         self._deadline = now + join_seconds
-        self._joined: dict[int, Member] = {}
-        self._meshed: set[int] = set()
-        self._members: tuple[Member, ...] = ()
+        self._joined: dict[int, NodeAddress] = {}
+        self._ready: set[int] = set()
+        self._nodes: tuple[NodeAddress, ...] = ()
         self.ended = False
-        """The gang is formed, or will never be."""
+        """The gang is formed, or never will be."""
 
     def begin(self) -> list[Step]:
         """A gang of one node is formed at once."""
         return self._next() if self._leads else []
 
-    def joined(self, member: Member) -> list[Step]:
-        """The node is connected with this one."""
-        self._joined[member.node] = member
+    def joined(self, node: NodeAddress) -> list[Step]:
+        """The node is connected to this one."""
+        self._joined[node.node] = node
         return [] if self.ended else self._next()
 
     def received(self, node: int, message: handshake.Message) -> list[Step]:
-        """What a node sent; of what does not belong to coming together nothing follows."""
+        """A node sent this; nothing follows from a message that does not belong to forming."""
         match message:
             case _ if self.ended:
                 return []
-            case handshake.Failed():
+            case handshake.FormationFailed():
                 return self.fail(message.node, message.reason, by=node)
-            case handshake.Meshed() if self._leads:
-                self._meshed.add(node)
+            case handshake.MeshReady() if self._leads:
+                self._ready.add(node)
                 return self._next()
-            case handshake.Roster() if node == 0:
-                self._members = message.members
-                before = [Dial(member) for member in message.members if 0 < member.node < self._ours.node]
-                return [*before, *self._next()]
-            case handshake.Formed() if node == 0:
+            case handshake.AddressList() if node == 0:
+                self._nodes = message.nodes
+                lower = [Connect(other) for other in message.nodes if 0 < other.node < self._ours.node]
+                return [*lower, *self._next()]
+            case handshake.FormationComplete() if node == 0:
                 self.ended = True
-                return [Formed(self._members)]
+                return [GangFormed(self._nodes)]
         return []
 
     def gone(self, node: int) -> list[Step]:
@@ -77,38 +154,34 @@ class Formation:
         return self.fail(node, ended) if self._leads else []
 
     def tick(self, now: float) -> list[Step]:
-        """Node 0 does not wait for ever; the others wait for node 0, whose beats they hear."""
-        if not self._leads or self._members or now < self._deadline:
+        """Node 0 has a deadline; the others wait for node 0, whose beats they hear."""
+        if not self._leads or self._nodes or now < self._deadline:
             return []
         missing = [node for node in range(1, self._ours.nodes) if node not in self._joined]
         which = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._ours.nodes}"
         return self.fail(missing[0], f"{which} did not come within {self._join_seconds:g} s")
 
     def fail(self, node: int | None, reason: str, by: int | None = None) -> list[Step]:
-        """The gang cannot be formed. by: who says so; None: this node found out."""
+        """The gang cannot be formed. by: the node that reports it; None: this node."""
         if self.ended:
             return []
         self.ended = True
-        failed = handshake.Failed(node=node, reason=reason)
+        failed = handshake.FormationFailed(node=node, reason=reason)
         if self._leads:
-            return [Send(None, failed), Failed(node, reason)]
-        return [*([Send(0, failed)] if by is None else []), Failed(node, reason)]
-
-    @property
-    def _leads(self) -> bool:
-        return self._ours.node == 0
+            return [Send(None, failed), PeersFailed(node, reason)]
+        return [*([Send(0, failed)] if by is None else []), PeersFailed(node, reason)]
 
     def _next(self) -> list[Step]:
         if len(self._joined) < self._ours.nodes - 1:
             return []
         if not self._leads:
-            return [Send(0, handshake.Meshed())] if self._members else []
+            return [Send(0, handshake.MeshReady())] if self._nodes else []
         steps: list[Step] = []
-        if not self._members:
-            own = Member(node=0, hostname=self._ours.hostname, address="", port=self._ours.port)
-            self._members = (own, *(self._joined[node] for node in sorted(self._joined)))
-            steps.append(Send(None, handshake.Roster(members=self._members)))
-        if len(self._meshed) == self._ours.nodes - 1:
+        if not self._nodes:
+            own = NodeAddress(node=0, hostname=self._ours.hostname, address="", port=self._ours.port)
+            self._nodes = (own, *(self._joined[node] for node in sorted(self._joined)))
+            steps.append(Send(None, handshake.AddressList(nodes=self._nodes)))
+        if len(self._ready) == self._ours.nodes - 1:
             self.ended = True
-            steps += [Send(None, handshake.Formed()), Formed(self._members)]
+            steps += [Send(None, handshake.FormationComplete()), GangFormed(self._nodes)]
         return steps

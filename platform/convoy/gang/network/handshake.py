@@ -1,4 +1,4 @@
-"""What agents tell each other, as JSON, and whether they fit together."""
+"""What agents send each other while they connect, as JSON, and whether they fit together."""
 
 import sys
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 import convoy
-from convoy.gang.network.framing import frame
+from convoy.gang.network.connection import frame
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 SKEW_SECONDS = 5.0
-"""Clocks that differ by more are told of: events of several nodes are ordered by the clock."""
+"""A warning is printed if clocks differ by more: events of several nodes are ordered by the clock."""
 
 
 class _Message(BaseModel):
@@ -27,15 +27,15 @@ class _Message(BaseModel):
 
 
 class Hello(_Message):
-    """The first message on a connection, from who made it, sealed as `authentication.py` has it. Of a version that
-    differs the first three fields may be read."""
+    """The first message on a connection, from the end that opened it, sealed as `authentication.py` describes. The
+    first three fields can be read in every version."""
 
     kind: Literal["hello"] = "hello"
     protocol: int = PROTOCOL
     convoy: str = convoy.__version__
     node: int
     to: int = 0
-    """The node that is to be reached."""
+    """The node that it means to reach."""
     nodes: int
     nproc: int
     """Workers on the node."""
@@ -58,23 +58,23 @@ class Welcome(_Message):
     wall: float
 
 
-class Here(_Message):
-    """The answer to a welcome: both ends know each other."""
+class Ack(_Message):
+    """The answer to a welcome: both ends have identified themselves."""
 
-    kind: Literal["here"] = "here"
+    kind: Literal["ack"] = "ack"
     skew_seconds: float
     """The sender's clock minus the receiver's."""
     error_seconds: float
 
 
-class Refused(_Message):
-    """The answer to a hello that does not fit, sealed, by another token where it comes from another gang."""
+class HelloRefused(_Message):
+    """The answer to a hello that does not fit; sealed with another token where it comes from another gang."""
 
     kind: Literal["refused"] = "refused"
     reason: str
 
 
-class Member(BaseModel):
+class NodeAddress(BaseModel):
     """A node, and where it listens as node 0 sees it."""
 
     model_config = ConfigDict(frozen=True)
@@ -85,28 +85,28 @@ class Member(BaseModel):
     port: int
 
 
-class Roster(_Message):
-    """From node 0, when all have come: connect to those below you."""
+class AddressList(_Message):
+    """From node 0, when all have joined: connect to those with a lower number than yours."""
 
-    kind: Literal["roster"] = "roster"
-    members: tuple[Member, ...]
-    """All nodes in their order; of node 0 the address is empty."""
-
-
-class Meshed(_Message):
-    """To node 0: the sender is connected with all others."""
-
-    kind: Literal["meshed"] = "meshed"
+    kind: Literal["addresses"] = "addresses"
+    nodes: tuple[NodeAddress, ...]
+    """All nodes in their order; the address of node 0 is empty."""
 
 
-class Formed(_Message):
-    """From node 0: everybody is."""
+class MeshReady(_Message):
+    """To node 0: the sender is connected to all others."""
+
+    kind: Literal["mesh_ready"] = "mesh_ready"
+
+
+class FormationComplete(_Message):
+    """From node 0: every node is."""
 
     kind: Literal["formed"] = "formed"
 
 
-class Failed(_Message):
-    """The nodes cannot come together: to node 0, and from it to all."""
+class FormationFailed(_Message):
+    """The gang cannot be formed: to node 0, and from it to all."""
 
     kind: Literal["failed"] = "failed"
     node: int | None
@@ -114,27 +114,27 @@ class Failed(_Message):
 
 
 class Beat(_Message):
-    """The sender lives."""
+    """The sender is alive."""
 
     kind: Literal["beat"] = "beat"
 
 
-class Told(_Message):
-    """What the agent above has to say."""
+class Payload(_Message):
+    """A message of the supervisor."""
 
-    kind: Literal["told"] = "told"
+    kind: Literal["payload"] = "payload"
     body: dict[str, Any]
 
 
-class NotHeard(_Message):
-    """To all, and passed on to `node` by who has it at first hand: `by` does not hear `node`."""
+class SilenceReport(_Message):
+    """`by` does not hear `node`. It is sent to all, and each that has it from `by` forwards it to `node`."""
 
-    kind: Literal["not_heard"] = "not_heard"
+    kind: Literal["silence"] = "silence"
     node: int
     by: int
     seconds: float
     number: int
-    """How many silences of the node `by` has told of: the same is heard on several ways."""
+    """Counts the silences of `node` that `by` has reported: the same report arrives by several ways."""
 
 
 class Bye(_Message):
@@ -144,7 +144,18 @@ class Bye(_Message):
 
 
 Message = Annotated[
-    Hello | Welcome | Here | Refused | Roster | Meshed | Formed | Failed | Beat | Told | NotHeard | Bye,
+    Hello
+    | Welcome
+    | Ack
+    | HelloRefused
+    | AddressList
+    | MeshReady
+    | FormationComplete
+    | FormationFailed
+    | Beat
+    | Payload
+    | SilenceReport
+    | Bye,
     Field(discriminator="kind"),
 ]
 
@@ -152,26 +163,26 @@ MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
 
 
 class _AnyHello(BaseModel):
-    """What a hello of any version has."""
+    """The fields that a hello of any version has."""
 
     kind: Literal["hello"]
     protocol: int
     convoy: str
 
 
-class MisfitError(Exception):
-    """A node of this gang cannot be part of it."""
+class IncompatibleNodeError(Exception):
+    """A node cannot be part of the gang."""
 
 
 def read_hello(data: bytes, ours: Hello) -> Hello:
-    """The hello of a node that has proven to know the token. The error's text is one line for who sent it.
+    """The hello of a node that has proven to know the token.
 
-    ours: what this node says of itself. Raises MisfitError for another version, size or place, and ValueError for what
-    is no hello.
+    ours: this node's own hello. Raises IncompatibleNodeError, with one line for the sender, for another version, size
+    or place, and ValueError for what is not a hello.
     """
     theirs = _AnyHello.model_validate_json(data)
     if (theirs.protocol, theirs.convoy) != (ours.protocol, ours.convoy):
-        raise MisfitError(
+        raise IncompatibleNodeError(
             f"a node has convoy {theirs.convoy} (protocol {theirs.protocol}), and node {ours.node} on {ours.hostname} "
             f"{ours.convoy} (protocol {ours.protocol}): all nodes need the same"
         )
@@ -183,29 +194,31 @@ def read_hello(data: bytes, ours: Hello) -> Hello:
         ("Python", hello.python, ours.python),
     ):
         if has != needs:
-            raise MisfitError(
+            raise IncompatibleNodeError(
                 f"{who} has {key} = {has}, and node {ours.node} on {ours.hostname} {needs}: all nodes need the same"
             )
     if hello.to != ours.node:
-        raise MisfitError(
+        raise IncompatibleNodeError(
             f"{who} called node {hello.to} and reached node {ours.node} on {ours.hostname}: "
             "each node needs an address of its own"
         )
     if not ours.node < hello.node < ours.nodes:
-        raise MisfitError(f"{who} connected to node {ours.node} of {ours.nodes}: nodes connect to those before them")
+        raise IncompatibleNodeError(
+            f"{who} connected to node {ours.node} of {ours.nodes}: nodes connect to those before them"
+        )
     return hello
 
 
 @dataclass(frozen=True)
 class Skew:
-    """How far another clock is ahead of ours; behind, if negative."""
+    """How far another clock is ahead of ours; negative if it is behind."""
 
     seconds: float
     error_seconds: float
-    """Half of what the exchange took: the truth lies within."""
+    """Half of the time the exchange took: the true skew is within this distance."""
 
     def warning(self, node: int, own_node: int) -> str | None:
-        """One line if the clocks surely differ by more than SKEW_SECONDS."""
+        """One line if the clocks certainly differ by more than SKEW_SECONDS."""
         if abs(self.seconds) - self.error_seconds <= SKEW_SECONDS:
             return None
         way = "ahead of" if self.seconds > 0 else "behind"
@@ -216,7 +229,7 @@ class Skew:
 
 
 def skew(sent: float, received: float, answered: float, now: float) -> Skew:
-    """The clock of who answered, from four Unix times: ours, theirs, theirs, ours.
+    """Skew of the other end's clock, from four Unix times: ours, theirs, theirs, ours.
 
     Source: the on-wire protocol of NTP, RFC 5905 section 8.
     """

@@ -1,5 +1,5 @@
-"""An agent's part in the mesh: it greets and is greeted, beats, and judges who is silent. One thread, which never waits
-for anyone in particular."""
+"""An agent's part in the mesh: handshakes, beats, and the verdict on which peers are silent. One thread, which never
+waits for any one peer."""
 
 import contextlib
 import socket
@@ -11,32 +11,40 @@ from queue import SimpleQueue
 
 from convoy.config.errors import ConfigError
 from convoy.gang.network import handshake
-from convoy.gang.network.authentication import Greeting
-from convoy.gang.network.connection import Link
-from convoy.gang.network.connections import Links
-from convoy.gang.network.dial import Call
-from convoy.gang.network.failure_detector import BEAT_SECONDS, AwakeClock, Suspicion
-from convoy.gang.network.formation import Dial, Formation, Send, Step
-from convoy.gang.network.framing import frame
-from convoy.gang.network.handshake import Hello, Member, Skew
-from convoy.gang.network.listener import listen
-from convoy.gang.network.peer_events import Gone, Joined, Left, PeerEvent, Said, Silent, Unheard
+from convoy.gang.network.authentication import Authenticator
+from convoy.gang.network.connection import Connection, Connections, frame
+from convoy.gang.network.failure_detector import BEAT_SECONDS, AwakeClock, FailureDetector
+from convoy.gang.network.formation import (
+    Connect,
+    Formation,
+    PayloadReceived,
+    PeerEvent,
+    PeerGone,
+    PeerJoined,
+    PeerLeft,
+    PeerReportedSilent,
+    PeerSilent,
+    Send,
+    Step,
+)
+from convoy.gang.network.handshake import Hello, NodeAddress, Skew
+from convoy.gang.network.sockets import Dialer, listen
 
 HELLO_SECONDS = 5.0
-"""Who connects proves who it is within this."""
+"""An end that connects must identify itself within this time."""
 
 ANSWER_SECONDS = 30.0
-"""Who took a connection answers the hello within this."""
+"""An end that accepted a connection must answer the hello within this time."""
 
 CONNECT_SECONDS = 3.0
-"""For one try to connect; then the next one follows."""
+"""For one attempt to connect; then the next one follows."""
 
 MESH_SECONDS = 30.0
-"""For a node to connect to another, when all have come."""
+"""For a node to connect to another, once all have joined node 0."""
 
-MOST_STRANGERS = 256
-"""Connections whose other end has not proven who it is. A further one takes the place of the oldest: so those who only
-hold connections open keep no node out, which proves itself within a few round trips."""
+MOST_UNIDENTIFIED = 256
+"""Connections whose other end has not identified itself. A further one replaces the oldest, so that ends which only
+hold connections open keep no node out: a node identifies itself within a few round trips."""
 
 _TURN_SECONDS = 0.1
 _BEAT = handshake.Beat().encoded()
@@ -44,13 +52,13 @@ _BEAT_FRAME = handshake.Beat().framed()
 
 
 @dataclass
-class _Stranger:
-    """The other end of a connection that is not known yet."""
+class _Unidentified:
+    """The state of a connection whose other end has not identified itself."""
 
     deadline: float
-    call: Call | None
-    """Which led to it; None: the other end made the connection."""
-    greeting: Greeting
+    dialer: Dialer | None
+    """Which opened it; None: the other end did."""
+    authenticator: Authenticator
     sent: float = 0.0
     """Unix time of our hello."""
 
@@ -59,11 +67,11 @@ class _Stranger:
 class _Peer:
     """Another node that is connected."""
 
-    link: Link
-    suspicion: Suspicion
+    connection: Connection
+    detector: FailureDetector
     hello: Hello | None
-    """Its own; None: this node made the connection."""
-    silent: bool = False
+    """Its own; None: this node opened the connection."""
+    is_silent: bool = False
     silences: int = 0
 
 
@@ -79,9 +87,9 @@ class Mesh:
         join_seconds: float,
         events: SimpleQueue[PeerEvent],
     ) -> None:
-        """ours: what this node says of itself. listener: it becomes the mesh's own; None: this node listens where it
-        reaches node 0 from. first: where node 0 listens; None: this is node 0. join_seconds: for the others to come;
-        or to connect to node 0.
+        """ours: this node's hello. listener: owned by the mesh from now on; None: this node listens at the address
+        from which it reaches node 0. first: where node 0 listens; None: this is node 0. join_seconds: for the others to
+        join, or for this node to connect to node 0.
         """
         self._ours = ours
         self._token = token
@@ -91,141 +99,141 @@ class Mesh:
         self._clock = AwakeClock(self._now)
         self._awake = 0.0
         self._next_beat = self._now
-        self._links = Links(self)
-        self._strangers: dict[Link, _Stranger] = {}
-        self._nodes: dict[Link, int] = {}
+        self._connections = Connections(self)
+        self._unidentified: dict[Connection, _Unidentified] = {}
+        self._nodes: dict[Connection, int] = {}
         self._peers: dict[int, _Peer] = {}
-        self._calls: list[Call] = []
+        self._dialers: list[Dialer] = []
         self._silences: set[tuple[int, int, int]] = set()
         self._leaving = False
         self._formation = Formation(ours, join_seconds, self._now)
         if listener is not None:
             self._listen(listener)
         if first is not None:
-            self._calls.append(Call(0, *first, join_seconds, self._now))
+            self._dialers.append(Dialer(0, *first, join_seconds, self._now))
         self._do(self._formation.begin())
 
     def watch(self, ready: socket.socket, do: Callable[[], None]) -> None:
         """Call `do` in a turn in which the socket can be read."""
-        self._links.watch(ready, do)
+        self._connections.watch(ready, do)
 
-    def say(self, to: int | None, framed: bytes) -> None:
-        """Send to a node, or to all; to who is not connected nothing is sent."""
+    def send(self, to: int | None, framed: bytes) -> None:
+        """Send to a node, or to all; nothing is sent to a node that is not connected."""
         for node, peer in list(self._peers.items()):
             if to is None or node == to:
-                self._links.write(peer.link, framed)
+                self._connections.write(peer.connection, framed)
 
     def turn(self) -> None:
         """Wait for at most 0.1 s, and do what there is to do."""
-        ready = self._links.wait(min(_TURN_SECONDS, self._next_beat - time.monotonic()))
-        self._now = time.monotonic()
-        self._awake = self._clock.tick(self._now)
-        for do in ready:
-            do()
-        self._links.end_broken()
+        self._connections.serve(min(_TURN_SECONDS, self._next_beat - time.monotonic()), self._update_clock)
         self._beat()
-        self._judge()
-        self._send_away()
-        self._go_on_calling()
+        self._detect_silence()
+        self._drop_overdue()
+        self._dial()
         self._do(self._formation.tick(self._now))
 
     def leave(self, seconds: float) -> None:
-        """Say goodbye, wait until all have it, but no longer than that, and release everything."""
+        """Say goodbye, wait until all have received it, but no longer than `seconds`, and release everything."""
         self._leaving = True
         self._stop_listening()
-        for stranger in list(self._strangers):
-            self._links.drop(stranger)
-        self.say(None, handshake.Bye().framed())
-        deadline, told = time.monotonic() + seconds, set[Link]()
-        while self._links and time.monotonic() < deadline:
-            for link in self._nodes.keys() - told:
-                if link in self._links and not link.wants_to_write:
-                    link.end_writing()
-                    told.add(link)
-            for do in self._links.wait(min(_TURN_SECONDS, deadline - time.monotonic())):
-                do()
-            self._links.end_broken()
+        for connection in list(self._unidentified):
+            self._connections.drop(connection)
+        self.send(None, handshake.Bye().framed())
+        deadline, ended = time.monotonic() + seconds, set[Connection]()
+        while self._connections and time.monotonic() < deadline:
+            for connection in self._nodes.keys() - ended:
+                if connection in self._connections and not connection.wants_to_write:
+                    connection.end_writing()
+                    ended.add(connection)
+            self._connections.serve(min(_TURN_SECONDS, deadline - time.monotonic()))
         self.close()
 
     def close(self) -> None:
-        """Release everything, at once."""
+        """Release everything at once."""
         self._stop_listening()
-        self._links.close()
+        self._connections.close()
 
-    # What is due.
+    # What is due in a turn.
+
+    def _update_clock(self) -> None:
+        self._now = time.monotonic()
+        self._awake = self._clock.tick(self._now)
 
     def _beat(self) -> None:
         if self._now < self._next_beat:
             return
         self._next_beat = max(self._next_beat + BEAT_SECONDS, self._now)
         for peer in list(self._peers.values()):
-            # One may be on its way. More would tell nothing new, and take from the stream its thinness (see Link).
-            if peer.link.untaken_bytes < 2 * len(_BEAT_FRAME):
-                self._links.write(peer.link, _BEAT_FRAME)
+            # One beat may be in flight. More would add no information, and the stream would no longer count as thin
+            # (see Connection).
+            if peer.connection.unacknowledged_bytes < 2 * len(_BEAT_FRAME):
+                self._connections.write(peer.connection, _BEAT_FRAME)
 
-    def _judge(self) -> None:
+    def _detect_silence(self) -> None:
         for node, peer in list(self._peers.items()):
-            suspect = peer.suspicion.suspect(self._awake)
-            if suspect and not peer.silent:
+            suspect = peer.detector.is_suspect(self._awake)
+            if suspect and not peer.is_silent:
                 peer.silences += 1
-                seconds, phi = peer.suspicion.quiet_seconds(self._awake), peer.suspicion.phi(self._awake)
-                self._events.put(Silent(node, seconds, phi))
-                told = handshake.NotHeard(node=node, by=self._ours.node, seconds=seconds, number=peer.silences)
-                self.say(None, told.framed())
-            peer.silent = suspect
+                seconds, phi = peer.detector.quiet_seconds(self._awake), peer.detector.phi(self._awake)
+                self._events.put(PeerSilent(node, seconds, phi))
+                number = peer.silences
+                report = handshake.SilenceReport(node=node, by=self._ours.node, seconds=seconds, number=number)
+                self.send(None, report.framed())
+            peer.is_silent = suspect
 
-    def _send_away(self) -> None:
-        """Who has not said in time who it is."""
-        for link, stranger in list(self._strangers.items()):
-            if self._now < stranger.deadline:
+    def _drop_overdue(self) -> None:
+        """Drop connections whose other end did not identify itself in time."""
+        for connection, other in list(self._unidentified.items()):
+            if self._now < other.deadline:
                 continue
-            self._links.drop(link)
-            if stranger.call is None or link.connecting:
-                self.lost(link, "timed out")
+            self._connections.drop(connection)
+            if other.dialer is None or connection.connecting:
+                self.on_lost(connection, "timed out")
                 continue
-            del self._strangers[link]
-            took = f"{stranger.call.place} took the connection and did not answer as node {stranger.call.node}"
+            del self._unidentified[connection]
+            took = f"{other.dialer.place} took the connection and did not answer as node {other.dialer.node}"
             self._do(self._formation.fail(None, f"{took} within {ANSWER_SECONDS:g} s"))
 
-    def _go_on_calling(self) -> None:
-        for call in list(self._calls):
-            if call.late(self._now):
+    def _dial(self) -> None:
+        for dialer in list(self._dialers):
+            if dialer.is_late(self._now):
                 who = f"node {self._ours.node} on {self._ours.hostname}"
-                self._do(self._formation.fail(None, f"{who} {call.complaint}"))
-            elif (connection := call.try_again(self._now)) is not None:
-                link = self._links.add(connection, None)
-                self._strangers[link] = _Stranger(self._now + CONNECT_SECONDS, call, Greeting(self._token, "caller"))
+                self._do(self._formation.fail(None, f"{who} {dialer.complaint}"))
+            elif (opened := dialer.attempt(self._now)) is not None:
+                connection = self._connections.add(opened, None)
+                authenticator = Authenticator(self._token, "caller")
+                self._unidentified[connection] = _Unidentified(self._now + CONNECT_SECONDS, dialer, authenticator)
 
-    # Greeting.
+    # The handshake.
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):  # there are no more
             while True:
-                connection, address = listener.accept()
+                accepted, address = listener.accept()
                 self._make_room()
-                link = self._links.add(connection, address[0])
-                stranger = _Stranger(self._now + HELLO_SECONDS, None, Greeting(self._token, "called"))
-                self._strangers[link] = stranger
-                self._links.write(link, frame(stranger.greeting.nonce))
+                connection = self._connections.add(accepted, address[0])
+                other = _Unidentified(self._now + HELLO_SECONDS, None, Authenticator(self._token, "called"))
+                self._unidentified[connection] = other
+                self._connections.write(connection, frame(other.authenticator.nonce))
 
     def _make_room(self) -> None:
-        """For a further stranger."""
-        came = [link for link, stranger in self._strangers.items() if stranger.call is None]
-        if len(came) >= MOST_STRANGERS:
-            self._links.drop(came[0])
-            del self._strangers[came[0]]
+        """For one more unidentified connection."""
+        accepted = [connection for connection, other in self._unidentified.items() if other.dialer is None]
+        if len(accepted) >= MOST_UNIDENTIFIED:
+            self._connections.drop(accepted[0])
+            del self._unidentified[accepted[0]]
 
-    def opened(self, link: Link) -> None:
-        stranger = self._strangers[link]
-        stranger.deadline = self._now + ANSWER_SECONDS
+    def on_open(self, connection: Connection) -> None:
+        other = self._unidentified[connection]
+        other.deadline = self._now + ANSWER_SECONDS
         if self._listener is None and not self._formation.ended:
-            self._listen_where(link)
-        self._links.write(link, frame(stranger.greeting.nonce))
+            self._listen_where(connection)
+        self._connections.write(connection, frame(other.authenticator.nonce))
 
-    def _listen_where(self, link: Link) -> None:
-        """At this end's address of the connection, by which the others are told of this node."""
+    def _listen_where(self, connection: Connection) -> None:
+        """At this end's address of the connection, which is the one that the others will be given."""
         try:
-            listener = listen(link.socket.getsockname()[0])
+            listener = listen(connection.socket.getsockname()[0])
         except ConfigError as error:
             self._do(self._formation.fail(None, str(error)))
             return
@@ -235,146 +243,145 @@ class Mesh:
     def _listen(self, listener: socket.socket) -> None:
         listener.setblocking(False)
         self._listener = listener
-        self._links.watch(listener, partial(self._accept, listener))
+        self._connections.watch(listener, partial(self._accept, listener))
 
-    def _be_challenged(self, link: Link, stranger: _Stranger, nonce: bytes) -> None:
-        """Who was called may be said hello to."""
-        stranger.greeting.challenge(nonce)
-        if stranger.call is not None:
-            stranger.sent = time.time()
-            hello = self._ours.model_copy(update={"to": stranger.call.node, "wall": stranger.sent})
-            self._links.write(link, frame(stranger.greeting.seal(hello.encoded())))
+    def _on_nonce(self, connection: Connection, other: _Unidentified, nonce: bytes) -> None:
+        """The end that opened the connection answers the other's nonce with its hello."""
+        other.authenticator.set_challenge(nonce)
+        if other.dialer is not None:
+            other.sent = time.time()
+            hello = self._ours.model_copy(update={"to": other.dialer.node, "wall": other.sent})
+            self._connections.write(connection, frame(other.authenticator.seal(hello.encoded())))
 
-    def _welcome(self, link: Link, stranger: _Stranger, data: bytes) -> None:
-        """The answer to who connected."""
+    def _on_hello(self, connection: Connection, other: _Unidentified, data: bytes) -> None:
         received = time.time()
-        message, proven = stranger.greeting.unseal(data)
+        message, proven = other.authenticator.unseal(data)
         if not proven:
             us = f"node {self._ours.node} on {self._ours.hostname}"
-            self._refuse(link, stranger, f"{us} belongs to another gang: the token is not its own")
+            self._refuse(connection, other, f"{us} belongs to another gang: the token is not its own")
             return
         try:
             hello = handshake.read_hello(message, self._ours)
             if hello.node in self._peers:
-                raise handshake.MisfitError(f"node {hello.node} on {hello.hostname} is there already")
-        except handshake.MisfitError as error:
-            self._refuse(link, stranger, str(error))
+                raise handshake.IncompatibleNodeError(f"node {hello.node} on {hello.hostname} is there already")
+        except handshake.IncompatibleNodeError as error:
+            self._refuse(connection, other, str(error))
             self._do(self._formation.fail(None, str(error)))
             return
-        self._settle(link, hello.node, hello)
+        self._identify(connection, hello.node, hello)
         ours = self._ours
         welcome = handshake.Welcome(node=ours.node, hostname=ours.hostname, received=received, wall=time.time())
-        self._links.write(link, frame(stranger.greeting.seal(welcome.encoded())))
+        self._connections.write(connection, frame(other.authenticator.seal(welcome.encoded())))
 
-    def _refuse(self, link: Link, stranger: _Stranger, reason: str) -> None:
-        self._links.write(link, frame(stranger.greeting.seal(handshake.Refused(reason=reason).encoded())))
-        link.end_writing()
-        self._links.drop(link)
-        del self._strangers[link]
+    def _refuse(self, connection: Connection, other: _Unidentified, reason: str) -> None:
+        refused = handshake.HelloRefused(reason=reason).encoded()
+        self._connections.write(connection, frame(other.authenticator.seal(refused)))
+        connection.end_writing()
+        self._connections.drop(connection)
+        del self._unidentified[connection]
 
-    def _be_welcomed(self, link: Link, stranger: _Stranger, call: Call, data: bytes) -> None:
-        """The answer of who was called."""
-        answer, proven = stranger.greeting.unseal(data)
+    def _on_answer(self, connection: Connection, other: _Unidentified, dialer: Dialer, data: bytes) -> None:
+        """The answer to this node's hello."""
+        answer, proven = other.authenticator.unseal(data)
         message = handshake.MESSAGES.validate_json(answer)
         match message:
-            case handshake.Welcome() if proven and message.node == call.node:
-                skew = handshake.skew(stranger.sent, message.received, message.wall, time.time())
-                self._settle(link, call.node, None)
-                here = handshake.Here(skew_seconds=-skew.seconds, error_seconds=skew.error_seconds)
-                self._links.write(link, here.framed())
-                member = Member(node=call.node, hostname=message.hostname, address=call.host, port=call.port)
-                self._join(member, skew)
-            case handshake.Refused():  # without proof too: who belongs to another gang has none
+            case handshake.Welcome() if proven and message.node == dialer.node:
+                skew = handshake.skew(other.sent, message.received, message.wall, time.time())
+                self._identify(connection, dialer.node, None)
+                ack = handshake.Ack(skew_seconds=-skew.seconds, error_seconds=skew.error_seconds)
+                self._connections.write(connection, ack.framed())
+                host, port = dialer.host, dialer.port
+                self._join(NodeAddress(node=dialer.node, hostname=message.hostname, address=host, port=port), skew)
+            case handshake.HelloRefused():  # accepted without proof: a node of another gang cannot give one
                 self._do(self._formation.fail(None, message.reason))
             case handshake.Welcome():
                 raise ValueError("a welcome without proof")
             case _:
                 raise ValueError(f"a greeting was expected, not {message.kind}")
-        if call in self._calls:
-            self._calls.remove(call)
+        if dialer in self._dialers:
+            self._dialers.remove(dialer)
 
-    def _settle(self, link: Link, node: int, hello: Hello | None) -> None:
-        del self._strangers[link]
-        link.prove()
-        self._nodes[link] = node
-        self._peers[node] = _Peer(link, Suspicion(self._awake), hello)
+    def _identify(self, connection: Connection, node: int, hello: Hello | None) -> None:
+        del self._unidentified[connection]
+        connection.set_proven()
+        self._nodes[connection] = node
+        self._peers[node] = _Peer(connection, FailureDetector(self._awake), hello)
 
-    def _join(self, member: Member, skew: Skew) -> None:
-        self._events.put(Joined(member.node, member.hostname, skew))
-        self._do(self._formation.joined(member))
+    def _join(self, node: NodeAddress, skew: Skew) -> None:
+        self._events.put(PeerJoined(node.node, node.hostname, skew))
+        self._do(self._formation.joined(node))
 
     def _do(self, steps: Iterable[Step]) -> None:
         for step in steps:
             match step:
                 case Send():
-                    self.say(step.to, step.message.framed())
-                case Dial():
-                    there = step.member
-                    self._calls.append(Call(there.node, there.address, there.port, MESH_SECONDS, self._now))
+                    self.send(step.to, step.message.framed())
+                case Connect(node):
+                    self._dialers.append(Dialer(node.node, node.address, node.port, MESH_SECONDS, self._now))
                 case _:
                     self._events.put(step)
         if self._formation.ended:
-            self._calls.clear()
+            self._dialers.clear()
             self._stop_listening()
 
     def _stop_listening(self) -> None:
         if self._listener is not None and self._listener.fileno() >= 0:
-            self._links.unwatch(self._listener)
+            self._connections.unwatch(self._listener)
             self._listener.close()
 
-    # What comes.
+    # What arrives.
 
-    def took(self, link: Link, data: bytes) -> None:
+    def on_frame(self, connection: Connection, data: bytes) -> None:
         if self._leaving:
             return
-        if link in self._nodes:
-            self._hear(self._nodes[link], self._peers[self._nodes[link]], data)
+        if connection in self._nodes:
+            self._on_message(self._nodes[connection], self._peers[self._nodes[connection]], data)
             return
-        stranger = self._strangers[link]
-        if not stranger.greeting.challenged:
-            self._be_challenged(link, stranger, data)
-        elif stranger.call is None:
-            self._welcome(link, stranger, data)
+        other = self._unidentified[connection]
+        if not other.authenticator.is_challenged:
+            self._on_nonce(connection, other, data)
+        elif other.dialer is None:
+            self._on_hello(connection, other, data)
         else:
-            self._be_welcomed(link, stranger, stranger.call, data)
+            self._on_answer(connection, other, other.dialer, data)
 
-    def lost(self, link: Link, how: str) -> None:
-        if link in self._nodes:
-            node = self._nodes.pop(link)
+    def on_lost(self, connection: Connection, how: str) -> None:
+        if connection in self._nodes:
+            node = self._nodes.pop(connection)
             del self._peers[node]
             if not self._leaving:
-                self._events.put(Gone(node, how))
+                self._events.put(PeerGone(node, how))
                 self._do(self._formation.gone(node))
-        elif (call := self._strangers.pop(link).call) is not None:
-            call.failed(how)
+        elif (dialer := self._unidentified.pop(connection).dialer) is not None:
+            dialer.on_failure(how)
 
-    def _hear(self, node: int, peer: _Peer, data: bytes) -> None:
+    def _on_message(self, node: int, peer: _Peer, data: bytes) -> None:
         if data == _BEAT:
-            peer.suspicion.heard(self._awake)
+            peer.detector.heard(self._awake)
             return
         message = handshake.MESSAGES.validate_json(data)
         match message:
-            case handshake.Told():
-                self._events.put(Said(node, message.body, self._now))
-            case handshake.NotHeard():
-                self._pass_on(node, message)
-            case handshake.Here() if peer.hello is not None:
-                hello = peer.hello
-                member = Member(node=node, hostname=hello.hostname, address=peer.link.address, port=hello.port)
-                self._join(member, Skew(message.skew_seconds, message.error_seconds))
+            case handshake.Payload():
+                self._events.put(PayloadReceived(node, message.body, self._now))
+            case handshake.SilenceReport():
+                self._forward(node, message)
+            case handshake.Ack() if peer.hello is not None:
+                address, port = peer.connection.address, peer.hello.port
+                joined = NodeAddress(node=node, hostname=peer.hello.hostname, address=address, port=port)
+                self._join(joined, Skew(message.skew_seconds, message.error_seconds))
             case handshake.Bye():
-                self._links.drop(peer.link)
-                del self._nodes[peer.link], self._peers[node]
-                self._events.put(Left(node))
+                self._connections.drop(peer.connection)
+                del self._nodes[peer.connection], self._peers[node]
+                self._events.put(PeerLeft(node))
                 self._do(self._formation.gone(node))
             case _:
                 self._do(self._formation.received(node, message))
 
-    def _pass_on(self, sender: int, silence: handshake.NotHeard) -> None:
-        key = (silence.node, silence.by, silence.number)
+    def _forward(self, sender: int, report: handshake.SilenceReport) -> None:
+        key = (report.node, report.by, report.number)
         if key in self._silences:
             return
         self._silences.add(key)
-        self._events.put(Unheard(silence.node, silence.by, silence.seconds))
-        if silence.by == sender and silence.node != self._ours.node:
-            self.say(silence.node, silence.framed())
+        self._events.put(PeerReportedSilent(report.node, report.by, report.seconds))
+        if report.by == sender and report.node != self._ours.node:
+            self.send(report.node, report.framed())

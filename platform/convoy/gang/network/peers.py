@@ -1,7 +1,7 @@
-"""The agents of a gang among each other: who is there, who is not heard any more, and what they tell each other.
+"""The agents of a gang: which are connected, which are no longer heard, and the messages between them.
 
-Every agent is connected with every other over TCP and sends it a beat each 0.2 s. An agent that was killed is seen by
-its closed connection, one that is frozen or cut off by its silence (`failure_detector.py`).
+Every agent is connected to every other over TCP and sends it a beat every 0.2 s. A killed agent is noticed by its
+closed connection, a frozen or isolated one by its silence (`failure_detector.py`).
 """
 
 import socket
@@ -13,25 +13,26 @@ from queue import SimpleQueue
 from typing import Any
 
 from convoy.gang.network import handshake
+from convoy.gang.network.formation import PeerEvent, PeersFailed
 from convoy.gang.network.mesh import Mesh
-from convoy.gang.network.peer_events import Failed, PeerEvent
 
 CONNECT_SECONDS = 60.0
 """For a node to connect to node 0, which listens before anyone knows its address."""
 
 LEAVE_SECONDS = 0.5
-"""For a goodbye to be taken. A peer that is frozen does not take it."""
+"""For a goodbye to be received. A frozen peer does not receive it."""
 
 
 class Peers:
-    """One agent's connections with all others, in a thread of its own. What it learns comes as `events`."""
+    """One agent's connections to all others, in a thread of their own, which reports what it learns as `events`."""
 
     events: SimpleQueue[PeerEvent]
-    """A Joined for each other node, then Formed, or Failed at any time before. What follows is told of as it comes."""
+    """A PeerJoined for each other node and then GangFormed, or PeersFailed at any time before; then events as they
+    occur."""
 
     @classmethod
     def lead(cls, listener: socket.socket, token: str, *, nodes: int, nproc: int, join_seconds: float) -> "Peers":
-        """Node 0. listener: others connect to it; it is closed when they have. join_seconds: for all to come."""
+        """Node 0. listener: others connect to it; it is closed when they have. join_seconds: for all to join."""
         return cls(_hello(0, nodes, nproc, listener.getsockname()[1]), token, listener, None, join_seconds)
 
     @classmethod
@@ -45,7 +46,7 @@ class Peers:
         nproc: int,
         connect_seconds: float = CONNECT_SECONDS,
     ) -> "Peers":
-        """Any other node. address: where node 0 listens. What hinders it is told as Failed, and never raised."""
+        """Any other node. address: where node 0 listens. A failure is reported as PeersFailed, and never raised."""
         return cls(_hello(node, nodes, nproc, 0), token, None, address, connect_seconds)
 
     def __init__(
@@ -64,22 +65,22 @@ class Peers:
         for end in (self._wake, self._woken):
             end.setblocking(False)
         self._mesh = Mesh(ours, token, listener, first, seconds, self.events)
-        self._mesh.watch(self._woken, self._empty)
+        self._mesh.watch(self._woken, self._drain_wakes)
         self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
         self._thread.start()
 
     def send(self, to: int | None, body: dict[str, Any]) -> None:
-        """Send what JSON can hold to a node's agent, or to all others (None). Never waits; what is sent to one node
-        comes in order. Nothing is sent to a node that is not connected: before Formed, that may be any but node 0.
+        """Send what JSON can hold to a node's agent, or to all others (None). Never waits; messages to one node
+        arrive in order. Nothing is sent to a node that is not connected: before GangFormed, that may be any but node 0.
         Raises ValueError if it is longer than 1 MiB.
         """
-        self._outbox.append((to, handshake.Told(body=body).framed()))
-        self._rouse()
+        self._outbox.append((to, handshake.Payload(body=body).framed()))
+        self._wake_thread()
 
     def close(self) -> None:
-        """Say goodbye, so that nobody takes the end for a loss. Takes LEAVE_SECONDS at most. No event follows."""
+        """Say goodbye, so that no peer considers this node lost. Takes LEAVE_SECONDS at most. No event follows."""
         self._closing.set()
-        self._rouse()
+        self._wake_thread()
         self._thread.join(2 * LEAVE_SECONDS)
 
     def __enter__(self) -> "Peers":
@@ -88,13 +89,13 @@ class Peers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _rouse(self) -> None:
+    def _wake_thread(self) -> None:
         try:
             self._wake.send(b"\0")
         except OSError:
-            return  # it is awake already, or has ended
+            return  # the thread is awake already, or has ended
 
-    def _empty(self) -> None:
+    def _drain_wakes(self) -> None:
         try:
             while self._woken.recv(4096):
                 pass
@@ -108,17 +109,17 @@ class Peers:
                 self._send_all()
             self._send_all()
             self._mesh.leave(LEAVE_SECONDS)
-        except Exception:  # a bug: this node cannot see the others any more, and must not go on as if all were well
+        except Exception:  # a bug: this node no longer sees the others, and must not continue as if it did
             self._mesh.close()
             if not self._closing.is_set():
-                self.events.put(Failed(None, f"the thread of the peers failed:\n{traceback.format_exc()}"))
+                self.events.put(PeersFailed(None, f"the thread of the peers failed:\n{traceback.format_exc()}"))
         finally:
             self._wake.close()
             self._woken.close()
 
     def _send_all(self) -> None:
         while self._outbox:
-            self._mesh.say(*self._outbox.popleft())
+            self._mesh.send(*self._outbox.popleft())
 
 
 def _hello(node: int, nodes: int, nproc: int, port: int) -> handshake.Hello:

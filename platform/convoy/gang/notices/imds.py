@@ -1,4 +1,4 @@
-"""A client of the EC2 instance metadata service. It speaks version 2 only: a token first, which every question shows.
+"""A client of the EC2 instance metadata service, version 2 only: each request carries a token requested first.
 
 Source: AWS EC2 user guide, "How Instance Metadata Service Version 2 works".
 """
@@ -16,20 +16,20 @@ ENDPOINT = "http://169.254.169.254"
 ENDPOINT_IPV6 = "http://[fd00:ec2::254]"
 
 TIMEOUT_SECONDS = 1.0
-"""For each step of a request: to connect, to send it, to get the answer."""
+"""For each step of a request: to connect, to send it, to receive the answer."""
 
 TOKEN_SECONDS = 21_600
-"""How long a token is asked for: the longest that is given."""
+"""Requested lifetime of a token: the longest that is granted."""
 
 _REFRESH = 0.9
-"""A token is replaced after this part of its time, so that there is some left to try again in."""
+"""A token is replaced after this share of its lifetime, so that time remains to try again."""
 
 _MOST_BYTES = 65_536
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the service has at a path."""
+    """What the service returns for a path."""
 
     text: str
     server_time: float | None
@@ -45,7 +45,7 @@ class _Reply:
 
 
 class Imds:
-    """Asks one service; not for several threads at once. Where it is follows from the environment, as for boto:
+    """Queries one service; not for several threads at once. Its address follows from the environment, as for boto:
     AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE, AWS_EC2_METADATA_DISABLED.
     """
 
@@ -56,7 +56,7 @@ class Imds:
         token_seconds: int = TOKEN_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """clock: in seconds, from any time on; what tokens are timed by."""
+        """clock: in seconds, from any start; tokens are timed by it."""
         self._environ = environ
         self._timeout = timeout_seconds
         self._token_seconds = token_seconds
@@ -67,7 +67,7 @@ class Imds:
     def get(self, path: str) -> Answer | None:
         """What is at `/latest/PATH`; None if nothing is. Raises NoAnswer."""
         reply = self._request("GET", path, {"X-aws-ec2-metadata-token": self._good_token()})
-        if reply.status == 401:  # it has forgotten the token, or our clock stood still
+        if reply.status == 401:  # it has forgotten the token, or our clock was paused
             reply = self._request("GET", path, {"X-aws-ec2-metadata-token": self._new_token()})
         if reply.status == 404:
             return None
@@ -86,15 +86,15 @@ class Imds:
         return self._token
 
     def _new_token(self) -> str:
-        asked_at = self._clock()
+        requested_at = self._clock()
         reply = self._request("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(self._token_seconds)})
         if reply.status != 200:
             raise NoAnswer(f"{self._url()}: answered {reply.status} to the question for a token")
         if not (reply.text.isascii() and reply.text.isprintable() and reply.text):
             raise NoAnswer(f"{self._url()}: is no metadata service: what it gave is no token")
-        lasts = min(self._token_seconds, reply.token_seconds or self._token_seconds)
+        lifetime = min(self._token_seconds, reply.token_seconds or self._token_seconds)
         self._token = reply.text
-        self._refresh_at, self._ends_at = asked_at + _REFRESH * lasts, asked_at + lasts
+        self._refresh_at, self._ends_at = requested_at + _REFRESH * lifetime, requested_at + lifetime
         return self._token
 
     def _request(self, method: str, path: str, headers: dict[str, str]) -> _Reply:
@@ -113,8 +113,8 @@ class Imds:
             connection.request(method, place, headers={**headers, "Connection": "close"})
             response = connection.getresponse()
             text = response.read(_MOST_BYTES).decode(errors="replace").strip()
-            lasts = response.getheader("X-aws-ec2-metadata-token-ttl-seconds")
-            return _Reply(response.status, text, _unix(response.getheader("Date")), _number(lasts))
+            lifetime = response.getheader("X-aws-ec2-metadata-token-ttl-seconds")
+            return _Reply(response.status, text, _unix(response.getheader("Date")), _number(lifetime))
         except TimeoutError:
             # Answers to PUT may travel no further than the instance's hop limit: 1, if nobody has raised it.
             hint = "; in a container the instance's metadata hop limit must be at least 2" if method == "PUT" else ""
@@ -125,16 +125,16 @@ class Imds:
             connection.close()
 
     def _url(self) -> str:
-        """Where the service is. Raises NoAnswer if the environment says that it may not be asked, or nonsense."""
+        """The service's address. Raises NoAnswer if the environment disables it, or gives no usable address."""
         if self._environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
             raise NoAnswer("AWS_EC2_METADATA_DISABLED = true")
-        given = self._environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
-        if not given:
+        endpoint = self._environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
+        if not endpoint:
             mode = self._environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "")
             return ENDPOINT_IPV6 if mode.lower() == "ipv6" else ENDPOINT
-        if not _is_http(given):
-            raise NoAnswer(f"AWS_EC2_METADATA_SERVICE_ENDPOINT = {given}: must be a URL such as {ENDPOINT}")
-        return given.rstrip("/")
+        if not _is_http(endpoint):
+            raise NoAnswer(f"AWS_EC2_METADATA_SERVICE_ENDPOINT = {endpoint}: must be a URL such as {ENDPOINT}")
+        return endpoint.rstrip("/")
 
 
 def _is_http(url: str) -> bool:
@@ -146,7 +146,7 @@ def _is_http(url: str) -> bool:
 
 
 def _unix(date: str | None) -> float | None:
-    """Unix time of an HTTP date; None for none, and for nonsense."""
+    """Unix time of an HTTP date; None if there is none, or it is malformed."""
     try:
         return parsedate_to_datetime(date).timestamp() if date else None
     except ValueError:

@@ -1,30 +1,70 @@
-"""What may give notice to a node: EC2, Metaflow's monitor, a signal, a person.
+"""What may give notice to a node: EC2, Metaflow's monitor, a signal, `convoy drain`; which of them answer here.
 
-Source: AWS EC2 user guide, "Spot Instance interruption notices" and "EC2 instance rebalance recommendations".
+Sources: AWS EC2 user guide, "Spot Instance interruption notices", "EC2 instance rebalance recommendations" and "Detect
+whether a host is an EC2 instance".
 """
 
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from convoy.config.json_text import parse_json
 from convoy.config.train import NoticesConfig
-from convoy.gang.notices.drain import DrainUnreadableError, read_drain
 from convoy.gang.notices.imds import Answer, Imds
 from convoy.gang.notices.notice import NoAnswer, Notice, Source
+from convoy.gang.notices.poller import DEADLINE_SECONDS, SourceStatus, poll_once
 from convoy.gang.stop_signals import EndingSignals
+from convoy.gang.task import NOTICE_FILE
 from convoy.job.events.types import INTERRUPT
-from convoy.storage import Store, StoreUnavailable
+from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
-NOTICE_FILE = Path("/tmp/spot_termination_notice")
-"""Where Metaflow's monitor of spot instances writes when the instance is taken away."""
+DRAIN = "drain.json"
+
+
+class DrainRequest(BaseModel):
+    """A person's request that one run of the job ends soon: `drain.json` in the job's root, from `convoy drain`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    """Metaflow pathspec of the run that is to end."""
+    now: bool
+    """End on the last commit, rather than save first."""
+    host: str
+    """Where the request was made."""
+    requested: float
+    """Unix time, by the clock of that host."""
+
+
+class DrainUnreadableError(RuntimeError):
+    """The object in place of a drain request is not one."""
+
+
+def request_drain(store: Store, request: DrainRequest) -> None:
+    """Leave the request for the run; it replaces an earlier one. Raises StoreUnavailable."""
+    store.write(DRAIN, request.model_dump_json(indent=1).encode())
+
+
+def read_drain(store: Store) -> DrainRequest | None:
+    """The newest request. Raises StoreUnavailable, DrainUnreadableError."""
+    try:
+        data = store.read(DRAIN)
+    except ObjectMissing:
+        return None
+    try:
+        return DrainRequest.model_validate_json(data)
+    except ValidationError:
+        raise DrainUnreadableError(f"{store.uri}/{DRAIN}: {len(data)} bytes that are not a drain") from None
+
 
 STALE_SECONDS = 600.0
-"""A machine that is still there so long after it was to be taken away will stay."""
+"""A machine that is still there this long after it was to be taken away will stay."""
 
 INTERRUPT_SECONDS = 4.0
 """After Ctrl-C Metaflow's local runtime gives its tasks 4 to 5 s, and then kills them.
@@ -33,32 +73,32 @@ Source: metaflow 2.19.39, `NativeRuntime._killall`.
 """
 
 _SKEW_SECONDS = 2.0
-"""Clocks that differ by less are taken as equal: the service tells its own in whole seconds."""
+"""Clocks that differ by less count as equal: the service reports its time in whole seconds."""
 
 
-class SpotAction:
+class SpotSource:
     """The notice of a spot interruption, two minutes ahead where EC2 can give it."""
 
     name = "spot"
     foretells = True
 
     def __init__(self, imds: Imds, deadline_seconds: float, clock: Callable[[], float] = time.time) -> None:
-        """deadline_seconds: for an answer that names no time that can be read."""
+        """deadline_seconds: for an answer without a readable time."""
         self._imds = imds
         self._deadline_seconds = deadline_seconds
         self._clock = clock
 
-    def ask(self) -> Notice | None:
+    def poll(self) -> Notice | None:
         answer = self._imds.get("meta-data/spot/instance-action")
         now = self._clock()
         if answer is None:
             return None
-        told = _json_object(answer, "meta-data/spot/instance-action")
-        action, at = told.get("action"), told.get("time")
+        content = _json_object(answer, "meta-data/spot/instance-action")
+        action, at = content.get("action"), content.get("time")
         if not isinstance(action, str):
             raise NoAnswer(f"meta-data/spot/instance-action: names no action: {answer.text[:80]}")
-        deadline = _own_time(unix_time(at), answer, now)
-        if deadline is not None and _stale(deadline, now):
+        deadline = _by_own_clock(unix_time(at), answer, now)
+        if deadline is not None and _is_stale(deadline, now):
             return None
         if action == "hibernate":  # begins at once, and the machine may return
             return Notice(self.name, "end", 0, f"EC2 hibernates this spot instance (told of {at})")
@@ -67,11 +107,11 @@ class SpotAction:
         return Notice(self.name, "end", deadline, f"EC2 will {action} this spot instance at {at}")
 
 
-class Rebalance:
-    """The recommendation to leave a spot instance, for its risk of an interruption is raised.
+class RebalanceSource:
+    """The recommendation to leave a spot instance because its risk of an interruption is raised.
 
-    It stays for the instance's life. One that was there when it was first asked for is no news: the attempt was put on
-    this machine in spite of it, and to leave at once would go on for ever.
+    It remains for the instance's life. One that was there at the first poll is no news: the attempt was placed on this
+    machine in spite of it, and leaving at once would repeat for ever.
     """
 
     name = "rebalance"
@@ -80,9 +120,9 @@ class Rebalance:
     def __init__(self, imds: Imds) -> None:
         self._imds = imds
         self._at_first: str | None = None
-        """What the first answer said."""
+        """The first answer."""
 
-    def ask(self) -> Notice | None:
+    def poll(self) -> Notice | None:
         answer = self._imds.get("meta-data/events/recommendations/rebalance")
         text = answer.text if answer is not None else ""
         if self._at_first is None:
@@ -93,19 +133,19 @@ class Rebalance:
         return Notice(self.name, "rebalance", None, f"EC2 recommends to leave this spot instance (told at {at})")
 
 
-class NoticeFile:
-    """The file that Metaflow's monitor writes; as long as there is none, nobody knows whether anyone would."""
+class NoticeFileSource:
+    """The file that Metaflow's monitor writes; while there is none, it is unknown whether anyone would write it."""
 
     name = "metaflow"
     foretells = True
 
     def __init__(self, path: Path, deadline_seconds: float, clock: Callable[[], float] = time.time) -> None:
-        """deadline_seconds: for a file that names no time that can be read."""
+        """deadline_seconds: for a file without a readable time."""
         self._path = path
         self._deadline_seconds = deadline_seconds
         self._clock = clock
 
-    def ask(self) -> Notice | None:
+    def poll(self) -> Notice | None:
         try:
             text = self._path.read_text(errors="replace").strip()
             written = self._path.stat().st_mtime
@@ -117,12 +157,12 @@ class NoticeFile:
             return None
         named = unix_time(text)
         deadline = written + self._deadline_seconds if named is None else named
-        if _stale(deadline, self._clock()):
+        if _is_stale(deadline, self._clock()):
             return None
         return Notice(self.name, "end", deadline, f"Metaflow: this spot instance is taken away ({text[:80]})")
 
 
-class Signalled:
+class SignalSource:
     """A signal that asks this process to end: how most platforms end one, with some time before SIGKILL, and Ctrl-C and
     the end of its terminal, which a run on this machine gets with all its processes."""
 
@@ -133,24 +173,24 @@ class Signalled:
         self._signals = signals
         self._deadline_seconds = deadline_seconds
 
-    def ask(self) -> Notice | None:
-        came = list(self._signals.came)
-        interrupts = [at for number, at in came if number == signal.SIGINT]
+    def poll(self) -> Notice | None:
+        received = list(self._signals.received)
+        interrupts = [at for number, at in received if number == signal.SIGINT]
         if len(interrupts) > 1:
             return Notice(INTERRUPT, "end", 0, "Ctrl-C, twice")
         if interrupts:
             return Notice(INTERRUPT, "end", interrupts[0] + INTERRUPT_SECONDS, "Ctrl-C")
-        if not came:
+        if not received:
             return None
-        number, at = came[0]
+        number, at = received[0]
         if number == signal.SIGHUP:
             return Notice(INTERRUPT, "end", at + self._deadline_seconds, "its terminal was closed")
         return Notice("sigterm", "end", at + self._deadline_seconds, "SIGTERM to the agent")
 
 
-class LauncherGone:
-    """The end of the process that started this one: on this machine that is the run itself, and nobody would go on
-    with the flow after this step."""
+class LauncherSource:
+    """The end of the process that started this one: on this machine that is the run itself, and nobody would continue
+    the flow after this step."""
 
     name = "launcher"
     foretells = False
@@ -160,15 +200,15 @@ class LauncherGone:
         self._deadline_seconds = deadline_seconds
         self._clock = clock
 
-    def ask(self) -> Notice | None:
+    def poll(self) -> Notice | None:
         if os.getppid() == self._launcher:
             return None
         text = f"the run's own process (pid {self._launcher}) is gone"
         return Notice(INTERRUPT, "end", self._clock() + self._deadline_seconds, text)
 
 
-class DrainRequest:
-    """A person's wish that this run ends: `convoy drain JOB`."""
+class DrainSource:
+    """A person requests that this run ends: `convoy drain JOB`."""
 
     name = "drain"
     foretells = False
@@ -177,7 +217,7 @@ class DrainRequest:
         self._store = store
         self._run = run
 
-    def ask(self) -> Notice | None:
+    def poll(self) -> Notice | None:
         try:
             drain = read_drain(self._store)
         except (StoreUnavailable, DrainUnreadableError) as error:
@@ -185,24 +225,24 @@ class DrainRequest:
         if drain is None or drain.run != self._run:
             return None
         how = "convoy drain --now" if drain.now else "convoy drain"
-        asked = datetime.fromtimestamp(drain.requested, UTC)
-        return Notice(self.name, "end", 0 if drain.now else None, f"{how} on {drain.host} at {asked:%H:%M:%S} UTC")
+        at = datetime.fromtimestamp(drain.requested, UTC)
+        return Notice(self.name, "end", 0 if drain.now else None, f"{how} on {drain.host} at {at:%H:%M:%S} UTC")
 
 
 def machine_sources(environ: Mapping[str, str], config: NoticesConfig, file: Path = NOTICE_FILE) -> list[Source]:
-    """What may give notice of this machine's end, apart from SIGTERM.
+    """The sources of notices of this machine's end, apart from SIGTERM.
 
     file: of Metaflow's monitor, `current.spot_termination_notice` where there is one.
     """
-    return [  # a client each, for a client serves one thread
-        SpotAction(Imds(environ), config.deadline_seconds),
-        Rebalance(Imds(environ)),
-        NoticeFile(file, config.deadline_seconds),
+    return [  # a client each, since a client serves one thread
+        SpotSource(Imds(environ), config.deadline_seconds),
+        RebalanceSource(Imds(environ)),
+        NoticeFileSource(file, config.deadline_seconds),
     ]
 
 
 def unix_time(text: object) -> float | None:
-    """Unix time of an ISO 8601 time, UTC unless it says otherwise; None if it is none."""
+    """Unix time of an ISO 8601 time, UTC unless it says otherwise; None if it is not one."""
     if not isinstance(text, str):
         return None
     try:
@@ -213,23 +253,60 @@ def unix_time(text: object) -> float | None:
 
 
 def _json_object(answer: Answer, path: str) -> dict[str, Any]:
-    """Raises NoAnswer: what is not understood is no notice, for a notice ends the attempt."""
+    """Raises NoAnswer: what is not understood is not a notice, since a notice ends the attempt."""
     try:
-        told = parse_json(answer.text)
+        content = parse_json(answer.text)
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
+        content = None
+    if not isinstance(content, dict):
         raise NoAnswer(f"{path}: not understood: {answer.text[:80]}")
-    return told
+    return content
 
 
-def _own_time(at: float | None, answer: Answer, now: float) -> float | None:
-    """A time that the service named, by this host's clock, which may be wrong."""
+def _by_own_clock(at: float | None, answer: Answer, now: float) -> float | None:
+    """A time of the service, by this host's clock, which may be wrong."""
     if at is None or answer.server_time is None:
         return at
     skew = now - answer.server_time
     return at + skew if abs(skew) > _SKEW_SECONDS else at
 
 
-def _stale(deadline: float, now: float) -> bool:
+def _is_stale(deadline: float, now: float) -> bool:
     return now - deadline > STALE_SECONDS
+
+
+_VENDORS = ("sys_vendor", "board_vendor", "bios_vendor")
+_HINT = "a pod needs --http-put-response-hop-limit 2 in its instance's metadata options"
+
+
+def on_ec2(sysfs: Path = Path("/sys")) -> bool:
+    """Whether this is an EC2 instance, by its firmware."""
+    for name in _VENDORS:
+        try:
+            if "amazon" in (sysfs / "devices/virtual/dmi/id" / name).read_text().lower():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def has_metadata(environ: Mapping[str, str], sysfs: Path = Path("/sys")) -> bool:
+    """Whether it is worth requesting an instance's metadata: elsewhere a request may take seconds to fail."""
+    return "AWS_EC2_METADATA_SERVICE_ENDPOINT" in environ or on_ec2(sysfs)
+
+
+def machine_statuses(
+    environ: Mapping[str, str], sysfs: Path = Path("/sys"), seconds: float = DEADLINE_SECONDS
+) -> list[SourceStatus]:
+    """The status of each source of this machine's notices; empty where there can be none. seconds: most it takes."""
+    return poll_once(machine_sources(environ, NoticesConfig()), seconds) if has_metadata(environ, sysfs) else []
+
+
+def describe_statuses(statuses: Sequence[SourceStatus]) -> str:
+    """In one line."""
+    answering = [status.source for status in statuses if status.answers]
+    if answering:
+        return f"notices of this machine's end come from {', '.join(answering)}"
+    why = next((status.problem for status in statuses), "this is no EC2 instance")
+    hint = f"; {_HINT}" if statuses else ""
+    return f"no notice source: {why}{hint}"

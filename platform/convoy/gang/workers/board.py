@@ -1,24 +1,26 @@
-"""Where each worker of a node is, in memory that the agent reads at any time without asking: no call, no lock, no wait.
+"""How far each worker of a node is, in shared memory that the agent reads at any time: no call, no lock, no wait.
 
-The memory is an anonymous file of the kernel's, which workers open by its path below the agent's /proc entry: however
-the agent ends, nothing of it stays behind. Every value is one aligned store of 8 bytes, made by one writer.
+The memory is an anonymous file, which workers open by its path below the agent's /proc entry: however the agent ends,
+nothing of it remains. Every value is one aligned store of 8 bytes, by one writer.
 """
 
 import mmap
 import os
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 Phase = Literal[
     "start", "connect", "build", "restore", "first_step", "step", "evaluate", "save", "finish", "leave",
     "script",
 ]  # fmt: skip
-"""What a worker does. first_step: the first one of its process, whatever its number. finish: all is trained that will
-be. leave: it failed, and closes its log. script: a user's own program runs, which has not told how far it is."""
+"""What a worker does. first_step: the first one of its process, whatever its number. finish: training is over. leave:
+it failed, and closes its log. script: a user's own program runs, and has not reported any progress."""
 
 OrderKind = Literal["none", "save_and_end", "end", "save"]
+
+ORDERS_BY_STRENGTH: tuple[OrderKind, ...] = ("none", "save", "save_and_end", "end")
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _KINDS: tuple[OrderKind, ...] = get_args(OrderKind)
@@ -28,13 +30,11 @@ _WORD = 8
 _HEADER_WORDS, _SLOT_WORDS = 16, 16  # 128 bytes each: no two writers share a cache line
 _ORDER, _AWAY = 1, 2
 (
-    _POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS, _WENT_ON, _EARNED,
-    _ASKS,
+    _POINT, _AT, _STEP_SECONDS, _OWN_SECONDS, _SAVE_SECONDS, _BEAT_AT, _WAITING_AT, _LOOKS, _WAITS, _ADVANCES, _EARNED,
+    _POLLS,
 ) = range(12)  # fmt: skip
 
 _MOST_TIERS = 62
-
-_MOMENTS = ("at", "beat_at", "waiting_at")
 
 # A point in a run is one word, so that no reader sees the phase of one and the step of another.
 _COUNT_BITS, _STEP_BITS = 24, 32
@@ -43,7 +43,7 @@ _MOST_COUNT = 2**_COUNT_BITS - 1
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a worker is, and how long its last step took. Moments are seconds by `time.monotonic`."""
+    """How far a worker is, and how long its last step took. Moments are seconds by `time.monotonic`."""
 
     phase: Phase
     step: int
@@ -51,50 +51,46 @@ class Mark:
     count: int
     """Points passed since that step was done. Ranks of a gang pass the same ones in the same order."""
     at: float
-    """When the last one was passed, or the worker last went on since."""
+    """When the last one was passed, or the worker last advanced since."""
     step_seconds: float = 0.0
     """Of the last step; 0: none yet."""
     own_seconds: float = 0.0
-    """The part of it in which the worker did not wait for other ranks; 0: not known."""
+    """The part of it in which the worker did not wait for other ranks; 0: unknown."""
     save_seconds: float = 0.0
-    """Of the newest commit, from the call to the commit; 0: none yet."""
+    """Of the newest save, from the call to the commit; 0: none yet."""
     beat_at: float = 0.0
-    """When Python last ran in the worker: a thread that only does that tells; 0: there is none."""
+    """When Python last ran in the worker, as its heartbeat thread reports; 0: there is no such thread."""
     waiting_at: float = 0.0
-    """When that thread last saw the worker wait for other ranks; 0: never."""
+    """When that thread last found the worker waiting for other ranks; 0: never."""
     looks: int = 0
-    """How often it has looked, and how often it saw that."""
+    """How often it has looked, and how often it found that."""
     waits: int = 0
-    went_on: int = 0
-    """How often it told that it goes on between two points, in all."""
+    advances: int = 0
+    """How often it advanced between two points, in all."""
     earned: int | None = None
-    """The exit code of a script whose last line has run: what is left are its threads and exit handlers. None: the
-    script still runs, or the worker runs none."""
-    asks: bool = False
-    """A script has asked what the agent wants of it, and may be trusted to ask again."""
+    """The exit code of a script whose last line has run: its threads and exit handlers are left. None: the script still
+    runs, or the worker runs none."""
+    polls_orders: bool = False
+    """The script has asked for its agent's orders, and can be expected to ask again."""
 
-    def to_wire(self, now: float) -> dict[str, Any]:
-        """As JSON for another host, whose clock is another: moments become ages."""
-        return {**asdict(self), **{name: now - getattr(self, name) for name in _MOMENTS}}
-
-    @classmethod
-    def from_wire(cls, body: Mapping[str, Any], now: float) -> "Mark":
-        """What another host told, by this one's clock. Raises TypeError or KeyError for what is no mark."""
-        return cls(**{**body, **{name: now - body[name] for name in _MOMENTS}})
+    def shifted(self, seconds: float) -> "Mark":
+        """The same by another host's clock, which is so far ahead of this one."""
+        at, beat_at, waiting_at = self.at + seconds, self.beat_at + seconds, self.waiting_at + seconds
+        return replace(self, at=at, beat_at=beat_at, waiting_at=waiting_at)
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the agent wants of its workers. They put it to the vote of the gang at their next step."""
+    """An order of the agent to its workers. They vote for it in the gang's next step."""
 
     kind: OrderKind
-    """save_and_end: commit the state, then end. end: at once, on the last commit. save: now, and go on."""
+    """save_and_end: commit the state, then end. end: at once, on the last commit. save: now, and continue."""
     number: int
-    """Counts the orders on this board: the same kind may be given again."""
+    """Counts the orders on this board: the same kind may be repeated."""
 
 
 class Board:
-    """The agent's side: one slot for each of the node's workers, of one generation."""
+    """The agent's side: one slot per worker of the node, for one generation."""
 
     def __init__(self, descriptor: int, slots: int) -> None:
         self._descriptor = descriptor
@@ -105,7 +101,7 @@ class Board:
 
     @classmethod
     def create(cls, slots: int) -> "Board":
-        """A board on which every worker is in its start, since now. Raises OSError if there is no memory for it."""
+        """A board on which every worker's start begins now. Raises OSError if there is no memory for it."""
         descriptor = os.memfd_create("convoy-board", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(descriptor, 0, _bytes(slots))
@@ -119,12 +115,12 @@ class Board:
         return board
 
     def read(self, local_rank: int) -> Mark:
-        """Where a worker is now, or was when it ended."""
-        first = _first(_checked(local_rank, self.slots))
+        """A worker's newest mark, the last one if it has ended."""
+        first = _first(_check_slot(local_rank, self.slots))
         reals = self._memory.reals
-        # A worker writes these last to first: what is read here with a point is at least as new as the point.
-        phase, step, count = _unpacked(self._memory.ints[first + _POINT])
-        went_on = self._memory.ints[first + _WENT_ON]
+        # A worker writes these in the opposite order: what is read after a point is at least as new as the point.
+        phase, step, count = _unpack(self._memory.ints[first + _POINT])
+        advances = self._memory.ints[first + _ADVANCES]
         return Mark(
             phase=phase,
             step=step,
@@ -137,76 +133,76 @@ class Board:
             waiting_at=reals[first + _WAITING_AT],
             looks=self._memory.ints[first + _LOOKS],
             waits=self._memory.ints[first + _WAITS],
-            went_on=went_on,
+            advances=advances,
             earned=earned - 1 if (earned := self._memory.ints[first + _EARNED]) else None,
-            asks=bool(self._memory.ints[first + _ASKS]),
+            polls_orders=bool(self._memory.ints[first + _POLLS]),
         )
 
     def order(self, kind: OrderKind) -> Order:
-        """Give all workers of this node an order, in place of the one before. The whole gang does as one node's do: a
-        save that several agents order is made several times."""
+        """Give all workers of this node an order, which replaces the one before. The whole gang follows one node's
+        order: a save that several agents order is made several times."""
         order = Order(kind, _order(self._memory.ints[_ORDER]).number + 1)
         self._memory.ints[_ORDER] = order.number << 8 | _KINDS.index(kind)
         return order
 
-    def away(self, tiers: Collection[int]) -> None:
+    def set_away(self, tiers: Collection[int]) -> None:
         """Tell all workers of this node which of the job's tiers, by index, are full or out of reach."""
         self._memory.ints[_AWAY] = sum(1 << tier for tier in tiers if tier < _MOST_TIERS)
 
     def close(self) -> None:
-        """Workers that have it open keep it; no other finds it any more."""
+        """Workers that have it open keep it; no other can open it any more."""
         self._memory.close()
         os.close(self._descriptor)
 
 
 class Marker:
-    """A worker's side: it alone writes to its slot. Without a board its marks go nowhere, and there is no order."""
+    """A worker's side: it alone writes to its slot. Without a board marks go nowhere, and there are no orders."""
 
     def __init__(self, path: str | None, local_rank: int) -> None:
         """Raises OSError if there is no board at `path`, ValueError if it has no such slot."""
-        self._memory = _private() if path is None else _opened(path)
+        self._memory = _private() if path is None else _open(path)
         slots = len(self._memory.ints) // _SLOT_WORDS - _HEADER_WORDS // _SLOT_WORDS
-        self._first = _first(0 if path is None else _checked(local_rank, slots))
+        self._first = _first(0 if path is None else _check_slot(local_rank, slots))
         self._phase, self._step, self._count = 0, 0, 0
         self._answered = 0
 
     def enter(self, phase: Phase, step: int | None = None) -> None:
-        """A phase begins, or goes on. step: steps done, where that is not known from `stepped`."""
+        """A phase begins, or continues. step: steps done, where that is not known from `step_done`."""
         self._phase = PHASES.index(phase)
         if step is not None:
             self._step, self._count = step, 0
-        self.passed()
+        self.pass_point()
 
-    def passed(self) -> None:
-        """A point within the phase is reached, the same on all ranks: the worker goes on."""
+    def pass_point(self) -> None:
+        """The worker reaches a point within the phase, the same on all ranks."""
         self._count = min(self._count + 1, _MOST_COUNT)
         self._memory.reals[self._first + _AT] = time.monotonic()
-        self._memory.ints[self._first + _POINT] = _packed(self._phase, self._step, self._count)
+        self._memory.ints[self._first + _POINT] = _pack(self._phase, self._step, self._count)
 
-    def goes_on(self) -> None:
-        """The worker goes on where other ranks may do so in another order, or more often, such as the stages of a
-        pipeline: no point, for who told of fewer is not the one that the others wait for."""
+    def advance(self) -> None:
+        """The worker makes progress that other ranks make in another order, or more often, such as the stages of a
+        pipeline. It is no point: the rank with the fewest is not the one that the others wait for."""
         self._memory.reals[self._first + _AT] = time.monotonic()
-        self._memory.ints[self._first + _WENT_ON] += 1
+        self._memory.ints[self._first + _ADVANCES] += 1
 
-    def stepped(self, step: int, seconds: float, own_seconds: float) -> None:
+    def step_done(self, step: int, seconds: float, own_seconds: float) -> None:
         """`step` steps are done; the last one took `seconds`, of which `own_seconds` were not spent waiting."""
         self._memory.reals[self._first + _OWN_SECONDS] = own_seconds
         self._memory.reals[self._first + _STEP_SECONDS] = seconds
         self._step, self._count = step, 0
-        self.passed()
+        self.pass_point()
 
-    def earned(self, code: int) -> None:
+    def set_exit_code(self, code: int) -> None:
         """The script's last line has run, and the worker is to end with this exit code."""
         self._memory.ints[self._first + _EARNED] = code + 1
-        self.passed()
+        self.pass_point()
 
-    def saved(self, seconds: float) -> None:
-        """A commit exists, so long after it was called for."""
+    def save_done(self, seconds: float) -> None:
+        """A commit exists. seconds: since the call to save."""
         self._memory.reals[self._first + _SAVE_SECONDS] = seconds
 
     def beat(self, *, waiting: bool) -> None:
-        """Python runs in this worker. waiting: its main thread waits for other ranks. For a thread of its own."""
+        """Python runs in this worker. waiting: its main thread waits for other ranks. Called by a thread of its own."""
         now = time.monotonic()
         if waiting:
             self._memory.ints[self._first + _WAITS] += 1
@@ -215,21 +211,21 @@ class Marker:
         self._memory.reals[self._first + _BEAT_AT] = now
 
     def order(self) -> Order:
-        """What the agent wants, unless it was answered."""
+        """The agent's order, unless it was answered."""
         order = _order(self._memory.ints[_ORDER])
         return Order("none", order.number) if order.number == self._answered else order
 
-    def asks(self) -> None:
-        """A script asks for orders."""
-        self._memory.ints[self._first + _ASKS] = 1
+    def set_polls_orders(self) -> None:
+        """The script asks for orders."""
+        self._memory.ints[self._first + _POLLS] = 1
 
     def away(self) -> frozenset[int]:
-        """The tiers that are full or out of reach, as the agent finds."""
+        """The tiers that are full or out of reach, as the agent reports."""
         word = self._memory.ints[_AWAY]
         return frozenset(tier for tier in range(word.bit_length()) if word >> tier & 1)
 
     def answer(self, kind: OrderKind) -> None:
-        """The gang has done what such an order wants: if the present one is such, it is not asked for again."""
+        """The gang has carried out an order of this kind: if it is the present one, it is no longer returned."""
         order = self.order()
         if order.kind == kind:
             self._answered = order.number
@@ -255,7 +251,7 @@ def _private() -> _Words:
     return _Words(bytearray(_bytes(1)))
 
 
-def _opened(path: str) -> _Words:
+def _open(path: str) -> _Words:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         memory = mmap.mmap(descriptor, 0)
@@ -276,17 +272,17 @@ def _first(slot: int) -> int:
     return _HEADER_WORDS + _SLOT_WORDS * slot
 
 
-def _checked(local_rank: int, slots: int) -> int:
+def _check_slot(local_rank: int, slots: int) -> int:
     if not 0 <= local_rank < slots:
         raise ValueError(f"local rank {local_rank}: the board has {slots} slots")
     return local_rank
 
 
-def _packed(phase: int, step: int, count: int) -> int:
+def _pack(phase: int, step: int, count: int) -> int:
     return phase << (_STEP_BITS + _COUNT_BITS) | step << _COUNT_BITS | count
 
 
-def _unpacked(point: int) -> tuple[Phase, int, int]:
+def _unpack(point: int) -> tuple[Phase, int, int]:
     step = point >> _COUNT_BITS & (2**_STEP_BITS - 1)
     return PHASES[point >> (_STEP_BITS + _COUNT_BITS)], step, point & _MOST_COUNT
 

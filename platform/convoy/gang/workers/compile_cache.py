@@ -1,8 +1,8 @@
-"""What torch compiles, kept below the job's root: no later attempt, and no machine of the same kind, compiles it again.
+"""A cache of compiled code below the job's root: no later attempt, nor another machine of the same kind, recompiles it.
 
-Workers write to a folder of their agent's own, and the root gets copies of it in one object. They do not write to the
-root itself: torch builds a library where it belongs (2.13: `torch/_inductor/codecache.py`, `_worker_compile_cpp`), so
-that a worker killed meanwhile leaves half of one, which every later attempt would take for whole.
+Workers write to a folder of their agent, whose contents are copied to the root as one object. They do not write to the
+root itself: torch builds a library in its final place (2.13: `torch/_inductor/codecache.py`, `_worker_compile_cpp`), so
+that a worker killed meanwhile leaves half of one, which every later attempt would use as complete.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from convoy.gang.say import say
+from convoy.gang.async_call import say
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 from convoy.storage.names import is_name
 
@@ -29,38 +29,38 @@ SETTINGS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 first compilation takes a third longer."""
 
 LOOK_SECONDS = 2.0
-"""Between two looks at what was compiled; what is the same in two of them is whole. The pause doubles while nothing
-comes, up to the longest."""
+"""Between two looks at what was compiled; what is the same in both is complete. The pause doubles while nothing
+changes, up to the longest."""
 
 LONGEST_LOOK_SECONDS = 30.0
 
 MOST_BYTES = 2**30
-"""Of all files together; more is neither kept nor taken."""
+"""Limit of all files together, in both directions."""
 
 MOST_HEADER_BYTES = 2**28
-"""Which the archive has besides."""
+"""Limit of the archive's overhead."""
 
 LEAVE_SECONDS = 5.0
 """For a copy that is being written when the agent leaves."""
 
 _BUILDING = "CxxBuild"
-"""Folders that torch has while it builds a library end so."""
+"""Suffix of the folders that torch has while it builds a library."""
 
 _LOCKS = "locks"
 _COMING = ".fetched-"
 
 Sizes = dict[str, tuple[int, int]]
-"""Bytes, and when it was last changed, of each file by its name in the folder."""
+"""Bytes and time of the last change of each file, by its name in the folder."""
 
 
 def cache_key(facts: Mapping[str, str]) -> str:
-    """Names what may share compiled code. facts: versions and hardware, as `this_machine` gives them."""
+    """Names the machines that may share compiled code. facts: versions and hardware, from `this_machine`."""
     digest = hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()[:12]
     return f"torch{facts['torch']}-python{facts['python']}-{facts['machine']}-{digest}"
 
 
 def this_machine() -> dict[str, str]:
-    """What compiled code depends on that torch itself does not tell apart: above all, what the CPU can do."""
+    """What compiled code depends on that torch itself does not distinguish: above all, the CPU's features."""
     return {
         "torch": _version("torch"),
         "triton": _version("triton"),
@@ -71,25 +71,25 @@ def this_machine() -> dict[str, str]:
 
 
 class CompileCache:
-    """Of one node. Use as a context, once `begin` was called before each start of workers, in one thread."""
+    """One node's. Use as a context; call `begin` before each start of workers, in one thread."""
 
-    def __init__(self, store: Store, folder: Path, *, keeps: bool) -> None:
-        """folder: of the agent's own, new. keeps: what is compiled here goes to the job's root."""
+    def __init__(self, store: Store, folder: Path, *, uploads: bool) -> None:
+        """folder: the agent's own, not created yet. uploads: what is compiled here goes to the job's root."""
         self._store = store
         self._folder = folder
-        self._keeps = keeps
+        self._uploads = uploads
         self._name = f"compiled/{cache_key(this_machine())}.tar"
         self._own = {name: folder / below for name, below in FOLDERS.items() if name not in os.environ}
         self._lock = threading.Lock()
-        """Held for as long as it takes to look through the folder, never while the store is asked."""
-        self._whole: Sizes = {}
-        self._kept: Sizes = {}
+        """Held while the folder is read, never while the store is used."""
+        self._complete: Sizes = {}
+        self._uploaded: Sizes = {}
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._run, name="compiled code", daemon=True)
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the workers; what the user has set stays."""
+        """For the workers; the user's own settings remain."""
         settings = {name: value for name, value in SETTINGS.items() if name not in os.environ}
         return {name: str(path) for name, path in self._own.items()} | settings
 
@@ -103,50 +103,54 @@ class CompileCache:
         self._thread.join(LEAVE_SECONDS)
 
     def begin(self) -> None:
-        """No worker runs: what those before may have left half done goes."""
+        """No worker runs: delete what earlier ones may have left half done."""
         with self._lock:
-            for name in _files(self._folder).keys() - self._whole.keys():
+            for name in _files(self._folder).keys() - self._complete.keys():
                 (self._folder / name).unlink(missing_ok=True)
 
     def _run(self) -> None:
         self._fetch()
-        self._kept = dict(self._whole)
+        self._uploaded = dict(self._complete)
         before, pause = dict[str, tuple[int, int]](), LOOK_SECONDS
         while not self._left.wait(pause):
-            seen = self._look(before)
-            quiet = seen == before and seen == self._whole
+            current = self._look(before)
+            quiet = current == before and current == self._complete
             pause = min(2 * pause, LONGEST_LOOK_SECONDS) if quiet else LOOK_SECONDS
-            before = seen
+            before = current
 
     def _look(self, before: Sizes) -> Sizes:
-        """Keep what is there if it is whole, and new; what was seen."""
+        """The present files; uploads them if they are complete, and new."""
         with self._lock:
-            seen = _files(self._folder)
-            if seen != before or _is_building(self._folder):
-                return seen
-            self._whole = seen
-        if self._keeps and seen.keys() != self._kept.keys() and sum(size for size, _ in seen.values()) <= MOST_BYTES:
+            files = _files(self._folder)
+            if files != before or _is_building(self._folder):
+                return files
+            self._complete = files
+        if (
+            self._uploads
+            and files.keys() != self._uploaded.keys()
+            and sum(size for size, _ in files.values()) <= MOST_BYTES
+        ):
             with contextlib.suppress(StoreUnavailable, OSError):  # the next look tries again
-                self._store.write(self._name, _packed(self._folder, seen))
-                self._kept = seen
-        return seen
+                self._store.write(self._name, _packed(self._folder, files))
+                self._uploaded = files
+        return files
 
     def _fetch(self) -> None:
-        """Take the copy that is in the root. One that is damaged, or too large, is reported and not used."""
+        """Unpack the copy in the root. One that is damaged, or too large, is reported and not used."""
         try:
             archive = self._store.sizes(self._name).get(self._name, 0)
             if archive > MOST_BYTES + MOST_HEADER_BYTES:
                 raise ValueError(f"has {archive} bytes, more than {MOST_BYTES + MOST_HEADER_BYTES}")
-            self._take(self._store.read(self._name))
+            self._unpack(self._store.read(self._name))
         except (StoreUnavailable, ObjectMissing):
             pass
-        except Exception as error:  # whatever there is in the archive: this thread has more to do
+        except Exception as error:  # whatever is in the archive: this thread has more to do
             why = " ".join(str(error).split()) or type(error).__name__
             where = f"{self._store.uri}/{self._name}"
             say(f"convoy: {where}: {why}; the rest of it is not used, but compiled anew")
 
-    def _take(self, data: bytes) -> None:
-        """Put every file of a copy in its place, whole at once: workers may be looking for it."""
+    def _unpack(self, data: bytes) -> None:
+        """Put every file of a copy in its place, atomically: workers may be looking for it."""
         left = MOST_BYTES
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:  # it is never compressed
             for member in tar:
@@ -163,7 +167,7 @@ class CompileCache:
                 coming.chmod(member.mode & 0o755)
                 with self._lock:
                     coming.rename(path)
-                    self._whole[member.name] = _size(path)
+                    self._complete[member.name] = _size(path)
 
 
 def _packed(folder: Path, names: Sizes) -> bytes:
@@ -175,16 +179,16 @@ def _packed(folder: Path, names: Sizes) -> bytes:
 
 
 def _files(folder: Path) -> Sizes:
-    """All that a copy holds."""
-    found: Sizes = {}
+    """The files that belong in a copy."""
+    files: Sizes = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder)
         if _LOCKS in name.parts or path.name.startswith(_COMING):
             continue
-        with contextlib.suppress(FileNotFoundError):  # it was there for a moment
+        with contextlib.suppress(FileNotFoundError):  # it existed only for a moment
             if path.is_file() and not path.is_symlink():
-                found[name.as_posix()] = _size(path)
-    return found
+                files[name.as_posix()] = _size(path)
+    return files
 
 
 def _is_building(folder: Path) -> bool:
@@ -204,11 +208,11 @@ def _version(package: str) -> str:
 
 
 def _cpu(info: Path) -> str:
-    """Model and features of the first core; empty where the kernel does not tell."""
+    """Model and features of the first core; empty where the kernel does not report them."""
     try:
         text = info.read_text()
     except OSError:
         return ""
-    told = dict(line.split(":", 1) for line in text.partition("\n\n")[0].splitlines() if ":" in line)
-    facts = {key.strip(): value.strip() for key, value in told.items()}
+    pairs = dict(line.split(":", 1) for line in text.partition("\n\n")[0].splitlines() if ":" in line)
+    facts = {key.strip(): value.strip() for key, value in pairs.items()}
     return " ".join(facts.get(key, "") for key in ("model name", "flags", "Features")).strip()

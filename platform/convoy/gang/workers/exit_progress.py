@@ -1,7 +1,7 @@
-"""Whether a worker whose script has run its last line makes progress, as the kernel accounts for it.
+"""Whether a worker whose script has run its last line makes progress, by the kernel's accounts.
 
-What such a worker still does, in threads and exit handlers, passes no point that it could mark on the board, and a
-thread that holds Python's lock while it hangs keeps any other from marking one. So the agent looks from outside.
+In its threads and exit handlers such a worker passes no point that it could mark on the board, and a thread that holds
+Python's lock while it hangs keeps any other from marking one. So the agent watches from outside.
 """
 
 import contextlib
@@ -12,105 +12,104 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.gang.workers.process_state import read_stat
-from convoy.gang.workers.process_tree import descendants, living
+from convoy.gang.workers.processes import descendants, living, read_stat
 
 CORE_SHARE = 0.05
-"""Of one core. Threads of communication libraries poll even when there is nothing to do: those of each gloo process
-group use 0.1 % of a core."""
+"""Less than this share of one core is no progress. Threads of communication libraries poll even when idle: those of
+each gloo process group use 0.1 % of a core."""
 
 BYTES_PER_SECOND = 32 * 1024
-"""Read or written, sent or received, such as by a slow upload, which takes hardly any processor time."""
+"""Read or written, sent or received at this rate is progress: a slow upload takes hardly any processor time."""
 
 COMPUTING_ALONE = 20
-"""Times the time without progress after which a worker is ended: so long it may use a core while it reads and writes
-less, in all, than counts as progress. A thread that spins for ever looks like one that computes."""
+"""For this many times the time after which a worker without progress is ended, it may use a core while it reads and
+writes less than counts as progress. A thread that spins for ever looks like one that computes."""
 
 LOOKS = 20
-"""In the time without progress after which a worker is ended."""
+"""Per time after which a worker without progress is ended."""
 
 
 @dataclass(frozen=True)
-class Use:
+class ResourceUse:
     """What a process has used since its start."""
 
     cpu_seconds: float = 0.0
     io_bytes: int = 0
 
-    def __add__(self, other: "Use") -> "Use":
-        return Use(self.cpu_seconds + other.cpu_seconds, self.io_bytes + other.io_bytes)
+    def __add__(self, other: "ResourceUse") -> "ResourceUse":
+        return ResourceUse(self.cpu_seconds + other.cpu_seconds, self.io_bytes + other.io_bytes)
 
 
 class ExitProgress:
-    """Of one worker, with all processes below it."""
+    """For one worker, with all processes below it."""
 
     def __init__(self, pid: int, began: float, seconds: float) -> None:
-        """began: when the script's last line had run. seconds: progress is judged over so long."""
+        """began: when the script's last line had run. seconds: progress is judged over this time."""
         self._pid, self._seconds = pid, seconds
         self.at = began
         """When it last made progress. Moments are seconds by `time.monotonic`."""
         self.count = 0
-        """How often it was seen to."""
+        """How often progress was noticed."""
         self._look_at = began
         self._last = used_below(pid)
-        self._since = Use()
+        self._since = ResourceUse()
         """What was used since `at`."""
         self._moved_at = began
         """When it last read or wrote what counts."""
-        self._moved = Use()
+        self._moved = ResourceUse()
         """What was used since then."""
 
     def look(self, now: float) -> None:
-        """To be called often. Asks the kernel no more than it needs to."""
+        """Call it often; it queries the kernel no more than necessary."""
         if now < self._look_at:
             return
         self._look_at = now + self._seconds / LOOKS
         before, self._last = self._last, used_below(self._pid)
         self.take(now, grown(before, self._last))
 
-    def take(self, now: float, used: Use) -> None:
+    def take(self, now: float, used: ResourceUse) -> None:
         """used: since the last look."""
         self._since, self._moved = self._since + used, self._moved + used
         if moves(self._moved, self._seconds):
-            self._moved_at, self._moved = now, Use()
+            self._moved_at, self._moved = now, ResourceUse()
         elif not (computes(self._since, self._seconds) and now - self._moved_at < COMPUTING_ALONE * self._seconds):
             return
-        self.at, self.count, self._since = now, self.count + 1, Use()
+        self.at, self.count, self._since = now, self.count + 1, ResourceUse()
 
 
-def computes(used: Use, seconds: float) -> bool:
+def computes(used: ResourceUse, seconds: float) -> bool:
     """used: since the last progress. seconds: without progress, after which the worker is ended."""
     return used.cpu_seconds >= CORE_SHARE * seconds
 
 
-def moves(used: Use, seconds: float) -> bool:
+def moves(used: ResourceUse, seconds: float) -> bool:
     """used: since it last read or wrote what counts. seconds: as for `computes`."""
     return used.io_bytes >= BYTES_PER_SECOND * seconds
 
 
-def grown(before: dict[int, Use], after: dict[int, Use]) -> Use:
-    """What all processes have used between two looks. A process that is gone takes nothing away."""
+def grown(before: dict[int, ResourceUse], after: dict[int, ResourceUse]) -> ResourceUse:
+    """What all processes have used between two looks. A process that has ended subtracts nothing."""
     cpu_seconds, io_bytes = 0.0, 0
     for pid, use in after.items():
-        known = before.get(pid, Use())
-        cpu_seconds += max(0.0, use.cpu_seconds - known.cpu_seconds)
-        io_bytes += max(0, use.io_bytes - known.io_bytes)
-    return Use(cpu_seconds, io_bytes)
+        earlier = before.get(pid, ResourceUse())
+        cpu_seconds += max(0.0, use.cpu_seconds - earlier.cpu_seconds)
+        io_bytes += max(0, use.io_bytes - earlier.io_bytes)
+    return ResourceUse(cpu_seconds, io_bytes)
 
 
-def used_below(root: int) -> dict[int, Use]:
+def used_below(root: int) -> dict[int, ResourceUse]:
     """What a process and each one below it have used."""
     return {pid: _used(pid) for pid in (root, *descendants(living(), root))}
 
 
-def _used(pid: int) -> Use:
+def _used(pid: int) -> ResourceUse:
     stat, io_bytes = read_stat(pid), 0
     with contextlib.suppress(OSError), open(f"/proc/{pid}/io", "rb", buffering=0) as file:
         fields = dict(line.split(b": ") for line in file.read(4096).splitlines())
         io_bytes = int(fields[b"rchar"]) + int(fields[b"wchar"])
     with contextlib.suppress(OSError):
         io_bytes += _tcp_bytes(pid)
-    return Use(0.0 if stat is None else stat.cpu_seconds, io_bytes)
+    return ResourceUse(0.0 if stat is None else stat.cpu_seconds, io_bytes)
 
 
 _PIDFD_GETFD = 438  # of asm-generic/unistd.h
@@ -119,8 +118,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _tcp_bytes(pid: int) -> int:
-    """Sent and received by the connections that a process has open, which its io file leaves out. Raises OSError where
-    the kernel does not let this process look at them."""
+    """Sent and received by a process's open connections, which its io file leaves out. Raises OSError where the kernel
+    does not let this process look at them."""
     total, process = 0, os.pidfd_open(pid)
     try:
         for entry in Path(f"/proc/{pid}/fd").iterdir():
@@ -133,8 +132,8 @@ def _tcp_bytes(pid: int) -> int:
 
 
 def _of_socket(descriptor: int) -> int:
-    """Of a descriptor that is this process's own, and closed here: not by Python's socket, which may change what both
-    processes share. 0 for what is no TCP connection."""
+    """By a descriptor of this process, which is closed here: not by Python's socket, which may change what both
+    processes share. 0 for what is not a TCP connection."""
     if descriptor < 0:
         return 0  # it was just closed, or the kernel refuses
     info, length = ctypes.create_string_buffer(_TCP_INFO_BYTES), ctypes.c_uint32(_TCP_INFO_BYTES)

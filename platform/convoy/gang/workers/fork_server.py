@@ -1,6 +1,8 @@
-"""A process that workers are forked from: single-threaded, and below it is all that they ever started.
+"""A process that workers are forked from: single-threaded, and everything they ever start is below it.
 
-It ends with its agent, and kills whatever is below it then; its workers end with it.
+It ends with its agent, killing whatever is below it then; its workers end with it. Agent and process exchange one
+packet per message. A request comes with open files: the assignment as JSON, the worker's log, and for rank 0 its
+listening socket.
 """
 
 import contextlib
@@ -10,23 +12,76 @@ import select
 import signal
 import socket
 import sys
-import time
 import traceback
-from typing import NoReturn, Protocol
+from typing import Annotated, Literal, NoReturn, Protocol
 
-from convoy.gang.workers.fork_messages import MOST_BYTES, MOST_FILES, Ended, Fork, Forked, NotForked, Ready, Report
-from convoy.gang.workers.prctl import adopt_orphans, set_name, signal_at_end_of_parent
-from convoy.gang.workers.process_tree import kill_below
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from convoy.gang.workers.processes import adopt_orphans, kill_below, set_name, signal_at_end_of_parent
 
 IDLE_SECONDS = 3.0
-"""Without a request for so long, what is needed late is imported: no worker's start waits for it."""
+"""After this long without a request, modules that are needed late are imported: no worker's start waits for them."""
+
+MOST_BYTES = 65_536
+"""Limit of a packet. Assignments may be longer, too long for a socket to accept: they are passed as files."""
+
+MOST_FILES = 3
 
 
-class Body(Protocol):
-    """What the workers are."""
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ForkRequest(_Message):
+    """Start a worker."""
+
+    worker: int
+    """Number of the request; the reports about this worker carry it."""
+    name: str
+    """What tools that list processes show."""
+    environment: dict[str, str]
+    """Added to the worker's."""
+
+
+class ServerReady(_Message):
+    """Everything is imported."""
+
+    kind: Literal["ready"] = "ready"
+
+
+class WorkerForked(_Message):
+    kind: Literal["forked"] = "forked"
+    worker: int
+    pid: int
+
+
+class ForkFailed(_Message):
+    """There is no memory, or there are too many processes."""
+
+    kind: Literal["not_forked"] = "not_forked"
+    worker: int
+    error: str
+
+
+class WorkerEnded(_Message):
+    """The worker is reaped; its pid may be another process's from now on."""
+
+    kind: Literal["ended"] = "ended"
+    worker: int
+    exit_code: int
+    """Minus the signal's number if it was killed by one."""
+
+
+Report = Annotated[ServerReady | WorkerForked | ForkFailed | WorkerEnded, Field(discriminator="kind")]
+
+REPORTS: TypeAdapter[Report] = TypeAdapter(Report)
+
+
+class WorkerBody(Protocol):
+    """What the workers run."""
 
     def prepare(self) -> None:
-        """Import what every worker needs. Makes no thread and opens no GPU: neither survives a fork."""
+        """Import what every worker needs. Creates no thread and opens no GPU: neither survives a fork."""
 
     def prepare_more(self) -> None:
         """Import what workers need some time after their start."""
@@ -35,50 +90,49 @@ class Body(Protocol):
         """A worker's whole life; its exit code. listener: file descriptor of rank 0's listening socket."""
 
 
-def serve(agent: int, channel: socket.socket, body: Body) -> NoReturn:
+def serve(agent: int, channel: socket.socket, body: WorkerBody) -> NoReturn:
     """Fork a worker for each request. agent: the process that started this one, and holds the channel's other end."""
-    began = time.perf_counter()
     _end_with(agent)
     adopt_orphans()
-    gc.disable()  # until all is there: what is freed before would leave holes for workers to write to
+    gc.disable()  # until everything is imported: objects freed before would leave holes for workers to write to
     body.prepare()
     gc.freeze()
-    _Server(channel, body).serve(Ready(seconds=time.perf_counter() - began))
+    _ForkServer(channel, body).serve()
 
 
 def _end_with(agent: int) -> None:
-    """End when the agent does, and by nothing else: it decides what a signal to its workers means."""
+    """End when the agent does, and by nothing else: the agent decides what a signal to its workers means."""
 
-    def look(*_: object) -> None:
-        if os.getppid() != agent:  # else a thread of its ended, the one that started this process
+    def check(*_: object) -> None:
+        if os.getppid() != agent:  # else only the agent's thread that started this process has ended
             kill_below(os.getpid())
             os._exit(0)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, look)
+    signal.signal(signal.SIGHUP, check)
     signal_at_end_of_parent(signal.SIGHUP)
-    look()
+    check()
 
 
-class _Server:
-    def __init__(self, channel: socket.socket, body: Body) -> None:
+class _ForkServer:
+    def __init__(self, channel: socket.socket, body: WorkerBody) -> None:
         self._channel = channel
         self._body = body
         self._pid = os.getpid()
         self._workers: dict[int, int] = {}
         """Number of the request of each that runs, by pid."""
-        self._child_ended, self._ended = socket.socketpair()
-        for end in (self._child_ended, self._ended):
+        self._child_ended, self._wakeup = socket.socketpair()
+        for end in (self._child_ended, self._wakeup):
             end.setblocking(False)
 
-    def serve(self, ready: Ready) -> NoReturn:
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that the next line's file tells of it
-        signal.set_wakeup_fd(self._ended.fileno(), warn_on_full_buffer=False)
+    def serve(self) -> NoReturn:
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that the next line's file reports it
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(self._child_ended, select.POLLIN)
-        self._tell(ready)
+        self._report(ServerReady())
         idle = True
         while True:
             events = poll.poll(IDLE_SECONDS * 1000 if idle else None)
@@ -86,7 +140,7 @@ class _Server:
                 idle = False
                 self._body.prepare_more()
                 gc.freeze()
-            # Ends first: an exit is told before a request that came after it is served.
+            # Exits first: an exit is reported before a request that came after it is served.
             self._reap()
             if any(file == self._channel.fileno() for file, _ in events):
                 self._serve_one()
@@ -100,45 +154,47 @@ class _Server:
             kill_below(self._pid)
             os._exit(0)
         try:
-            self._fork(Fork.model_validate_json(packet), files)
+            self._fork(ForkRequest.model_validate_json(packet), files)
         finally:
             for file in files:
                 os.close(file)
 
-    def _fork(self, request: Fork, files: list[int]) -> None:
+    def _fork(self, request: ForkRequest, files: list[int]) -> None:
         try:
             if len(files) < 2:
                 raise OSError("too many open files")
-            sys.stdout.flush()  # or each fork would say it again
+            sys.stdout.flush()  # or each fork would print it again
             pid = os.fork()
         except OSError as error:
-            self._tell(NotForked(worker=request.worker, error=str(error)))
+            self._report(ForkFailed(worker=request.worker, error=str(error)))
             return
         if pid == 0:
             self._become(request, files)
         self._workers[pid] = request.worker
-        self._tell(Forked(worker=request.worker, pid=pid))
+        self._report(WorkerForked(worker=request.worker, pid=pid))
 
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while self._child_ended.recv(4096):
                 pass
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                pid, status = found
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
                 worker = self._workers.pop(pid, None)
-                if worker is not None:  # else it is what a worker left behind
-                    self._tell(Ended(worker=worker, exit_code=os.waitstatus_to_exitcode(status)))
+                if worker is not None:  # else it is an orphan of a worker
+                    self._report(WorkerEnded(worker=worker, exit_code=os.waitstatus_to_exitcode(status)))
 
-    def _tell(self, report: Report) -> None:
-        with contextlib.suppress(OSError):  # the agent is gone, which is seen when it is read
+    def _report(self, report: Report) -> None:
+        with contextlib.suppress(OSError):  # the agent is gone, which is noticed at the next read
             self._channel.send(report.model_dump_json().encode())
 
-    def _become(self, request: Fork, files: list[int]) -> NoReturn:
+    def _become(self, request: ForkRequest, files: list[int]) -> NoReturn:
         """Be the worker."""
         code = 1
         try:
-            self._leave(request)
+            self._undo_setup(request)
             task, output, *listener = files
             with open(task, "rb", closefd=False) as file:
                 assignment = file.read()
@@ -158,25 +214,25 @@ class _Server:
             # Peers may be gone, and then interpreter shutdown waits for process groups that cannot close.
             os._exit(code)
 
-    def _leave(self, request: Fork) -> None:
-        """Undo what is the server's own."""
+    def _undo_setup(self, request: ForkRequest) -> None:
+        """In the worker: undo what belongs to the server alone."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal_at_end_of_parent(signal.SIGKILL)
-        if os.getppid() != self._pid:  # it ended before the kernel knew that we go with it
+        if os.getppid() != self._pid:  # it ended before the kernel knew that this process ends with it
             os._exit(1)
         os.setsid()
         set_name(request.name)
-        for own in (self._channel, self._child_ended, self._ended):
+        for own in (self._channel, self._child_ended, self._wakeup):
             own.close()
         os.environ.update(request.environment)
         gc.enable()
 
 
 def _code_of(error: SystemExit) -> int:
-    """As the interpreter takes it."""
+    """The exit code that the interpreter would use."""
     if error.code is None:
         return 0
     if isinstance(error.code, int):

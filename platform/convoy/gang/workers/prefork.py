@@ -1,4 +1,4 @@
-"""The agent's side of the process that its workers are forked from, which has imported all that they need.
+"""The agent's side of the process that its workers are forked from, which has imported everything that they need.
 
 That process (`gang/workers/fork_server.py`) adopts what its workers leave behind: all that was ever started is below
 it.
@@ -16,10 +16,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.gang.assignment import Assignment
-from convoy.gang.workers.fork_messages import MOST_BYTES, REPORTS, Ended, Fork, Forked, NotForked, Ready, Report
-from convoy.gang.workers.process_tree import MARKER, kill_below, kill_marked, new_marker
-from convoy.gang.workers.worker import Worker, environment_of, log_tail, signal_name
+from convoy.gang.task import Assignment
+from convoy.gang.workers.fork_server import (
+    MOST_BYTES,
+    REPORTS,
+    ForkFailed,
+    ForkRequest,
+    Report,
+    ServerReady,
+    WorkerEnded,
+    WorkerForked,
+)
+from convoy.gang.workers.processes import TAG, kill_below, kill_tagged, new_tag
+from convoy.gang.workers.worker import Worker, log_tail, signal_name
 
 TRAINING = "convoy.training.workers.train_preload"
 SCRIPTS = "convoy.training.workers.script_preload"
@@ -34,11 +43,11 @@ class _Process:
 
     popen: "subprocess.Popen[bytes]"
     channel: socket.socket
-    marker: str
+    tag: str
     ready: bool = False
 
 
-class Warm:
+class Prefork:
     """Starts workers within milliseconds. Use as a context, in one thread: leaving it leaves no process behind.
 
     A process that dies takes its workers with it and is replaced, unless two in a row died before they were ready.
@@ -50,16 +59,16 @@ class Warm:
         self._log = log
         self._module = module
         self._process: _Process | None = None
-        self._asked = 0
+        self._requests = 0
         self._open: dict[int, Worker] = {}
-        """Workers of which the end is not known, by the number of their request."""
-        self._news = False
-        """Something was taken in since the last `wait`, by whichever question."""
+        """Workers whose end was not reported yet, by the number of their request."""
+        self._has_news = False
+        """A report was taken in since the last `wait`, by any query."""
         self._unready = 0
-        """So many processes in a row died before they were ready."""
+        """Number of processes in a row that died before they were ready."""
         self._broken = "the process that workers are forked from was not started"
 
-    def __enter__(self) -> "Warm":
+    def __enter__(self) -> "Prefork":
         self._start()
         return self
 
@@ -67,41 +76,42 @@ class Warm:
         self.close()
 
     def fork(self, assignment: Assignment, log: Path) -> Worker:
-        """Have a rank started; its output goes to `log`, and it dies when this process does. Does not wait: where
-        it cannot be started, that is how it ended. Raises OSError if there is no log."""
+        """Start a rank; its output goes to `log`, and it dies when this process does. Does not wait: a worker that
+        cannot be started has ended for that reason. Raises OSError if the log cannot be created."""
         self.take_in()
         worker = Worker(assignment.place.rank, log, Path(assignment.reason_path), self.take_in)
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "wb") as output, _in_memory(assignment.model_dump_json().encode()) as task:
             if self._process is None:
-                worker.known_code, worker.fate, self._news = 1, self._broken, True
+                worker.reported_code, worker.fate, self._has_news = 1, self._broken, True
                 return worker
-            self._asked += 1
-            self._open[self._asked] = worker
+            self._requests += 1
+            self._open[self._requests] = worker
             name, listener = f"convoy rank {worker.rank}", assignment.listen_fd
-            request = Fork(worker=self._asked, name=name, environment=environment_of(assignment))
+            environment = {"LOCAL_RANK": str(assignment.place.local_rank)}
+            request = ForkRequest(worker=self._requests, name=name, environment=environment)
             files = [task, output.fileno(), *(() if listener is None else (listener,))]
             try:
                 socket.send_fds(self._process.channel, [request.model_dump_json().encode()], files)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # it has died, which is seen when it is read
+                pass  # it has died, which is noticed at the next read
             except OSError as error:
-                self._note(self._process, NotForked(worker=self._asked, error=str(error)))
+                self._take_report(self._process, ForkFailed(worker=self._requests, error=str(error)))
         return worker
 
     def wait(self, seconds: float) -> None:
-        """Until something was told of a worker, such as its end, since the last call; at most so long."""
-        if self._process is None and not self._news:
+        """Wait until a worker was reported on, such as its end, since the last call; at most `seconds`."""
+        if self._process is None and not self._has_news:
             time.sleep(seconds)
-        elif self._process is not None and not self._news:
+        elif self._process is not None and not self._has_news:
             poll = select.poll()
             poll.register(self._process.channel, select.POLLIN)
             poll.poll(max(0.0, seconds) * 1000)
             self.take_in()
-        self._news = False
+        self._has_news = False
 
     def take_in(self) -> None:
-        """Learn what was told by now. Never waits, but where the process died."""
+        """Take in the reports so far. Never waits, except where the process died."""
         while (process := self._process) is not None:
             try:
                 packet = process.channel.recv(MOST_BYTES, socket.MSG_DONTWAIT)
@@ -110,24 +120,24 @@ class Warm:
             except ConnectionResetError:  # comes before the last packets
                 continue
             if packet:
-                self._note(process, REPORTS.validate_json(packet))
+                self._take_report(process, REPORTS.validate_json(packet))
             else:
                 self._died(process)
 
     def stop(self) -> set[int]:
         """Kill all workers with everything that any of them started; more can be forked at once.
 
-        What still lives after KILL_SECONDS: it hangs in the kernel.
+        Returns those still alive after KILL_SECONDS, which hang in the kernel.
         """
         process = self._process
         if process is None:
             return set()
         left = kill_below(process.popen.pid)
         self.take_in()
-        if self._process is process and any(worker.known_pid is None for worker in self._open.values()):
-            left |= self._end(process)  # or it would still fork what it was asked for
+        if self._process is process and any(worker.reported_pid is None for worker in self._open.values()):
+            left |= self._end(process)  # or it would still serve the request
             self._replace()
-        self._settle()
+        self._end_open()
         return left
 
     def close(self) -> set[int]:
@@ -140,12 +150,12 @@ class Warm:
         left = kill_below(process.popen.pid)
         self.take_in()
         left |= self._end(process)
-        self._settle()
+        self._end_open()
         return left
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        marker = new_marker()
+        tag = new_tag()
         try:
             with theirs, open(self._log, "ab") as output:
                 popen = subprocess.Popen(
@@ -153,51 +163,51 @@ class Warm:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **self._environment, MARKER: marker},
+                    env={**os.environ, **self._environment, TAG: tag},
                     pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # what is sent to this process's group is for this process to judge
+                    start_new_session=True,  # signals to this process's group are for this process to judge
                 )
         except BaseException:
             ours.close()
             raise
-        self._process = _Process(popen, ours, marker)
+        self._process = _Process(popen, ours, tag)
 
-    def _note(self, process: _Process, report: Report) -> None:
-        self._news = True
-        if isinstance(report, Ready):
+    def _take_report(self, process: _Process, report: Report) -> None:
+        self._has_news = True
+        if isinstance(report, ServerReady):
             process.ready, self._unready = True, 0
             return
         worker = self._open.get(report.worker)
         if worker is None:  # it was stopped
             return
         match report:
-            case Forked():
-                worker.known_pid = report.pid
-            case NotForked():
-                worker.known_code, worker.fate = 1, f"it could not be forked: {report.error}"
-            case Ended():
-                worker.known_code = report.exit_code
-        if worker.known_code is not None:
+            case WorkerForked():
+                worker.reported_pid = report.pid
+            case ForkFailed():
+                worker.reported_code, worker.fate = 1, f"it could not be forked: {report.error}"
+            case WorkerEnded():
+                worker.reported_code = report.exit_code
+        if worker.reported_code is not None:
             del self._open[report.worker]
 
     def _died(self, process: _Process) -> None:
         self._broken = f"the process that workers are forked from {self._how(process.popen)}"
         self._end(process)
-        self._settle(self._broken)
+        self._end_open(self._broken)
         self._unready += not process.ready
         if self._unready < 2:
             self._replace()
 
     def _how(self, popen: "subprocess.Popen[bytes]") -> str:
-        """How the process ended, that has let go of its channel."""
+        """How the process ended after it closed its channel."""
         try:
             code = popen.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             return "hung"
         if code < 0:
             return f"was killed by {signal_name(-code)}"
-        said = log_tail(self._log).splitlines()
-        return f"exited with code {code}" + (f": {said[-1]}" if said else "")
+        lines = log_tail(self._log).splitlines()
+        return f"exited with code {code}" + (f": {lines[-1]}" if lines else "")
 
     def _replace(self) -> None:
         try:
@@ -206,19 +216,19 @@ class Warm:
             self._broken = f"the process that workers are forked from cannot be started: {error}"
 
     def _end(self, process: _Process) -> set[int]:
-        """End the process and what is left below it, or was; what cannot be killed."""
+        """End the process and all that is, or was, below it; what cannot be killed."""
         self._process = None
         process.popen.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.popen.wait(END_SECONDS)
         process.channel.close()
-        return kill_marked(process.marker)
+        return kill_tagged(process.tag)
 
-    def _settle(self, fate: str = "") -> None:
-        """Of what is not known to have ended: it was killed, or never came to be."""
-        self._news = True
+    def _end_open(self, fate: str = "") -> None:
+        """Record the end of workers whose end was not reported: they were killed, or never started."""
+        self._has_news = True
         for worker in self._open.values():
-            worker.known_code = 1 if fate and worker.known_pid is None else -signal.SIGKILL
+            worker.reported_code = 1 if fate and worker.reported_pid is None else -signal.SIGKILL
             worker.fate = fate
         self._open.clear()
 

@@ -7,7 +7,7 @@ Source: torch 2.13, "Environment Variables" in `torch/distributed/run.py`, and `
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from convoy.gang.assignment import Assignment, Place
+from convoy.gang.task import Assignment, Place
 
 
 def script_environment(assignment: Assignment, devices: Sequence[str]) -> dict[str, str]:

@@ -1,65 +1,65 @@
-"""Rank workers as their agent sees them: how each ended, and the event that tells why."""
+"""Rank workers as their agent sees them: how each ended, and the line and the event that say why."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.gang.assignment import Assignment
-from convoy.gang.workers.process_state import State, state_of
+from convoy.gang.workers.processes import State, state_of
 from convoy.job.events.types import WorkerExited
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 16_384
 _REASON_CHARACTERS = 2_000
-"""It goes in messages between agents, which have a limit, and into a title."""
+"""The reason goes into messages between agents, which have a limit, and into a title."""
 
 
 @dataclass
 class Worker:
-    """One rank's process. What is known of it is brought up to date with each question, and nothing waits."""
+    """One rank's process. Each query brings what is known of it up to date, and nothing waits."""
 
     rank: int
     log: Path
     reason: Path
     """Where it leaves one line on why it failed."""
     refresh: Callable[[], object]
-    """Takes in what was told of the workers."""
-    known_pid: int | None = None
-    known_code: int | None = None
+    """Takes in the newest reports about the workers."""
+    reported_pid: int | None = None
+    reported_code: int | None = None
     fate: str = ""
-    """Why it ended, or never was, where it could not tell itself."""
+    """Why it ended, or never started, where it could not report that itself."""
 
     @property
     def pid(self) -> int | None:
-        """None: it is not forked yet, or never will be. Another process's, perhaps, once `exit_code` is not None."""
+        """None: it is not forked yet, or never will be. It may be another process's once `exit_code` is not None."""
         self.refresh()
-        return self.known_pid
+        return self.reported_pid
 
     def exit_code(self) -> int | None:
-        """How it ended: minus the signal's number if by one; None while it runs, or is not forked yet."""
+        """Minus the signal's number if it was ended by one; None while it runs, or is not forked yet."""
         self.refresh()
-        return self.known_code
+        return self.reported_code
 
     def state(self) -> State:
-        """As the kernel has it; "running" also before it is forked."""
+        """The kernel's state of the process; also "running" before it is forked."""
         if self.exit_code() is not None:
             return "gone"
-        return "running" if self.known_pid is None else state_of(self.known_pid)
+        return "running" if self.reported_pid is None else state_of(self.reported_pid)
 
 
 def exit_event(worker: Worker) -> WorkerExited:
-    """How a worker ended that has, with what it left behind. Reads its log, which may lie in the store."""
+    """How a worker ended, with its reason and last lines. Reads its log, which may be in the store."""
     left = worker.reason.read_text().strip() if worker.reason.exists() else ""
-    ended = how_it_ended(worker)
+    ended = exit_without_log(worker)
     return ended.model_copy(
         update={"reason": (ended.reason or left)[:_REASON_CHARACTERS], "log_tail": log_tail(worker.log)}
     )
 
 
-def how_it_ended(worker: Worker) -> WorkerExited:
-    """The same without asking any file."""
+def exit_without_log(worker: Worker) -> WorkerExited:
+    """The same without reading any file."""
     code = worker.exit_code()
     assert code is not None
     number = -code if code < 0 else None
@@ -73,12 +73,11 @@ def how_it_ended(worker: Worker) -> WorkerExited:
 
 def signal_name(number: int) -> str:
     """Such as SIGKILL."""
-    known = {s.value: s.name for s in signal.Signals}
-    return known.get(number, f"signal {number}")
+    return {s.value: s.name for s in signal.Signals}.get(number, f"signal {number}")
 
 
 def log_tail(log: Path) -> str:
-    """The last lines a worker printed."""
+    """The last lines that a worker printed."""
     with open(log, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
@@ -86,11 +85,23 @@ def log_tail(log: Path) -> str:
     return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
-def environment_of(assignment: Assignment) -> dict[str, str]:
-    """What is different for each worker of a node."""
-    return {"LOCAL_RANK": str(assignment.place.local_rank)}
-
-
-def environment_of_all(threads: int) -> dict[str, str]:
-    """What must be set before torch is imported. threads: of each worker."""
+def shared_environment(threads: int) -> dict[str, str]:
+    """What must be set before torch is imported, the same for all workers. threads: of each."""
     return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+
+
+def leave_reason(file: Path, text: str) -> None:
+    """In a worker: leave the line on why it failed. text: may hold what no file can, such as half a surrogate pair."""
+    file.write_text(text, errors="backslashreplace")
+
+
+def error_line(error: BaseException) -> str:
+    """The error's type, and the first line of its text."""
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def first_line(error: object) -> str:
+    """Of its text; empty if there is none, or a user's `__str__` fails."""
+    with contextlib.suppress(Exception):
+        return next(iter(str(error).strip().splitlines()), "")
+    return ""

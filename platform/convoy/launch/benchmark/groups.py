@@ -24,7 +24,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.display.formatting import course
 from convoy.gang import local_node
-from convoy.gang.assignment import Script
+from convoy.gang.task import Script, Task
 from convoy.launch.benchmark.split import Share, shares_of
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.host import local_gpus
@@ -121,21 +121,10 @@ def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], Non
 
     def run(group: Group, script: Script) -> None:
         with tempfile.TemporaryDirectory(prefix="convoy-gang-") as name:
+            task = Task(named(group), f"{job}-{group.name}", str(group.run.root), "", "script", script=script)
             processes = [
                 local_node.start(
-                    local_node.Spec(
-                        config=named(group),
-                        job=f"{job}-{group.name}",
-                        root=str(group.run.root),
-                        data_id="",
-                        fingerprint="script",
-                        index=index,
-                        nodes=nodes,
-                        nproc=nproc,
-                        run=job,
-                        attempt=0,
-                        script=script,
-                    ),
+                    local_node.NodeSpec(task=task, node=local_node.local_position(index, nodes, nproc, job)),
                     Path(name) / str(index),
                     {**os.environ, "PYTHONUNBUFFERED": "1"},
                 )
@@ -143,7 +132,7 @@ def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], Non
             ]
             while any(node.process.poll() is None for node in processes):
                 time.sleep(POLL_SECONDS)
-            _check([node.told() for node in processes])
+            _check([node.result() for node in processes])
 
     return run
 
@@ -183,7 +172,7 @@ def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str
     )
 
 
-def _check(results: Sequence[local_node.Told]) -> None:
+def _check(results: Sequence[local_node.NodeResult]) -> None:
     """Raise GangFailedError with the first cause, for which node 0 comes before all others."""
     for each in results:
         if each.outcome is None:

@@ -11,7 +11,7 @@ from convoy.launch.steps import plain_errors
 
 if TYPE_CHECKING:
     from convoy.benchmark.groups import Group
-    from convoy.gang.assignment import Script
+    from convoy.gang.task import Script
     from convoy.storage import Store
 
 Json = dict[str, Any]
@@ -112,7 +112,7 @@ def _gang(current: Any) -> "Any":
     """A function that runs a group as a gang of this step. Any failure but a preemption is the group's."""
     from metaflow.exception import MetaflowException
 
-    from convoy.gang.outcome import PreemptedError
+    from convoy.gang.diagnosis.verdict import PreemptedError
     from convoy.launch.gang.step import GangFailedError
 
     def run(group: "Group", script: "Script") -> None:

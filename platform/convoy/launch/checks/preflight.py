@@ -174,9 +174,9 @@ def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
     tells by itself. None: it is no EC2 instance, which nobody takes away."""
     if config.cluster.backend != "local":
         return "convoy: each node tells in its log, and on the card, which of its sources of notices answer"
-    from convoy.gang.notices import machine
+    from convoy.gang.notices.sources import describe_statuses, has_metadata, machine_statuses
 
-    return f"convoy: {machine.in_words(machine.standings(environ))}" if machine.has_metadata(environ) else None
+    return f"convoy: {describe_statuses(machine_statuses(environ))}" if has_metadata(environ) else None
 
 
 def check_job_is_free(config: RunConfig, job: str) -> None:

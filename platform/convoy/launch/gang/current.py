@@ -72,7 +72,7 @@ class CurrentConvoy:
         While hardly anything is read or written, the use of a core counts for at most 20 times `exit_seconds`. A rank
         whose script succeeded may also wait for ranks that still make progress.
         """
-        from convoy.gang.assignment import Script
+        from convoy.gang.task import Script
         from convoy.launch.gang.run import run_script
         from convoy.launch.steps import plain_errors
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from convoy.config.run import RunConfig
 from convoy.display.page import Page
-from convoy.gang.assignment import Script
-from convoy.gang.say import say
+from convoy.gang.async_call import say
+from convoy.gang.task import Script
 from convoy.job.events.log import EventReader
 from convoy.job.events.types import AnyEvent
 from convoy.launch.plans import JobPlan

@@ -7,8 +7,7 @@ from typing import Any
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.gang.notices.sources import NOTICE_FILE
-from convoy.gang.task import Node
+from convoy.gang.task import NOTICE_FILE, Node
 from convoy.launch.checks.compatibility import world
 
 

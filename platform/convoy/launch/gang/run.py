@@ -13,9 +13,8 @@ from convoy.config.json_text import parse_json
 from convoy.config.ranks import World, check_ranks
 from convoy.config.run import RunConfig
 from convoy.display.page import Page
-from convoy.gang.assignment import Script
-from convoy.gang.rendezvous import marked
-from convoy.gang.task import Node, Task
+from convoy.gang.rendezvous import marked_live
+from convoy.gang.task import Node, Script, Task
 from convoy.job.generations import FormationRefusedError, refusal_of
 from convoy.job.record import SCRIPT_DATA, existing_record, job_store
 from convoy.launch.checks.compatibility import check, check_budget
@@ -87,13 +86,13 @@ def run_script(
 
 @contextlib.contextmanager
 def _preparing(config: RunConfig, job: str, store: Store, node: Node, data: Json | None) -> Iterator[None]:
-    """On node 0 the job is marked as running: who waits for a gang sees that it has its machine."""
+    """On node 0 the job is marked_live as running: who waits for a gang sees that it has its machine."""
     if node.index != 0:
         yield
         return
     if data is not None:
         existing_record(store, config, data["fingerprint"])  # no mark where the root is not mounted
-    with marked(store, job, node.run, preparing=True):
+    with marked_live(store, job, node.run, preparing=True):
         yield
 
 
@@ -113,7 +112,7 @@ def _tell_card(task: str) -> None:
 
 @contextlib.contextmanager
 def _plainly(*kinds: type[Exception]) -> Iterator[None]:
-    from convoy.gang.outcome import PreemptedError
+    from convoy.gang.diagnosis.verdict import PreemptedError
     from convoy.job.generations import CommitsLostError, FormationRefusedError, GenerationLostError
     from convoy.launch.gang.step import GangFailedError
 
@@ -126,8 +125,8 @@ def _plainly(*kinds: type[Exception]) -> Iterator[None]:
 def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call: int) -> Iterator[None]:
     """Whatever keeps node 0 from forming the generation ends the other nodes too, which wait for it, or come late; and
     what keeps another node from joining ends node 0."""
-    from convoy.gang.async_call import Background
-    from convoy.gang.outcome import PreemptedError
+    from convoy.gang.async_call import BackgroundCall
+    from convoy.gang.diagnosis.verdict import PreemptedError
     from convoy.job.generations import FormationRefusedError, refuse_formation
     from convoy.launch.gang.step import GangFailedError
 
@@ -139,7 +138,7 @@ def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call:
         if index == 0 or not isinstance(error, FormationRefusedError | GangFailedError | PreemptedError):
             store, named = job_store(str(config.root), job, config), formation(current, call)
             reason = str(error) if index == 0 else f"node {index}: {error}"
-            telling = Background("the refusal", lambda: refuse_formation(store, named, reason), TELL_SECONDS)
+            telling = BackgroundCall("the refusal", lambda: refuse_formation(store, named, reason), TELL_SECONDS)
             with contextlib.suppress(StoreUnavailable):
                 telling.result()
         raise
@@ -186,7 +185,7 @@ def _training(config: RunConfig, job: str, data: Json) -> Task:
         usd_per_hour=gang_price(config),
         rent=rent(config),
         spent_seconds=spent_seconds(job_store(config.root, job, config)) if limited else 0.0,
-        known=True,
+        has_record=True,
     )
 
 

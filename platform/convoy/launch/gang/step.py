@@ -11,8 +11,8 @@ from pathlib import Path
 from convoy.config.run import RunConfig
 from convoy.display.page import Callout, Heading, Page, Text
 from convoy.gang.agent import Gang
-from convoy.gang.async_call import Background
-from convoy.gang.outcome import INTERRUPTED, Outcome, PreemptedError
+from convoy.gang.async_call import BackgroundCall
+from convoy.gang.diagnosis.verdict import INTERRUPTED, GangOutcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.generations import refusal_of
 from convoy.job.record import job_store
@@ -34,7 +34,7 @@ class Hindrance:
         """store: the job's."""
         self._store = store
         self._node = node
-        self._asking: Background[str | None] | None = None
+        self._asking: BackgroundCall[str | None] | None = None
         self._ask_at = time.monotonic() + ASK_SECONDS
 
     def __call__(self) -> str | None:
@@ -48,8 +48,8 @@ class Hindrance:
         now = time.monotonic()
         if self._asking is None and now >= self._ask_at:
             formation, store = self._node.formation, self._store
-            self._asking = Background("the refusal", lambda: refusal_of(store, formation), ANSWER_SECONDS)
-        if self._asking is None or not self._asking.over:
+            self._asking = BackgroundCall("the refusal", lambda: refusal_of(store, formation), ANSWER_SECONDS)
+        if self._asking is None or not self._asking.is_over:
             return None
         answer, self._asking, self._ask_at = self._asking, None, now + ASK_SECONDS
         try:
@@ -95,7 +95,7 @@ def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str, plan: Json
         _run_other(task, node, draw, live_task)
 
 
-def pointer_page(task: Task, node: Node, live_task: str, ended: Outcome | None = None) -> Page:
+def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | None = None) -> Page:
     """What the cards of all nodes but the first say."""
     ranks = f"ranks {node.first_rank} to {node.first_rank + node.nproc_per_node - 1}"
     bad = ended is not None and ended.outcome in ("failed", "preempted")
@@ -141,17 +141,17 @@ def _run_other(task: Task, node: Node, draw: Draw, live_task: str) -> None:
             raise _error(outcome)
 
 
-def _until_the_end(gang: Gang) -> Outcome:
+def _until_the_end(gang: Gang) -> GangOutcome:
     while True:
         outcome = gang.wait(FOREVER)
         if outcome is not None:
             return outcome
 
 
-def _how(ended: Outcome) -> str:
+def _how(ended: GangOutcome) -> str:
     """In a word, as the first node's card has it."""
     return "interrupted" if ended.message.startswith(INTERRUPTED) else ended.outcome
 
 
-def _error(ended: Outcome) -> GangFailedError | PreemptedError:
+def _error(ended: GangOutcome) -> GangFailedError | PreemptedError:
     return (PreemptedError if ended.outcome == "preempted" else GangFailedError)(ended.message)

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from convoy.config.loader import default_root
 from convoy.display.formatting import duration
-from convoy.gang.async_call import Background
-from convoy.gang.notices.drain import Drain, request_drain
+from convoy.gang.async_call import BackgroundCall
+from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.gang.stop_signals import EndingSignals
 from convoy.job.heartbeat import LiveMark, is_live, read_mark
 from convoy.job.record import job_store
@@ -172,7 +172,7 @@ class _Turn:
         try:
             if identity is None or not self._query_store(lambda store: _heeds(store, identity.run)):
                 return False
-            wish = Drain(run=identity.run, now=False, host=socket.gethostname(), requested=time.time())
+            wish = DrainRequest(run=identity.run, now=False, host=socket.gethostname(), requested=time.time())
             self._query_store(lambda store: request_drain(store, wish))
         except StoreUnavailable:
             return False
@@ -212,7 +212,7 @@ class _Turn:
     def _query_store(self, question: Callable[[Store], T]) -> T:
         """The answer of the job's root, by default the default one. Raises StoreUnavailable."""
         store = self._store or job_store(default_root(), self._request.job)
-        return Background("the job's root", lambda: question(store), STORE_SECONDS).result()
+        return BackgroundCall("the job's root", lambda: question(store), STORE_SECONDS).result()
 
 
 def _waits(store: Store, run: str, client: ClientRun) -> bool | None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from convoy.gang.diagnosis.verdict import cause_message
-from convoy.gang.notices.drain import Drain, DrainUnreadableError, read_drain
-from convoy.gang.outcome import INTERRUPTED, PREEMPTED
+from convoy.gang.diagnosis.verdict import INTERRUPTED, PREEMPTED, cause_message
+from convoy.gang.notices.sources import DrainRequest, DrainUnreadableError, read_drain
 from convoy.job.events.types import AnyEvent, FailureDetected, GenerationEnded, decode
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
 from convoy.launch.restarts.policy import Ended, How
@@ -34,7 +33,7 @@ class JobFacts:
     """Of the newest one that tells."""
     causes: tuple[FailureDetected, ...] = ()
     """Oldest first."""
-    drain: Drain | None = None
+    drain: DrainRequest | None = None
     """The newest wish that a run of the job ends."""
 
 
@@ -166,7 +165,7 @@ def _decoded(data: bytes) -> list[AnyEvent]:
     return events
 
 
-def _drain(store: Store) -> Drain | None:
+def _drain(store: Store) -> DrainRequest | None:
     try:
         return read_drain(store)
     except DrainUnreadableError:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, Progress, TensorInfo
 from convoy.data.sampler import SamplerState, check_resume
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import CheckpointDamaged, Restored
 from convoy.job.lineage import CommitRef, candidates, read_history

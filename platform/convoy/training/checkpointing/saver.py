@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from convoy.checkpoint.format import DRAFT, Commit, Progress, SamplerPosition
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.config.run import config_hash
-from convoy.gang.assignment import Assignment
+from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.lineage import CommitRef
@@ -124,9 +124,9 @@ class Saver:
             parts=place.world_size,
             first=self._ranks.first,
             alert_after=config.alert_after_failures,
-            on_commit=self._marker.saved,
+            on_commit=self._marker.save_done,
         )
-        self._agreement = StepAgreement(group, len(self._tiers), away=self._marker.away, passed=self._marker.passed)
+        self._agreement = StepAgreement(group, len(self._tiers), away=self._marker.away, passed=self._marker.pass_point)
         self._driver = SaveDriver(
             engine,
             self._agreement,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from convoy.gang.diagnosis.node_health import ROUNDS, Measured, partner, unfit
+from convoy.gang.diagnosis.node_health import ROUNDS, RankMeasurement, partner, unfit
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import NodeChecked
 from convoy.parallel.fsdp import DTYPES
@@ -64,14 +64,14 @@ def check_node(ranks: Ranks, param_dtype: str, seconds: float, events: EventWrit
         dist.barrier(group=ranks.control)  # which an unfit rank does not reach
 
 
-def _measure(ranks: Ranks, param_dtype: str, seconds: float, exchanges: int) -> list[Measured]:
+def _measure(ranks: Ranks, param_dtype: str, seconds: float, exchanges: int) -> list[RankMeasurement]:
     """What every rank measured, the same on all."""
     name = device_name(ranks.device)
     own = [float(zlib.crc32(name.encode())), _product_seconds(ranks, param_dtype, seconds), _link(ranks, exchanges)]
     gathered = [torch.zeros(len(own), dtype=torch.float64) for _ in range(ranks.place.world_size)]
     dist.all_gather(gathered, torch.tensor(own, dtype=torch.float64), group=ranks.control)
     rows = [row.tolist() for row in gathered]
-    return [Measured(f"{device:.0f}", ranks.device.type, product, link) for device, product, link in rows]
+    return [RankMeasurement(f"{device:.0f}", ranks.device.type, product, link) for device, product, link in rows]
 
 
 def _product_seconds(ranks: Ranks, param_dtype: str, seconds: float) -> float:

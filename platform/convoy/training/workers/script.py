@@ -18,9 +18,9 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from convoy import script as told
-from convoy.gang.assignment import RESERVED, STOPPED, Assignment, Script
-from convoy.gang.workers.prctl import set_name, signal_at_end_of_parent
-from convoy.gang.workers.script_channel import ScriptLink
+from convoy.gang.task import RESERVED, STOPPED, Assignment, Script
+from convoy.gang.workers.processes import set_name, signal_at_end_of_parent
+from convoy.gang.workers.script_channel import ScriptChannel
 from convoy.gang.workers.script_environment import script_environment, visible_devices
 from convoy.job.events.types import PEER_LOST
 from convoy.training.workers.reason import first_line, leave_reason, named
@@ -47,13 +47,13 @@ def work(text: bytes, listener: int | None) -> int:
     if listener is not None:
         _host_store(assignment, listener)
     _set_environment(assignment)
-    link = ScriptLink(assignment, began)
+    link = ScriptChannel(assignment, began)
     told.attach(link)
     code = _run(script, reason)
     if code == 0 and link.ends_for_notice:
         code = STOPPED
     if os.getpid() == rank:  # a process that the script forked comes here too, and is not the rank
-        link.earned(code)
+        link.set_exit_code(code)
     _finish()
     link.close()
     return code

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 from convoy.config.errors import ConfigError
-from convoy.gang.assignment import EXPECTED, STOPPED, Assignment
+from convoy.gang.task import EXPECTED, STOPPED, Assignment
 from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.storage import StoreUnavailable
 from convoy.training.workers.reason import first_line, leave_reason, named

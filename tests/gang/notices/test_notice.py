@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.train import NoticesConfig
-from convoy.gang.notices.notice import Notice
-from convoy.gang.notices.notice_policy import (
+from convoy.gang.notices.notice import (
     END_SECONDS,
     FIRST_SAVE_SECONDS,
-    decide,
-    ending_sign,
+    Notice,
+    ending_evidence,
+    order_for,
     seconds_to_end,
     strongest,
 )
@@ -28,7 +28,7 @@ def end(deadline: float | None) -> Notice:
 
 def left(remaining: float, save_seconds: float, step_seconds: float) -> OrderKind:
     """The decision with so many seconds left."""
-    return decide(end(NOW + remaining), CONFIG, save_seconds, step_seconds, NOW, unsaved=True)
+    return order_for(end(NOW + remaining), CONFIG, save_seconds, step_seconds, NOW, unsaved=True)
 
 
 def test_two_minutes_are_enough_for_a_save_of_a_minute_and_a_half() -> None:
@@ -48,18 +48,18 @@ def test_a_save_that_was_never_measured_is_tried_where_there_is_some_time() -> N
 
 @given(st.floats(0, 1000), seconds)
 def test_at_once_means_without_a_save(save: float, step: float) -> None:
-    assert decide(end(0), CONFIG, save, step, NOW, unsaved=True) == "end"
+    assert order_for(end(0), CONFIG, save, step, NOW, unsaved=True) == "end"
     assert left(-1, save, step) == "end"
 
 
 @given(st.floats(0, 1e6), seconds)
 def test_where_there_is_no_hurry_it_is_saved(save: float, step: float) -> None:
-    assert decide(end(None), CONFIG, save, step, NOW, unsaved=True) == "save_and_end"
+    assert order_for(end(None), CONFIG, save, step, NOW, unsaved=True) == "save_and_end"
 
 
 @given(st.floats(0, 1000), st.none() | st.floats(0, 2 * NOW))
 def test_before_a_step_was_done_there_is_nothing_to_save(save: float, deadline: float | None) -> None:
-    assert decide(end(deadline), CONFIG, save, 0, NOW, unsaved=False) == "end"
+    assert order_for(end(deadline), CONFIG, save, 0, NOW, unsaved=False) == "end"
 
 
 @given(seconds, seconds, seconds, st.floats(0, 1000))
@@ -81,7 +81,7 @@ def test_a_recommendation_leads_to_what_is_configured(save: float, step: float, 
     policies: dict[str, OrderKind] = {"ignore": "none", "save": "save", "drain": "save_and_end"}
     for policy, order in policies.items():
         config = NoticesConfig.model_validate({"rebalance": policy})
-        assert decide(notice, config, save, step, NOW, unsaved=True) == order
+        assert order_for(notice, config, save, step, NOW, unsaved=True) == order
 
 
 def test_of_several_orders_the_one_that_ends_soonest_counts() -> None:
@@ -96,18 +96,18 @@ def test_in_which_order_notices_come_does_not_matter(several: list[OrderKind]) -
 
 
 def test_the_gang_ends_some_time_before_its_machine_does() -> None:
-    sign = ending_sign(end(NOW + 90), 1, 500.0, NOW, worth_waiting=True)
+    sign = ending_evidence(end(NOW + 90), 1, 500.0, NOW, worth_waiting=True)
     assert (sign.kind, sign.node, sign.by, sign.at) == ("notice", 1, 1, 500.0)
     assert sign.deadline == 500.0 + 90 - END_SECONDS
 
 
 def test_however_late_a_notice_comes_the_workers_get_a_moment_to_end() -> None:
-    assert ending_sign(end(0), 1, 500.0, NOW, worth_waiting=True).deadline == 500.0 + END_SECONDS
+    assert ending_evidence(end(0), 1, 500.0, NOW, worth_waiting=True).deadline == 500.0 + END_SECONDS
 
 
 def test_without_a_deadline_the_workers_end_in_their_own_time() -> None:
-    assert ending_sign(end(None), 1, 500.0, NOW, worth_waiting=True).deadline is None
+    assert ending_evidence(end(None), 1, 500.0, NOW, worth_waiting=True).deadline is None
 
 
 def test_before_a_step_was_done_nobody_is_waited_for() -> None:
-    assert ending_sign(end(None), 1, 500.0, NOW, worth_waiting=False).deadline == 500.0
+    assert ending_evidence(end(None), 1, 500.0, NOW, worth_waiting=False).deadline == 500.0

@@ -1,6 +1,7 @@
-"""Who descends from whom, and that killing all of it leaves nothing."""
+"""What is read from /proc/<pid>/stat."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,14 +11,83 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.workers import process_tree
-from convoy.gang.workers.process_tree import MARKER, descendants, kill_below, kill_marked, living, marked, new_marker
+from convoy.gang.workers import processes
+from convoy.gang.workers.processes import (
+    TAG,
+    Stat,
+    descendants,
+    kill_below,
+    kill_tagged,
+    living,
+    new_tag,
+    parse_stat,
+    read_stat,
+    state_of,
+    tagged,
+)
 from tests.gang.tasks import alive, wait_for
+
+REST = "1 2 2 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 {threads} 0 100 1000 10"
+
+
+@pytest.mark.parametrize(
+    ("letter", "threads", "state"),
+    [
+        ("R", 1, "running"),
+        ("S", 9, "running"),
+        ("I", 1, "running"),
+        ("t", 1, "running"),
+        ("T", 1, "stopped"),
+        ("D", 3, "uninterruptible"),
+        ("Z", 1, "gone"),
+        ("Z", 2, "running"),
+        ("X", 0, "gone"),
+    ],
+)
+@pytest.mark.parametrize("name", ["python", "a b", "Z) T 9 (", ") D 1 2 3"])
+def test_a_line_is_parsed_whatever_the_name(name: str, letter: str, threads: int, state: str) -> None:
+    text = f"123 ({name}) {letter} {REST.format(threads=threads)}\n"
+    assert parse_stat(text) == Stat(state, 1)  # type: ignore[arg-type]
+
+
+def test_a_process_is_followed_to_its_end() -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    # Not at once: its program is read from the disk first.
+    wait_for("its running", lambda: read_stat(process.pid) == Stat("running", os.getpid()))
+    process.send_signal(signal.SIGSTOP)
+    wait_for("the stop", lambda: state_of(process.pid) == "stopped")
+    process.send_signal(signal.SIGCONT)
+    wait_for("its going on", lambda: state_of(process.pid) == "running")
+    process.kill()
+    wait_for("its end", lambda: state_of(process.pid) == "gone")
+    process.wait()
+    assert read_stat(process.pid) is None
+
+
+def test_a_process_lives_on_without_its_first_thread() -> None:
+    script = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    try:
+        wait_for("the end of its first thread", lambda: _letter(process.pid) == "Z")
+        assert state_of(process.pid) == "running"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _letter(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
 
 # Adopts orphans, says when what it was asked to run is there, and reaps.
 ADOPTER = """
 import os, subprocess, sys, time
-from convoy.gang.workers.prctl import adopt_orphans
+from convoy.gang.workers.processes import adopt_orphans
 adopt_orphans()
 subprocess.run(["sh", "-c", sys.argv[1]])
 print("here", flush=True)
@@ -98,7 +168,7 @@ def test_one_that_a_look_misses_is_found_by_the_next(
     root = adopter(adopters, "sleep 600 &")
     below = wait_for("what it started", lambda: descendants(living(), root))
     looks = iter([{1: 0}])
-    monkeypatch.setattr(process_tree, "living", lambda: next(looks, None) or living())
+    monkeypatch.setattr(processes, "living", lambda: next(looks, None) or living())
 
     assert kill_below(root) == set()
 
@@ -116,19 +186,19 @@ def test_what_forks_while_it_is_killed_is_killed_too(adopters: list["subprocess.
 
 
 def test_what_inherited_a_marker_is_found_wherever_it_is() -> None:
-    marker = new_marker()
+    marker = new_tag()
     done = subprocess.run(
         ["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $!"],
-        env={**os.environ, MARKER: marker},
+        env={**os.environ, TAG: marker},
         capture_output=True,
         text=True,
         check=True,
     )
     orphan = int(done.stdout)
-    wait_for("the orphan", lambda: marked(marker) == {orphan})
-    assert marked(new_marker()) == set()
+    wait_for("the orphan", lambda: tagged(marker) == {orphan})
+    assert tagged(new_tag()) == set()
 
-    assert kill_marked(marker) == set()
+    assert kill_tagged(marker) == set()
 
     assert alive({orphan}) == set()
 
@@ -136,8 +206,8 @@ def test_what_inherited_a_marker_is_found_wherever_it_is() -> None:
 def test_this_process_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     inherited = dict(entry.split("=", 1) for entry in _own_environment() if "=" in entry)
     name, value = next((name, value) for name, value in inherited.items() if value)
-    monkeypatch.setattr("convoy.gang.workers.process_tree.MARKER", name)
-    assert os.getpid() not in marked(value)
+    monkeypatch.setattr("convoy.gang.workers.processes.TAG", name)
+    assert os.getpid() not in tagged(value)
 
 
 def test_zombies_do_not_live() -> None:
