@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from convoy.stats.steady_state import WINDOW, is_steady
+from convoy.stats.changepoint import WINDOW, is_steady
 
 
 def noise(seed: int, n: int, size: float = 0.05) -> np.ndarray:

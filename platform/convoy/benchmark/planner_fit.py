@@ -48,23 +48,23 @@ class OwnFit:
 def own_fit(cases: Sequence[Case]) -> OwnFit:
     """Raises ValueError where no case can be fitted to, for a GPU that the shipped constants do not have, and for
     machines of several devices that the catalog does not have."""
-    found = own_runs(cases)
-    if not found.rows:
-        raise ValueError("no case can be fitted to" + _why(found.left_out))
-    _one_device(found.machines)
-    base = own_prior(found.rows)
-    alike = _alike(found.rows)
-    calibration = fit(found.rows, base)
-    told = calibration.model_copy(
-        update={"data": f"{calibration.data} (results sha256 {_digest(cases)})", "machines": typical(found.machines)}
+    runs = own_runs(cases)
+    if not runs.rows:
+        raise ValueError("no case can be fitted to" + _why(runs.left_out))
+    _one_device(runs.machines)
+    base = own_prior(runs.rows)
+    alike = _alike(runs.rows)
+    calibration = fit(runs.rows, base)
+    own = calibration.model_copy(
+        update={"data": f"{calibration.data} (results sha256 {_digest(cases)})", "machines": typical(runs.machines)}
     )
     return OwnFit(
-        calibration=told,
-        rows=found.rows,
-        left_out=found.left_out,
-        before=tuple(percent_errors(found.rows, base)),
-        after=tuple(percent_errors(found.rows, calibration)),
-        others=tuple(left_out(found.rows, alike, base)),
+        calibration=own,
+        rows=runs.rows,
+        left_out=runs.left_out,
+        before=tuple(percent_errors(runs.rows, base)),
+        after=tuple(percent_errors(runs.rows, calibration)),
+        others=tuple(left_out(runs.rows, alike, base)),
         trainings=len(alike),
     )
 
@@ -82,13 +82,13 @@ def own_prior(rows: Sequence[MeasuredRun]) -> Prior:
     kinds = {row.workload.machine.measured and row.workload.machine.measured.kind for row in rows}
     if len(kinds) > 1:
         raise ValueError("cases of CPUs, of GPUs that the catalog has, and of others need a calibration each")
-    physics, known = prior(), calibration_of(rows[0].workload)
-    sure = {f"{name}.{chip}": SPREAD[name] for name in SPREAD for chip in getattr(known.constants, name)}
+    physics, shipped = prior(), calibration_of(rows[0].workload)
+    sure = {f"{name}.{chip}": SPREAD[name] for name in SPREAD for chip in getattr(shipped.constants, name)}
     sure |= {"operations": OPERATIONS_SPREAD} | physics.spread
     changes = {
-        "constants": known.constants,
-        "stands_for": known.stands_for,
-        "spread": {name: width for name, width in sure.items() if _has(known.constants, name)},
+        "constants": shipped.constants,
+        "stands_for": shipped.stands_for,
+        "spread": {name: width for name, width in sure.items() if _has(shipped.constants, name)},
     }
     return physics.model_copy(update=changes)
 
@@ -102,15 +102,15 @@ def _has(constants: Constants, name: str) -> bool:
 def _alike(rows: Sequence[MeasuredRun]) -> list[list[int]]:
     """Numbers of the rows of each training: the same one is in several suites, whose gangs all measured the machine."""
     jobs = [_timed(row.workload) for row in rows]
-    found: list[list[int]] = []
+    alike: list[list[int]] = []
     for number, job in enumerate(jobs):
-        for numbers in found:
+        for numbers in alike:
             if jobs[numbers[0]] == job:
                 numbers.append(number)
                 break
         else:
-            found.append([number])
-    return found
+            alike.append([number])
+    return alike
 
 
 def _timed(job: Workload) -> tuple[object, ...]:
@@ -124,18 +124,18 @@ def left_out(rows: Sequence[MeasuredRun], alike: Sequence[Sequence[int]], base: 
     single one. alike: numbers of the rows of each."""
     if len(alike) < 2:
         return []
-    found = [0.0] * len(rows)
+    errors = [0.0] * len(rows)
     for numbers in alike:
         others = [row for number, row in enumerate(rows) if number not in numbers]
         wrong = percent_errors([rows[number] for number in numbers], fit(others, base))
         for number, error in zip(numbers, wrong, strict=True):
-            found[number] = error
-    return found
+            errors[number] = error
+    return errors
 
 
 def _digest(cases: Sequence[Case]) -> str:
-    told = sorted((case.key, case.model_dump(mode="json")) for case in cases)
-    return hashlib.sha256(canonical_json([list(each) for each in told]).encode()).hexdigest()[:12]
+    texts = sorted((case.key, case.model_dump(mode="json")) for case in cases)
+    return hashlib.sha256(canonical_json([list(each) for each in texts]).encode()).hexdigest()[:12]
 
 
 def _why(left_out: Sequence[LeftOut]) -> str:

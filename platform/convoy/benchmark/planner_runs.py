@@ -25,7 +25,7 @@ from convoy.stats.interval import FEWEST
 
 
 class LeftOut(NamedTuple):
-    """A case that tells a fit nothing."""
+    """A case that no constants can be fitted to."""
 
     case: str
     """Its key."""
@@ -33,16 +33,16 @@ class LeftOut(NamedTuple):
 
 
 class OwnRuns(NamedTuple):
-    """What a benchmark's cases tell of the time of a step."""
+    """Times of steps in a benchmark's cases."""
 
     rows: tuple[MeasuredRun, ...]
     left_out: tuple[LeftOut, ...]
     machines: tuple[MeasuredMachine, ...]
-    """That the rows were measured on, where the catalog does not have them."""
+    """Machines of the rows that the catalog does not have."""
 
 
 class NoRun(ValueError):
-    """A case is none; the text says why."""
+    """A case is no run to fit to; the text says why."""
 
 
 def own_runs(cases: Sequence[Case]) -> OwnRuns:
@@ -69,28 +69,28 @@ def workload_of(
     which nothing is known."""
     if not isinstance(config.model, TransformerConfig):
         raise ValueError(f"model.build = {config.model.build}: nothing is known of it")
-    known = as_measured(machine_of(config, host_gpus=int(on_gpus)), measured)
-    machine = dataclasses.replace(known, ranks=ranks_per_node)
+    whole = as_measured(machine_of(config, host_gpus=int(on_gpus)), measured)
+    machine = dataclasses.replace(whole, ranks=ranks_per_node)
     return Workload(config.model, config.data.sequence_length, config.train, config.parallel, machine, nodes)
 
 
 def _run(case: Case) -> MeasuredRun:
-    told = case.predicted
+    plan = case.predicted
     if case.status != "measured":
         raise NoRun(case.status)
-    if told is None:
+    if plan is None:
         raise NoRun("nothing was predicted of it before it ran: it is a drill, or of an earlier version")
-    if told.step_seconds is None:
-        raise NoRun(told.why_no_step)
+    if plan.step_seconds is None:
+        raise NoRun(plan.why_no_step)
     seconds = step_seconds(case)
     if seconds is None:
         raise NoRun(f"{len(case.blocks)} blocks: at least {FEWEST} needed")
-    return _measured(case, told, seconds.estimate)
+    return _measured(case, plan, seconds.estimate)
 
 
-def _measured(case: Case, told: Predicted, seconds: float) -> MeasuredRun:
+def _measured(case: Case, plan: Predicted, seconds: float) -> MeasuredRun:
     try:
-        job = _job(RunConfig.model_validate(case.config), told)
+        job = _job(RunConfig.model_validate(case.config), plan)
         step_time(job)  # or why there is none
     except ValidationError:
         raise NoRun("its configuration is of another version") from None
@@ -107,16 +107,16 @@ def _measured(case: Case, told: Predicted, seconds: float) -> MeasuredRun:
     )
 
 
-def _job(config: RunConfig, told: Predicted) -> Workload:
+def _job(config: RunConfig, plan: Predicted) -> Workload:
     """As it was planned; or on the machine that a local run names, where its ranks found that machine's chip. All nodes
     of such a run are on it, and a plan for machines of that type is made from the same figures."""
-    measured = told.machine
+    measured = plan.machine
     on_gpus = measured is not None and measured.kind == "cuda"
-    job = workload_of(config, told.nodes, told.ranks_per_node, measured, on_gpus=on_gpus)
+    job = workload_of(config, plan.nodes, plan.ranks_per_node, measured, on_gpus=on_gpus)
     if measured is None or as_rented(config) == config:
         return job
     parallel = config.parallel
-    if parallel.strategy == "hsdp":  # whose groups are a node's ranks, unless they are told
+    if parallel.strategy == "hsdp":  # whose groups are a node's ranks, unless the size is configured
         parallel = parallel.model_copy(update={"shard_size": job.sharing})
     try:
         named = workload_of(
@@ -143,8 +143,8 @@ def source_of(case: Case) -> str:
     """Machine, day and commit, as a calibration names its data."""
     origin = case.provenance
     commit = f"commit {origin.commit[:12]}{'+changes' * origin.commit.endswith('+changes')}" if origin.commit else ""
-    told = [f"a benchmark on {case.hardware.machines}", str(origin.measured.date()), commit]
-    return ", ".join(filter(None, told))
+    parts = [f"a benchmark on {case.hardware.machines}", str(origin.measured.date()), commit]
+    return ", ".join(filter(None, parts))
 
 
 def typical(machines: Sequence[MeasuredMachine]) -> tuple[MeasuredMachine, ...]:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from convoy.benchmark.results.case import Block
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
-from convoy.stats.steady_state import WINDOW, is_steady
+from convoy.stats.changepoint import WINDOW, is_steady
 from convoy.training.measure.timing import slowest, synchronize
 from convoy.training.process_groups import Ranks
 

@@ -1,13 +1,14 @@
-"""Where a history of runs changed, and how small a change it could have shown.
+"""Where a history of runs changed, how small a change it could have shown, and whether measurements still drift.
 
-Runs of one fingerprint, oldest first, are cut where the evidence is strongest that the mean of their logarithms is
-another on either side. Whether that is chance is told by the same search in the same runs in random order, which is
-what they are in if nothing changed: the share of such orders that give as much evidence is the p-value, all places of
-the cut together. A recent change has few runs to show itself and an old one many: the places share the risk of a false
-alarm so that recent ones get more of it.
+Runs of one fingerprint, oldest first, are cut where the evidence is strongest that the mean of their logarithms differs
+on either side. Whether that is chance is decided by the same search in the same runs in random order, as they are if
+nothing changed: the share of such orders that give as much evidence is the p-value, over all cuts together. A recent
+change has few runs to show itself and an old one many: the cuts share the risk of a false alarm so that recent ones get
+more of it.
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import NormalDist
@@ -16,22 +17,31 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 FEWEST_BEFORE = 10
-"""Runs that tell what was usual, and how it varies."""
+"""Runs that show what was usual, and how it varies."""
 
 FEWEST_AFTER = 4
-"""Runs that tell of a change: of fewer, one bad run looks like one."""
+"""Runs that show a change: among fewer, one bad run looks like one."""
 
 ALPHA = 0.04
-"""A history in which nothing changed shows a change so often."""
+"""How often a history in which nothing changed shows a change."""
 
 POWER = 0.9
-"""How surely the smallest detectable change is found."""
+"""How surely the smallest detectable change is detected."""
 
 ORDERS = 4000
 """Random orders of a history."""
 
 FLAT = 1e-9
-"""Relative differences that are no noise of a measurement."""
+"""Relative differences that are rounding, not noise of a measurement."""
+
+WINDOW = 8
+"""Measurements that are compared with as many before them."""
+
+TOLERANCE = 0.02
+"""Two windows whose medians differ by less count as equal, however little they vary."""
+
+ERRORS = 2.0
+"""And those whose difference is not more than so many of its standard errors."""
 
 
 class Change(BaseModel):
@@ -50,14 +60,14 @@ class Change(BaseModel):
 
 
 def changes(values: Sequence[float], seed: int = 0) -> list[Change]:
-    """All of a history of positive values, oldest first; on either side of one that was found, further ones are looked
-    for. Empty for fewer than FEWEST_BEFORE + FEWEST_AFTER runs. Raises ValueError for a value that is not positive.
+    """All changes of a history of positive values, oldest first; either side of one is searched for further ones. Empty
+    for fewer than FEWEST_BEFORE + FEWEST_AFTER runs. Raises ValueError for a value that is not positive.
     """
     logs = _logs(values)
-    found = _changes(logs, 0, seed)
-    edges = [0, *(change.at for change in found), len(logs)]
+    cuts = _changes(logs, 0, seed)
+    edges = [0, *(change.at for change in cuts), len(logs)]
     means = [float(logs[a:b].mean()) for a, b in pairwise(edges)]
-    # Where it was found there may have been further changes on either side: told is what lies next to it.
+    # Further changes on either side narrow what a change is compared with: only the runs next to it count.
     return [
         change.model_copy(
             update={
@@ -66,24 +76,24 @@ def changes(values: Sequence[float], seed: int = 0) -> list[Change]:
                 "after": edges[i + 2] - edges[i + 1],
             }
         )
-        for i, change in enumerate(found)
+        for i, change in enumerate(cuts)
     ]
 
 
 def detectable(values: Sequence[float], seed: int = 0) -> float | None:
     """The smallest relative change, up or down, which the last FEWEST_AFTER runs would have shown in POWER of all
-    cases, by how many runs there are since the last change that was found, and how they vary; None: too few. Raises
-    ValueError as `changes` does.
+    cases, from the number of runs since the last change and how they vary; None: too few. Raises ValueError as
+    `changes` does.
 
     (c + z sqrt(1 + c^2 / 2f)) s sqrt(1/n + 1/m), from the normal approximation of the noncentral t with f degrees of
     freedom (Johnson and Welch 1940, Biometrika 31): c is the |t| whose evidence is that which chance exceeds in ALPHA
-    of all orders, z the normal quantile of POWER, s the standard deviation within what was found not to change.
+    of all orders, z the normal quantile of POWER, s the standard deviation since the last change.
     """
     logs = _logs(values)
     if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
         return None
     since = max((change.at for change in _changes(logs, 0, seed)), default=0)
-    logs = logs[since:]  # only among these would another change be looked for
+    logs = logs[since:]  # another change would be searched for in these alone
     if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
         return None
     rest = logs - logs.mean()
@@ -97,12 +107,24 @@ def detectable(values: Sequence[float], seed: int = 0) -> float | None:
     return math.expm1((threshold + NormalDist().inv_cdf(POWER) * uncertain) * error)
 
 
+def is_steady(seconds: Sequence[float], window: int = WINDOW) -> bool:
+    """Whether warm-up is over: the newest `window` values are like the `window` before them; False for too few."""
+    if len(seconds) < 2 * window:
+        return False
+    earlier, newest = list(seconds[-2 * window : -window]), list(seconds[-window:])
+    a, b = statistics.median(earlier), statistics.median(newest)
+    # 1.4826 scales a median deviation to a normal's standard deviation, 1.2533 that of a mean to that of a median.
+    deviation = 1.4826 * statistics.median([abs(x - a) for x in earlier] + [abs(x - b) for x in newest])
+    error = 1.2533 * deviation * math.sqrt(2 / window)
+    return abs(b - a) <= max(TOLERANCE * a, ERRORS * error)
+
+
 def _changes(logs: np.ndarray, offset: int, seed: int) -> list[Change]:
-    found = _change(logs, offset, seed)
-    if found is None:
+    change = _change(logs, offset, seed)
+    if change is None:
         return []
-    cut = found.at - offset
-    return [*_changes(logs[:cut], offset, seed), found, *_changes(logs[cut:], found.at, seed)]
+    cut = change.at - offset
+    return [*_changes(logs[:cut], offset, seed), change, *_changes(logs[cut:], change.at, seed)]
 
 
 def _change(logs: np.ndarray, offset: int, seed: int) -> Change | None:
@@ -126,8 +148,8 @@ def _by_chance(logs: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _evidence(logs_on: np.ndarray) -> np.ndarray:
-    """Of each order, for each place of the cut: twice the log of the likelihood ratio, n log(1 + t^2 / (n - 2)), less
-    2 log of how many places are as recent."""
+    """For each order and each cut: twice the log of the likelihood ratio, n log(1 + t^2 / (n - 2)), less 2 log of how
+    many cuts are as recent."""
     n = logs_on.shape[1]
     before_k = np.arange(FEWEST_BEFORE, n - FEWEST_AFTER + 1)
     after_k = n - before_k
@@ -140,12 +162,12 @@ def _evidence(logs_on: np.ndarray) -> np.ndarray:
 
 
 def _is_flat(logs: np.ndarray) -> bool:
-    """All alike, but for rounding."""
+    """Whether all are equal but for rounding."""
     return float(np.ptp(logs)) < FLAT
 
 
 def _logs(values: Sequence[float]) -> np.ndarray:
-    found = np.asarray(values, dtype=np.float64)
-    if not (np.isfinite(found) & (found > 0)).all():
+    history = np.asarray(values, dtype=np.float64)
+    if not (np.isfinite(history) & (history > 0)).all():
         raise ValueError("every value of a history must be finite and more than zero")
-    return np.asarray(np.log(found))
+    return np.asarray(np.log(history))

@@ -1,8 +1,8 @@
 """What interruptions take of a training in the long run, by kinds, in closed form.
 
 A gang is interrupted by a Poisson process, also while it is down. Each interruption of its work is of some kind,
-independently: whether it loses work, and for how long nothing goes on after it. Between them the gang works for
-`interval`, stands still for a save, works on; after each of them it begins such a cycle anew. A save counts once it is
+independently: whether it loses work, and for how long the gang is down after it. Between them the gang works for
+`interval`, waits for a save, and works again; after each of them it begins such a cycle anew. A save counts once it is
 durable.
 
 With M the mean time between interruptions, t the interval, c = t + save, L from the end of a save until it is durable:
@@ -11,8 +11,8 @@ work that is reached at all lasts M on average, for interruptions have no memory
     A = M (1 - exp(-t/M)) / (1 - exp(-c/M))     is work, the rest saves,
     B = t exp(-(c + L)/M) / (1 - exp(-c/M))     is work that a durable save has at the end.
 
-An interruption that keeps all leaves A, another one B. Without the former this is Daly's equation 20 (`young_daly`)
-with R + L in place of R. One that keeps all, but for those that come less than F after a save began, leaves
+An interruption that keeps all leaves A, another one B. Without the former this is Daly's equation 20 (2006) with R + L
+in place of R. One that keeps all, but for those that come less than F after a save began, leaves
 
     A - (t (1 - exp(-F/M)) + E) exp(-t/M) / (1 - exp(-c/M))
 
@@ -27,21 +27,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """Of interruptions."""
+    """Interruptions that are alike."""
 
     share: float
     """Of those that interrupt work; all kinds together are 1."""
     keeps: bool
     """All work is saved before the end; otherwise all since the newest durable save is lost."""
     down_seconds: tuple[float, ...]
-    """What follows before work goes on, one after the other, such as a wait and a restart; the same of each kind."""
+    """What follows before work resumes, one after the other, such as a wait and a restart; as many for each kind."""
     exposed_seconds: float = 0.0
-    """Of one that keeps: nothing is saved where it comes so soon after a save began."""
+    """One that keeps saves nothing where it comes so soon after a save began."""
 
 
 @dataclass(frozen=True)
 class LongRun:
-    """Shares of all time; together 1."""
+    """Shares of all time, which add up to 1."""
 
     productive: float
     """Work that was not done again."""
@@ -49,9 +49,9 @@ class LongRun:
     recomputed: float
     """Work that was lost."""
     down: tuple[float, ...]
-    """Each of what follows interruptions."""
+    """What follows interruptions, as of `Kind`."""
     interrupted: float
-    """Of interruptions, those of work; the others come while the gang is down anyway."""
+    """Share of interruptions that interrupt work; the others come while the gang is down."""
 
 
 def long_run(
@@ -62,9 +62,10 @@ def long_run(
     again_seconds: tuple[float, ...],
     lag_seconds: float = 0.0,
 ) -> LongRun:
-    """interval: seconds of work between two saves. stall_seconds: for which a save stops it. mtbf_seconds: of the gang;
-    infinite: nothing comes. again_seconds: what follows an interruption while the gang is down, in place of the rest.
-    lag_seconds: from the end of a stall until the save counts. Raises ValueError for what means nothing."""
+    """interval: seconds of work between two saves. stall_seconds: of a save. mtbf_seconds: of the gang; infinite:
+    nothing interrupts it. again_seconds: what follows an interruption while the gang is down, in place of the rest.
+    lag_seconds: from the end of a stall until the save counts. Raises ValueError for shares that do not add up to 1,
+    and for times below 0."""
     _check(interval, stall_seconds, mtbf_seconds, kinds)
     cycle, m = interval + stall_seconds, mtbf_seconds
     if math.isinf(m):
@@ -72,20 +73,20 @@ def long_run(
     broken = -math.expm1(-cycle / m)
     worked = min(1.0, -math.expm1(-interval / m) / broken)
     durable = interval / m * math.exp(-(cycle + lag_seconds) / m) / broken
-    kept = sum(kind.share * _kept(kind, worked, durable, interval, stall_seconds, m) for kind in kinds)
+    saved = sum(kind.share * _saved(kind, worked, durable, interval, stall_seconds, m) for kind in kinds)
     up = _reached(kinds, again_seconds, m)
     after = [(up * kind.share, kind.down_seconds) for kind in kinds] + [(1 - up, again_seconds)]
     return LongRun(
-        productive=up * kept,
+        productive=up * saved,
         stalled=up * (1 - worked),
-        recomputed=up * max(0.0, worked - kept),
+        recomputed=up * max(0.0, worked - saved),
         down=tuple(sum(share * _passed(seconds, i, m) for share, seconds in after) for i in range(len(again_seconds))),
         interrupted=up,
     )
 
 
-def _kept(kind: Kind, worked: float, durable: float, interval: float, stall: float, m: float) -> float:
-    """In M, of a stretch of work that ends with such an interruption."""
+def _saved(kind: Kind, worked: float, durable: float, interval: float, stall: float, m: float) -> float:
+    """Work that a stretch keeps which ends with such an interruption, in M."""
     if not kind.keeps:
         return durable
     cycle = interval + stall
@@ -97,15 +98,15 @@ def _kept(kind: Kind, worked: float, durable: float, interval: float, stall: flo
 
 
 def _reached(kinds: Sequence[Kind], again: tuple[float, ...], mtbf: float) -> float:
-    """After which share of interruptions work goes on before the next one: q = q s + (1 - q) a, where s and a are these
-    shares after one of work and after one meanwhile."""
+    """Share of interruptions after which work resumes before the next one: q = q s + (1 - q) a, where s and a are these
+    shares after one that interrupts work and after one while the gang is down."""
     of_work = sum(kind.share * math.exp(-sum(kind.down_seconds) / mtbf) for kind in kinds)
-    meanwhile = math.exp(-sum(again) / mtbf)
-    return meanwhile / (1 - of_work + meanwhile)
+    while_down = math.exp(-sum(again) / mtbf)
+    return while_down / (1 - of_work + while_down)
 
 
 def _passed(seconds: tuple[float, ...], i: int, mtbf: float) -> float:
-    """Of the stretch from a to b after an interruption, before the next one: exp(-a/M) - exp(-b/M), in M."""
+    """Time of the i-th stretch, from a to b after an interruption, before the next one: exp(-a/M) - exp(-b/M), in M."""
     return math.exp(-sum(seconds[:i]) / mtbf) * -math.expm1(-seconds[i] / mtbf)
 
 
@@ -120,7 +121,7 @@ def best_interval(save_seconds: float, mtbf_seconds: float) -> float:
     """Seconds of work between two saves that lose least: Daly's higher-order estimate, whose first term is Young's
     sqrt(2 C M); the mean time between failures itself where a save takes twice that or more.
 
-    save_seconds: for which the work stands still. Source: Young 1974, Comm. ACM 17(9), and Daly 2006, Future Generation
+    save_seconds: while the work waits. Source: Young 1974, Comm. ACM 17(9), and Daly 2006, Future Generation
     Computer Systems 22(3), equation 37. Raises ValueError unless both are more than zero.
     """
     if not (save_seconds > 0 and mtbf_seconds > 0):

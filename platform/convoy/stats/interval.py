@@ -17,7 +17,7 @@ Statistic = Literal["median", "mean"]
 RESAMPLES = 10_000
 
 FEWEST = 6
-"""Values from which an interval can be made: fewer cannot tell how they spread."""
+"""Values that an interval needs: fewer do not show how they spread."""
 
 CONFIDENCE = 0.95
 
@@ -61,7 +61,7 @@ def product(*factors: Interval) -> Interval:
 
 
 def interval(values: Sequence[float], of: Statistic = "median", seed: int = 0) -> Interval:
-    """Of the median or mean of a positive quantity, from its independent values.
+    """The median or mean of a positive quantity, from its independent values.
 
     Raises ValueError for fewer than FEWEST values, or one that is not finite.
     """
@@ -71,7 +71,7 @@ def interval(values: Sequence[float], of: Statistic = "median", seed: int = 0) -
 
 
 def ratio(pairs: Sequence[tuple[float, float]], of: Statistic = "median", seed: int = 0) -> Interval:
-    """Of the first values' median or mean over that of the second ones, which were measured in pairs: pairs are drawn.
+    """The first values' median or mean over that of the second ones, which were measured in pairs: pairs are drawn.
 
     Raises ValueError for fewer than FEWEST pairs, a value that is not finite, or second values of zero.
     """
@@ -142,24 +142,24 @@ def median(values: np.ndarray) -> np.ndarray:
 
 
 def _draws(n: int, seed: int) -> np.ndarray:
-    """Places of the drawn values (RESAMPLES, n)."""
+    """Indices of the drawn values (RESAMPLES, n)."""
     return np.random.default_rng(seed).integers(0, n, size=(RESAMPLES, n))
 
 
 def _positive(values: Sequence[float]) -> np.ndarray:
-    found = _finite(values)
-    if not (found > 0).all():
+    sample_n = _finite(values)
+    if not (sample_n > 0).all():
         raise ValueError("every value must be more than zero")
-    return found
+    return sample_n
 
 
 def _finite(values: Sequence[float]) -> np.ndarray:
-    found = np.asarray(values, dtype=np.float64)
-    if len(found) < FEWEST:
-        raise ValueError(f"{len(found)} values: an interval needs at least {FEWEST}")
-    if not np.isfinite(found).all():
+    sample_n = np.asarray(values, dtype=np.float64)
+    if len(sample_n) < FEWEST:
+        raise ValueError(f"{len(sample_n)} values: an interval needs at least {FEWEST}")
+    if not np.isfinite(sample_n).all():
         raise ValueError("every value must be finite")
-    return found
+    return sample_n
 
 
 def proportion(k: int, n: int) -> Interval:

@@ -1,7 +1,7 @@
-"""A benchmark's own figures as claims, which are audited as those of anybody else (docs/guides/audit.md). Pure.
+"""A benchmark's own figures as claims, which are audited like those of others (docs/guides/audit.md). Pure.
 
-Rates, costs and efficiencies come to the page by different ways, each with its interval: what they imply of each other
-is computed once more from what the page says.
+Rates, costs and efficiencies reach the page in different ways, each with its interval: what they imply of each other is
+computed once more from what the page says.
 """
 
 from collections.abc import Iterator
@@ -21,20 +21,21 @@ _HOUR = 3600.0
 
 
 def audited(report: BenchReport) -> Audit:
-    """What of the figures cannot be true."""
+    """Findings on figures that cannot be true."""
     return audit(PageClaims(runs=(*_cases(report), *_costs(report), *_scaling(report))))
 
 
 def own_figures(report: BenchReport) -> tuple[Block, ...]:
-    """That they agree, or what does not; nothing where nothing was measured."""
-    found = audited(report)
-    if not found.claims:
+    """A section that says whether they agree; none where nothing was measured."""
+    result = audited(report)
+    if not result.claims:
         return ()
-    told = f"{formatting.plural(found.claims, 'figure')} of this page, recomputed from each other and held against the"
+    figures = formatting.plural(result.claims, "figure")
+    checked = f"{figures} of this page, recomputed from each other and held against the hardware's limits"
     heading = Heading("Audit of these figures")
-    if not found.findings:
-        return (heading, Text(f"{told} hardware's limits (docs/guides/audit.md), agree."))
-    return heading, Text(f"{told} hardware's limits (docs/guides/audit.md):"), findings_table(found.findings)
+    if not result.findings:
+        return (heading, Text(f"{checked} (docs/guides/audit.md), agree."))
+    return heading, Text(f"{checked} (docs/guides/audit.md):"), findings_table(result.findings)
 
 
 def _cases(report: BenchReport) -> Iterator[RunClaims]:
@@ -45,7 +46,7 @@ def _cases(report: BenchReport) -> Iterator[RunClaims]:
 
 
 def _case(group: GroupFigures, case: CaseFigures) -> RunClaims:
-    """Of one length of step, for others the group does not tell which is whose."""
+    """With a batch only where all cases of the group have the same."""
     assert case.tokens_per_second is not None
     assert case.step_seconds is not None
     hardware, name = group.hardware, key_of(group.suite, group.name, case.name)
@@ -73,7 +74,7 @@ def _costs(report: BenchReport) -> Iterator[RunClaims]:
 
 
 def _offer(cost: CostFigures, at: int) -> RunClaims:
-    """Time and cost of the longest training that the page tells."""
+    """Time and cost of the longest training on the page."""
     offer, rate, tokens = cost.offers[at], cost.tokens_per_second, TRAINED_TOKENS[-1]
     seconds = seconds_to_train(tokens, rate)
     name = f"{cost.case} {cost.model} {offer.market}"
@@ -100,13 +101,13 @@ def _offer(cost: CostFigures, at: int) -> RunClaims:
 def _scaling(report: BenchReport) -> Iterator[RunClaims]:
     """Each point once, though the reference lies on two curves."""
     references = {point.model: point for point in report.scaling if point.reference}
-    told = {}
+    claims = {}
     for point in report.scaling:
         base = references.get(point.model)
         if point.kind == "independent" or base is None or not (point.reference or point.efficiency):
             continue
         name = f"{point.model} {point.case}"
-        told[name] = RunClaims(
+        claims[name] = RunClaims(
             id=name,
             variant=name,
             gpus=_exactly(point.ranks, str),
@@ -114,11 +115,11 @@ def _scaling(report: BenchReport) -> Iterator[RunClaims]:
             scaling_efficiency=_measured(point.efficiency, formatting.percent) if point.efficiency else (),
             relative_to=f"{base.model} {base.case}" if point.efficiency else "",
         )
-    return iter(told.values())
+    return iter(claims.values())
 
 
 def _measured(figure: Interval, form: formatting.Form) -> tuple[Figure, ...]:
-    """With what of it is open."""
+    """With its interval."""
     return (Figure(text=form(figure.estimate), low=max(figure.low, 0), value=figure.estimate, high=figure.high),)
 
 

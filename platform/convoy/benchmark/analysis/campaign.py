@@ -10,14 +10,13 @@ from pydantic import Field, ValidationError
 from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
-from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.case import Case, Fact
 from convoy.catalog.instances import instance_names, interruptions
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import CampaignConfig
 from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, never_taken
 from convoy.planner.cost.save_interval import best_save_interval
 from convoy.planner.cost.spot import Campaign, expected_campaign
-from convoy.report.train_report import Fact
 from convoy.stats.interruptions import poisson_quantile
 from convoy.stats.interval import Interval, exact
 

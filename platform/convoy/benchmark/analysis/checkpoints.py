@@ -1,21 +1,20 @@
-"""What saves and restores showed, and what it would be for larger states: predictions from measured rates. Pure."""
+"""Measured saves and restores, and predictions from their rates for larger states. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from convoy.benchmark.results import values
-from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.case import Case, Fact
 from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL, Sample, sample, sample_of
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
-from convoy.report.train_report import Fact
 from convoy.stats.interval import FEWEST, Interval, interval
 
 SUITE = "checkpoint"
 
 PREDICTED_BYTES = (28e9, 52e9, 120e9)
-"""Of state, for which saves and loads are predicted."""
+"""Sizes of state whose saves and loads are predicted."""
 
 Limit = Literal["the writers", "the storage that was bought", "the network of the machines"]
 
@@ -29,28 +28,28 @@ class Prediction(Fact):
     """Ranks that write or read at once."""
     seconds: float
     low: float
-    """By the interval of the measured rate; the same as `seconds` where something else is the limit."""
+    """From the interval of the measured rate; equal to `seconds` where something else is the limit."""
     high: float
     limit: Limit
-    """What would be the slowest."""
+    """The slowest of the three."""
     bytes_per_second: float
-    """That it gives all of them together."""
+    """Of the limit, for all writers together."""
 
 
 class CheckpointFigures(Fact):
-    """Of one training that saves, beside the same one that does not."""
+    """A training that saves, compared with the same one that does not."""
 
     group: str
     case: str
     model: str
     state_bytes: float
     rest_bytes: float
-    """That were saved and restored with nothing else going on: the state, filled up where it is small."""
+    """Saved and restored with nothing else going on: the state, filled up where it is small."""
     writers: int
     stall: Sample | None
     first_stall_seconds: float | None
     extra: Interval | None
-    """Seconds that a save costs the training in all, over pairs of blocks."""
+    """Seconds by which a save lengthens the training in all, over pairs of blocks."""
     durable: Sample | None
     save: Sample | None
     first_save_seconds: float | None
@@ -59,7 +58,7 @@ class CheckpointFigures(Fact):
     """Bytes per second and writer."""
     restore_rate: Sample | None
     storage_bytes_per_second: float | None
-    """That was bought, of the predicted job; None: not told."""
+    """Bought for the predicted job; None: not configured."""
     network_bytes_per_second: float | None
     """Of all machines of the predicted job; None: not known."""
     predictions: tuple[Prediction, ...]
@@ -89,7 +88,7 @@ def predict(
     if network_bytes_per_second is not None:
         limits["the network of the machines"] = network_bytes_per_second
     limit = min(limits, key=lambda name: limits[name])
-    most = min((given for name, given in limits.items() if name != "the writers"), default=math.inf)
+    most = min((each for name, each in limits.items() if name != "the writers"), default=math.inf)
     return Prediction(
         what=what,
         state_bytes=state_bytes,
@@ -103,12 +102,12 @@ def predict(
 
 
 def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFigures:
-    told, state = case.values, case.values[values.SAVED_BYTES]
-    size = told.get(values.REST_BYTES, state)
+    measured, state = case.values, case.values[values.SAVED_BYTES]
+    size = measured.get(values.REST_BYTES, state)
     ranks = case.hardware.ranks
     rates = {name: sample([size / ranks / s for s in case.samples.get(name, ()) if s > 0]) for name in (SAVE, RESTORE)}
-    writers = int(told.get(values.PREDICTED_WRITERS, ranks))
-    bought, network = told.get(values.STORAGE_BYTES_PER_SECOND), _network(case, writers)
+    writers = int(measured.get(values.PREDICTED_WRITERS, ranks))
+    bought, network = measured.get(values.STORAGE_BYTES_PER_SECOND), _network(case, writers)
     return CheckpointFigures(
         group=case.group,
         case=case.name,
@@ -117,11 +116,11 @@ def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFig
         rest_bytes=size,
         writers=ranks,
         stall=sample_of(case, STALL),
-        first_stall_seconds=told.get(values.FIRST_STALL_SECONDS),
+        first_stall_seconds=measured.get(values.FIRST_STALL_SECONDS),
         extra=_extra(case, group.get((case.group, case.baseline or ""))),
         durable=sample_of(case, DURABLE),
         save=sample_of(case, SAVE),
-        first_save_seconds=told.get(values.FIRST_SAVE_SECONDS),
+        first_save_seconds=measured.get(values.FIRST_SAVE_SECONDS),
         restore=sample_of(case, RESTORE),
         save_rate=rates[SAVE],
         restore_rate=rates[RESTORE],
@@ -142,7 +141,7 @@ def _predictions(
 
 
 def _extra(case: Case, base: Case | None) -> Interval | None:
-    """A block has one save: what it takes longer than the block of its pair, as often as it has steps."""
+    """A block has one save: by how much it is longer than the block of its pair, over all of its steps."""
     if base is None or case.status != "measured" or base.status != "measured":
         return None
     others = {block.number: block for block in base.blocks}

@@ -61,12 +61,12 @@ def fold_cases(
 
 
 def _groups(cases: Sequence[Case]) -> tuple[GroupFigures, ...]:
-    found: dict[tuple[str, str], list[Case]] = {}
+    by_group: dict[tuple[str, str], list[Case]] = {}
     for case in cases:
-        found.setdefault((case.suite, case.group), []).append(case)
+        by_group.setdefault((case.suite, case.group), []).append(case)
     order = {suite.name: i for i, suite in enumerate(registry.SUITES)}  # others follow by name
-    keys = sorted(found, key=lambda key: (order.get(key[0], len(order)), key))
-    return tuple(_group(found[key]) for key in keys)
+    keys = sorted(by_group, key=lambda key: (order.get(key[0], len(order)), key))
+    return tuple(_group(by_group[key]) for key in keys)
 
 
 def _group(cases: Sequence[Case]) -> GroupFigures:
@@ -90,11 +90,11 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
 
 def _matmul_tflops(cases: Sequence[Case]) -> dict[str, float]:
     """Of all cases' measurements: the median of each type."""
-    found: dict[str, list[float]] = {}
+    rates: dict[str, list[float]] = {}
     for case in cases:
         if case.hardware.matmul_tflops is not None:
-            found.setdefault(str(_setting(case, "train", "param_dtype")), []).append(case.hardware.matmul_tflops)
-    return {dtype: statistics.median(found[dtype]) for dtype in sorted(found, reverse=True)}
+            rates.setdefault(str(_setting(case, "train", "param_dtype")), []).append(case.hardware.matmul_tflops)
+    return {dtype: statistics.median(rates[dtype]) for dtype in sorted(rates, reverse=True)}
 
 
 def _place(figures: CaseFigures) -> tuple[bool, float, str]:
@@ -127,10 +127,10 @@ def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
     base = group.get(case.baseline)
     if base is None:
         return alone.model_copy(update={"not_compared": f"{case.baseline} is not among the results"})
-    return alone.model_copy(update=_beside(case, base))
+    return alone.model_copy(update=_compared_with(case, base))
 
 
-def _beside(case: Case, base: Case) -> dict[str, object]:
+def _compared_with(case: Case, base: Case) -> dict[str, object]:
     faster, why = compared(speedup, case, base)
     dearer, _ = compared(cpu_ratio, case, base)
     losses, difference = _losses(case, base)
@@ -174,10 +174,10 @@ def _tolerance(case: Case) -> float:
 
 def _setting(case: Case, *keys: str) -> object:
     """A value of its configuration, which another suite may have shaped otherwise; None: it has none."""
-    found: object = case.config
+    value: object = case.config
     for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _parts(case: Case) -> dict[str, float]:
@@ -185,8 +185,8 @@ def _parts(case: Case) -> dict[str, float]:
     return {name: statistics.median(block.parts.get(name, 0.0) for block in case.blocks) for name in names}
 
 
-def _provenance(told: Iterable[Provenance]) -> tuple[Provenance, ...]:
-    found: dict[str, Provenance] = {}
-    for each in sorted(told, key=lambda each: each.measured):
-        found.setdefault(each.model_copy(update={"measured": datetime.min, "command": ""}).model_dump_json(), each)
-    return tuple(found.values())
+def _provenance(origins: Iterable[Provenance]) -> tuple[Provenance, ...]:
+    distinct: dict[str, Provenance] = {}
+    for each in sorted(origins, key=lambda each: each.measured):
+        distinct.setdefault(each.model_copy(update={"measured": datetime.min, "command": ""}).model_dump_json(), each)
+    return tuple(distinct.values())

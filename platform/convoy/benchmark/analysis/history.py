@@ -1,4 +1,4 @@
-"""Cases beside earlier runs of the same fingerprint: where they changed, and what would not have shown. Pure."""
+"""Cases and earlier runs of the same fingerprint: where they changed, and what would not have shown. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -15,23 +15,23 @@ of a run have is one run in the history of each."""
 
 
 def earlier_runs(cases: Iterable[Case]) -> Earlier:
-    """Of the cases of earlier benchmarks; those without a rate are left out."""
-    found: dict[str, list[tuple[datetime, float]]] = {}
+    """The cases of earlier benchmarks that have a rate."""
+    runs: dict[str, list[tuple[datetime, float]]] = {}
     for case in cases:
         rate = tokens_per_second(case) if case.status == "measured" else None
         if rate is not None and rate.estimate > 0:
-            found.setdefault(f"{fingerprint(case)} {case.group}", []).append((case.provenance.measured, rate.estimate))
-    return found
+            runs.setdefault(f"{fingerprint(case)} {case.group}", []).append((case.provenance.measured, rate.estimate))
+    return runs
 
 
 def history(cases: Sequence[Case], earlier: Earlier) -> tuple[HistoryFigures, ...]:
     """Of each case that was measured; its own run is the newest of its fingerprint, or lies where its date puts it."""
-    found = []
+    histories = []
     for case in cases:
         for key, own in earlier_runs([case]).items():
             runs = sorted({*earlier.get(key, ()), *own})
             rates = [rate for _, rate in runs]
-            found.append(
+            histories.append(
                 HistoryFigures(
                     case=case.key,
                     runs=tuple(Run(measured=measured, tokens_per_second=rate) for measured, rate in runs),
@@ -39,4 +39,4 @@ def history(cases: Sequence[Case], earlier: Earlier) -> tuple[HistoryFigures, ..
                     detectable=detectable(rates),
                 )
             )
-    return tuple(found)
+    return tuple(histories)

@@ -13,12 +13,11 @@ from convoy.benchmark.analysis.campaign import CampaignFigures
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.predictions import PredictedFigures
 from convoy.benchmark.analysis.recovery import DrillFigures
-from convoy.benchmark.results.case import Hardware, Provenance, Status
+from convoy.benchmark.results.case import Fact, Hardware, Provenance, Status
 from convoy.benchmark.results.collectives import Collective
 from convoy.benchmark.results.values import INDEPENDENT
 from convoy.catalog.energy import GridIntensity, Pue
 from convoy.catalog.prices import Price
-from convoy.report.train_report import Fact
 from convoy.stats.changepoint import Change
 from convoy.stats.interval import Interval
 

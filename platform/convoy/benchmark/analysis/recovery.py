@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from convoy.benchmark.results import values
-from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.case import Case, Fact
 from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED, Sample, sample_of
-from convoy.report.train_report import Fact
 from convoy.stats.interval import Interval, proportion
 
 SUITE = "recovery"

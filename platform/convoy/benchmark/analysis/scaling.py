@@ -65,13 +65,13 @@ def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPo
 
 
 def _efficiency(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> tuple[Interval | None, bool, str]:
-    """Beside the fewest ranks, whether the two took turns, and why there is none."""
+    """Compared with the fewest ranks, whether the two took turns, and why there is none."""
     fewest = [other for other in measured if is_reference(other)]
-    found, why = _beside(case, fewest, "the fewest ranks were not measured")
-    if found is None:
+    reference, why = _reference(case, fewest, "the fewest ranks were not measured")
+    if reference is None:
         return None, False, why
-    ratio, paired = _ratio(case, found)
-    times = case.hardware.ranks / found.hardware.ranks
+    ratio, paired = _ratio(case, reference)
+    times = case.hardware.ranks / reference.hardware.ranks
     scaled = {name: getattr(ratio, name) / times for name in ("estimate", "low", "high")}
     return ratio.model_copy(update=scaled), paired, ""
 
@@ -79,19 +79,19 @@ def _efficiency(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> tupl
 def _of_independent(case: Case, measured: Sequence[Case]) -> Interval | None:
     ranks = case.hardware.ranks
     jobs = [c for c in measured if c.values.get(values.INDEPENDENT) and c.hardware.ranks == ranks]
-    found, _ = _beside(case, jobs, "")
-    return None if found is None else _ratio(case, found)[0]
+    reference, _ = _reference(case, jobs, "")
+    return None if reference is None else _ratio(case, reference)[0]
 
 
-def _beside(case: Case, others: Sequence[Case], none: str) -> tuple[Case | None, str]:
+def _reference(case: Case, others: Sequence[Case], none: str) -> tuple[Case | None, str]:
     """The case to compare with, one of the same gang before others; or why there is none."""
     same_model = [other for other in others if other.model == case.model and tokens_per_second(other) is not None]
     why = none
     for other in sorted(same_model, key=lambda other: (other.group != case.group, other.key)):
-        told = [line for line in differences(case, other) if not line.startswith(_MAY_DIFFER)]
-        if not told:
+        lines = [line for line in differences(case, other) if not line.startswith(_MAY_DIFFER)]
+        if not lines:
             return other, ""
-        why = told[0]
+        why = lines[0]
     return None, why
 
 

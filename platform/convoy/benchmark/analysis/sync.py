@@ -1,4 +1,4 @@
-"""What synchronisation takes of a step, what follows from it, and environments beside each other. Pure."""
+"""How much of a step is synchronisation, and how fast environments are next to each other. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ LEVELS: tuple[SyncLevel, ...] = ("low", "middle", "high")
 
 
 def levels(share: Interval) -> tuple[SyncLevel, ...]:
-    """Into which the interval reaches; several where it straddles a limit."""
+    """Levels that the interval reaches into; several where it straddles a limit."""
     low, high = (sum(limit <= end for limit in LIMITS) for end in (share.low, share.high))
     return LEVELS[low : high + 1]
 
 
 def sync(cases: Sequence[Case]) -> tuple[SyncFigures, ...]:
-    """Of each group but those of environments, the training of all ranks together; beside the independent trainings,
-    where these were measured."""
+    """Each training of all ranks together, other than those of environments, with the independent trainings of its
+    group, where these were measured."""
     own = [case for case in cases if case.suite == SUITE and not case.varied]
     references = {case.group: case for case in own if case.status != "measured" or case.values.get(INDEPENDENT)}
     together = [case for case in own if case.status == "measured" and not case.values.get(INDEPENDENT)]
@@ -64,19 +64,19 @@ def parts(together: Mapping[str, float], alone: Mapping[str, float]) -> dict[str
 
     Forward waits for weights that are gathered, backward for these and for gradients that are reduced, and the exchange
     for the few bytes of the norm, the loss and decisions. The update waits for nobody. Empty where one of the two does
-    not know its parts.
+    not have its parts.
     """
     if not {"forward", "backward", "optimizer"} <= together.keys() & alone.keys():
         return {}
-    found = {"data": together.get("data", 0.0)}
+    seconds = {"data": together.get("data", 0.0)}
     for name in ("forward", "backward", "exchange"):
-        found[name] = alone.get(name, 0.0)
-        found[f"sync in {name}"] = together.get(name, 0.0) - alone.get(name, 0.0)
-    return {**found, "update": together["optimizer"]}
+        seconds[name] = alone.get(name, 0.0)
+        seconds[f"sync in {name}"] = together.get(name, 0.0) - alone.get(name, 0.0)
+    return {**seconds, "update": together["optimizer"]}
 
 
 def environments(cases: Sequence[Case]) -> tuple[EnvironmentFigures, ...]:
-    """Of each case whose group has gangs in several environments, but for the one that they are compared with."""
+    """Each case of a group that has gangs in several environments, other than the one that they are compared with."""
     named = {(case.group, case.name): case for case in cases if case.suite == SUITE}
     compared = [c for c in named.values() if c.varied and c.baseline is not None and c.status == "measured"]
     return tuple(_environment(case, named.get((case.group, case.baseline or ""))) for case in compared)
@@ -84,24 +84,24 @@ def environments(cases: Sequence[Case]) -> tuple[EnvironmentFigures, ...]:
 
 def _environment(case: Case, base: Case | None) -> EnvironmentFigures:
     claimed = bool(case.values.get(RDMA_CLAIMED))
-    found, why = None, "" if base else f"{case.baseline} is not among the results"
+    faster, why = None, "" if base else f"{case.baseline} is not among the results"
     if base is not None:
         try:
-            found = speedup(case, base)
+            faster = speedup(case, base)
         except NotComparableError as error:
             why = str(error)
     return EnvironmentFigures(
         group=case.group,
         environment=case.name,
         base=case.baseline or "",
-        speedup=found,
+        speedup=faster,
         rdma_claimed=claimed,
-        significant=significant(found) if found and claimed else None,
+        significant=significant(faster) if faster and claimed else None,
         varied=case.varied,
         why=why,
     )
 
 
-def significant(found: Interval) -> bool:
+def significant(faster: Interval) -> bool:
     """Whether a speedup is what is claimed of RDMA, at the lower end of its interval."""
-    return found.low >= SIGNIFICANT_SPEEDUP
+    return faster.low >= SIGNIFICANT_SPEEDUP

@@ -8,11 +8,10 @@ from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.history import Earlier
 from convoy.benchmark.analysis.model import FORMAT, BenchReport
 from convoy.benchmark.pages import cost, facts, groups, headline, history, predictions
-from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.case import Case, Fact
 from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.display.page import Block, Callout, Heading, Page, Text
-from convoy.report.train_report import Fact
 
 
 def benchmark_page(

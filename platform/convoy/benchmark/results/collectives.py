@@ -1,4 +1,4 @@
-"""How fast ranks exchange bytes: what was measured of each collective and size, and its bandwidths. Pure.
+"""How fast ranks exchange bytes: each collective that was measured, by size, and its bandwidths. Pure.
 
 A case keeps them among its values as `collective.OPERATION.BYTES.FIGURE`, of the figures seconds, low, high and n.
 """
@@ -21,10 +21,10 @@ class Collective(Fact):
 
     operation: Operation
     bytes: int
-    """Of the whole tensor: what is gathered, what is reduced, as nccl-tests' column `size` tells it."""
+    """Of the whole tensor that is gathered or reduced, as in the column `size` of nccl-tests."""
     ranks: int
     seconds: Interval
-    """Of the slowest rank."""
+    """The slowest rank's."""
 
     @property
     def algbw(self) -> float:
@@ -48,7 +48,7 @@ def bus_factor(operation: Operation, ranks: int) -> float:
 
 
 def as_values(collective: Collective) -> dict[str, float]:
-    """As a case keeps it."""
+    """As a case has it among its values."""
     stem, seconds = f"{PREFIX}{collective.operation}.{collective.bytes}", collective.seconds
     return {
         f"{stem}.seconds": seconds.estimate,
@@ -59,15 +59,15 @@ def as_values(collective: Collective) -> dict[str, float]:
 
 
 def from_values(values: Mapping[str, float], ranks: int) -> tuple[Collective, ...]:
-    """Those that a case of so many ranks keeps: by operation, from small to large. What is not whole is passed over."""
-    found = []
+    """The collectives of a case of so many ranks, by operation, from small to large. Incomplete ones are ignored."""
+    collectives = []
     for operation in OPERATIONS:
         stem = f"{PREFIX}{operation}."
         names = [name.split(".") for name in values if name.startswith(stem) and name.endswith(".seconds")]
         for n_bytes in sorted(int(name[2]) for name in names if len(name) == 4 and name[2].isdecimal()):
-            told = [values.get(f"{stem}{n_bytes}.{figure}") for figure in ("seconds", "low", "high", "n")]
-            if n_bytes and all(told):
-                estimate, low, high, n = (value or 0.0 for value in told)
+            figures = [values.get(f"{stem}{n_bytes}.{figure}") for figure in ("seconds", "low", "high", "n")]
+            if n_bytes and all(figures):
+                estimate, low, high, n = (value or 0.0 for value in figures)
                 seconds = Interval(estimate=estimate, low=low, high=high, n=int(n))
-                found.append(Collective(operation=operation, bytes=n_bytes, ranks=ranks, seconds=seconds))
-    return tuple(found)
+                collectives.append(Collective(operation=operation, bytes=n_bytes, ranks=ranks, seconds=seconds))
+    return tuple(collectives)

@@ -9,7 +9,7 @@ from convoy.stats.interval import Interval, ratio_of_samples
 
 
 class Comparison(Fact):
-    """Of one case in both."""
+    """One case in both."""
 
     case: str
     first: Interval | None
@@ -27,7 +27,7 @@ class Comparison(Fact):
 
 
 class Comparisons(Fact):
-    """Of two files, or two folders of them."""
+    """Two files, or two folders of them."""
 
     cases: tuple[Comparison, ...]
     only_first: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Comparisons(Fact):
 
 
 class OtherFingerprintError(Exception):
-    """Runs that may not be compared; `lines` tell why."""
+    """Runs that may not be compared; `lines` say why."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("; ".join(lines))
@@ -44,8 +44,8 @@ class OtherFingerprintError(Exception):
 
 def compare(first: Case, second: Case) -> Comparison:
     """Raises OtherFingerprintError."""
-    if told := differences(first, second):
-        raise OtherFingerprintError(told)
+    if lines := differences(first, second):
+        raise OtherFingerprintError(lines)
     rates = _rate(first), _rate(second)
     reason = next((f"{which}: {why}" for which, why in (("first", _why(first)), ("second", _why(second))) if why), "")
     ratio = None if reason else ratio_of_samples(_rates(second), _rates(first))
@@ -54,13 +54,13 @@ def compare(first: Case, second: Case) -> Comparison:
 
 def compare_all(first: Sequence[Case], second: Sequence[Case]) -> Comparisons:
     """Cases of the same key; those that only one side has are named. Raises OtherFingerprintError with each difference
-    once, and how many cases it is of."""
+    once, and how many cases have it."""
     ones, others = {case.key: case for case in first}, {case.key: case for case in second}
     both = [key for key in ones if key in others]
-    told = [line for key in both for line in differences(ones[key], others[key])]
-    if told:
+    lines = [line for key in both for line in differences(ones[key], others[key])]
+    if lines:
         raise OtherFingerprintError(
-            [f"{line} ({told.count(line)} of {len(both)} cases)" for line in dict.fromkeys(told)]
+            [f"{line} ({lines.count(line)} of {len(both)} cases)" for line in dict.fromkeys(lines)]
         )
     return Comparisons(
         cases=tuple(compare(ones[key], others[key]) for key in both),

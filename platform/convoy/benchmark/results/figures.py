@@ -9,7 +9,7 @@ from convoy.model import counts
 from convoy.stats.interval import FEWEST, Interval, interval, ratio
 
 SIGNIFICANT_SPEEDUP = 1.5
-"""What is claimed of RDMA is at least this; where the lower bound of a speedup is less, it is not significant."""
+"""RDMA is claimed to be at least so many times as fast: a speedup whose lower bound is less is not significant."""
 
 
 class NotComparableError(Exception):
@@ -17,7 +17,7 @@ class NotComparableError(Exception):
 
 
 def tokens_per_second(case: Case) -> Interval | None:
-    """Of the whole gang, over blocks; None for a case of too few."""
+    """Of the whole gang, over blocks; None: there are too few."""
     return _over_blocks(case, lambda block: case.tokens_per_step / block.seconds)
 
 

@@ -16,12 +16,12 @@ class ResultUnreadableError(Exception):
 
 
 def write_case(folder: Path, case: Case) -> Path:
-    """Write it, whole or not at all, and give its path. The folder is made."""
+    """Write it atomically, make the folder if need be, and return the path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_name(case.key)}.json"
-    beside = path.with_suffix(f".{os.getpid()}.new")
-    beside.write_text(case.model_dump_json(indent=1) + "\n")
-    beside.replace(path)
+    temporary = path.with_suffix(f".{os.getpid()}.new")
+    temporary.write_text(case.model_dump_json(indent=1) + "\n")
+    temporary.replace(path)
     return path
 
 
@@ -39,32 +39,32 @@ def read_case(path: Path) -> Case:
 
 
 def read_cases(folder: Path) -> list[Case]:
-    """All of a folder, in the order of their keys, whatever the files are called. A flow's folder also has what an
-    attempt could not measure: of such a case the one that a later attempt measured counts, or else the newest.
+    """All of a folder, in the order of their keys, whatever the files are called. A flow's folder also has cases that
+    an attempt could not measure: of such a case the one that a later attempt measured counts, or else the newest.
 
-    Raises ResultUnreadableError, also for a folder without any, and for a case that was measured before another file's,
-    as no attempt of one run does: its figure would be one of old.
+    Raises ResultUnreadableError, also for a folder without any, and for a case that two files measured, as no attempts
+    of one run do: one of the two would be out of date.
     """
-    found: dict[str, tuple[Path, Case]] = {}
+    newest: dict[str, tuple[Path, Case]] = {}
     for path in sorted(folder.glob("*.json")):
         case = read_case(path)
-        beside, other = found.get(case.key, (path, case))
+        other_path, other = newest.get(case.key, (path, case))
         earlier = min(case, other, key=lambda each: each.provenance.measured)
-        if beside != path and earlier.status == "measured":
+        if other_path != path and earlier.status == "measured":
             what = "remove one of them, or give each run a folder of its own"
-            raise ResultUnreadableError(f"{path}: the same case is in {beside.name}; {what}")
-        if standing(case) >= standing(other):
-            found[case.key] = path, case
-    if not found:
+            raise ResultUnreadableError(f"{path}: the same case is in {other_path.name}; {what}")
+        if precedence(case) >= precedence(other):
+            newest[case.key] = path, case
+    if not newest:
         raise ResultUnreadableError(f"{folder}: no results (*.json)")
-    return [found[key][1] for key in sorted(found)]
+    return [newest[key][1] for key in sorted(newest)]
 
 
-def standing(case: Case) -> tuple[bool, datetime]:
-    """By which one of several of a key is kept: the highest."""
+def precedence(case: Case) -> tuple[bool, datetime]:
+    """Of several cases of a key the highest counts."""
     return case.status == "measured", case.provenance.measured
 
 
 def file_name(key: str) -> str:
-    """The key with signs that every file system takes."""
+    """The key with characters that every file system allows."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", key)

@@ -7,16 +7,16 @@ from convoy.benchmark.results.case import Case
 from convoy.config.json_text import canonical_json
 
 MAJOR_VERSIONS = ("python", "torch", "cuda", "nccl")
-"""Software whose other version may be another speed; Convoy's own is what a history is to show."""
+"""Software of which another version may have another speed; Convoy's own is what a history shows."""
 
 MEASURED = ("accelerate", "deepspeed", "transformers")
-"""The same of software that has cases of its own."""
+"""The same, of software that has cases of its own."""
 
 
 def fingerprint(case: Case) -> str:
-    """16 hex digits, equal for cases of runs that may be compared: what is measured, where, and with what under it."""
+    """16 hex digits, equal for cases that may be compared: what is measured, where, and with which software."""
     hardware = case.hardware
-    told = {
+    compared = {
         "suite": case.suite,
         "name": case.name,
         "model": case.model,
@@ -32,12 +32,12 @@ def fingerprint(case: Case) -> str:
         "versions": _versions(case),
         "environment": case.provenance.environment,
     }
-    return hashlib.sha256(canonical_json(told).encode()).hexdigest()[:16]
+    return hashlib.sha256(canonical_json(compared).encode()).hexdigest()[:16]
 
 
 def differences(first: Case, second: Case) -> list[str]:
     """Why two cases may not be compared, one line each; empty: they may."""
-    found = []
+    lines = []
     pairs: list[tuple[str, object, object]] = [
         ("suite", first.suite, second.suite),
         ("case", first.name, second.name),
@@ -49,31 +49,31 @@ def differences(first: Case, second: Case) -> list[str]:
     ]
     for what, one, other in pairs:
         if one != other:
-            found.append(f"{what}: {one} and {other}")
-    if not found and fingerprint(first) != fingerprint(second):
-        found.append("config: the same values are written in two ways, as by two versions of Convoy")
-    return found
+            lines.append(f"{what}: {one} and {other}")
+    if not lines and fingerprint(first) != fingerprint(second):
+        lines.append("config: the same values are written in two ways, as by two versions of Convoy")
+    return lines
 
 
 def undeclared(first: Case, second: Case) -> list[str]:
-    """What differs between two cases whose gangs were to differ in variables that both declare, and in these alone."""
+    """Differences between two cases whose gangs were to differ only in the variables that both declare."""
     allowed = ("case:", *(f"environment.{name}:" for name in {*first.varied} & {*second.varied}))
     return [line for line in differences(first, second) if not line.startswith(allowed)]
 
 
 def _versions(case: Case) -> dict[str, str | None]:
-    told = case.provenance.versions
-    return {name: told.get(name) for name in MAJOR_VERSIONS} | {name: told[name] for name in MEASURED if name in told}
+    versions = case.provenance.versions
+    names = (*MAJOR_VERSIONS, *(name for name in MEASURED if name in versions))
+    return {name: versions.get(name) for name in names}
 
 
 def _compared(config: Mapping[str, object]) -> dict[str, object]:
-    """Without where jobs are kept, what a machine cost that day and what is only simulated, with which no measurement
-    changes."""
-    found = {key: value for key, value in config.items() if key not in ("root", "campaign")}
-    cluster = found.get("cluster")
+    """Without the root, what a machine cost that day and the campaign that is computed, which change no measurement."""
+    compared = {key: value for key, value in config.items() if key not in ("root", "campaign")}
+    cluster = compared.get("cluster")
     if isinstance(cluster, dict):
-        found["cluster"] = {key: value for key, value in cluster.items() if key != "price"}
-    return found
+        compared["cluster"] = {key: value for key, value in cluster.items() if key != "price"}
+    return compared
 
 
 _HARDWARE = ("device", "nodes", "ranks", "jobs", "threads", "cores", "pinned", "instance_type")
@@ -89,7 +89,7 @@ def _flat(values: object, prefix: str = "") -> dict[str, object]:
     """Nested keys as `a.b.c`."""
     if not isinstance(values, dict):
         return {prefix: values}
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for key, value in values.items():
-        found |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
+        flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat

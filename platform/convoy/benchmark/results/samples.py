@@ -51,8 +51,8 @@ def sample(values: Sequence[float]) -> Sample | None:
         return Sample(
             n=len(values), median=statistics.median(values), low=min(values), high=max(values), is_interval=False
         )
-    found = interval(values)
-    return Sample(n=found.n, median=found.estimate, low=found.low, high=found.high, is_interval=True)
+    estimate = interval(values)
+    return Sample(n=estimate.n, median=estimate.estimate, low=estimate.low, high=estimate.high, is_interval=True)
 
 
 def sample_of(case: Case, name: str) -> Sample | None:

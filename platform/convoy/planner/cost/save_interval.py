@@ -1,4 +1,4 @@
-"""How often to save, from what a save stops, how often the gang is interrupted, and how often a notice is used."""
+"""How often to save, and what saves and restarts take where nobody measured them."""
 
 import math
 
@@ -13,9 +13,9 @@ def best_save_interval(failures: Failures, saving: Saving) -> float:
 
     Only interruptions that lose work make saves worth their stall: Young's sqrt(2 C M / (1 - p)), by Daly's
     higher-order estimate, for a stall C, a mean time between interruptions M and notices that are used in a share p of
-    them. (A notice for which there is no time beside a save under way loses an interval; but the longer that is, the
-    more seldom it happens: it makes no difference here.) Never more than M, for nobody should rely on notices alone;
-    never so few that a save begins before the one before it is durable. Infinite where nothing interrupts.
+    them. (A notice with no time for a last save behind the one under way loses an interval; but the longer that is,
+    the more seldom it happens: it makes no difference here.) Never more than M, for nobody should rely on notices
+    alone, and long enough that each save is durable before the next begins. Infinite where nothing interrupts.
     """
     mtbf, used = failures.often
     if math.isinf(mtbf):
@@ -30,8 +30,8 @@ def in_steps(interval: float, step_seconds: float) -> int:
 
 
 def assumed_saving(state_bytes: float, ranks: int, paced: float | None, storage: float | None = None) -> Saving:
-    """Where nobody measured it. paced: bytes per second that a rank may write while it trains, as
-    `checkpoint.write_mb_per_second` has it; storage: that the root takes of all machines together; None: no limit."""
+    """paced: bytes per second that a rank may write while it trains, as `checkpoint.write_mb_per_second` has it.
+    storage: bytes per second that the root takes of all machines together. None: no limit."""
     part = state_bytes / ranks
     rate = pace(paced, math.ceil(part))
     durable = max(part / rate if rate else 0.0, state_bytes / storage if storage else 0.0)
@@ -40,7 +40,7 @@ def assumed_saving(state_bytes: float, ranks: int, paced: float | None, storage:
 
 
 def assumed_restart(state_bytes: float, ranks: int, storage: float | None = None) -> Restart:
-    """Where nobody measured it. storage: bytes per second that the root gives all machines together; None: no limit."""
+    """storage: bytes per second that the root gives all machines together; None: no limit."""
     by_rank = state_bytes / ranks / defaults.RESTORED_BYTES_PER_SECOND.value
     by_storage = state_bytes / storage if storage else 0.0
     return Restart(defaults.RESTART_SECONDS.value + max(by_rank, by_storage))

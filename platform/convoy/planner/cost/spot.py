@@ -13,18 +13,18 @@ LEAST_PRODUCTIVE = 1e-4
 
 @dataclass(frozen=True)
 class Campaign:
-    """Expected seconds of all machines together; the parts are the whole time."""
+    """Expected seconds of a training; the parts make up all of its time."""
 
     productive: float
     """Work that is not done again."""
     stalled: float
-    """Saves."""
+    """Training waits for saves."""
     recomputed: float
     """Work that is lost."""
     draining: float
-    """The last saves, after notices."""
+    """The last saves after notices."""
     waiting: float
-    """For a machine in place of one that was taken away."""
+    """No machine has replaced the lost one yet."""
     restarting: float
     interruptions: float
     saves: float
@@ -40,7 +40,7 @@ class Campaign:
 
     @property
     def down_seconds(self) -> float:
-        """While no work is done after interruptions."""
+        """From interruptions until work resumes."""
         return self.draining + self.waiting + self.restarting
 
     @property
@@ -55,23 +55,23 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Campaigns:
-    """The same training over the band of how often machines are taken away, and were every day a bad one."""
+    """The same training over the band of how often machines are taken away, and as if every day were a bad one."""
 
     rare: Campaign
     often: Campaign
     bad_day: Campaign | None
     """None: machines are taken away as often as that anyway, or it would hardly ever end."""
     endless: str = ""
-    """Why there is no end to it, were every day a bad one."""
+    """Why it would hardly ever end on bad days."""
 
 
 def expected_campaign(
     work_seconds: float, rate: Rate, interval: float, failures: Failures, saving: Saving, restart: Restart
 ) -> Campaign:
-    """Of so many seconds of work without a save or an interruption.
+    """A training of so many seconds of work.
 
     rate: one of those of `failures`. interval: seconds of work between two saves; infinite only where nothing
-    interrupts: saved is at the end alone. Raises ValueError where the work would hardly ever end.
+    interrupts, and the only save is at the end. Raises ValueError where the work would hardly ever end.
     """
     mtbf, used = rate
     if math.isinf(interval) and math.isinf(mtbf):
