@@ -80,7 +80,7 @@ def test_few_samples_have_their_least_and_most_and_more_an_interval() -> None:
 def test_the_page_says_what_is_measured_and_what_is_predicted() -> None:
     page = to_markdown(benchmark_page(saves()))
     assert "## Saves and restores" in page
-    assert "| 120 GB | save | 1 m 00 s | what was measured of a writer, 2.00 GB/s |" in page
+    assert "| 120 GB | save | 1 m 00 s | the measured rate of a writer, 2.00 GB/s |" in page
     assert "Predicted, not measured" in page
     assert "first\\_save" not in page  # nothing is told twice, as a further figure
 

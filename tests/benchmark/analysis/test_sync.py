@@ -145,7 +145,7 @@ def test_each_level_has_its_words_and_what_to_do(seconds: float, title: str, act
 
 def test_an_interval_over_a_limit_says_so() -> None:
     (told,) = callouts(benchmark_page(two(0.49 / 0.8)))
-    assert "The interval reaches over a limit" in told.text
+    assert "The interval crosses a limit" in told.text
     assert "below 20 %" in told.text
     assert "20 % to 40 %" in told.text
     assert told.tone == "warning"
@@ -161,7 +161,7 @@ def test_nothing_seen_is_no_share_below_zero() -> None:
 def test_the_section_has_parts_and_bandwidths_and_they_are_no_further_figures() -> None:
     page = benchmark_page([*throughput(), *two(0.8), *pair(1.1)])
     headings = [block.text for block in page.blocks if isinstance(block, Heading)]
-    assert headings[1:4] == ["Throughput", "Gradient synchronisation", "Environments beside each other"]
+    assert headings[1:4] == ["Throughput", "Gradient synchronisation", "Environments compared"]
     assert "Further figures" not in headings
     tables = {block.headers[0]: block for block in page.blocks if isinstance(block, Table)}
     assert ("sync in backward", "200 ms", "25.0 %") in tables["Part"].rows
@@ -184,7 +184,7 @@ def test_a_pair_of_environments_has_a_verdict(faster: float, claimed: bool, told
     (found,) = callouts(benchmark_page(pair(faster, values={RDMA_CLAIMED: 1.0} if claimed else {})))
     assert told in found.title
     assert ("not a significant" in found.title) == (claimed and faster < 1.5)
-    assert "They differ in NCCL_IB_DISABLE alone." in found.text
+    assert "They differ only in NCCL_IB_DISABLE." in found.text
     assert ("RDMA was claimed" in found.text) == claimed
     assert found.tone == tone
 

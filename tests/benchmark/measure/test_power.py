@@ -99,7 +99,7 @@ def test_what_a_gpu_does_not_support_is_none() -> None:
 
 
 def test_why_there_is_nothing_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert nvml_gpu(None) == (None, "no GPU: nothing here tells its power")
+    assert nvml_gpu(None) == (None, "no GPU, so no power is measured")
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
     gpu, why = nvml_gpu("x")
     assert gpu is None

@@ -104,5 +104,5 @@ def test_a_trace_without_its_ends_is_refused(events: list[dict[str, Any]]) -> No
 
 def test_a_gpu_of_which_nothing_is_told_is_not_taken_for_its_host() -> None:
     host = [*MARKS, _event("cpu_op", "aten::mm", 6, 14), _event("gpu_user_annotation", "FSDP::all_gather", 0, 100)]
-    with pytest.raises(UnreadableTraceError, match="no kernel"):
+    with pytest.raises(UnreadableTraceError, match="no GPU kernel"):
         timeline(host, on_gpu=True)

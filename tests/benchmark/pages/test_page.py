@@ -107,7 +107,7 @@ def test_on_spot_the_headline_is_the_price_of_spot_and_says_what_is_not_in_it() 
     assert _value(benchmark_page(cases), "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
     saved = [*saves(hardware=GPUS, config=config, model="gpt-1b"), *faults()]
     told = _value(benchmark_page([*cases, *saved]), "Cost").subtitle
-    assert re.search(rf"{re.escape(where)}, 0\.01\d+ USD with those that are expected$", told)
+    assert re.search(rf"{re.escape(where)}, 0\.01\d+ USD with the expected ones$", told)
 
 
 def test_a_table_has_a_row_for_each_case_and_says_where_no_difference_was_seen() -> None:
@@ -268,7 +268,7 @@ def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> No
 
 def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
     one = scaling()[:1]
-    assert Text("No case of more ranks was measured, so nothing is told of efficiency.") in benchmark_page(one).blocks
+    assert Text("No case of more ranks was measured, so efficiency is not known.") in benchmark_page(one).blocks
     silent = [
         case.model_copy(update={"values": {"weak": 1.0}}) if case.name == "weak" else case for case in scaling()[:2]
     ]
@@ -325,7 +325,7 @@ def test_a_regression_is_marked_in_the_history() -> None:
 def test_a_history_that_is_too_short_says_so() -> None:
     case = a_case(baseline=None)
     page = benchmark_page([case], earlier_runs(runs_of(case, [4000.0, 4100.0])))
-    assert _below(page, "History", Table)[0].rows[0][3] == "too few to tell: 11 more runs needed"
+    assert _below(page, "History", Table)[0].rows[0][3] == "too few runs: 11 more runs needed"
     (text,) = _below(benchmark_page([case], {}), "History", Text)
     assert text.text.startswith("No earlier run has the same fingerprint")
 

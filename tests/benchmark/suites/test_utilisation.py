@@ -213,7 +213,7 @@ def test_power_is_of_all_gpus_or_of_none(ran: list[dict[str, Any]]) -> None:
         assert values["gpu_utilisation"] == pytest.approx(0.8)
         assert missing == {}
     assert [set(rank["half"][0]) & {"power_watts", "gpu_utilisation"} for rank in ran] == [set(), set()]
-    assert [rank["half"][1] for rank in ran] == [{"power": "another rank's GPU tells none"}, {"power": "NVML: gone"}]
+    assert [rank["half"][1] for rank in ran] == [{"power": "another rank's GPU reports none"}, {"power": "NVML: gone"}]
 
 
 def test_every_thread_moves_at_each_turn(ran: list[dict[str, Any]]) -> None:

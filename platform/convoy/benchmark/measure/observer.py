@@ -125,7 +125,7 @@ class Observer:
         *host, seconds, all_watts, all_busy = _sums(figures, ranks)
         used = host_values(Host(*host), own.steps, seconds / n, n, cores)
         power = gpu_values(all_watts, all_busy / n, step_seconds)
-        why = self._why or own.gpu.why or "another rank's GPU tells none"
+        why = self._why or own.gpu.why or "another rank's GPU reports none"
         return used | power, {} if values.POWER_WATTS in power else {"power": why}
 
 

@@ -69,7 +69,7 @@ class Meter:
         joules = energy_joules(self._energy, energy, self._watts, seconds)
         used.utilisation += self._busy
         if joules is None:
-            used.why = "the GPU tells neither its energy nor its power"
+            used.why = "the GPU reports neither energy nor power"
             return
         used.seconds += seconds
         used.joules += joules
@@ -120,7 +120,7 @@ class NvmlGpu:
 def nvml_gpu(uuid: str | None) -> tuple[NvmlGpu | None, str]:
     """The GPU, or why its power cannot be measured. uuid: of this rank's GPU; None: it has none."""
     if uuid is None:
-        return None, "no GPU: nothing here tells its power"
+        return None, "no GPU, so no power is measured"
     try:
         import pynvml
     except ImportError:

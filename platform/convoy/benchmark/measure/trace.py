@@ -113,7 +113,7 @@ def timeline(events: Iterable[Event], *, on_gpu: bool) -> Timeline:
     phases = _Phases(marks)
     kernels = [event for event in complete if event.get("cat") in _ON_DEVICE]
     if on_gpu and not kernels:  # e.g. without the right to the GPU's counters
-        raise UnreadableTraceError("the profiler told of no kernel of the GPU")
+        raise UnreadableTraceError("the profiler recorded no GPU kernel")
     return Timeline(
         begin=begin,
         end=end,

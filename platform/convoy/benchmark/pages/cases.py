@@ -149,20 +149,23 @@ def largest(group: GroupFigures) -> Sequence[Text]:
     on_host = "" if host is None else f", and {formatting.size(host)} of its host's"
     return [
         Text(
-            f"Largest model: computed, not measured. {group.model} with as many layers as have room in "
-            f"{formatting.size(memory)} of memory of a rank{on_host}, by weights, gradients and moments alone; "
-            "activations come on top. What a case takes while it is built, by which it may be refused, is not in it.",
+            f"Largest model: computed, not measured. {group.model} with as many layers as fit in "
+            f"{formatting.size(memory)} of memory of a rank{on_host}, counting weights, gradients and moments only; "
+            "activations come on top. Memory that a case needs while it is built, for which it may be refused, is not "
+            "included.",
             quiet=True,
         )
     ]
 
 
 _SHARES = (
-    "From a trace of some steps after all that was timed, the mean over ranks. What computes, operators or a GPU's "
-    "kernels, counts for the part that started it; communication is what nothing that computes hides; idle is what is "
-    "left: Python between operators, and waiting. A trace slows what computes nothing: without it idle is less."
+    "From a trace of some steps after everything that was timed; means over ranks. Computation, by operators or a "
+    "GPU's kernels, counts for the part that started it; communication is the time that no computation hides; idle is "
+    "the rest: Python between operators, and waiting. A trace slows Python: without it there is less idle time."
 )
-_HOST = "CPU time and switches are of one rank's process in one step; CPU utilisation is of all cores of the hosts."
+_HOST = (
+    "CPU time and switches are those of one rank's process in one step; CPU utilisation is that of all hosts' cores."
+)
 
 
 def utilisation(group: GroupFigures) -> tuple[Block, ...]:

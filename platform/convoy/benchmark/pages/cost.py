@@ -12,8 +12,8 @@ from convoy.display.page import Block, Column, Heading, Table, Text, columns
 
 _ASSUMED = (
     "Computed from measured rates and dated prices: at the rate of the fastest case, around the clock, without "
-    "interruptions, saves or evaluations. What spot machines lose when they are taken away is only in a row with the "
-    "expected overhead. The interval is that of the rate; prices are medians over zones."
+    "interruptions, saves or evaluations. Only rows with the expected overhead include what is lost when spot machines "
+    "are taken away. The interval is that of the rate; prices are medians over zones."
 )
 
 
@@ -99,9 +99,9 @@ def _training_column(name: str) -> Column[tuple[CostFigures, float]]:
 
 
 _LEVERS = (
-    "Computed from measured rates and dated prices, beside on demand in the same region. Ways and places to buy are "
-    "alternatives; precision and accumulation are as measured here, and multiply with them. A ratio has the interval "
-    "of what was measured; prices are of their day."
+    "Computed from measured rates and dated prices, relative to on demand in the same region. Ways and places to buy "
+    "are alternatives; precision and accumulation are as measured here, and multiply with them. A ratio has the "
+    "interval of the measurement; prices hold for their date."
 )
 
 
@@ -131,8 +131,9 @@ def _lever_ratio(lever: Lever) -> str:
 
 
 _PLACES = (
-    "A model, and no measurement: collectives in a ring whose slowest link is the pace of all. From computation that "
-    "hides all the communication it can, to none at all. Inputs and sources are in docs/explanation/cost.md."
+    "A model, not a measurement: collectives run in a ring at the pace of its slowest link. Ranges are from "
+    "computation that hides all the communication it can, to none at all. Inputs and sources are in "
+    "docs/explanation/cost.md."
 )
 
 LEVELS = {
@@ -157,7 +158,7 @@ def _places(cost: CostFigures, model: Topology) -> list[Block]:
     priced = ""
     if cost.offers:
         offer = as_bought(cost)
-        priced = f" Machines cost what they do {market(offer)}, as of {offer.price_date}."
+        priced = f" Machines cost their {market(offer)} price of {offer.price_date}."
     inputs = (
         f"{about} {formatting.duration(model.compute_seconds)} of computation ({model.compute_told}); over each link "
         f"{formatting.size(model.edge_bytes)} in a step ({model.edge_told}), in {model.collectives:,} collectives."
@@ -186,9 +187,9 @@ def _transfer(usd: float) -> str:
 
 
 _ENERGY = (
-    "Of the GPUs alone, as their boards measure it: what hosts, network and storage draw is not in it, nor what making "
-    "the machines emitted. The interval is that of the rate. Carbon is the energy times the PUE times what the grid of "
-    "the region emits, whatever certificates were bought for it."
+    "Of the GPUs alone, as their boards measure it: the power of hosts, network and storage is not included, nor the "
+    "emissions of making the machines. The interval is that of the rate. Carbon is the energy times the PUE times the "
+    "emissions of the region's grid, whatever certificates were bought for it."
 )
 
 

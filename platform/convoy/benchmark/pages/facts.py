@@ -22,7 +22,7 @@ IN_OTHER_SECTIONS = {
 def not_run(report: BenchReport) -> tuple[Block, ...]:
     """Refused and failed cases, with their reasons."""
     rows = [
-        (group.suite, case.name, case.status, case.reason or "no reason was told")
+        (group.suite, case.name, case.status, case.reason or "no reason was recorded")
         for group, case in _cases(report)
         if case.status != "measured"
     ]

@@ -103,10 +103,10 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
             if group.suite in compared:
                 blocks.append(_savings([case for case, _ in peaks]))
     note = (
-        "Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host. "
-        "Parameters, optimizer state and the buckets of gradients are held between steps; the step is what comes on "
-        "top: activations, gradients, gathered parameters, buffers. Buffers count whole, such as DeepSpeed's buckets, "
-        "though a host gives memory only to what is written of them."
+        "Tensors at the peak of a step, on the rank with the highest peak: on the GPU if there is one, else on the "
+        "host. Parameters, optimizer state and the buckets of gradients are held between steps; the step adds "
+        "activations, gradients, gathered parameters and buffers. Buffers, such as DeepSpeed's buckets, count in full, "
+        "though a host allocates only those of their pages that are written."
     )
     return (Heading("Memory"), Text(note, quiet=True), *blocks) if blocks else ()
 
@@ -135,7 +135,7 @@ def _savings(cases: Sequence[CaseFigures]) -> Table:
         Column("Saved", lambda c: c.memory_ratio, _saved),
         Column("Throughput", lambda c: c.speedup, formatting.ratio, missing="reference"),
         *(Column(part.capitalize(), _nonzero(name), formatting.size) for part, name in MEMORY_PARTS.items()),
-        Column("Beside the GPU", _nonzero(MEMORY_HOST_BYTES), formatting.size),
+        Column("In host memory", _nonzero(MEMORY_HOST_BYTES), formatting.size),
         value_column("Fragmentation", MEMORY_FRAGMENTATION, formatting.percent),
         drop_empty=True,
     )

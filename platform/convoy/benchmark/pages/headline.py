@@ -50,7 +50,7 @@ def warnings(report: BenchReport) -> tuple[Block, ...]:
     if drifting:
         names = ", ".join(f"{case.name} ({group.suite})" for group, case in drifting)
         steps = formatting.plural(max(case.warm_up_steps for _, case in drifting), "step")
-        text = f"{names}: warm-up ended after {steps} all the same. Raise measure.warm_up_most."
+        text = f"{names}: warm-up ended after {steps} regardless. Raise measure.warm_up_most."
         blocks.append(Callout("Step times were still drifting", text, "warning"))
     return tuple(blocks)
 
@@ -155,7 +155,7 @@ def _interrupted(offer: Offer) -> str:
     if offer.market != "spot":
         return ""
     more = offer.simulated_usd_per_million_tokens
-    expected = "" if more is None else f", {formatting.significant(more.estimate)} USD with those that are expected"
+    expected = "" if more is None else f", {formatting.significant(more.estimate)} USD with the expected ones"
     return f"; interruptions not counted{expected}"
 
 

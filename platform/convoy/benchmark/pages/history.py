@@ -15,8 +15,8 @@ CHARTS = 6
 """Most charts of a history: those with changes come first, then those with the most runs."""
 
 _HOW = (
-    "Beside earlier runs of the same fingerprint: hardware, versions, environment and configuration. A change is told "
-    "where chance alone would show as much in fewer than 4 of 100 histories."
+    "Compared with earlier runs of the same fingerprint: hardware, versions, environment and configuration. A change "
+    "is reported if chance alone would show as much in fewer than 4 of 100 histories."
 )
 
 
@@ -27,14 +27,14 @@ def history(report: BenchReport) -> tuple[Block, ...]:
     repeated = [each for each in report.history if len(each.runs) > 1]
     heading = Heading("History")
     if not repeated:
-        return (heading, Text("No earlier run has the same fingerprint, so nothing is told of changes."))
+        return (heading, Text("No earlier run has the same fingerprint, so no changes are reported."))
     table = columns(
         repeated,
         Column("Case", lambda h: h.case),
         Column("Runs", lambda h: f"{len(h.runs)} since {h.runs[0].measured.astimezone(UTC).date()}"),
         Column("Now", lambda h: h.runs[-1].tokens_per_second, formatting.rate),
         Column("Changes", lambda h: "; ".join(_change(h, change) for change in h.changes) or _unchanged(h)),
-        Column("Smallest change it would have shown", _smallest),
+        Column("Smallest detectable change", _smallest),
     )
     return (heading, Text(_HOW, quiet=True), table, *_charts(repeated))
 
@@ -53,7 +53,7 @@ def _change(history: HistoryFigures, change: Change) -> str:
 
 def _unchanged(history: HistoryFigures) -> str:
     lacking = FEWEST_BEFORE + FEWEST_AFTER - len(history.runs)
-    return f"too few to tell: {formatting.plural(lacking, 'more run')} needed" if lacking > 0 else "none seen"
+    return f"too few runs: {formatting.plural(lacking, 'more run')} needed" if lacking > 0 else "none seen"
 
 
 def _charts(histories: Sequence[HistoryFigures]) -> list[Chart]:
@@ -70,14 +70,14 @@ def _charts(histories: Sequence[HistoryFigures]) -> list[Chart]:
 
 
 _APART = (
-    "Intervals are of 95 %, ratios of two samples, as the runs were measured apart. What differs from run "
-    "to run, such as clock rates and neighbours, is not in them: several runs of each side tell more."
+    "Intervals are 95 % intervals; ratios are those of two samples, since the runs were measured apart. They do not "
+    "include differences from run to run, such as clock rates and neighbours: several runs of each side show more."
 )
 
 
 def compare_page(comparisons: Comparisons) -> Page:
     """A row for each case that both runs have, and the names of cases that one of them lacks."""
-    blocks: list[Block] = [Heading("Second run beside the first", level=1)]
+    blocks: list[Block] = [Heading("Second run versus the first", level=1)]
     if comparisons.cases:
         table = columns(
             comparisons.cases,

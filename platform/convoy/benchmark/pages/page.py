@@ -70,8 +70,8 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
 
 _APART = (
     "Each folder is a benchmark by itself: a speedup is over a case of the same gang. Between folders only time and "
-    "cost stand beside each other, of the fastest case of each model on each folder's machines. Folders may differ in "
-    "more than their machines: each one's Provenance tells versions and commands."
+    "cost are compared, of the fastest case of each model on each folder's machines. Folders may differ in more than "
+    "their machines: the Provenance of each lists versions and commands."
 )
 
 

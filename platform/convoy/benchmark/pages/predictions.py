@@ -9,9 +9,9 @@ from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Table, Text, columns, transposed
 
 _HOW = (
-    "By the planner (docs/explanation/step-time.md), before the first block of each gang: no step of a benchmark is in "
-    "a prediction. The error is that of the prediction, over what was measured; + is more than was measured. Measured "
-    "step times are medians over blocks. A memory peak is of tensors alone, as in Memory."
+    "By the planner (docs/explanation/step-time.md), before the first block of each gang: no prediction uses a step of "
+    "a benchmark. The error is relative to the measurement; + means that more was predicted than measured. Measured "
+    "step times are medians over blocks. A memory peak is that of tensors alone, as in Memory."
 )
 
 COLLECTIVE_BYTES = 1e6
@@ -49,7 +49,7 @@ def predicted(report: BenchReport) -> tuple[Block, ...]:
         )
         blocks.append(pairs)
     if figures.machines:
-        blocks += [Text("Step times are predicted from what ranks had measured of the machine:")]
+        blocks += [Text("Step times are predicted from the ranks' measurements of the machine:")]
         blocks += [_machines(figures.machines)]
     if figures.calibrations:
         blocks.append(Text(f"Constants: calibration of {'; '.join(figures.calibrations)}.", quiet=True))
@@ -77,7 +77,7 @@ def _machines(machines: Sequence[MeasuredMachine]) -> Table:
     size = formatting.size(COLLECTIVE_BYTES)
     by_type = columns(
         [[machine for machine in machines if machine.dtype == dtype] for dtype in types],
-        Column("Of a rank, all at once", lambda measured: measured[0].dtype),
+        Column("Per rank, all at once", lambda measured: measured[0].dtype),
         Column("Matrix products", _range(lambda m: m.matmul_flops, _flops)),
         Column("Attention", _range(lambda m: m.attention_flops, _flops)),
         Column("Memory", _range(lambda m: m.memory_bytes_per_second, formatting.bandwidth)),

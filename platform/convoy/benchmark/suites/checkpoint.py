@@ -68,11 +68,11 @@ def predicted(predict: PredictConfig, writers: int) -> dict[str, float]:
 
 
 _HOW = (
-    "A save begins in each block of one training, and none in the blocks of the same training beside it; a block is "
-    "meant to be longer than a save at its pace. The stall is what training waits for; what a save costs in all, with "
-    "what its writing takes from the steps beside it, is over pairs of blocks. Beside steps a save is written at a "
-    "pace that spares them; at rest, with nothing else going on, as fast as the storage takes it, all ranks at once, "
-    "and restores are read past the host's cache. Commits are not read back here."
+    "A save begins in each block of one training; the same training without saves takes turns with it. A block is "
+    "meant to be longer than a save at its pace. The stall is how long training waits; the cost of a save also "
+    "includes what its writing takes from the steps, and is measured over pairs of blocks. During training a save is "
+    "written at a pace that spares the steps; at rest, with nothing else running, as fast as the storage allows, all "
+    "ranks at once, and restores bypass the host's cache. Commits are not read back here."
 )
 
 
@@ -95,10 +95,10 @@ def _measured(trainings: tuple[CheckpointFigures, ...]) -> Table:
         Column("State", lambda f: f.state_bytes, formatting.size),
         Column("Writers", lambda f: f.writers),
         Column("Stall of a save", lambda f: f.stall, sample_text),
-        Column("Of the first", lambda f: f.first_stall_seconds, formatting.duration),
+        Column("Stall of the first save", lambda f: f.first_stall_seconds, formatting.duration),
         Column("Cost of a save", lambda f: f.extra, _extra),
-        Column("Durable beside steps", lambda f: f.durable, sample_text),
-        Column("At rest, filled up to", lambda f: f.rest_bytes, formatting.size),
+        Column("Durable during training", lambda f: f.durable, sample_text),
+        Column("At rest, padded to", lambda f: f.rest_bytes, formatting.size),
         Column("Save", lambda f: f.save, sample_text),
         Column("First save", lambda f: f.first_save_seconds, formatting.duration),
         Column("Restore", lambda f: f.restore, sample_text),
@@ -112,7 +112,7 @@ def _measured(trainings: tuple[CheckpointFigures, ...]) -> Table:
 def _extra(seconds: Interval) -> str:
     text = formatting.duration(seconds.estimate)
     text += f" ({formatting.duration(seconds.low)} to {formatting.duration(seconds.high)})"
-    return f"none seen: {text}" if seconds.low <= 0 <= seconds.high else text
+    return f"none measured: {text}" if seconds.low <= 0 <= seconds.high else text
 
 
 def _rate(sample: Sample) -> str:
@@ -135,8 +135,8 @@ def _assumptions(figures: CheckpointFigures) -> str:
     if network is not None:
         inputs.append(f"machines whose network carries {formatting.bandwidth(network)}, as the catalog has it")
     return (
-        f"Predicted, not measured, from {', '.join(inputs)}. The slowest of them decides. What a save takes whatever "
-        "its size is in the measured rates: of a small state they are lower than of a large one."
+        f"Predicted, not measured, from {', '.join(inputs)}. The slowest of these is the limit. The measured rates "
+        "include the fixed cost of a save, so those of a small state are lower than those of a large one."
     )
 
 
@@ -151,7 +151,7 @@ def _predictions(figures: CheckpointFigures) -> Table:
 
 
 _LIMITS: dict[Limit, str] = {
-    "the writers": "what was measured of a writer",
+    "the writers": "the measured rate of a writer",
     "the storage that was bought": "the storage that was bought",
     "the network of the machines": "the network of the machines",
 }

@@ -49,9 +49,9 @@ def figures(cases: Sequence[Case], prices: PriceBook) -> dict[str, object]:
 
 
 _HOW = (
-    "Each trial puts a fault into a real gang of processes on one host, which trains a small model. It counts as "
-    "recovered only if the gang went on as it should, no sample was lost or repeated, nothing was left behind and the "
-    "final state is that of an undisturbed training. Seconds count from the fault; targets are what medians keep to."
+    "Each trial injects a fault into a real gang of processes on one host, which trains a small model. It counts as "
+    "recovered only if the gang resumed as it should, no sample was lost or repeated, nothing was left behind and the "
+    "final state is that of an undisturbed training. Seconds count from the fault; targets apply to medians."
 )
 
 
@@ -73,8 +73,8 @@ def _drills(drills: Sequence[DrillFigures]) -> tuple[Block, ...]:
         Column("Target", lambda d: d.target_detected_seconds, formatting.duration),
         Column("Recovered after", lambda d: _against(d.recovered, d.target_recovered_seconds)),
         Column("Target", lambda d: d.target_recovered_seconds, formatting.duration),
-        Column("Beyond", lambda d: d.beyond, sample_text),
-        Column("Steps redone", lambda d: d.steps_recomputed),
+        Column("Past previous progress", lambda d: d.beyond, sample_text),
+        Column("Steps recomputed", lambda d: d.steps_recomputed),
         Column("Samples lost", lambda d: d.samples_lost),
         Column("Samples repeated", lambda d: d.samples_repeated),
         Column(
@@ -99,7 +99,7 @@ def _against(sample: Sample | None, target: float | None) -> str | None:
 
 _EXPECTED = (
     "Computed by the planner's model of interruptions (docs/explanation/interruptions.md), from what was measured "
-    "above and what the table says: no machine was bought for it. Machines are taken away independently, at a constant "
+    "above and what the table says: no machine was rented for it. Machines are taken away independently, at a constant "
     "rate, and break as often as in a plan; the gang stops when it loses one, and resumes with another. Restarts are "
     "those of the drills, on one host: what a new machine and a larger state add is replacement_seconds. A bad day is "
     "deliberately bad, as if every day were one."
@@ -107,7 +107,7 @@ _EXPECTED = (
 
 _RANGES = (
     "In brackets is a campaign with as many interruptions as 5 and as 95 of 100 campaigns have at most; before them is "
-    "one with the median number. Shares of all time are expected values. How sure a recovery is, the drills show."
+    "one with the median number. Shares of time are expected values. How reliable recovery is, the drills show."
 )
 
 
@@ -146,7 +146,7 @@ def _inputs(figures: CampaignFigures) -> Iterator[tuple[str, str, str]]:
     """Name, value and source of each; an unknown value is empty."""
     setting = figures.setting
     share = "" if figures.taken_per_month is None else formatting.percent(figures.taken_per_month)
-    yield "Taken away within a month, of each machine", share, figures.taken_source
+    yield "Taken away within a month, per machine", share, figures.taken_source
     source = "the row above, for all machines, and faults of their GPUs, as a plan assumes them"
     yield "Mean time between interruptions of the gang", _time(figures.mtbf_seconds), source
     bad_day = None if setting.bad_day_hours is None else setting.bad_day_hours * HOUR
@@ -162,7 +162,7 @@ def _inputs(figures: CampaignFigures) -> Iterator[tuple[str, str, str]]:
     yield "Notice until the machine is gone", _time(setting.notice_seconds), "recovery.campaign.notice_seconds"
     replacement = formatting.duration(setting.replacement_seconds)
     source = "assumed: recovery.campaign.replacement_seconds"
-    yield "Another machine is there, added to both restarts after", replacement, source
+    yield "Wait for another machine, added to both restarts", replacement, source
     for price in figures.prices:
         value, _, source = price.partition(", ")
         yield "Price", value, source
@@ -197,9 +197,9 @@ _OUTCOMES: tuple[Column[tuple[str, CampaignCourse]], ...] = (
     Column("Mean time between them", lambda named: named[1].mtbf_seconds, formatting.long_duration),
     Column("Resumed before the next one", lambda named: named[1].recovered.estimate, formatting.percent),
     Column("Overhead", lambda named: named[1].overhead, _range),
-    Column("Of all time: saves", lambda named: named[1].stalled, formatting.percent),
-    Column("Of all time: work done again", lambda named: named[1].recomputed, formatting.percent),
-    Column("Of all time: restarts", lambda named: named[1].restarting, formatting.percent),
+    Column("Share of time: saves", lambda named: named[1].stalled, formatting.percent),
+    Column("Share of time: recomputed work", lambda named: named[1].recomputed, formatting.percent),
+    Column("Share of time: restarts", lambda named: named[1].restarting, formatting.percent),
     Column("Cheaper than on-demand", _savings, missing="a price is not known"),
 )
 

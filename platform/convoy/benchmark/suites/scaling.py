@@ -103,13 +103,13 @@ _NAMES = {"weak": "weak", "strong": "strong", "independent": "independent jobs"}
 _HOW = (
     "Efficiency is throughput over as many times that of one rank, or per rank over that of the fewest that have room "
     "for the model. Weak: the work grows with the ranks. Strong: all ranks share the work of the fewest. Independent "
-    "jobs of these, at the same time, lose only what cores share: memory bandwidth, caches, clock rate; what is lost "
-    "beside them is communication and waiting, less what a rank saves that updates its share of the weights only. "
+    "jobs of that size, at the same time, lose only to what cores share: memory bandwidth, caches, clock rate; any "
+    "further loss is communication and waiting, less what a rank saves by updating only its share of the weights. "
     "Communication of the step counts that saving for neither side: it is the share of synchronisation of these blocks."
 )
 _APART = (
-    "Where the fewest ranks were not measured in turns with the others, in one gang, the interval is that of two "
-    "samples, and what differs from run to run is not in it."
+    "If the fewest ranks were not measured in turns with the others, in one gang, the interval is that of two samples, "
+    "and does not include differences from run to run."
 )
 
 
@@ -125,9 +125,9 @@ def comparison(report: BenchReport) -> tuple[Block, ...]:
         blocks.append(Text(_APART, quiet=True))
     larger = [point for point in report.scaling if not point.reference and point.kind != "independent"]
     if not larger:
-        blocks.append(Text("No case of more ranks was measured, so nothing is told of efficiency."))
+        blocks.append(Text("No case of more ranks was measured, so efficiency is not known."))
     elif all(point.communication_share is None for point in larger):
-        blocks.append(Text("Communication was not measured: the results do not tell values.communication_seconds."))
+        blocks.append(Text("Communication was not measured: the results have no values.communication_seconds."))
     return tuple(blocks)
 
 

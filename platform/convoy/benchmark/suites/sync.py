@@ -60,14 +60,14 @@ def variants_of(global_batch: int, ranks: Ranks, shard_size: int | None = None) 
 
 
 _HOW = (
-    "The same ranks train together, and each alone at the same time; the share is what a step takes longer together, "
-    "with the update of training together given to both. It holds all that is waited for: gathers of weights, sums of "
-    "gradients, the exchange of gradient norm, loss and decisions, and ranks that are behind. What computation hides "
-    "is not in it."
+    "The same ranks train together, and each alone at the same time; the share is how much longer a step takes "
+    "together, with the update of training together in both. It includes every wait: for gathers of weights, sums of "
+    "gradients, the exchange of gradient norm, loss and decisions, and for ranks that lag behind. Time that "
+    "computation hides is not included."
 )
 _BANDWIDTH = (
-    "The collectives by themselves, whole tensors, the slowest rank's time. algbw is bytes over time; busbw, by the "
-    "formulas of nccl-tests, is what each rank's link carried in each direction."
+    "The collectives by themselves, for whole tensors, with the slowest rank's time. algbw is bytes over time; busbw, "
+    "by the formulas of nccl-tests, is what each rank's link carried in each direction."
 )
 _GANGS = (
     "An environment is fixed when a process starts, so each has gangs of its own, which took turns; a gang is one "
@@ -84,7 +84,7 @@ _TITLES: dict[SyncLevel, str] = {
 _TONES: dict[SyncLevel, Tone] = {"low": "good", "middle": "warning", "high": "bad"}
 
 _ACTIONS: dict[SyncLevel, str] = {
-    "low": "Look for speed elsewhere: the throughput suite tells each technique's effect.",
+    "low": "Look for speed elsewhere: the throughput suite measures each technique's effect.",
     "middle": (
         "Give each message more computation: a larger train.micro_batch where memory allows. With memory to spare, "
         "gather once per step: parallel.reshard_after_forward: false. Halve the gradients: train.reduce_dtype: bf16."
@@ -92,8 +92,8 @@ _ACTIONS: dict[SyncLevel, str] = {
     "high": (
         "Keep the traffic within nodes: parallel.strategy: hsdp with shard_size of one node's ranks. Then a larger "
         "train.micro_batch, more of them per step without parallel.reshard_after_forward, and train.reduce_dtype: "
-        "bf16. Between machines, compare the busbw below with what their network is sold for: where it is far below, "
-        "the traffic may not take EFA or InfiniBand at all (NCCL_DEBUG=INFO tells which)."
+        "bf16. Between machines, compare the busbw below with the rated bandwidth of their network: if it is far "
+        "lower, the traffic may not use EFA or InfiniBand at all (NCCL_DEBUG=INFO shows what it uses)."
     ),
 }
 
@@ -113,7 +113,7 @@ def comparison(report: BenchReport) -> tuple[Block, ...]:
         shares += [block for each in figures for block in (*_parts(each), *_collectives(each.collectives))]
     return (
         *([Heading(SUITE.title), *shares] if shares else []),
-        *([Heading("Environments beside each other"), *pairs] if pairs else []),
+        *([Heading("Environments compared"), *pairs] if pairs else []),
     )
 
 
@@ -126,7 +126,7 @@ def _share(figures: SyncFigures) -> Block:
     if len(figures.levels) == 1:
         return Callout(f"{figures.model}: {text}, {_TITLES[level]}", _ACTIONS[level], _TONES[level])
     border = " and ".join(f"“{_TITLES[each]}”" for each in figures.levels)
-    unsure = f"The interval reaches over a limit, and each may hold: {border}. More rounds (measure.rounds) would tell."
+    unsure = f"The interval crosses a limit, so either may hold: {border}. More rounds (measure.rounds) would decide."
     return Callout(f"{figures.model}: {text}", f"{unsure} By the estimate alone: {_ACTIONS[level]}", "warning")
 
 
@@ -165,7 +165,7 @@ def _verdict(figures: EnvironmentFigures) -> Block:
     if figures.speedup is None:
         return Callout(f"{names}: not known", figures.why, "warning")
     speedup = f"{formatting.ratio(figures.speedup)}, n = {figures.speedup.n} pairs of gangs"
-    differences = f"They differ in {', '.join(figures.varied)} alone."
+    differences = f"They differ only in {', '.join(figures.varied)}."
     if figures.significant is not None:
         return _claim(f"{names}: {speedup}", differences, figures.speedup, figures.significant)
     words = {"more": "faster", "less": "SLOWER", "no difference": "no difference seen"}[verdict(figures.speedup)]
@@ -175,12 +175,11 @@ def _verdict(figures: EnvironmentFigures) -> Block:
 
 def _claim(title: str, differences: str, speedup: Interval, significant: bool) -> Callout:
     least = f"{SIGNIFICANT_SPEEDUP:g}×"
+    unsure = not significant and speedup.high >= SIGNIFICANT_SPEEDUP
+    more = f" The interval reaches beyond {least}: more pairs would decide." if unsure else ""
+    text = f"RDMA was claimed, so at least {least} was expected.{more} {differences}"
     if significant:
-        text = f"At least {least}, as RDMA was claimed. {differences}"
         return Callout(f"{title}: a significant speedup", text, "good")
-    reaches = speedup.high >= SIGNIFICANT_SPEEDUP
-    more = f" The interval reaches beyond {least}: more pairs would tell." if reaches else ""
-    text = f"RDMA was claimed, and at least {least} was to be expected.{more} {differences}"
     return Callout(f"{title}: not a significant speedup", text, "bad")
 
 
