@@ -40,7 +40,7 @@ def gpu_peak(device_name: str) -> GpuPeak | None:
     # Drivers before 470 left the vendor out.
     name = device_name.strip().removeprefix("NVIDIA ").casefold()
     for entry in table("gpus")["gpus"]:
-        if name in (known.casefold() for known in entry["names"]):
+        if name in (each.casefold() for each in entry["names"]):
             return GpuPeak(**entry)
     return None
 
@@ -51,7 +51,7 @@ def peak_tflops(device_name: str, dtype: str) -> float | None:
     dtype: type of the operands, as the keys of `GpuPeak.tflops`.
     """
     peak = gpu_peak(device_name)
-    return None if peak is None else {str(known): tflops for known, tflops in peak.tflops.items()}.get(dtype)
+    return None if peak is None else {str(each): tflops for each, tflops in peak.tflops.items()}.get(dtype)
 
 
 def rented_gpu(name: str) -> GpuPeak | None:

@@ -59,8 +59,8 @@ def instance_names() -> list[str]:
 def usual_instance(gpu: str, memory_bytes: float) -> Instance | None:
     """The machine with most of this GPU, whose memory is nearest to so many bytes; None: no type of the catalog has it.
     gpu: AWS's short name."""
-    known = [machine for machine in map(instance, instance_names()) if machine.gpu and machine.gpu.name == gpu]
-    return min(known, key=lambda machine: (abs(_gpu_bytes(machine) - memory_bytes), -machine.gpus), default=None)
+    machines = [machine for machine in map(instance, instance_names()) if machine.gpu and machine.gpu.name == gpu]
+    return min(machines, key=lambda machine: (abs(_gpu_bytes(machine) - memory_bytes), -machine.gpus), default=None)
 
 
 def _gpu_bytes(machine: Instance) -> float:
@@ -77,10 +77,10 @@ def instance(name: str) -> Instance:
 
 def _meant(name: str) -> str:
     """Types of the same family, or of families that begin so, else the nearest, else all."""
-    begin, known = name.strip().lower().split(".")[0], instance_names()
-    family = [each for each in known if begin and each.startswith(f"{begin}.")]
-    family = family or [each for each in known if begin and each.startswith(begin)]
-    return f"did you mean {' or '.join(family)}?" if family else nearest(name, known)
+    begin, names = name.strip().lower().split(".")[0], instance_names()
+    family = [each for each in names if begin and each.startswith(f"{begin}.")]
+    family = family or [each for each in names if begin and each.startswith(begin)]
+    return f"did you mean {' or '.join(family)}?" if family else nearest(name, names)
 
 
 MONTH_SECONDS = 365.25 / 12 * 86400

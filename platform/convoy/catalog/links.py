@@ -32,8 +32,8 @@ class Link(Frozen):
 
 def links(machine: Instance, region: str) -> tuple[Link, ...]:
     """From the nearest to the farthest; without NVLink the first is left out."""
-    told = (_node(machine), _grouped(machine), _zone(machine), _zones(machine, region), _regions(machine, region))
-    return tuple(link for link in told if link is not None)
+    links = (_node(machine), _grouped(machine), _zone(machine), _zones(machine, region), _regions(machine, region))
+    return tuple(link for link in links if link is not None)
 
 
 def inside() -> float:

@@ -32,8 +32,8 @@ class Reference(Frozen):
 
 def references() -> tuple[Reference, ...]:
     """All that the catalog has."""
-    told = table("references")
-    return tuple(Reference(**{**row, "source": told["sources"][row["source"]]}) for row in told["references"])
+    data = table("references")
+    return tuple(Reference(**{**row, "source": data["sources"][row["source"]]}) for row in data["references"])
 
 
 def nearest(gpu: str, parameters: float, most: int = 3) -> tuple[Reference, ...]:

@@ -35,7 +35,7 @@ from convoy.data.manifest import (
     read_manifest,
     require_vocabulary,
 )
-from convoy.data.sources import SourceFile, content_digests, is_remote, iterate_files, list_files, nothing_found
+from convoy.data.sources import SourceFile, content_digests, is_remote, iterate_files, list_files, no_files
 from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
     BytesTokenizer,
@@ -54,7 +54,7 @@ def precheck(config: DataConfig, model_vocab_size: int | None = None) -> None:
     if isinstance(corpus, DatasetCorpus) and importlib.util.find_spec("datasets") is None:
         raise missing_datasets()
     if not isinstance(corpus, SyntheticCorpus) and next(iterate_files(corpus), None) is None:
-        raise nothing_found(corpus)
+        raise no_files(corpus)
     if isinstance(config.tokenizer, FileTokenizer) and not isinstance(corpus, ShardsCorpus | SyntheticCorpus):
         vocab_size = read_tokenizer_json(config.tokenizer).vocab_size
         if model_vocab_size is not None:

@@ -92,8 +92,8 @@ class TokenSequences:
     def _documents_end(self) -> npt.NDArray[np.int64]:
         """Places of the tokens that do."""
         befores = [int(end) - shard.size for end, shard in zip(self._ends, self._shards, strict=True)]
-        found = [before + np.flatnonzero(s == self._eos_id) for before, s in zip(befores, self._shards, strict=True)]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        ends = [before + np.flatnonzero(s == self._eos_id) for before, s in zip(befores, self._shards, strict=True)]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *ends])
 
     def _row(self, first: int, count: int) -> npt.NDArray[np.integer]:
         """[count] Of all tokens, those from `first` on."""

@@ -53,7 +53,7 @@ def list_files(corpus: Corpus) -> list[SourceFile]:
     """The corpus's files in name order; none for a synthetic corpus. Raises ConfigError when there are none."""
     files = sorted(iterate_files(corpus), key=lambda file: file.name)
     if not files and corpus.kind != "synthetic":
-        raise nothing_found(corpus)
+        raise no_files(corpus)
     return files
 
 
@@ -74,7 +74,7 @@ def iterate_files(corpus: Corpus) -> Iterator[SourceFile]:
         yield from _below(corpus.path, ("",))
 
 
-def nothing_found(corpus: Corpus) -> ConfigError:
+def no_files(corpus: Corpus) -> ConfigError:
     """That a corpus has no file, and what was looked for."""
     if isinstance(corpus, StdlibCorpus):
         return ConfigError(f"data.corpus.kind = stdlib: no .py files below {sysconfig.get_path('stdlib')}")
@@ -130,8 +130,8 @@ def _local(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
         yield from _below(str(expanded), suffixes)
     elif glob.has_magic(path):
         top = _folder_before_wildcards(str(expanded))
-        found = _matching(top, expanded.parts[0 if top == "." else len(Path(top).parts) :])
-        for location in dict.fromkeys(found):  # two `**` find a file in several ways
+        locations = _matching(top, expanded.parts[0 if top == "." else len(Path(top).parts) :])
+        for location in dict.fromkeys(locations):  # two `**` find a file in several ways
             if not Path(location).is_dir():
                 yield _stamped(os.path.relpath(location, top), location)
     elif expanded.exists() or expanded.is_symlink():
@@ -173,12 +173,12 @@ def _visible(folder: str, pattern: str) -> list[os.DirEntry[str]]:
     """The entries of a folder that match; hidden ones only where the pattern begins with a dot."""
     try:
         with os.scandir(folder) as entries:
-            found = [entry for entry in entries if fnmatch.fnmatch(entry.name, pattern)]
+            matching = [entry for entry in entries if fnmatch.fnmatch(entry.name, pattern)]
     except NotADirectoryError:
         return []
     except OSError as error:
         raise unreadable(folder, error) from None
-    return [entry for entry in found if pattern.startswith(".") or not entry.name.startswith(".")]
+    return [entry for entry in matching if pattern.startswith(".") or not entry.name.startswith(".")]
 
 
 def _below(top: str, suffixes: tuple[str, ...], skip: set[str] | frozenset[str] = frozenset()) -> Iterator[SourceFile]:
@@ -211,11 +211,11 @@ def _remote(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
     bare = path.removeprefix("s3://").rstrip("/")
     magic = glob.has_magic(bare)
     try:
-        found: dict[str, Any] = (filesystem.glob if magic else filesystem.find)(bare, detail=True)
+        listing: dict[str, Any] = (filesystem.glob if magic else filesystem.find)(bare, detail=True)
     except Exception as error:  # s3fs passes on what botocore raises, which shares no base with OSError
         raise ConfigError(f"data.corpus.path = {path}: cannot list it: {error}") from None
     top = _folder_before_wildcards(bare) if magic else bare
-    for location, facts in found.items():
+    for location, facts in listing.items():
         single = location == bare
         if facts.get("type") != "file" or not (magic or single or location.endswith(suffixes)):
             continue

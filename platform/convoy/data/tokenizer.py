@@ -71,8 +71,8 @@ class JsonTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         with _all_cores():
-            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.uint32) for encoding in found]
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
@@ -157,14 +157,14 @@ def sample_evenly(texts: Iterator[str], total_bytes: int, at_most: int) -> Itera
     A text that goes beyond the limit is cut.
     """
     share = min(1.0, at_most / max(total_bytes, 1))
-    seen = taken = 0
+    passed = taken = 0
     for text in texts:
         content = text.encode()
-        seen += len(content)
-        if taken < seen * share and taken < at_most:
-            kept = content[: at_most - taken]
-            taken += len(kept)
-            yield text if len(kept) == len(content) else kept.decode(errors="ignore")
+        passed += len(content)
+        if taken < passed * share and taken < at_most:
+            piece = content[: at_most - taken]
+            taken += len(piece)
+            yield text if len(piece) == len(content) else piece.decode(errors="ignore")
 
 
 def load_tokenizer(text: str, eos_token: str, path: str) -> JsonTokenizer:

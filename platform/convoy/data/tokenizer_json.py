@@ -11,8 +11,8 @@ from convoy.config.data import FileTokenizer
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import parse_json
 
-KNOWN_ENDS = ("<|endoftext|>", "</s>", "<|end_of_text|>")
-"""Tokens taken as the end of a document where the config names none; the first one known wins."""
+USUAL_ENDS = ("<|endoftext|>", "</s>", "<|end_of_text|>")
+"""Tokens taken as the end of a document where the config names none; the first one in the vocabulary wins."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ def _end_token(config: FileTokenizer, ids: dict[str, int]) -> str:
         if config.eos_token not in ids:
             raise ConfigError(f"data.tokenizer.eos_token = {config.eos_token}: not in the vocabulary of {config.path}")
         return config.eos_token
-    for token in KNOWN_ENDS:
+    for token in USUAL_ENDS:
         if token in ids:
             return token
     raise ConfigError(
         f"data.tokenizer.eos_token: name the token that ends a document; {config.path} has none of"
-        f" {' '.join(KNOWN_ENDS)}"
+        f" {' '.join(USUAL_ENDS)}"
     )
 
 

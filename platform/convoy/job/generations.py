@@ -81,7 +81,7 @@ def form_generation(
         parent = newest_commit(history) if origin is None else _restored(store, history, origin)
         with _held((store, *others), history, parent) as there:
             if there:
-                with kept_token(store, history.newest + 1, token) as token_name:
+                with token_object(store, history.newest + 1, token) as token_name:
                     ours = Generation(
                         generation=history.newest + 1,
                         parent=parent,
@@ -118,26 +118,26 @@ def full_history(store: Store, others: Sequence[Store]) -> History:
 
     store: the root. others: the further tiers. Raises ConfigError, StoreUnavailable.
     """
-    history, kept = read_history(store, others), (store, *others)
+    history, tiers = read_history(store, others), (store, *others)
     newest = history.generations.get(history.newest)
     for uri in newest.tiers if newest else ():
-        needed = None if uri in [tier.uri for tier in kept] else _needed(kept, uri)
+        needed = None if uri in [tier.uri for tier in tiers] else _needed(tiers, uri)
         if needed:
             saved = f"which the job's generation {history.newest} saved to"
             raise ConfigError(f"checkpoint.tiers: lacks {uri}, {saved}; keep it: {needed}")
     return history
 
 
-def _needed(kept: Sequence[Store], uri: str) -> str | None:
+def _needed(tiers: Sequence[Store], uri: str) -> str | None:
     """Why the tier must not be left out; None: what is newest is on the others."""
     try:
-        whole = read_history(kept[0], (*kept[1:], open_store(uri)))
+        whole = read_history(tiers[0], (*tiers[1:], open_store(uri)))
     except StoreUnavailable as error:
         return f"it may have the newest commit, and is out of reach ({error})"
     newest = newest_commit(whole)
-    if newest is None or min(places(whole, newest)) < len(kept):
+    if newest is None or min(places(whole, newest)) < len(tiers):
         return None
-    return f"it alone has the newest commit, step {newest.step}, until: convoy checkpoints copy {uri} {kept[0].uri}"
+    return f"it alone has the newest commit, step {newest.step}, until: convoy checkpoints copy {uri} {tiers[0].uri}"
 
 
 @contextlib.contextmanager
@@ -169,9 +169,9 @@ def await_generation(
         refused = refusal_of(store, formation)
         if refused is not None:
             raise FormationRefusedError(refused)
-        found = _newest_of(store, formation, others)
-        if found is not None:
-            return found
+        newest = _newest_of(store, formation, others)
+        if newest is not None:
+            return newest
         sleep(poll_seconds)
         waited += poll_seconds
     raise TimeoutError(f"node 0 formed no generation of {formation} within {deadline_seconds:.0f} s")
@@ -255,11 +255,11 @@ def _newest_of(store: Store, formation: str, others: set[str]) -> Generation | N
     """
     newer: str | None = None
     for name in sorted(store.sizes("generations/").keys() - others, reverse=True):
-        found = read_generation(store, name)
-        if found.formation == formation:
+        generation = read_generation(store, name)
+        if generation.formation == formation:
             if newer is not None:
                 raise GenerationLostError(f"{store.uri}/{newer}: another run of the job formed a newer generation")
-            return found
+            return generation
         newer = newer or name
         others.add(name)
     return None
@@ -289,7 +289,7 @@ def new_token() -> str:
 
 
 @contextlib.contextmanager
-def kept_token(store: Store, generation: int, token: str) -> Iterator[str]:
+def token_object(store: Store, generation: int, token: str) -> Iterator[str]:
     """The name below `tokens/` of an object that holds this generation's token; it is removed if the block raises.
 
     Several runs may try to form the same generation, so the name is random. Without a token there is no object, and

@@ -67,10 +67,10 @@ def leased(store: Store) -> frozenset[CommitRef]:
     if not store.sizes("leases/"):
         return frozenset()  # to ask for the time may write
     now = store.now()  # before they are read, which may take longer than a lease
-    for name, modified, found in _leases(store):
-        expires = modified + found.seconds
+    for name, modified, each in _leases(store):
+        expires = modified + each.seconds
         if now <= expires:
-            held.add(found.ref)
+            held.add(each.ref)
         elif now > expires + FORGOTTEN_SECONDS:
             store.delete(name)
     return frozenset(held)
@@ -78,7 +78,7 @@ def leased(store: Store) -> frozenset[CommitRef]:
 
 def named_by_leases(store: Store) -> frozenset[CommitRef]:
     """The commits that any lease on this tier is of, expired ones too. Writes nothing, as asking for the time may."""
-    return frozenset(found.ref for _, _, found in _leases(store))
+    return frozenset(each.ref for _, _, each in _leases(store))
 
 
 def _leases(store: Store) -> Iterator[tuple[str, float, Lease]]:

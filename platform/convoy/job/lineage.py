@@ -106,15 +106,15 @@ class History:
 
 def branch(history: History) -> dict[int, int | None]:
     """The newest generation and its ancestors, newest first, each with its last step that counts; None: all do."""
-    found: dict[int, int | None] = {}
+    last_steps: dict[int, int | None] = {}
     generation, last_step = history.newest, None
     while generation in history.generations:
-        found[generation] = last_step
+        last_steps[generation] = last_step
         parent = history.generations[generation].parent
         if parent is None:
             break
         generation, last_step = parent.generation, parent.step
-    return found
+    return last_steps
 
 
 def on_branch(history: History, ref: CommitRef) -> bool:
@@ -128,14 +128,14 @@ def lineage(history: History) -> list[CommitRef]:
     whole: dict[int, set[int]] = {}
     for ref in frozenset[CommitRef]().union(*(tier.whole for tier in history.tiers)):
         whole.setdefault(ref.generation, set()).add(ref.step)
-    kept: list[CommitRef] = []
+    counted: list[CommitRef] = []
     for generation, last_step in branch(history).items():
         # A generation whose parent was found damaged went on from an older commit. Should the parent turn up whole
         # after all, on a tier it was being copied to, then the generation's own commits did not come from it.
-        below = kept[0].step - 1 if kept else None
+        below = counted[0].step - 1 if counted else None
         steps = (s for s in whole.get(generation, ()) if _at_or_below(s, last_step) and _at_or_below(s, below))
-        kept = [CommitRef(generation=generation, step=step) for step in sorted(steps)] + kept
-    return kept
+        counted = [CommitRef(generation=generation, step=step) for step in sorted(steps)] + counted
+    return counted
 
 
 def newest_commit(history: History) -> CommitRef | None:
@@ -242,16 +242,16 @@ def read_generation(store: Store, name: str) -> Generation:
     """The generation whose object has that name. Raises ObjectMissing, StoreUnavailable, and ConfigError for an object
     that is none: to pass over it could give its commits to another one."""
     try:
-        found = Generation.model_validate_json(store.read(name))
+        generation = Generation.model_validate_json(store.read(name))
     except ValidationError as error:
         raise ConfigError(f"{store.uri}/{name}: is not a generation: {first_mistake(error)}") from None
-    if found.name != name:
-        raise ConfigError(f"{store.uri}/{name}: is not a generation: generation: is {found.generation}")
-    if found.parent is not None and found.parent.generation >= found.generation:
+    if generation.name != name:
+        raise ConfigError(f"{store.uri}/{name}: is not a generation: generation: is {generation.generation}")
+    if generation.parent is not None and generation.parent.generation >= generation.generation:
         raise ConfigError(
-            f"{store.uri}/{name}: is not a generation: its parent is generation {found.parent.generation}"
+            f"{store.uri}/{name}: is not a generation: its parent is generation {generation.parent.generation}"
         )
-    return found
+    return generation
 
 
 def _orphans(root: Holding, generations: Sequence[Generation]) -> set[int]:

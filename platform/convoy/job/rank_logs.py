@@ -38,24 +38,24 @@ def log_name(generation: int, node: int, rank: int) -> str:
 
 def available_logs(store: Store) -> list[RankLog]:
     """All that there are, oldest generation first. Raises StoreUnavailable."""
-    found = []
+    logs = []
     for name, size in store.sizes(LOGS).items():
         if match := _NAME.fullmatch(name):
             generation, node, rank = map(int, match.groups())
-            found.append(RankLog(generation, rank, node, size))
-    return sorted(found)
+            logs.append(RankLog(generation, rank, node, size))
+    return sorted(logs)
 
 
-def chosen(known: Sequence[RankLog], rank: int, generation: int | None = None) -> RankLog:
+def chosen(logs: Sequence[RankLog], rank: int, generation: int | None = None) -> RankLog:
     """The rank's log of that generation, by default its newest. Raises ConfigError if there is none."""
-    if not known:
+    if not logs:
         raise ConfigError(f"--rank {rank}: the job has no logs yet")
-    generations = sorted({log.generation for log in known})
+    generations = sorted({log.generation for log in logs})
     if generation is not None and generation not in generations:
         raise ConfigError(f"--generation {generation}: has no logs; {_these('generations', generations)} have")
-    of_rank = [log for log in known if log.rank == rank and generation in (None, log.generation)]
+    of_rank = [log for log in logs if log.rank == rank and generation in (None, log.generation)]
     if not of_rank:
-        ranks = sorted({log.rank for log in known if generation in (None, log.generation)})
+        ranks = sorted({log.rank for log in logs if generation in (None, log.generation)})
         raise ConfigError(f"--rank {rank}: has no log; {_these('ranks', ranks)} have")
     return of_rank[-1]
 
@@ -66,8 +66,8 @@ def start_of_last_lines(store: Store, log: RankLog, lines: int) -> int:
     while start > 0 and tail[:-1].count(b"\n") < lines:
         start = max(0, start - TAIL_BYTES)
         tail = store.read(log.name, start)
-    kept = tail.splitlines(keepends=True)[-lines:] if lines else []
-    return start + len(tail) - sum(map(len, kept))
+    last_lines = tail.splitlines(keepends=True)[-lines:] if lines else []
+    return start + len(tail) - sum(map(len, last_lines))
 
 
 def follow(

@@ -64,8 +64,8 @@ def _terms(
     terms: dict[str, Any], name: str, market: Market, region: str, attributes: dict[str, str]
 ) -> Iterator[Observed]:
     for term in terms.values():
-        told = term.get("termAttributes", {})
-        if any(told.get(key) != value for key, value in attributes.items()):
+        stated = term.get("termAttributes", {})
+        if any(stated.get(key) != value for key, value in attributes.items()):
             continue
         hourly = [
             float(dimension["pricePerUnit"]["USD"])
@@ -85,7 +85,7 @@ def _spot(instances: Sequence[str], region: str, client: Client) -> Iterator[Obs
     now = datetime.now(UTC)
     changes = _spot_changes(instances, client("ec2", region), now)
     for name in instances:
-        zones = [max(told)[1] for (instance, _), told in sorted(changes.items()) if instance == name]
+        zones = [max(prices)[1] for (instance, _), prices in sorted(changes.items()) if instance == name]
         if zones:
             yield Observed(
                 instance=name, market="spot", region=region, usd_per_hour=tuple(zones), date=now.date(),
@@ -98,10 +98,10 @@ def _spot_hours(instances: Sequence[str], region: str, client: Client) -> Iterat
     now = datetime.now(UTC)
     changes = _spot_changes(instances, client("ec2", region), now - timedelta(days=SPOT_DAYS))
     for name in instances:
-        zones = {zone: sorted(told) for (instance, zone), told in changes.items() if instance == name}
-        found = by_hour(name, region, zones, now, SPOT_DAYS, "AWS DescribeSpotPriceHistory") if zones else None
-        if found is not None:
-            yield found
+        zones = {zone: sorted(prices) for (instance, zone), prices in changes.items() if instance == name}
+        hours = by_hour(name, region, zones, now, SPOT_DAYS, "AWS DescribeSpotPriceHistory") if zones else None
+        if hours is not None:
+            yield hours
 
 
 def _spot_changes(
@@ -109,15 +109,15 @@ def _spot_changes(
 ) -> dict[tuple[str, str], list[tuple[datetime, float]]]:
     """Of each type and zone the price at `start` and those since, each with the time from which it held."""
     pages = ec2.get_paginator("describe_spot_price_history")
-    asked = pages.paginate(
+    answers = pages.paginate(
         InstanceTypes=list(instances), ProductDescriptions=["Linux/UNIX", "Linux/UNIX (Amazon VPC)"], StartTime=start
     )
-    found: dict[tuple[str, str], list[tuple[datetime, float]]] = {}
-    for page in asked:
+    changes: dict[tuple[str, str], list[tuple[datetime, float]]] = {}
+    for page in answers:
         for row in page["SpotPriceHistory"]:
-            told = found.setdefault((row["InstanceType"], row["AvailabilityZone"]), [])
-            told.append((row["Timestamp"], float(row["SpotPrice"])))
-    return found
+            prices = changes.setdefault((row["InstanceType"], row["AvailabilityZone"]), [])
+            prices.append((row["Timestamp"], float(row["SpotPrice"])))
+    return changes
 
 
 def _blocks(instances: Sequence[str], region: str, client: Client) -> Iterator[Observed]:

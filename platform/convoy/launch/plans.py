@@ -33,8 +33,8 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, roo
 
     try:
         prices, why = _prices(config) if root_answers else (SHIPPED, "the root cannot be asked yet")
-        found = plan(unsettled(config, prices), _given(config, measured, prices))
-        return found.model_copy(update={"assumed": (*found.assumed, f"{WITHOUT}{why}")}) if why else found
+        result = plan(unsettled(config, prices), _measurements(config, measured, prices))
+        return result.model_copy(update={"assumed": (*result.assumed, f"{WITHOUT}{why}")}) if why else result
     except ValueError as error:
         return nothing_planned(config, str(error))
     except Exception as error:  # not even a bug in the planner is worth a run
@@ -44,15 +44,15 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, roo
 def unsure(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
     """What a person who starts the run should know of this plan next to what it says: where the time of a step comes
     from, that the prices of the root are not in it, and that `cluster.price` is not used. Where a job goes on its ranks
-    measure nothing, and what they found when it began counts."""
+    measure nothing, and what they measured when it began counts."""
     from convoy.catalog.gpus import rented_gpu
     from convoy.planner.cost.assumptions import UNUSED_PRICE
 
     later = plan.step is None and plan.parameters is not None and rented_gpu(plan.machines.gpu) is None
     measures = config.train.matmul_peak_seconds > 0 and not config.parallel.cpu_offload
-    told = ("a job's first start measures its rates: cards of as many ranks have the step's time from then on",)
+    note = ("a job's first start measures its rates: cards of as many ranks have the step's time from then on",)
     noted = (each for each in plan.assumed if each.startswith(WITHOUT) or each == UNUSED_PRICE)
-    return (*(told if later and measures else ()), *noted)
+    return (*(note if later and measures else ()), *noted)
 
 
 def read_plan(job: Store) -> "Plan | None":
@@ -72,16 +72,16 @@ class JobPlan:
         """plan: as the run's first step made it; None: it is made when it is asked for."""
         self._job = job
         self._config = config
-        self._told = plan
+        self._initial = plan
         self._plan: Plan | None = None
-        self._kept: Plan | None = None
+        self._written: Plan | None = None
         self._tried: MeasuredMachine | None = None
 
     def at(self, report: "TrainReport") -> "Plan":
-        """With what the log tells of the machines by now. The steps themselves never come into it."""
+        """With what the log says of the machines by now. The steps themselves never come into it."""
         plan = self._plan or self._first()
         machine = report.hardware.machine if report.hardware else None
-        if machine is not None and self._tells_more(plan, machine):
+        if machine is not None and self._says_more(plan, machine):
             self._tried = machine
             again = planned(self._config, machine)
             plan = plan if again.step is None else again
@@ -89,30 +89,30 @@ class JobPlan:
         self._keep(plan)
         return plan
 
-    def _tells_more(self, plan: "Plan", machine: "MeasuredMachine") -> bool:
-        """Each measurement is tried once: a slower rank may tell later."""
-        known = plan.step is not None and plan.measured is None
+    def _says_more(self, plan: "Plan", machine: "MeasuredMachine") -> bool:
+        """Each measurement is tried once: a slower rank may report later."""
+        is_catalogued = plan.step is not None and plan.measured is None
         same = machine.ranks == plan.machines.ranks
-        return same and not known and machine not in (plan.measured, self._tried)
+        return same and not is_catalogued and machine not in (plan.measured, self._tried)
 
     def _first(self) -> "Plan":
         from convoy.planner.plan_schema import Plan
 
-        if self._told is not None:
+        if self._initial is not None:
             with contextlib.suppress(ValueError):  # of another version, in a run that was resumed
-                return Plan.model_validate(self._told)
+                return Plan.model_validate(self._initial)
         return planned(self._config)
 
     def _keep(self, plan: "Plan") -> None:
         """Where the store takes it; else again with the next card."""
-        if plan is self._kept:
+        if plan is self._written:
             return
         with contextlib.suppress(StoreUnavailable):  # of which the agent tells: a card is drawn all the same
             self._job.write(NAME, (plan.model_dump_json(indent=1) + "\n").encode())
-            self._kept = plan
+            self._written = plan
 
 
-def _given(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceBook") -> "Measurements":
+def _measurements(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceBook") -> "Measurements":
     from convoy.launch.checks.host import local_gpus
     from convoy.launch.checks.memory import host_memory_mib
     from convoy.planner.measurements import Measurements

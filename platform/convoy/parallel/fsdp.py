@@ -54,7 +54,7 @@ def parallelize(
     return sharded
 
 
-def kept_on(device: torch.device, parallel: ParallelConfig) -> torch.device:
+def shard_device(device: torch.device, parallel: ParallelConfig) -> torch.device:
     """Where shards of weights, gradients and optimizer state are, of ranks that compute on `device`."""
     return torch.device("cpu") if parallel.cpu_offload else device
 

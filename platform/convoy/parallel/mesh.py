@@ -51,8 +51,8 @@ def _shape(config: ParallelConfig, world_size: int, ranks_per_node: int) -> tupl
             key, size = ("tensor", config.tensor) if world_size % config.tensor else ("pipeline", config.pipeline)
             raise ConfigError(f"parallel.{key} = {size}: must divide the number of ranks, {world_size}")
         sizes = {"pipeline": config.pipeline, "shard": shards, "tensor": config.tensor}
-        kept = {name: size for name, size in sizes.items() if size > 1 or name == "shard"}
-        return tuple(kept.values()), tuple(kept)
+        used = {name: size for name, size in sizes.items() if size > 1 or name == "shard"}
+        return tuple(used.values()), tuple(used)
     size = config.sharing(world_size, ranks_per_node)
     if world_size % size:
         raise ConfigError(f"parallel.shard_size = {size}: must divide the number of ranks, {world_size}")

@@ -95,11 +95,11 @@ class Pipeline:
     def evaluate(self, batch: Inputs) -> float:
         """The loss of a batch that all stages have: this stage's part of the way, and 0 on all but the last."""
         tokens_bs = batch[0]
-        given = self._hidden(batch) if self.stage else tokens_bs
+        inputs = self._hidden(batch) if self.stage else tokens_bs
         if self.stage:
-            dist.recv(given, group=self._group, group_src=self.stage - 1)
+            dist.recv(inputs, group=self._group, group_src=self.stage - 1)
         self._coming = self._inputs([batch], lambda _: None)
-        result: Tensor = self._model(given)
+        result: Tensor = self._model(inputs)
         if self.last:
             return float(result)
         dist.send(result.contiguous(), group=self._group, group_dst=self.stage + 1)

@@ -19,7 +19,7 @@ from convoy.model.counts import flops_per_token, parameter_count
 from convoy.model.hf import read_hf_weights
 from convoy.model.init import initialise, load_full_weights, row_orders
 from convoy.model.transformer import Transformer
-from convoy.parallel.fsdp import DTYPES, kept_on, parallelize
+from convoy.parallel.fsdp import DTYPES, parallelize, shard_device
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.optimizer import build_optimizer
 from convoy.training.process_groups import Ranks
@@ -51,7 +51,7 @@ def build_trained(config: RunConfig, ranks: Ranks, *, filled: bool = True) -> Tr
     fused = train.attention == "fused"
     model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
     fsdp = parallelize(model, ranks.mesh, config.parallel, train, across_hosts=ranks.across_hosts)
-    materialise(model, config, kept_on(ranks.device, config.parallel), filled=filled)
+    materialise(model, config, shard_device(ranks.device, config.parallel), filled=filled)
     pipeline = None
     if config.parallel.pipeline > 1:
         pipeline = Pipeline(model, ranks.mesh["pipeline"], DTYPES[train.param_dtype])
