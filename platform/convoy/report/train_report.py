@@ -251,15 +251,7 @@ class NodeTime(Fact):
 
     @property
     def seconds(self) -> float:
-        return (
-            self.productive_seconds
-            + self.recomputed_seconds
-            + self.checkpoint_seconds
-            + self.measuring_seconds
-            + self.restarting_seconds
-            + self.waiting_seconds
-            + self.other_seconds
-        )
+        return float(sum(getattr(self, part) for part in NodeTime.model_fields if part != "node"))
 
 
 class Goodput(Fact):

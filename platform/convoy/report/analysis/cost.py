@@ -30,16 +30,10 @@ class Split(CostFact):
 
     @property
     def total(self) -> Decimal:
-        return self.productive + self.recomputed + self.measuring + self.stalled + self.idle
+        return sum((getattr(self, part) for part in Split.model_fields), start=Decimal(0))
 
     def __add__(self, other: "Split") -> "Split":
-        return Split(
-            productive=self.productive + other.productive,
-            recomputed=self.recomputed + other.recomputed,
-            measuring=self.measuring + other.measuring,
-            stalled=self.stalled + other.stalled,
-            idle=self.idle + other.idle,
-        )
+        return Split(**{part: getattr(self, part) + getattr(other, part) for part in Split.model_fields})
 
 
 class MachineCost(CostFact):

@@ -1,7 +1,8 @@
 """What went wrong in a job: why each generation that failed did and how the job resumed; what is wrong now. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from convoy.job.events.failures import in_words
 from convoy.job.events.types import (
@@ -21,35 +22,33 @@ from convoy.report.train_report import Generation, Incident, SlowNow, StorageTro
 
 
 def incidents(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> tuple[Incident, ...]:
-    """Of the whole log, oldest first. formed: its generations, as `outcome.generations` gives them.
+    """The incidents of the whole log, oldest first. formed: its generations, as `outcome.generations` gives them.
 
     A preemption is one, though nothing may be lost by it; that all ranks agreed to stop is none.
     """
     logged = by_generation(events)
-    ways = {g: _way(own) for g, own in logged.items()}
-    rows: list[Incident] = []
+    progress = {number: _progress(own) for number, own in logged.items()}
+    rows = []
     for i, generation in enumerate(formed):
         if generation.outcome in ("preempted", "failed", "ended without a word"):
-            later = formed[i + 1 :]
-            own = logged[generation.number]
-            # What a superseded generation still wrote was never read: the job had gone on without it.
-            own = [e for e in own if not later or e.t <= later[0].started]
-            rows.append(_incident(generation, own or logged[generation.number], later, ways))
+            own, later = logged[generation.number], formed[i + 1 :]
+            if later:  # what a superseded generation still wrote was never read
+                own = [e for e in own if e.t <= later[0].started] or own
+            rows.append(_incident(generation, own, later, progress))
     return tuple(rows)
 
 
-@dataclass(frozen=True)
-class _Way:
-    """What a generation did: when its first step was done, and when each logged one."""
+class _Progress(NamedTuple):
+    """When a generation's first step was done, and when each logged one."""
 
     first_step: float | None
-    steps: tuple[tuple[float, int], ...]
+    steps: list[tuple[float, int]]
 
 
-def _way(own: Sequence[AnyEvent]) -> _Way:
-    steps = tuple((e.t, e.step) for e in own if isinstance(e, StepDone | ScriptStep))
+def _progress(own: Sequence[AnyEvent]) -> _Progress:
+    steps = [(e.t, e.step) for e in own if isinstance(e, StepDone | ScriptStep)]
     ready = [e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0]
-    return _Way(min([*ready, *(t for t, _ in steps[:1])], default=None), steps)
+    return _Progress(min([*ready, *(t for t, _ in steps[:1])], default=None), steps)
 
 
 @dataclass(frozen=True)
@@ -57,58 +56,57 @@ class _Cause:
     t: float
     happened: float
     """When, as far as is known."""
-    kind: FailureKind | str
+    kind: FailureKind | Literal["preempted", "unknown"]
     node: int | None
     rank: int | None
     what: str
-    detected_s: float | None
+    detected_s: float | None = None
     step: int = 0
 
 
 def _incident(
-    generation: Generation, own: Sequence[AnyEvent], later: Sequence[Generation], ways: dict[int, _Way]
+    generation: Generation,
+    own: Sequence[AnyEvent],
+    later: Sequence[Generation],
+    progress: Mapping[int, _Progress],
 ) -> Incident:
     cause = _cause(generation, own)
     done = [e.step for e in own if isinstance(e, StepDone | ScriptStep)]
     last = max([*done, cause.step, generation.parent_step or 0])
-    again = [first for g in later if (first := ways[g.number].first_step) is not None]
-    beyond = [t for g in later for t, step in ways[g.number].steps if step > last]
     stopped = [e.t for e in own if isinstance(e, GangStopped)]
+    after = [progress[g.number] for g in later]
+    again = [each.first_step for each in after if each.first_step is not None]
+    beyond = [t for each in after for t, step in each.steps if step > last]
 
-    def since(t: float | None) -> float | None:
-        return None if t is None else max(t - cause.happened, 0.0)
+    def since(times: Sequence[float]) -> float | None:
+        return max(min(times) - cause.happened, 0.0) if times else None
 
-    return Incident.model_validate(
-        {
-            "t": cause.t,
-            "generation": generation.number,
-            "kind": cause.kind,
-            "node": cause.node,
-            "rank": cause.rank,
-            "what": cause.what,
-            "step": last,
-            "detected_s": cause.detected_s,
-            "stopped_s": since(max(stopped, default=None)),
-            "recovered_s": since(min(again, default=None)),
-            "beyond_s": since(min(beyond, default=None)),
-            "steps_recomputed": max(last - (later[0].parent_step or 0), 0) if later else None,
-            "then": _then(generation, later),
-        }
+    return Incident(
+        t=cause.t,
+        generation=generation.number,
+        kind=cause.kind,
+        node=cause.node,
+        rank=cause.rank,
+        what=cause.what,
+        step=last,
+        detected_s=cause.detected_s,
+        stopped_s=since([max(stopped)] if stopped else []),
+        recovered_s=since(again),
+        beyond_s=since(beyond),
+        steps_recomputed=max(last - (later[0].parent_step or 0), 0) if later else None,
+        then=_then(generation, later),
     )
 
 
 def _cause(generation: Generation, own: Sequence[AnyEvent]) -> _Cause:
-    settled, notice = failure_of(own), ending_notice(own)
+    outcome, notice, settled = outcome_of(own), ending_notice(own), failure_of(own)
     if generation.outcome == "preempted":
-        what = outcome_of(own).reason
-        if notice is None:
-            return _Cause(own[-1].t, own[-1].t, "preempted", None, None, what, None)
-        return _Cause(notice.t, notice.t, "preempted", notice.node, None, what, None)
-    cause = outcome_of(own).cause
-    if cause is None:
-        what = f"generation {generation.number} {generation.outcome}"
-        return _Cause(own[-1].t, own[-1].t, "unknown", None, None, what, None)
-    silent = settled.silent_seconds if settled else None
+        t = notice.t if notice else own[-1].t
+        return _Cause(t, t, "preempted", notice.node if notice else None, None, outcome.reason)
+    if outcome.cause is None:
+        t = own[-1].t
+        return _Cause(t, t, "unknown", None, None, f"generation {generation.number} {generation.outcome}")
+    cause, silent = outcome.cause, settled.silent_seconds if settled else None
     return _Cause(
         t=cause.t,
         happened=cause.t - (silent or 0.0),
@@ -121,7 +119,9 @@ def _cause(generation: Generation, own: Sequence[AnyEvent]) -> _Cause:
     )
 
 
-def _then(generation: Generation, later: Sequence[Generation]) -> str:
+def _then(
+    generation: Generation, later: Sequence[Generation]
+) -> Literal["restarted in place", "next attempt", "next run", "not gone on"]:
     if not later:
         return "not gone on"
     if later[0].run != generation.run:

@@ -31,13 +31,11 @@ from convoy.job.events.types import (
 from convoy.report.analysis.checkpoints import Ref, placed_by
 from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, Split
 from convoy.report.analysis.goodput import GenerationTime, times
-from convoy.report.train_report import Generation
+from convoy.report.train_report import Generation, NodeTime
 
 UNKNOWN = "not told"
 
 _S3 = "s3://"
-
-_KINDS = ("productive", "recomputed", "measuring", "stalled", "idle")
 
 
 def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -> Cost | None:
@@ -94,17 +92,18 @@ def _machines(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], R
     return tuple(_machine(rent, of) for rent, of in times_by_rent.items())
 
 
-def _machine(rent: Rent | None, of: Sequence[GenerationTime]) -> MachineCost:
-    hours = [sum((Fraction(_seconds(each, kind)) for each in of), start=Fraction(0)) / 3600 for kind in _KINDS]
+def _machine(rent: Rent | None, times: Sequence[GenerationTime]) -> MachineCost:
+    seconds = [_seconds_by_use(each.time) for each in times]
+    hours = {use: sum((Fraction(each[use]) for each in seconds), start=Fraction(0)) / 3600 for use in seconds[0]}
     usd = None
     if rent is not None and rent.usd_per_hour is not None:
         per_hour = Fraction(str(rent.usd_per_hour))
-        usd = Split(**dict(zip(_KINDS, cents([part * per_hour for part in hours]), strict=True)))
+        usd = Split(**dict(zip(hours, cents([part * per_hour for part in hours.values()]), strict=True)))
     return MachineCost(
         instance=rent.instance if rent else UNKNOWN,
         market=rent.market if rent else UNKNOWN,
         region=rent.region if rent else UNKNOWN,
-        node_hours=float(sum(hours, start=Fraction(0))),
+        node_hours=float(sum(hours.values(), start=Fraction(0))),
         usd_per_hour=rent.usd_per_hour if rent else None,
         price_date=rent.price_date if rent else None,
         source=rent.source if rent else "",
@@ -112,15 +111,15 @@ def _machine(rent: Rent | None, of: Sequence[GenerationTime]) -> MachineCost:
     )
 
 
-def _seconds(each: GenerationTime, kind: str) -> float:
-    time = each.time
+def _seconds_by_use(time: NodeTime) -> dict[str, float]:
+    """Seconds of each part of a `Split`."""
     return {
         "productive": time.productive_seconds,
         "recomputed": time.recomputed_seconds,
         "measuring": time.measuring_seconds,
         "stalled": time.checkpoint_seconds + time.waiting_seconds + time.other_seconds,
         "idle": time.restarting_seconds,
-    }[kind]
+    }
 
 
 def _unknown(machine: MachineCost) -> str:
