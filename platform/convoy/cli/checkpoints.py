@@ -167,7 +167,7 @@ def prune(
 def _each(
     refs: Sequence[CommitRef], work: Callable[[CommitRef], tuple[int, str]], as_json: bool
 ) -> list[dict[str, Any]]:
-    """What became of each commit, newest first. work: gives bytes and words."""
+    """The result of each commit, newest first. work: returns bytes and words."""
     results: list[dict[str, Any]] = []
     for ref in reversed(refs):
         error: str | None = None
@@ -211,7 +211,7 @@ def _chosen(store: Store, step: int | None, damaged: bool = False) -> list[Commi
 
 
 def _check_first(store: Store, history: History) -> None:
-    """Raises ConfigError if the job's newest generation, as far as this tier tells, has it for a further one."""
+    """Raises ConfigError if this tier is a further one of the job's newest generation."""
     newest = history.generations.get(history.newest)
     if newest is not None and _place(store.uri) in map(_place, newest.tiers):
         raise ConfigError(
@@ -227,7 +227,7 @@ def _place(uri: str) -> str:
 
 
 def _policy(store: Store, history: History, keep_last: int | None, keep_every: int | None) -> RetentionConfig:
-    """As the newest generation was configured, but for what the command says."""
+    """The retention of the newest generation, with the command's options over it."""
     checkpoint: dict[str, Any] | None = configuration(store, history).get("checkpoint")
     if checkpoint is None and keep_last is None:
         raise ConfigError(f"--keep-last: must be given: nothing at {store.uri} tells how many are to be kept")

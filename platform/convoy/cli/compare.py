@@ -1,4 +1,4 @@
-"""`convoy compare`: two runs of the same benchmark, one beside the other."""
+"""`convoy compare`: two runs of the same benchmark."""
 
 import sys
 from pathlib import Path

@@ -17,7 +17,7 @@ from convoy.drills.runner import Campaign
 from convoy.drills.table import notes, table
 
 WIDTH = 110
-"""Of the table: cut cells would tell nothing."""
+"""The table's least width, so that no cell is cut."""
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`convoy list`: the jobs under a root, how each stands, how old it is and what it has cost."""
+"""`convoy list`: the jobs under a root, each with its state, age and cost."""
 
 import json
 import time
@@ -48,7 +48,7 @@ def table(lines: Sequence[JobLine], now: float) -> list[str]:
 
 def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [_cut(row[0], widths[0]), *row[1:]]
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=False))  # a problem stands across columns
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=False))  # a problem spans columns
     return "  ".join(padded).rstrip()[:WIDTH]
 
 
@@ -62,7 +62,7 @@ def _row(line: JobLine, now: float) -> tuple[str, ...]:
 
 
 def _cut(text: str, width: int) -> str:
-    """A name that is too long is shortened in its middle: its end tells runs of one flow apart."""
+    """A name that is too long is shortened in its middle: its end distinguishes runs of one flow."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2

@@ -49,7 +49,7 @@ class Jobs:
 
     root: str
     endpoint_url: str | None
-    """Of the S3-compatible store that the command names, if any."""
+    """The endpoint of the S3-compatible store that the command names, if any."""
 
     def stores(self) -> dict[str, Store]:
         """The stores of all jobs, by name."""

@@ -50,8 +50,9 @@ def read_config(name: str, words: Sequence[str] = ()) -> RunConfig:
 
 
 def price_book(root: str | None, configured: str | None, endpoint_url: str | None) -> PriceBook:
-    """With what `convoy prices refresh` left below `root`, or else below the configured folder or the default one. A
-    bucket is asked only where it is named, for a plan must not wait for one. Raises ConfigError, and StoreUnavailable.
+    """The prices that `convoy prices refresh` left below `root`, or else below the configured root or the default one.
+
+    A bucket is read only if `root` names it, for a plan must not wait for one. Raises ConfigError and StoreUnavailable.
     """
     where = root or configured or default_root()
     is_remote = "://" in where

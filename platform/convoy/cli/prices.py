@@ -1,4 +1,4 @@
-"""`convoy prices`: what machines cost, as known here, and as AWS tells now."""
+"""`convoy prices`: what machines cost, by the known prices, and by AWS now."""
 
 import sys
 from datetime import UTC, datetime

@@ -1,6 +1,6 @@
 """Vega-Lite charts that read on white and on dark.
 
-Colours are of the palette of Okabe and Ito (2008), which people with any colour vision can tell apart.
+Colours are of the palette of Okabe and Ito (2008), which people with any colour vision can distinguish.
 """
 
 import math
@@ -18,7 +18,7 @@ PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
 Point = tuple[float, float]
 
 MAX_POINTS = 300
-"""Of a curve: more are not seen."""
+"""The most points of a curve: more cannot be seen."""
 
 INK = "#8A8F98"
 _GRID = "#8A8F9833"

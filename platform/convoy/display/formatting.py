@@ -86,7 +86,7 @@ def long_duration(seconds: float) -> str:
 
 
 def course(done: int, of: int, seconds: float) -> str:
-    """How far a row of equal pieces of work has come, for example `3 of 9 done in 2 m 05 s, about 4 m 10 s left`."""
+    """How much of a row of equal pieces of work is done, for example `3 of 9 done in 2 m 05 s, about 4 m 10 s left`."""
     if done == 0:
         return f"0 of {of} done"
     left = f", about {duration(seconds / done * (of - done))} left" if done < of else ""
@@ -186,7 +186,7 @@ def _split(low: str, high: str) -> tuple[str, str]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The values as a line of at most `width` bars; each stands for the mean of its share of them."""
+    """The values as a line of at most `width` bars; each is the mean of its share of them."""
     if not values:
         return ""
     n = min(width, len(values))

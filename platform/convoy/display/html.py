@@ -138,7 +138,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 the others are as wide."""
 
 _PADDING = {"left": 12, "right": 12, "top": 5, "bottom": 5}
-"""For words that are wider where the chart is read."""
+"""Room for words that are wider where the chart is read."""
 
 
 def draw_svg(chart: p.Chart, width: int) -> str:

@@ -20,7 +20,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph of plain text; `quiet` is for what explains rather than tells."""
+    """A paragraph of plain text; `quiet` is for explanations."""
 
     text: str
     quiet: bool = False

@@ -110,8 +110,8 @@ def _grid(block: Table, room: int) -> RichTable:
 
 
 def _widths(cells: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Of columns that are too wide together the widest is narrowed, again and again, but none below its longest word.
-    None: there is room, or words have to be folded. cells: by column, its heading first."""
+    """Widths of columns that are too wide together: the widest is narrowed, again and again, but none below its longest
+    word. None: there is room, or words have to be folded. cells: by column, its heading first."""
     widths = [max(map(len, column)) for column in cells]
     least = [max(len(word) for cell in column for word in cell.split() or [""]) for column in cells]
     room -= 2 * (len(cells) - 1)

@@ -43,7 +43,7 @@ _PHASES = ("imported", "connected", "built", "restored", "first_step")
 def fold(
     events: Sequence[AnyEvent], target_steps: int | None = None, heartbeat: Heartbeat | None = HERE
 ) -> TrainReport:
-    """What the log tells, whole or partial, of a job that is to take `target_steps` steps in all.
+    """The report of a job of `target_steps` steps, by its whole log or the part that exists so far.
 
     events: by time, as `read_events` gives them. Curves, samples and checkpoints are of the living branch only;
     generations and the timeline are of the whole log. heartbeat: as `outcome_of` takes it.
@@ -161,7 +161,7 @@ def _validations(branch: Sequence[AnyEvent]) -> tuple[Validation, ...]:
 
 
 def _samples(branch: Sequence[AnyEvent]) -> tuple[Sample, ...]:
-    """Those of the newest step that has any."""
+    """The samples of the newest step that has any."""
     samples = [Sample(step=e.step, prompt=e.prompt, text=e.text) for e in branch if isinstance(e, SampleText)]
     newest = max((sample.step for sample in samples), default=None)
     return tuple(sample for sample in samples if sample.step == newest)

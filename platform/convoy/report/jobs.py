@@ -1,4 +1,4 @@
-"""The jobs under a root, each in a line: from as little of what a job keeps as tells how it stands."""
+"""The jobs under a root, one line for each, from as little of a job's state as possible."""
 
 import contextlib
 import time
@@ -20,28 +20,28 @@ DAMAGED = "damaged"
 
 
 class JobLine(BaseModel):
-    """How a job stands."""
+    """A job's state in one line."""
 
     model_config = ConfigDict(frozen=True)
 
     job: str
     state: str
-    """As `convoy show` has it; or that the job is damaged."""
+    """The state as `convoy show` names it; or DAMAGED."""
     problem: str = ""
-    """Why it is damaged; then nothing else is known."""
+    """Why it is damaged; then the other fields are empty."""
     created: float | None = None
     """Unix time."""
     started: float | None = None
-    """When a gang of it last formed; Unix time."""
+    """When its newest gang formed; Unix time."""
     step: int | None = None
     steps: int | None = None
-    """How many it is to take; None: not known, as of a script."""
+    """Its number of steps; None: not known, as of a script."""
     usd: float | None = None
     """What it has cost; None: not known, as on machines without a price."""
 
 
 def job_line(job: str, store: Store) -> JobLine:
-    """How the job stands, by the log of its newest generation; by the whole log where that is needed for its cost."""
+    """The job's line, by the log of its newest generation; by the whole log where that is needed for its cost."""
     try:
         record = read_record(store)
         if record is None:
@@ -77,7 +77,7 @@ def _line(job: str, store: Store, record: JobRecord) -> JobLine:
 
 
 def _newest_config(store: Store, numbers: list[int]) -> dict[str, Any]:
-    """Of the newest generation that has one: a rewind has none."""
+    """The configuration of the newest generation that has one: a rewind has none."""
     for number in reversed(numbers):
         digest = read_generation(store, generation_name(number)).config_hash
         if digest:
@@ -88,14 +88,14 @@ def _newest_config(store: Store, numbers: list[int]) -> dict[str, Any]:
 
 
 def _without_most_steps(events: list[AnyEvent]) -> list[AnyEvent]:
-    """The log of one generation, in which the newest step stands for all: the others take time and change nothing."""
+    """The log of one generation with its newest step only: the others take time and change nothing."""
     steps = [e for e in events if isinstance(e, StepDone)]
     others = [e for e in events if not isinstance(e, StepDone | RankThroughput | MemoryPeak)]
     return sorted([*others, *steps[-1:]], key=lambda e: e.t)
 
 
 def _newest_events(store: Store, numbers: list[int]) -> list[AnyEvent]:
-    """Of the newest generation that logged anything."""
+    """The log of the newest generation that logged anything."""
     for number in reversed(numbers):
         events = read_events(store, number)
         if events:

@@ -61,7 +61,7 @@ def _step(e: StepDone) -> str:
 
 
 def progress_line(report: TrainReport) -> str:
-    """Where a job stands, in one line."""
+    """A job's progress in one line."""
     of = "" if report.target_steps is None else f" of {report.target_steps:,}"
     parts = [f"step {report.step:,}{of}"]
     if report.steps:

@@ -1,4 +1,4 @@
-"""What is known of a training job: the plain data that pages, terminal and JSON show.
+"""A training job as plain data, which pages, terminal and JSON show.
 
 Durations are in seconds, times in Unix seconds, sizes in bytes, losses in nats per token.
 """
@@ -25,13 +25,13 @@ class Outcome(Fact):
     """How the newest generation stands."""
 
     state: Literal["running", "finished", "stopped", "preempted", "failed", "lost"]
-    """lost: the log says that it runs, and no run gives a sign of life."""
+    """lost: the log says that it runs, but no run gives a sign of life."""
     reason: str = ""
     """Why it stopped: the reason all ranks agreed on and its detail, the notice, or the age of the last heartbeat."""
     notice: str = ""
     """Source of the notice for which it was preempted, or is about to end while it runs."""
     cause: FirstCause | None = None
-    """Of a failure; None where nothing was seen to fail. While running: the gang restarts in place because of it."""
+    """The first cause of a failure; None: nothing was seen to fail. While running: why the gang restarts in place."""
 
 
 class Step(Fact):
@@ -77,7 +77,7 @@ class RankRow(Fact):
     rank: int
     node: int
     tokens_per_second: Spread | None
-    """Of this rank's own tokens; the interval that holds the warm-up is left out where there are others."""
+    """The rate of this rank's own tokens. The interval with the warm-up is left out where there are others."""
     memory_peak_bytes: int | None
     memory_device: str | None
     matmul_tflops: float | None
@@ -87,45 +87,45 @@ class Checkpoint(Fact):
     """A commit of the living branch that can be restored."""
 
     t: float
-    """When it was known of."""
+    """When it became known."""
     step: int
     generation: int
     bytes: int
     tier: str
     """URI of the job where it was committed."""
     tiers: tuple[str, ...] = ()
-    """URIs of the job on every tier that has it now."""
+    """The job's URIs on all tiers that have it now."""
     verified: bool = False
     """Every part was read back whole from one of them."""
     seconds: float
-    """For which training stood still."""
+    """How long training stood still."""
     staged_seconds: float = 0.0
     committed_seconds: float = 0.0
-    """Both since the call."""
+    """Both count from the call."""
 
 
 class Tier(Fact):
-    """A shared place for checkpoints, at the log's last event."""
+    """A shared tier for checkpoints, at the log's last event."""
 
     uri: str
     newest_step: int | None
-    """Of the living branch; None: it has none."""
+    """The newest step of the living branch that it has; None: it has none."""
     behind_steps: int
-    """Behind the newest checkpoint of any tier."""
+    """Steps to the newest checkpoint of any tier."""
     behind_seconds: float
-    """Since the oldest checkpoint that is newer than what the tier has was committed elsewhere."""
+    """Time since the oldest checkpoint that is newer than the tier's newest was committed elsewhere."""
     error: str | None
     """Why the last commit that was to come here did not; None: it did."""
 
 
 class SaveCounts(Fact):
-    """Saves that did not go as they should, over all generations."""
+    """Saves that failed or were skipped, over all generations."""
 
     skipped: int = 0
-    """Due while both buffers were in use."""
+    """Saves that were due while both buffers were in use."""
     given_up: int = 0
     moved: int = 0
-    """Failed on a tier and begun anew on the next one."""
+    """Saves that failed on a tier and began again on the next one."""
     damaged: int = 0
     """Commits that turned out not to be what was written."""
 
@@ -135,13 +135,13 @@ class SaveTime(Fact):
     configuration."""
 
     stall_seconds: Spread
-    """For which training stood still."""
+    """How long training stood still."""
     durable_seconds: Spread | None
-    """From the call until the commit was known of, at the end of a step; None: a log of before that was told."""
+    """From the call until the ranks knew of the commit, at the end of a step; None: an older log without it."""
 
 
 class Alert(Fact):
-    """Saves fail one after the other; training goes on without a net."""
+    """Saves fail one after the other, while training continues without new checkpoints."""
 
     t: float
     step: int
@@ -157,10 +157,10 @@ class StorageTrouble(Fact):
     tier: str
     """URI of the job there."""
     problem: str
-    """In one line, as the first node saw it."""
+    """The problem in one line, as the first node saw it."""
     since: float
     nodes: tuple[int, ...]
-    """Which see it."""
+    """The nodes that see it."""
 
 
 class SlowNow(Fact):
@@ -168,12 +168,12 @@ class SlowNow(Fact):
 
     node: int
     share: float
-    """Of the others' time."""
+    """The share of the others' time."""
     since: float
 
 
 class Restore(Fact):
-    """A state that came from a commit."""
+    """A state that was restored from a commit."""
 
     generation: int
     from_generation: int
@@ -187,24 +187,24 @@ class Generation(Fact):
     number: int
     run: str
     attempt: int = 0
-    """Of the run's step: generations of one attempt were formed in place, one after the other."""
+    """Metaflow's attempt of the run's step: generations of one attempt were formed in place, one after the other."""
     nodes: int
     world_size: int
     training: str = ""
-    """`training_hash` of its configuration; empty: the log does not tell."""
+    """`training_hash` of its configuration; empty: not in the log."""
     parent_generation: int | None
     parent_step: int | None
     why: str
     started: float
     seconds: float
-    """From its first event to its last."""
+    """The time from its first event to its last."""
     last_step: int
     outcome: Literal["running", "finished", "stopped", "preempted", "failed", "ended without a word"]
 
 
 class Incident(Fact):
-    """An end that a generation came to against its will. Seconds count from when it happened, as far as is known: from
-    the last sign of life of what failed, or from the notice."""
+    """A generation's end by failure or preemption. Seconds count from when it happened, as far as is known: from the
+    last sign of life of what failed, or from the notice."""
 
     t: float
     """When it was detected."""
@@ -214,19 +214,19 @@ class Incident(Fact):
     rank: int | None
     """None: the node as a whole, or not known."""
     what: str
-    """In words."""
+    """What happened, as text."""
     step: int
-    """Steps done by then, as far as was logged."""
+    """Steps done by then, as far as they were logged."""
     detected_s: float | None
-    """Until the first cause was settled; None: a log of before it was."""
+    """Seconds until the first cause was settled; None: an older log without it."""
     stopped_s: float | None
-    """Until no worker was left on any node that told."""
+    """Seconds until no worker was left on any node that reported it."""
     recovered_s: float | None
-    """Until the first step was done in a later generation."""
+    """Seconds until the first step was done in a later generation."""
     beyond_s: float | None
-    """Until the first logged step past the last one that was done before."""
+    """Seconds until the first logged step past the last one that was done before."""
     steps_recomputed: int | None
-    """Done before and again since; None: no later generation yet."""
+    """Steps that were done before and again since; None: no later generation yet."""
     then: Literal["restarted in place", "next attempt", "next run", "not gone on"]
 
 
@@ -235,19 +235,19 @@ class NodeTime(Fact):
 
     node: int
     productive_seconds: float
-    """Steps and evaluations that the job goes on from."""
+    """Steps and evaluations that the job kept."""
     recomputed_seconds: float
-    """Steps that were lost: their work was, or has to be, done again."""
+    """Steps that were lost: their work was, or must be, done again."""
     checkpoint_seconds: float
-    """Training stood still for a save."""
+    """Saves for which training stood still."""
     measuring_seconds: float
-    """Between the first step of a generation and the second: the machine is measured, and what saves is started."""
+    """Time between the first step of a generation and the second: the machine is measured, the writer is started."""
     restarting_seconds: float
-    """From the start, or from what went wrong, until the first step of a generation was done."""
+    """Time from the start, or from the failure, until the first step of a generation was done."""
     waiting_seconds: float
-    """For ranks of other nodes; and after the last step, for the last commit, the export, and the end of the others."""
+    """Waits for ranks of other nodes; after the last step, for the last commit, the export and the others' end."""
     other_seconds: float
-    """Between two later steps, in neither of them, nor in an evaluation or a save: mostly for the log."""
+    """Time between two later steps, outside of evaluations and saves: mostly for the log."""
 
     @property
     def seconds(self) -> float:
@@ -255,7 +255,7 @@ class NodeTime(Fact):
 
 
 class Goodput(Fact):
-    """The share of the gang's time in which the job got on."""
+    """The share of the gang's time in which the job progressed."""
 
     share: float
     """Productive node seconds over all node seconds."""
@@ -277,7 +277,7 @@ class Phase(Fact):
 
     name: str
     at_seconds: float
-    """Since the workers' processes began."""
+    """Seconds since the workers' processes began."""
     took_seconds: float
 
 
@@ -311,7 +311,7 @@ class Hardware(Fact):
 
 
 class TrainReport(Fact):
-    """A job as its event log tells it."""
+    """A job, by its event log."""
 
     outcome: Outcome
     started: float | None
@@ -322,12 +322,12 @@ class TrainReport(Fact):
     """Steps done on the living branch."""
     target_steps: int | None
     eta_seconds: float | None
-    """By the mean pace of the newest steps, evaluations and checkpoints included; None unless running."""
+    """The time left at the mean pace of the newest steps, evaluations and checkpoints included; None unless running."""
     pace_steps: int
     """Steps over which that pace was taken."""
     model: Model | None
     param_dtype: ParamDtypeChoice | None = None
-    """How `train.param_dtype: auto` was decided; None: the configuration said the type."""
+    """How `train.param_dtype: auto` was decided; None: the configuration named the type."""
     hardware: Hardware | None
     steps: tuple[Step, ...]
     validations: tuple[Validation, ...]
@@ -336,14 +336,14 @@ class TrainReport(Fact):
     measured_world_size: int | None
     """Ranks of the generations whose steps those figures hold."""
     measured_training: str = ""
-    """`training_hash` of their configuration; empty: the log does not tell."""
+    """`training_hash` of their configuration; empty: not in the log."""
     tokens_per_second: Spread | None
-    """Of the whole gang while stepping: checkpoints and evaluations are not in it."""
+    """The rate of the whole gang in its steps, without checkpoints and evaluations."""
     step_time: StepTime | None
     stretch: Stretch | None
     """None before a step is done."""
     checkpoint_seconds: float
-    """For which training stood still, over all generations."""
+    """How long training stood still for saves, over all generations."""
     evaluation_seconds: float
     matmul_share: float | None
     """Model FLOP/s of a rank over its measured matmul rate."""
@@ -352,27 +352,27 @@ class TrainReport(Fact):
     ranks: tuple[RankRow, ...]
     memory_peak_bytes: int | None
     checkpoints: tuple[Checkpoint, ...]
-    """Those that can be restored; the last one is the newest durable step."""
+    """The checkpoints that can be restored; the last one is the newest durable step."""
     tiers: tuple[Tier, ...]
-    """Shared tiers in order, the root first; none in a log of before there were tiers."""
+    """Shared tiers in order, the root first; none in an older log without tiers."""
     saves: SaveCounts
     save_time: SaveTime | None
-    """None: none was periodic."""
+    """None: no save was periodic."""
     alert: Alert | None
     storage_troubles: tuple[StorageTrouble, ...]
-    """Tiers that agents of the newest attempt found full or out of reach, and not well again since."""
+    """Tiers that agents of the newest attempt report as full or out of reach."""
     slow_nodes: tuple[SlowNow, ...]
     """None once a save is committed again."""
     restores: tuple[Restore, ...]
     generations: tuple[Generation, ...]
     incidents: tuple[Incident, ...]
-    """Over all generations, oldest first."""
+    """The incidents of all generations, oldest first."""
     goodput: Goodput | None
     """None before anything was logged."""
     cost: Cost | None
     """None where the machines have no price, as in a local run."""
     notice_sources: dict[int, tuple[str, ...]]
-    """By node of the newest generation: where it learns that its machine will be taken away; none before it told."""
+    """For each node of the newest generation that reported them, the sources of its notices."""
     skipped_steps: int
     samples: tuple[Sample, ...]
     startup: tuple[Phase, ...]

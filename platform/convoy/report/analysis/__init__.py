@@ -1,1 +1,1 @@
-"""From the event log of a job to what happened, what it took and what it cost. Pure."""
+"""What happened in a job, what it took and what it cost, by its event log. Pure."""

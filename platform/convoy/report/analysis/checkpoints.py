@@ -79,7 +79,7 @@ def alert(events: Sequence[AnyEvent]) -> Alert | None:
 
 
 def _saved(e: AnyEvent) -> Checkpoint | None:
-    """A commit, by the event of its save or, where its rank died before it could tell, of what started from it."""
+    """A commit, by the event of its save or, where its rank died before it could log that, by a restore from it."""
     if isinstance(e, CheckpointSaved):
         return Checkpoint(
             t=e.t, step=e.step, generation=e.generation, bytes=e.bytes, tier=e.tier, seconds=e.seconds,

@@ -9,7 +9,7 @@ from convoy.catalog.services import ServiceCost
 
 
 class CostFact(BaseModel):
-    """Nothing here changes once it is known."""
+    """The base of the models below."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -18,15 +18,15 @@ class Split(CostFact):
     """Money by what the machines did meanwhile; the parts are exactly the total."""
 
     productive: Decimal = Decimal(0)
-    """Steps and evaluations that the job goes on from."""
+    """Steps and evaluations that the job kept."""
     recomputed: Decimal = Decimal(0)
     """Steps that were lost."""
     measuring: Decimal = Decimal(0)
-    """After the first step of a generation: the machine was measured."""
+    """Time after the first step of a generation, in which the machine was measured."""
     stalled: Decimal = Decimal(0)
-    """Training stood still for a save or between two steps, or a node waited for others."""
+    """Saves, waits for other nodes, and time between two steps."""
     idle: Decimal = Decimal(0)
-    """Until the first step of a generation was done."""
+    """Time until the first step of a generation was done."""
 
     @property
     def total(self) -> Decimal:
@@ -44,7 +44,7 @@ class MachineCost(CostFact):
     region: str
     node_hours: float
     usd_per_hour: float | None
-    """Of one machine; None: not known."""
+    """The price of one machine; None: not known."""
     price_date: date | None
     source: str
     usd: Split | None
@@ -62,7 +62,7 @@ class OnDemandPrice(CostFact):
 
 
 class Cost(CostFact):
-    """Of a job so far, as far as its log tells: from when its agents began until they ended."""
+    """The cost of a job so far, by its log: from when its agents began until they ended."""
 
     machines: tuple[MachineCost, ...]
     services: tuple[ServiceCost, ...]
@@ -71,17 +71,17 @@ class Cost(CostFact):
     not_counted: tuple[str, ...]
     """What may cost something too, and is not in the log."""
     split: Split | None
-    """Of all machines."""
+    """The cost of all machines."""
     total: Decimal | None
     """Machines and services."""
     tokens: int
-    """That the job's state has seen: those of lost steps are not counted twice."""
+    """Tokens that the job was trained on: those of lost steps are not counted twice."""
     usd_per_million_tokens: float | None
     on_demand: Decimal | None
     """What the same tokens would have cost on demand, at least: without the steps that were lost, the starts after the
     first one and the ends against their will; services as they are. None: a price or its day is not known, or nothing
     else was bought."""
     on_demand_prices: tuple[OnDemandPrice, ...] = ()
-    """That it was reckoned with."""
+    """The prices that `on_demand` was computed with."""
     saved: float | None
-    """Share of that which was not spent; negative: more was."""
+    """The share of `on_demand` that was saved; negative: more was spent."""

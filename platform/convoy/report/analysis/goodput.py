@@ -1,4 +1,4 @@
-"""Where a job's time went: how much of it the job got on, and what the rest was. Pure.
+"""Where a job's time went: in how much of it the job progressed, and what the rest was. Pure.
 
 The time of each generation is cut into what the log reports about the whole gang, all of it and nothing twice. Until
 the first step is done the gang starts. Between two steps it does what their events report: evaluations, saves and the
@@ -33,7 +33,7 @@ from convoy.report.train_report import Generation, Goodput, NodeTime
 
 
 def goodput(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> Goodput | None:
-    """Of the whole log; None for an empty one. formed: its generations, as `outcome.generations` gives them."""
+    """The goodput of the whole log; None for an empty one. formed: its generations, by `outcome.generations`."""
     if not formed:
         return None
     nodes: dict[int, list[NodeTime]] = {}
@@ -60,7 +60,7 @@ class GenerationTime:
 
 
 def times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> list[GenerationTime]:
-    """Of each node in each generation. formed: as for `goodput`."""
+    """The time of each node in each generation. formed: as for `goodput`."""
     logged, branch = by_generation(events), lineage(events)
     spent = []
     for i, generation in enumerate(formed):
@@ -78,14 +78,14 @@ def times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> list[Gene
 
 @dataclass
 class _Shares:
-    """Seconds of one generation, the same on all its nodes but for what each waits for others in steps."""
+    """Seconds of one generation, the same on all its nodes apart from waits in steps."""
 
     productive: float = 0.0
-    """In steps that the job goes on from."""
+    """Steps that the job kept."""
     lost: float = 0.0
-    """In other steps."""
+    """Other steps."""
     evaluated: float = 0.0
-    """In evaluations that the job goes on from."""
+    """Evaluations that the job kept."""
     evaluated_lost: float = 0.0
     checkpoint: float = 0.0
     undone: float = 0.0
@@ -93,12 +93,12 @@ class _Shares:
     measuring: float = 0.0
     other: float = 0.0
     starting: float = 0.0
-    """Until the first step was done."""
+    """The time until the first step was done."""
     stopping: float = 0.0
-    """From what ended the generation until its end."""
+    """The time from what ended the generation until its end."""
     waiting: float = 0.0
     ended: float = 0.0
-    """Part of the others: from what ended the generation against its will."""
+    """The part of the others that a failure or a preemption took at the generation's end."""
 
     def waited_part(self, waited: float) -> float:
         """Share of its steps in which a node waited for others, given the seconds."""
@@ -126,7 +126,7 @@ def _together(node: int, parts: Sequence[NodeTime]) -> NodeTime:
 
 
 def _end(generation: Generation, following: Generation | None) -> float:
-    """Of the generation's time; what a superseded one did after that is nobody's time."""
+    """When the generation's time ends; what a superseded one did after that does not count."""
     end = generation.started + generation.seconds
     if following is None:
         return end
@@ -135,17 +135,17 @@ def _end(generation: Generation, following: Generation | None) -> float:
 
 
 class _Done(NamedTuple):
-    """A step that was done, as far as the log tells."""
+    """A step that was done, by the log."""
 
     t: float
     step: float
     seconds: float = math.inf
-    """That it took, at most."""
+    """How long it took, at most."""
 
 
 @dataclass
 class _Stretch:
-    """From one step that was logged to the next, or before the first one, or after the last one."""
+    """The time from one logged step to the next, before the first one, or after the last one."""
 
     begin: float
     end: float
@@ -165,7 +165,7 @@ class _Stretch:
 
 
 def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, last_step: float) -> _Shares:
-    """last_step: the last one that the job goes on from."""
+    """last_step: the last one that the job kept."""
     own = [e for e in own if e.t <= end]
     done = _steps(own, generation.parent_step or 0) or [_Done(end, math.inf)]
     stretches = _stretches(own, generation.started, done, end)
@@ -186,7 +186,7 @@ def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, last_st
 
 
 def _stretches(own: Sequence[AnyEvent], start: float, done: Sequence[_Done], end: float) -> list[_Stretch]:
-    """Before each step that was done, and after the last one, with the evaluations and saves that followed a step."""
+    """The stretches before each step and after the last one, with the evaluations and saves that followed a step."""
     times = [start, *(each.t for each in done), end]
     stretches = [_Stretch(begin, end) for begin, end in pairwise(times)]
     steps = [each.step for each in done]
@@ -212,7 +212,7 @@ def _apart_from_steps(shares: _Shares, stretch: _Stretch, last_step: float) -> N
 
 
 def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, last_step: float) -> None:
-    """What two steps that were logged have between them; the last one that counts is found by even pace."""
+    """Account for the steps between two logged ones; the last one that counts is placed by even pace."""
     steps = after.step - before.step
     seconds = stretch.take(after.seconds if steps == 1 else math.inf)
     part = min(max((last_step - before.step) / steps, 0.0), 1.0) if steps > 0 else float(after.step <= last_step)
@@ -223,7 +223,7 @@ def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, la
 def _tail(
     shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[AnyEvent], last_step: float
 ) -> None:
-    """What follows the last step that was logged."""
+    """Account for what follows the last logged step."""
     if generation.outcome == "running":
         shares.productive += stretch.take(math.inf)  # the next step
     elif generation.outcome in ("failed", "ended without a word"):
@@ -240,7 +240,7 @@ def _tail(
 
 
 def _steps(own: Sequence[AnyEvent], parent_step: int) -> list[_Done]:
-    """Of the steps that were logged, and of the first one, by time and by step."""
+    """The logged steps and the first one, by time and by step."""
     done = [_Done(e.t, e.step, e.seconds) for e in own if isinstance(e, StepDone)]
     done += [_Done(e.t, e.step) for e in own if isinstance(e, ScriptStep)]
     ready = _first_step(own)
@@ -253,7 +253,7 @@ class _Measured(NamedTuple):
     after: int
     """Stretch in which the machine was measured."""
     until: float
-    """When that was over, as far as the log tells."""
+    """When that was over, by the log."""
 
 
 def _measured(own: Sequence[AnyEvent], done: Sequence[_Done]) -> _Measured:

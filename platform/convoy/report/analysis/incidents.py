@@ -130,7 +130,7 @@ def _then(
 
 
 def storage_troubles(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> tuple[StorageTrouble, ...]:
-    """Tiers that some node of the newest attempt does not reach, or that are full. formed: the log's generations."""
+    """Tiers that some node of the newest attempt cannot reach, or that are full. formed: the log's generations."""
     ours = newest_attempt(formed)
     bad: dict[tuple[str, int], StorageBad] = {}
     for event in events:
@@ -156,7 +156,7 @@ def slow_nodes(newest: Sequence[AnyEvent]) -> tuple[SlowNow, ...]:
 
 
 def newest_attempt(formed: Sequence[Generation]) -> set[int]:
-    """Its generations, formed in place one after the other. formed: the log's."""
+    """The generations of the newest attempt, formed in place one after the other. formed: those of the log."""
     if not formed:
         return set()
     newest = formed[-1]

@@ -39,7 +39,7 @@ _S3 = "s3://"
 
 
 def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -> Cost | None:
-    """Of the whole log; None where no machine of it has a price or a name, as in a local run.
+    """The cost of the whole log; None where no machine of it has a price or a name, as in a local run.
 
     formed: its generations, as `outcome.generations` gives them. steps: done on the living branch.
     """
@@ -76,11 +76,12 @@ def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -
 
 
 def _rents(events: Iterable[AnyEvent]) -> dict[tuple[int, int], Rent]:
-    """By generation and node; of a node that did not tell, node 0's, or any other's."""
+    """The rents that the log has, by generation and node."""
     return {(e.generation, e.node): e.rent for e in events if isinstance(e, GenerationStarted) and e.rent is not None}
 
 
 def _rent(rents: Mapping[tuple[int, int], Rent], generation: int, node: int) -> Rent | None:
+    """A node's rent or, where the log lacks it, node 0's or any other's of the generation."""
     own = rents.get((generation, node)) or rents.get((generation, 0))
     return own or next((rent for (number, _), rent in sorted(rents.items()) if number == generation), None)
 
@@ -158,7 +159,7 @@ def _on_demand_prices(rents: Iterable[Rent]) -> tuple[OnDemandPrice, ...]:
 
 
 def _tokens(events: Sequence[AnyEvent], steps: int) -> int:
-    """Steps take equally many tokens, but for what padding leaves out: those that were logged tell how many."""
+    """Tokens of all steps, at the mean of the logged ones: steps take equally many, apart from padding."""
     logged = [e.tokens for e in events if isinstance(e, StepDone)]
     return round(sum(logged) / len(logged) * steps) if logged else 0
 
@@ -175,7 +176,7 @@ def _services(
     events: Sequence[AnyEvent], rents: Mapping[tuple[int, int], Rent]
 ) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
     """Storage of checkpoints in buckets until the last event, requests and transfer; and what of the rest is not
-    known. A bucket whose region nobody told has the prices of the machines' region."""
+    known. A bucket whose region is not in the log has the prices of the machines' region."""
     left_out: list[str] = []
     requests = [e for e in events if isinstance(e, StoreRequests)]
     home = next(iter(rents.values())).region
@@ -233,7 +234,7 @@ def _transferred(
     rents: Mapping[tuple[int, int], Rent],
     left_out: list[str],
 ) -> Iterator[_Used]:
-    """Between the machines' region and the bucket's: what is sent is paid where it is sent from."""
+    """Transfer between the machines' region and the bucket's, which is paid where it is sent from."""
     moved: dict[tuple[str, str], int] = {}
     for e in requests:
         bucket, rent = regions.get(e.bucket), _rent(rents, e.generation, e.node)

@@ -20,8 +20,8 @@ def by_generation(events: Iterable[AnyEvent]) -> dict[int, list[AnyEvent]]:
 def starts(events: Iterable[AnyEvent]) -> dict[int, GenerationStarted]:
     """The start of each generation in order: node 0's, or another node's while node 0's is missing.
 
-    Its parent is the commit that was restored: an older one than it was formed to go on from, where that was damaged.
-    Of a script that is the step it went on from, which it saved itself.
+    Its parent is the commit that was restored: an older one than it was formed to resume from, where that was damaged.
+    The parent of a script's generation is the step it resumed from, which the script saved itself.
     """
     first: dict[int, GenerationStarted] = {}
     restored: dict[int, tuple[int, int]] = {}

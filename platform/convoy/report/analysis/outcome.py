@@ -30,11 +30,11 @@ _ENDINGS: dict[str, str] = {
 }
 
 _WORDS = {INTERRUPT: "interrupted", "drain": "drained"}
-"""Of a preemption that somebody wanted, by its notice's source."""
+"""The state after a preemption that somebody requested, by its notice's source."""
 
 
 def outcome_of(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -> Outcome:
-    """How the newest generation of these events stands; between two that are formed in place, the gang is running.
+    """The outcome of the newest generation of these events; between two that are formed in place, the gang is running.
 
     heartbeat: of the job; None: no run marks it as running. Without a live one a gang that its log does not end is
     lost: nothing was left to write more.

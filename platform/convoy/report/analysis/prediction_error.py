@@ -26,7 +26,7 @@ All others happen in forward and backward: so do the waits for the slowest machi
 
 
 class Comparison(BaseModel):
-    """One figure, from both sides."""
+    """One figure, predicted and measured."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,7 +49,7 @@ class Comparison(BaseModel):
 
 
 def mismatch(plan: Plan, report: TrainReport) -> str:
-    """What trained, where the plan is of something else: then nothing of a step can be compared. Empty: it is not."""
+    """How what trained differs from the plan, so that nothing of a step can be compared; empty: it does not."""
     if plan.memory is None and plan.step is None:
         return ""
     ranks, device = report.measured_world_size, _other_device(plan, report)
@@ -63,7 +63,7 @@ def mismatch(plan: Plan, report: TrainReport) -> str:
 
 
 def _other_device(plan: Plan, report: TrainReport) -> str:
-    """What computes, where it is of another kind than planned, or of another chip by the catalog; empty: it is not."""
+    """The device that computes, if it is of another kind or another chip than planned; empty: it is not."""
     device, gpu = report.hardware.device if report.hardware else "", plan.machines.gpu
     kinds = {rank.memory_device for rank in report.ranks} - {None}
     if kinds and ("cuda" in kinds) != (gpu != "cpu"):
@@ -83,7 +83,7 @@ def comparisons(plan: Plan, report: TrainReport) -> tuple[Comparison, ...]:
 
 
 def computing_parts(planned: Step) -> dict[str, float]:
-    """Seconds of what forward and backward are planned to be made of."""
+    """The planned seconds of each part of forward and backward."""
     return {name: each for name, each in planned.parts.items() if name not in OPTIMIZER + OVERHEAD}
 
 
@@ -101,7 +101,7 @@ def _speed(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
 
 
 def _step_parts(planned: Step, measured: StepTime | None, why_not: str) -> Iterator[Comparison]:
-    """The parts of a step that both sides tell apart; they add up to it, up to medians."""
+    """The parts of a step that both sides distinguish; they add up to it, apart from medians."""
     both = (
         ("of it forward and backward", sum(computing_parts(planned).values()), ("forward", "backward")),
         ("of it optimizer", _sum(planned.parts, OPTIMIZER), ("optimizer",)),
@@ -156,16 +156,18 @@ def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Compar
 
 
 def _agreed_seconds(durable_seconds: float, step_seconds: float) -> float:
-    """From the call of a save, between two steps, until all ranks know of its commit, which is what a log tells: each
-    rank says what it knows as a step begins, and all go by that at its end (`training/step.py`). What is lost with a
+    """Seconds from the call of a save, between two steps, until all ranks know of its commit, as in a log: each rank
+    reports what it knows as a step begins, and all act on it at its end (`training/step.py`). What is lost with a
     machine does not wait for it: a commit counts as soon as it is in the store."""
     return (math.ceil(durable_seconds / step_seconds) + 1) * step_seconds
 
 
 def _whole(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
-    """Until the end, which is measured when the job is done; nothing of a job that ended before it. A start and
-    evaluations are not planned: steps and saves are compared without them, and what is bought with them. Steps are
-    those that trained as planned; time and cost have all of the job, and no error where a part of it did not."""
+    """The whole job, which is measured when it is done; nothing for a job that ended early.
+
+    Start and evaluations are not planned: steps and saves are compared without them, time and cost with them. Steps are
+    those that trained as planned; time and cost cover all of the job, without an error where a part trained otherwise.
+    """
     state, step, bought = report.outcome.state, plan.step, plan.bought
     if state not in ("running", "finished"):
         return
@@ -186,7 +188,7 @@ def _whole(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
 
 
 def _partly(plan: Plan, report: TrainReport) -> str:
-    """That a part of the job was not trained as planned; empty: all of it was, as far as the log tells."""
+    """How a part of the job was trained otherwise than planned; empty: none was, as far as the log shows."""
     others = sorted({g.world_size for g in report.generations} - {plan.machines.ranks})
     if others:
         return f"{' and '.join(f'{ranks:,}' for ranks in others)} ranks trained a part of it"

@@ -22,7 +22,7 @@ WARMUP_STEPS = 5
 """Steps left out at the start of each generation: allocators, caches and compilers settle in them."""
 
 MOST_PIECES = 500
-"""So many pieces of equal length stand for the steps of a long generation."""
+"""A long generation is represented by so many pieces of equal length."""
 
 _PARTS = ("data", "forward", "backward", "optimizer", "exchange")
 
@@ -66,7 +66,7 @@ def step_time(steps: Sequence[StepDone]) -> StepTime | None:
 
 
 def stretch(events: Sequence[AnyEvent], generations: Collection[int]) -> Stretch | None:
-    """Of these generations, from the end of the first logged step of each: after it the machine is measured."""
+    """The stretch of these generations, from the end of each one's first logged step, after which it measures."""
     done, seconds = 0, 0.0
     for own in by_generation(e for e in events if e.generation in generations).values():
         steps = [e for e in own if isinstance(e, StepDone)]

@@ -12,7 +12,7 @@ _ROWS = 20
 
 
 def incidents(report: TrainReport) -> tuple[Block, ...]:
-    """What went wrong, newest first, and how soon the job got on."""
+    """What went wrong, newest first, and how soon the job recovered."""
     if not report.incidents or report.started is None:
         return ()
     start = report.started
@@ -52,7 +52,7 @@ def troubles(report: TrainReport) -> tuple[Block, ...]:
 
 
 def goodput_value(report: TrainReport) -> Value:
-    """The share of its time in which the job got on."""
+    """The share of its time in which the job progressed."""
     took = f"{formatting.duration(report.wall_seconds)}, {formatting.plural(len(report.generations), 'generation')}"
     if report.goodput is None or not report.steps:
         return Value("Goodput", "—", f"no step in {took}")
@@ -79,7 +79,7 @@ def goodput(report: TrainReport) -> tuple[Block, ...]:
 
 
 def deaf_nodes(report: TrainReport) -> str:
-    """Which nodes have no way to learn that their machine will be taken away; empty: none, as far as they told."""
+    """The nodes without a source of notices, as far as nodes reported; empty: none."""
     deaf = [str(node) for node, sources in sorted(report.notice_sources.items()) if not sources]
     if not deaf:
         return ""

@@ -62,7 +62,7 @@ def _failed(cause: FirstCause | None, at: str, newest: str) -> tuple[Block, ...]
 
 
 def newest_checkpoint_line(report: TrainReport) -> str:
-    """What a job that ended now would go on from."""
+    """What a job that ended now would resume from."""
     newest = report.checkpoints[-1].step if report.checkpoints else None
     return "No checkpoint exists yet." if newest is None else f"The newest checkpoint holds step {newest:,}."
 
@@ -166,7 +166,7 @@ def samples(report: TrainReport) -> tuple[Block, ...]:
 
 
 def startup(report: TrainReport) -> tuple[Block, ...]:
-    """From the workers' start to their first step."""
+    """The time from the workers' start to their first step."""
     if not report.startup:
         return ()
     total = report.startup[-1].at_seconds

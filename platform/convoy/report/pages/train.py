@@ -17,7 +17,7 @@ _NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None" = None) -> Page:
-    """What a person watching the job wants to see; the failure stands at the top where there is one.
+    """What a person watching the job wants to see; a failure comes first.
 
     config: the resolved configuration as plain data. plan: of the job, where there is one.
     """
