@@ -5,9 +5,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from markdown.extensions.toc import slugify
 
+from convoy.cli.main import main
 from convoy.config.loader import read_run, resolve
 from tests.flows.places import REPOSITORY
 
@@ -76,12 +78,49 @@ def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
     assert [name for name in named if not is_a_file_of_the_source(name) and not is_a_file_of_a_job(name)] == []
 
 
+def test_the_map_has_every_room() -> None:
+    section = (DOCS / "explanation" / "architecture.md").read_text().partition("The rooms of `platform/convoy/`")[2]
+    rows = re.findall(r"^\| `(\w+/|\w+\.py)` \|", section.partition("\n## ")[0], re.M)
+    source = REPOSITORY / "platform" / "convoy"
+    folders = {f"{path.name}/" for path in source.iterdir() if path.is_dir() and list(path.rglob("*.py"))}
+    modules = {path.name for path in source.glob("*.py") if not path.name.startswith("__")}
+    assert sorted(rows) == sorted(folders | modules)
+
+
 def test_the_architecture_says_where_what_is_decided() -> None:
     """Each row of the table names a file, which the test above holds to exist."""
     section = (DOCS / "explanation" / "architecture.md").read_text().partition("## Where what is decided")[2]
     rows = re.findall(r"^\| (.+\?) \| (.+) \|$", section.partition("\n## ")[0], re.M)
     assert len(rows) >= 30
     assert [question for question, answer in rows if not re.match(r"`[\w/]+\.py`", answer)] == []
+
+
+COMMANDS = re.findall(
+    r"^\| (`convoy .*)$", (DOCS / "reference" / "commands.md").read_text().partition("## Flows")[0], re.M
+)
+
+
+def help_of(words: list[str]) -> str:
+    """The help of the command that the words begin with."""
+    group: click.Command = main
+    for word in words:
+        command = group.get_command(click.Context(group), word) if isinstance(group, click.Group) else None
+        if command is None:
+            break
+        group = command
+    return group.get_help(click.Context(group))
+
+
+@pytest.mark.parametrize("row", COMMANDS)
+def test_every_option_of_a_documented_command_exists(row: str) -> None:
+    named = [text.split() for text in re.findall(r"`convoy ([^`]+)`", row)]
+    helps = " ".join(help_of(words) for words in named)
+    assert [option for option in re.findall(r"--[a-z-]+", row) if option not in helps] == []
+
+
+def test_every_command_is_documented() -> None:
+    documented = {text.split()[0] for row in COMMANDS for text in re.findall(r"`convoy ([^`]+)`", row)}
+    assert documented == set(main.list_commands(click.Context(main)))
 
 
 def test_the_readme_stays_short() -> None:

@@ -19,15 +19,15 @@ from tests.checkpoint.torchless import TinyState, form, newest, part_bytes
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "checkpoint-format.md").read_text()
 
 
-def block(kind: str) -> str:
-    found = re.search(rf"```{kind}\n(.*?)```", DOCUMENT, re.DOTALL)
-    assert found is not None
-    return found[1]
+def block(title: str) -> str:
+    match = re.search(rf'```\w+ title="{title}"\n(.*?)```', DOCUMENT, re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
-def code(kind: str) -> dict[str, Any]:
+def code(title: str) -> dict[str, Any]:
     names: dict[str, Any] = {}
-    exec(block(f"python {kind}"), names)
+    exec(block(title), names)
     return names
 
 
@@ -88,11 +88,11 @@ def test_the_documents_reader_uses_no_flipped_bit(example: Path) -> None:
 
 
 def test_the_example_shows_what_its_code_writes(example: Path) -> None:
-    shown = block("json commit")
-    assert json.loads(shown) == json.loads((example / "commits/000001-000001200.json").read_bytes())
+    commit = block("commit")
+    assert json.loads(commit) == json.loads((example / "commits/000001-000001200.json").read_bytes())
     part = json.loads(next(example.glob("shards/*/*/part-00000.json")).read_bytes())
-    assert json.loads(block("json part")) == part
-    for line in block("text files").splitlines():
+    assert json.loads(block("part")) == part
+    for line in block("files").splitlines():
         if line.endswith(".bin"):
             (data,) = (path.read_bytes() for path in example.glob(f"shards/*/*/{line}"))
         else:

@@ -101,19 +101,19 @@ class CampaignConfig(Frozen):
     """A training on spot machines, computed with the stalls and recoveries that were measured."""
 
     days: float = Field(30, gt=0)
-    """It lasts so long."""
+    """Duration of the campaign, in days."""
     instance_type: str | None = None
-    """Machine of each node, for its price and for how often it is taken away; null: the one on which saves were
+    """Machine of each node, for its price and for how often it is reclaimed; null: the one on which saves were
     measured, or if that has no name (`cluster.instance_type`), p4d.24xlarge as an example."""
     region: str | None = None
     """AWS region of the price; null: that of the benchmark (`cluster.region`)."""
     nodes: int | None = Field(None, ge=1)
-    """Machines; the gang stops when one of them is taken away. null: as many as saves were measured on, or 4 of another
+    """Machines; the gang stops when one of them is reclaimed. null: as many as saves were measured on, or 4 of another
     type."""
     taken_per_month: float | None = Field(None, gt=0, lt=1)
-    """Share of such machines that are taken away within a month; null: the upper end of the catalog's band."""
+    """Share of such machines that are reclaimed within a month; null: the upper end of the catalog's band."""
     bad_day_hours: float | None = Field(3.0, gt=0)
-    """Mean time until a machine of the gang is taken away on a bad day, which is computed too; null: it is not."""
+    """Mean time until a machine of the gang is reclaimed on a bad day, which is computed too; null: it is not."""
     announced_share: float = Field(1.0, ge=0, le=1)
     """Share of interruptions with notice, which AWS gives as far as it can."""
     notice_seconds: float = Field(120.0, ge=0)
@@ -122,7 +122,7 @@ class CampaignConfig(Frozen):
     """Time until a replacement machine runs, added to each measured restart. The default is an assumption: a machine is
     available at once, and boots and loads its image in ten minutes."""
     seed: int = 0
-    """No longer used: campaigns were simulated before."""
+    """Not used any more; campaigns used to be simulated."""
 
 
 class RecoveryConfig(Frozen):
@@ -144,9 +144,9 @@ class BenchConfig(Frozen):
     suites: tuple[str, ...] = Field(
         ("throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint", "recovery"), min_length=1
     )
-    """What is measured; each is a suite of `benchmark/suites/`."""
+    """Suites to run, of `benchmark/suites/`."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
-    """Presets of `configs/models/`."""
+    """Models to measure: presets of `configs/models/`."""
     presets: dict[str, dict[str, Any]] = {}
     """Do not set: the models themselves, filled in where the configuration is read, since machines of a cluster have no
     presets."""
