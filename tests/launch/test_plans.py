@@ -222,7 +222,7 @@ def test_a_price_of_one_s_own_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("instance", [None, "p4d.24xlarge"])
 def test_a_local_run_is_planned_for_this_host_whatever_its_ledger_calls_it(instance: str | None) -> None:
     config = RunConfig.model_validate({"root": "/nowhere", "cluster": {"nodes": 2, "instance_type": instance}})
-    given = plans._given(config, None, SHIPPED)
+    given = plans._measurements(config, None, SHIPPED)
     assert given.host_bytes > 0
     assert plans._prices(config) == (SHIPPED, "")
 
