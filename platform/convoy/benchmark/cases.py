@@ -31,14 +31,14 @@ class Results:
     began: datetime
     """UTC, when the first block began."""
     cores: int
-    """Of a host, that its processes may use."""
+    """Cores of a host that its processes may use."""
     measured: Mapping[str, Measured]
     observations: Mapping[str, Observation]
     saves: Mapping[str, convoy_saving.Measured]
     footprints: Mapping[str, Footprint | None]
     collectives: Mapping[str, Mapping[str, float]]
     matmul_tflops: Mapping[str, float]
-    """By the type that a case computes in."""
+    """Rates by the type that a case computes in."""
     left_out: Mapping[str, str]
     """Variants that this machine cannot measure, with the reasons."""
     predicted: Mapping[str, Predicted]

@@ -3,7 +3,7 @@
 Imports no torch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -107,7 +107,7 @@ class Refused(Frozen):
 
     spec: VariantSpec
     reason: str
-    """In one line."""
+    """One line."""
 
 
 class Group(Frozen):
@@ -129,13 +129,13 @@ class Group(Frozen):
     measures: frozenset[Measurement] = frozenset()
     """Those of its suite."""
     predict: PredictConfig | None = None
-    """Of the checkpoint suite."""
+    """Set by the checkpoint suite."""
     recovery: RecoveryConfig | None = None
-    """Of the suite of that name, whose variants are drills."""
+    """Set by the suite of that name, whose variants are drills."""
     command: str = ""
-    """That started the benchmark."""
+    """The command that started the benchmark."""
     environment: EnvironmentConfig | None = None
-    """Of every rank; None: the machine's."""
+    """The environment of every rank; None: the machine's."""
     compared: SyncConfig | None = None
     """The environments of its one variant, in gangs that take turns (`suites/environments.py`); None: one gang, in the
     machine's environment."""
@@ -166,18 +166,18 @@ class Suite:
     """
 
     name: str
-    """In a benchmark's configuration and in its results."""
+    """Key in a benchmark's configuration and in its results."""
     title: str
-    """Of its groups on the page."""
+    """Title of its groups on the page."""
     meaning: str
-    """What it compares, in one line."""
+    """A line on what it compares."""
     groups: Callable[[BenchConfig, dict[str, RunConfig], Ranks], Iterator[Group]]
     """Its gangs, from the configuration, the run of each model by the model's name, and the ranks of a gang."""
     fewest_ranks: int = 1
-    """In a smaller gang the suite has no groups."""
+    """Least size of a gang; a smaller gang has no groups of the suite."""
     measures: frozenset[Measurement] = frozenset()
     titles: Mapping[str, str] = field(default_factory=dict)
-    """Of groups whose names do not begin with the suite's, by how they begin."""
+    """Titles of groups whose names do not begin with the suite's, by their prefix."""
     figures: "Callable[[Sequence[Case], PriceBook], Mapping[str, object]]" = lambda cases, prices: {}
     """Fields of the report that it adds to the figures of each case, from all cases of a benchmark."""
     comparison: "Callable[[BenchReport], tuple[Block, ...]] | None" = None
@@ -186,6 +186,14 @@ class Suite:
     """Further sections of the page, below costs and memory."""
     compares_memory: bool = False
     """Below the memory peaks, the page has a table of what each case saves."""
+
+    def group(
+        self, model: str, run: RunConfig, measure: MeasureConfig, variants: Iterable[VariantSpec], **others: Any
+    ) -> Group:
+        """The group of a model, whose baseline is the first variant. others: further fields, or other values."""
+        variants = tuple(variants)
+        fields = {"name": f"{self.name}-{model}", "baseline": variants[0].name, **others}
+        return Group(suite=self.name, run=run, measure=measure, variants=variants, **fields)
 
 
 def lack(needs: Need | None, capability: tuple[int, int] | None) -> str:

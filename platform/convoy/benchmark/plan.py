@@ -1,4 +1,4 @@
-"""From a benchmark's configuration to its groups, in the order in which they run. Imports no torch."""
+"""The groups of a benchmark's configuration, in the order in which they run. Imports no torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

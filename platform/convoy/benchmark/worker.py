@@ -32,7 +32,7 @@ from convoy.training.measure.machine import measure_matmul
 from convoy.training.process_groups import Ranks
 
 MATMUL_SECONDS = 0.5
-"""For each type that a case computes in."""
+"""Time to measure matrix products, for each type that a case computes in."""
 
 
 def main(group: Group, folder: Path) -> None:

@@ -30,14 +30,8 @@ from tests.benchmark.results.cases import a_case
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     for model, run in runs.items():
-        yield Group(
-            name=f"cooling-{model}",
-            suite=COOLING.name,
-            baseline="in a rack",
-            variants=(VariantSpec(name="in a rack"), VariantSpec(name="under water")),
-            run=run,
-            measure=config.measure,
-        )
+        variants = (VariantSpec(name="in a rack"), VariantSpec(name="under water"))
+        yield COOLING.group(model, run, config.measure, variants)
 
 
 def figures(cases: Sequence[Case], prices: PriceBook) -> dict[str, object]:

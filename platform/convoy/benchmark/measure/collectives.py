@@ -34,7 +34,7 @@ BLOCK_SECONDS = 0.01
 """Least length of a block, which the clock needs."""
 
 MOST_OPERATIONS = 50
-"""In one block."""
+"""Operations of one block at most."""
 
 SIZE_SECONDS = 1.0
 """A size that would take longer, judging by the size before it, is left out, and so are all larger ones."""

@@ -27,7 +27,7 @@ class Footprint(NamedTuple):
     parameters: int
     optimizer: int
     gradients: int
-    """Between steps: those of a step are in `step`."""
+    """Held between steps; those of a step are in `step`."""
     step: int
     """On top of what is held: activations, gradients, gathered parameters, and buffers."""
     host: int
@@ -40,7 +40,7 @@ class Footprint(NamedTuple):
         return self.parameters + self.optimizer + self.gradients + self.step
 
     def values(self) -> dict[str, float]:
-        """By the names of `Case.values`."""
+        """The figures by the names of `Case.values`."""
         values = {value: float(getattr(self, part)) for part, value in MEMORY_PARTS.items()}
         if self.host:
             values[MEMORY_HOST_BYTES] = float(self.host)

@@ -25,7 +25,7 @@ from convoy.benchmark.variants.variant import Variant
 from convoy.training.process_groups import Ranks
 
 PROFILED_STEPS = 3
-"""Of each variant, on every rank, after all that is timed."""
+"""Steps of each variant that are profiled on every rank, after all that is timed."""
 
 Observation = tuple[dict[str, float], dict[str, str]]
 """Values of a case, and what was not measured, with the reasons."""

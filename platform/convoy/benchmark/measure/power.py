@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 SAMPLE_SECONDS = 0.1
-"""Between two samples. The driver samples less often: its figures are of the last sixth of a second, or second."""
+"""Interval of samples. The driver samples less often: its figures are of the last sixth of a second, or second."""
 
 
 class Gpu(Protocol):
@@ -18,7 +18,7 @@ class Gpu(Protocol):
         """Since the driver was loaded: only differences are meaningful."""
 
     def power_milliwatts(self) -> int | None:
-        """Of the whole board."""
+        """Power of the whole board."""
 
     def utilisation_percent(self) -> int | None:
         """Share of the driver's last period in which a kernel ran."""

@@ -90,7 +90,7 @@ class _Gang(NamedTuple):
     """The ranks of a case, and their machine."""
 
     ranks: int
-    """That train together."""
+    """Number of ranks that train together."""
     all_ranks: int
     machine: MeasuredMachine | None
     """None: the catalog has it, or nothing is known of it."""

@@ -38,7 +38,7 @@ class Shares:
     parts: dict[SharedPart, float]
     """They add up to 1."""
     hidden: float
-    """In which a collective was under way during computation; in other parts too."""
+    """Share in which a collective was under way during computation; it is in other parts too."""
 
 
 def shares(timeline: Timeline) -> Shares:

@@ -112,7 +112,7 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
 
 
 def _peaks(heading: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
-    """By part, if all cases have parts."""
+    """A chart of the peaks, by part if all cases have parts."""
     parts = {
         case.name: {part: case.values[name] for part, name in MEMORY_PARTS.items() if case.values.get(name)}
         for case, _ in peaks

@@ -87,7 +87,7 @@ def _speed(group: GroupFigures, case: CaseFigures) -> Value:
 
 
 def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
-    """Of the case over the frozen baseline, if it has one, else over its own baseline."""
+    """The speedup over the frozen baseline, if there is one, else over the case's own baseline."""
     frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
     speedup, base = case.speedup, case.baseline
     if frozen:
@@ -130,7 +130,7 @@ def _memory(case: CaseFigures) -> Value | None:
 
 
 def _scaling(report: BenchReport) -> Value | None:
-    """Of the most ranks; weak scaling where it was measured."""
+    """The efficiency on the most ranks, of weak scaling if it was measured."""
     points = [(p, p.efficiency) for p in report.scaling if p.efficiency is not None and p.kind != "independent"]
     if not points:
         return None

@@ -1,1 +1,1 @@
-"""What a benchmark compares, one suite a file."""
+"""The comparisons that a benchmark makes, one suite per file."""

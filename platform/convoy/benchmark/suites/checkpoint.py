@@ -34,18 +34,9 @@ AROUND_SECONDS = 0.5
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One group for each model; all ranks save."""
     for model, run in runs.items():
-        yield Group(
-            name=f"checkpoint-{model}",
-            suite=SUITE.name,
-            baseline=WITHOUT,
-            variants=(
-                VariantSpec(name=WITHOUT),
-                VariantSpec(name=WITH, kind="saving", values=predicted(config.predict, ranks.all)),
-            ),
-            run=run,
-            measure=with_room_for_a_save(config.measure, run, ranks.all),
-            predict=config.predict,
-        )
+        saving = VariantSpec(name=WITH, kind="saving", values=predicted(config.predict, ranks.all))
+        measure = with_room_for_a_save(config.measure, run, ranks.all)
+        yield SUITE.group(model, run, measure, (VariantSpec(name=WITHOUT), saving), predict=config.predict)
 
 
 def with_room_for_a_save(measure: MeasureConfig, run: RunConfig, writers: int) -> MeasureConfig:

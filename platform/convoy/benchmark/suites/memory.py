@@ -20,16 +20,9 @@ _RECOMPUTED = {"none": "nothing recomputed", "selective": "selectively recompute
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One group for each model, with half as many rounds: memory is the same in each."""
-    rounds = max(FEWEST, config.measure.rounds // 2)
+    measure = config.measure.model_copy(update={"rounds": max(FEWEST, config.measure.rounds // 2)})
     for model, run in runs.items():
-        yield Group(
-            name=f"memory-{model}",
-            suite=SUITE.name,
-            baseline=REFERENCE,
-            variants=tuple(variants_of(run)),
-            run=run,
-            measure=config.measure.model_copy(update={"rounds": rounds}),
-        )
+        yield SUITE.group(model, run, measure, variants_of(run))
 
 
 def variants_of(run: RunConfig) -> Iterator[VariantSpec]:

@@ -25,7 +25,7 @@ class Peer(NamedTuple):
     reshards: bool = True
     """`parallel.reshard_after_forward` of that case."""
     stage: int = 0
-    """Of ZeRO."""
+    """Stage of ZeRO."""
 
 
 PEERS: dict[PeerKind, Peer] = {

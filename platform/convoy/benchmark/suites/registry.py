@@ -19,7 +19,7 @@ SUITES: tuple[Suite, ...] = (
 
 
 def suites_of(names: Sequence[str]) -> list[Suite]:
-    """By their names. Raises ConfigError for one that does not exist."""
+    """The suites of these names. Raises ConfigError for one that does not exist."""
     suites = {suite.name: suite for suite in SUITES}
     for i, name in enumerate(names):
         if name not in suites:

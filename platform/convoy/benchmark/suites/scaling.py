@@ -27,17 +27,9 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     """One group for each model, but none where only the whole gang has room for it."""
     for model, run in runs.items():
         fewest = fewest_ranks(run, ranks)
-        if fewest == ranks.all:
-            continue
-        yield Group(
-            name=f"scaling-{model}",
-            suite=SUITE.name,
-            baseline=alone(fewest),
-            variants=tuple(variants_of(run.train.global_batch, ranks, run.parallel.shard_size, fewest)),
-            run=run,
-            measure=config.measure,
-            whole=True,
-        )
+        if fewest < ranks.all:
+            variants = variants_of(run.train.global_batch, ranks, run.parallel.shard_size, fewest)
+            yield SUITE.group(model, run, config.measure, variants, whole=True)
 
 
 def fewest_ranks(run: RunConfig, ranks: Ranks) -> int:

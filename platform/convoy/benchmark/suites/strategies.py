@@ -18,8 +18,6 @@ from convoy.config.loader import Tree, merged
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 
-REFERENCE = "ddp"
-
 CUT = 2
 """Ranks that share a matrix product, and stages of a pipeline."""
 
@@ -27,18 +25,9 @@ CUT = 2
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """Two groups for each model: what distributes it, and what cuts it, where it can be cut."""
     for model, run in runs.items():
-        group = Group(
-            name=f"strategies-{model}",
-            suite=SUITE.name,
-            baseline=REFERENCE,
-            variants=(
-                *variants_of(ranks.all, by_linear=run.train.activation_checkpointing != "selective"),
-                *peers.variants_of(config.peers),
-            ),
-            run=run,
-            measure=config.measure,
-        )
-        yield with_largest_models(group, ranks)
+        ours = variants_of(ranks.all, by_linear=run.train.activation_checkpointing != "selective")
+        variants = (*ours, *peers.variants_of(config.peers))
+        yield with_largest_models(SUITE.group(model, run, config.measure, variants), ranks)
         cut = model_parallel(model, run, ranks, config.measure)
         if cut is not None:
             yield with_largest_models(cut, ranks)
@@ -46,7 +35,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 
 def variants_of(ranks: int, *, by_linear: bool = True) -> Iterator[VariantSpec]:
     """ddp, then what shards: fully, without the second gather, by linear layers, and within half of the ranks."""
-    yield _variant(REFERENCE, strategy="ddp")
+    yield _variant("ddp", strategy="ddp")
     yield _variant("fsdp")
     yield _variant("fsdp, gathered once", reshard_after_forward=False)
     if by_linear:
@@ -71,15 +60,8 @@ def model_parallel(model: str, run: RunConfig, ranks: Ranks, measure: MeasureCon
     changes: Tree = {"model": named, "train": {"compile": False}, "evaluation": {"sample_tokens": 0}}
     cuttable = RunConfig.model_validate(merged(run.model_dump(mode="json"), changes))
     in_node = run.cluster.backend == "local" or ranks.per_node % CUT == 0
-    variants = tuple(model_parallel_variants(cuttable, ranks.all, in_node=in_node))
-    return Group(
-        name=f"strategies-{model}-model-parallel",
-        suite=SUITE.name,
-        baseline=variants[0].name,
-        variants=variants,
-        run=cuttable,
-        measure=measure,
-    )
+    variants = model_parallel_variants(cuttable, ranks.all, in_node=in_node)
+    return SUITE.group(f"{model}-model-parallel", cuttable, measure, variants)
 
 
 def cuttable_shape(model: TransformerConfig) -> dict[str, Any] | None:

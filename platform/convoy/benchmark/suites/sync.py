@@ -32,24 +32,12 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     configured. A gang yields one figure, so it needs few blocks."""
     for model, run in runs.items():
         if config.sync.share:
-            yield Group(
-                name=f"sync-{model}",
-                suite=SUITE.name,
-                baseline=WITHOUT,
-                variants=variants_of(run.train.global_batch, ranks, run.parallel.shard_size),
-                run=run,
-                measure=config.measure,
-            )
+            variants = variants_of(run.train.global_batch, ranks, run.parallel.shard_size)
+            yield SUITE.group(model, run, config.measure, variants)
         if config.sync.environments:
-            yield Group(
-                name=f"network-{model}",
-                suite=SUITE.name,
-                baseline=config.sync.environments[0].name,
-                variants=(VariantSpec(name=WITH),),
-                run=run,
-                measure=config.measure.model_copy(update={"rounds": FEWEST}),
-                compared=config.sync,
-            )
+            measure = config.measure.model_copy(update={"rounds": FEWEST})
+            names = {"name": f"network-{model}", "baseline": config.sync.environments[0].name}
+            yield SUITE.group(model, run, measure, [VariantSpec(name=WITH)], **names, compared=config.sync)
 
 
 def variants_of(global_batch: int, ranks: Ranks, shard_size: int | None = None) -> tuple[VariantSpec, ...]:

@@ -22,18 +22,9 @@ PLAIN = {"train": {"param_dtype": "fp32", "compile": False, "activation_checkpoi
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One group for each model; all ranks take part."""
     for model, run in runs.items():
-        yield Group(
-            name=f"throughput-{model}",
-            suite=SUITE.name,
-            baseline=OURS,
-            variants=(
-                VariantSpec(name=BASELINE, kind="baseline", changes=PLAIN),
-                VariantSpec(name=OURS),
-                *techniques(run, ranks.all),
-            ),
-            run=run,
-            measure=config.measure,
-        )
+        frozen = VariantSpec(name=BASELINE, kind="baseline", changes=PLAIN)
+        variants = (frozen, VariantSpec(name=OURS), *techniques(run, ranks.all))
+        yield SUITE.group(model, run, config.measure, variants, baseline=OURS)
 
 
 def techniques(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:

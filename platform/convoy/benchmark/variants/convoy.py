@@ -58,7 +58,7 @@ class Ours(Variant):
         self._settle(result.save_status)
 
     def _save_status(self) -> SaveStatus:
-        """As a saver without a save under way offers it."""
+        """The status of a saver that has no save under way."""
         return SaveStatus(reading_back=(0,), copying=(0,))
 
     def _settle(self, sums: SaveStatus) -> None:

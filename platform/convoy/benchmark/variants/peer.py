@@ -22,7 +22,7 @@ class Engine(Protocol):
     """A model as a library trains it."""
 
     parameters: int
-    """Of the whole model."""
+    """Parameters of the whole model."""
 
     def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
         """Forward and backward of one micro batch; returns its summed loss, a scalar.

@@ -17,12 +17,12 @@ class Variant:
     """
 
     parameters: int = 0
-    """Of the whole model."""
+    """Parameters of the whole model."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.losses: list[float] = []
-        """Of all steps so far."""
+        """Losses of all steps so far."""
         self._tokens = 0
 
     def step(self) -> None:

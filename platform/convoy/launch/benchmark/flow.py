@@ -71,7 +71,7 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
 
 
 def _dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError]) -> None:
-    """As in `launch/flow.py`, without a plan: a benchmark has none."""
+    """Print the dry run as `launch/flow.py` does, without a plan: a benchmark has none."""
     run = shares[0].groups[0].run
     with keys_under_run():
         root_survey = survey_root(run, missing)
