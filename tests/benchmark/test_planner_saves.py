@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from convoy.benchmark.planner_saves import Planned, Shown, results_of
-from convoy.benchmark.planner_saves import shown as shown_of
+from convoy.benchmark.planner_saves import MeasuredCosts, PlannedState, measured_costs, results_of
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.config.loader import read_overrides, read_run, resolve
@@ -15,19 +14,19 @@ from tests.benchmark.results.cases import HARDWARE
 from tests.report.bench_survival import faults, saves
 
 
-def planned(words: str = "", state: float = 32 * 1.2e9) -> Planned:
+def planned(words: str = "", state: float = 32 * 1.2e9) -> PlannedState:
     """On 4 p4d with 8 GPUs each: 1.2 GB for each rank, twice what each of the benchmark's two writers had."""
     base = "cluster.backend=batch cluster.instance_type=p4d.24xlarge cluster.nodes=4"
     config = resolve(read_run(""), read_overrides(f"{base} {words}"))
-    return Planned(config, machine_of(config), state)
+    return PlannedState(config, machine_of(config), state)
 
 
-def shown(cases: Sequence[Case], name: str, where: Planned) -> Shown:
-    return shown_of(results_of(cases, name), where)
+def costs(cases: Sequence[Case], name: str, where: PlannedState) -> MeasuredCosts:
+    return measured_costs(results_of(cases, name), where)
 
 
 def test_a_save_takes_what_its_bytes_and_its_pace_take() -> None:
-    found = shown(saves(), "results/", planned())
+    found = costs(saves(), "results/", planned())
     assert found.saving is not None
     saving, where = found.saving
     once = saving.stall_seconds / 2  # twice the bytes
@@ -42,7 +41,7 @@ def test_a_save_takes_what_its_bytes_and_its_pace_take() -> None:
 
 def test_without_a_pace_the_slowest_of_writers_storage_and_network_decides() -> None:
     def lag(words: str = "checkpoint.write_mb_per_second=null", **told: float) -> float:
-        found = shown(saves(values=told), "results/", planned(words))
+        found = costs(saves(values=told), "results/", planned(words))
         assert found.saving is not None
         return found.saving[0].lag_seconds
 
@@ -51,14 +50,14 @@ def test_without_a_pace_the_slowest_of_writers_storage_and_network_decides() -> 
 
 
 def test_a_smaller_state_stalls_as_long_as_the_measured_one() -> None:
-    found, whole = shown(saves(), "r", planned(state=1.2e6)), shown(saves(), "r", planned(state=32 * 0.6e9))
+    found, whole = costs(saves(), "r", planned(state=1.2e6)), costs(saves(), "r", planned(state=32 * 0.6e9))
     assert found.saving is not None
     assert whole.saving is not None
     assert found.saving[0].stall_seconds == whole.saving[0].stall_seconds
 
 
 def test_a_restart_is_the_loss_of_a_node_and_the_state_that_is_read() -> None:
-    found = shown([*saves(), *faults()], "results/", planned())
+    found = costs([*saves(), *faults()], "results/", planned())
     assert found.restart is not None
     restart, where = found.restart
     assert restart.seconds == pytest.approx(5.0 + 1.2e9 / 2e9)
@@ -69,7 +68,7 @@ def test_a_restart_is_the_loss_of_a_node_and_the_state_that_is_read() -> None:
 
 
 def test_half_of_a_restart_may_be_assumed_and_is_said_to_be() -> None:
-    drills, read = shown(faults(), "results/", planned()), shown(saves(), "results/", planned())
+    drills, read = costs(faults(), "results/", planned()), costs(saves(), "results/", planned())
     assert drills.saving is None
     assert drills.node_bytes_per_second is None
     assert drills.restart is not None
@@ -83,7 +82,7 @@ def test_half_of_a_restart_may_be_assumed_and_is_said_to_be() -> None:
 
 def test_a_machine_writes_what_its_ranks_write_as_far_as_network_and_storage_take_it() -> None:
     def rate(**told: float) -> float:
-        found = shown(saves(values=told), "results/", planned())
+        found = costs(saves(values=told), "results/", planned())
         assert found.node_bytes_per_second is not None
         return found.node_bytes_per_second[0]
 
@@ -93,11 +92,11 @@ def test_a_machine_writes_what_its_ranks_write_as_far_as_network_and_storage_tak
 
 def test_the_machine_that_is_planned_is_not_told_apart() -> None:
     own = HARDWARE.model_copy(update={"instance_type": "p4d.24xlarge"})
-    found = shown(saves(hardware=own), "results/", planned())
+    found = costs(saves(hardware=own), "results/", planned())
     assert found.saving is not None
     assert "which is not" not in found.saving[1]
 
 
 def test_results_without_saves_and_losses_are_refused() -> None:
     with pytest.raises(ValueError, match="no case that saves, and no drill node-kill"):
-        shown(faults()[1:], "results/", planned())
+        costs(faults()[1:], "results/", planned())

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from convoy.checkpoint.writer.coordinator import commit_when_complete
-from convoy.checkpoint.writer.parts import GivenUpError, write_part
+from convoy.checkpoint.writer.parts import AbandonedError, write_part
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.storage import Store, open_store
 from tests.checkpoint.kills import WRITES, Kill, Moment
@@ -107,7 +107,7 @@ def _rank(store: Store, generation: int, rank: int, kill: Kill | None, alone: mm
         nonlocal looks
         looks += alone[0]
         if looks > _LOOKS_WITHOUT_PEER:
-            raise GivenUpError("the other rank is dead")
+            raise AbandonedError("the other rank is dead")
 
     if kill is not None:
         kill.watch()
@@ -152,7 +152,7 @@ def _fork(function: Callable[[], None]) -> int:
         try:
             function()
             code = 0
-        except GivenUpError:
+        except AbandonedError:
             code = 2
         except BaseException:
             traceback.print_exc()

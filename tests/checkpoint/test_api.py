@@ -262,11 +262,11 @@ def test_importing_the_package_imports_no_torch() -> None:
 
 
 def stopped_writer(ckpt: Checkpoints) -> None:
-    os.kill(ckpt._engine._client._writer._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+    os.kill(ckpt._engine.writer._writer._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
 
 
 def resumed_writer(ckpt: Checkpoints) -> None:
-    os.kill(ckpt._engine._client._writer._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+    os.kill(ckpt._engine.writer._writer._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
 
 
 def run_in(rank: int, folder: Path, script: str) -> str:
@@ -372,20 +372,20 @@ def save_beside_a_rank_that_reads_back(rank: int, uri: str) -> list[tuple[int, b
     """Which steps are to be read back and copied here, as asked of the writer process."""
     with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
         asked = list[tuple[int, bool, bool]]()
-        engine, after_commit = ckpt._engine, ckpt._engine.after_commit
+        writer, after_commit = ckpt._engine.writer, ckpt._engine.writer.after_commit
 
         def ask(request: AfterCommit) -> None:
             asked.append((request.ref.step, request.verify_part is not None, bool(request.copy_to)))
             after_commit(request)
 
-        engine.after_commit = ask  # type: ignore[method-assign]
+        writer.after_commit = ask  # type: ignore[method-assign]
         ckpt.save(1, sharded()).wait()
-        busy = engine.busy
+        busy = writer.busy
         reading, copying = Busy(reading_back=frozenset({0})), Busy(copying=frozenset({1}))
         for step, told in [(2, reading), (3, copying), (4, Busy())]:
-            engine.busy = lambda told=told: told if rank == 1 else Busy()  # type: ignore[misc, method-assign]
+            writer.busy = lambda told=told: told if rank == 1 else Busy()  # type: ignore[misc, method-assign]
             ckpt.save(step, sharded()).wait()
-        engine.busy = busy  # type: ignore[method-assign]
+        writer.busy = busy  # type: ignore[method-assign]
         dist.barrier()
         return asked
 
@@ -399,7 +399,7 @@ def save_last_while_the_gang_is_busy(rank: int, uri: str) -> None:
     with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
         ckpt.save(1, sharded()).wait()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ckpt._engine, "busy", lambda: Busy(frozenset({0}), frozenset({1})))
+            patch.setattr(ckpt._engine.writer, "busy", lambda: Busy(frozenset({0}), frozenset({1})))
             ckpt.save(2, sharded()).wait()
 
 
@@ -425,7 +425,7 @@ def save_one_that_fails(rank: int, uri: str) -> list[str]:
             stopped_writer(ckpt)
         pending = ckpt.save(2, sharded())
         if rank == 1:
-            os.kill(ckpt._engine._client._writer._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+            os.kill(ckpt._engine.writer._writer._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
             with pytest.raises(CheckpointError) as error:
                 pending.wait()
             told.append(str(error.value))
@@ -446,7 +446,7 @@ def test_a_rank_whose_part_failed_fails_the_save_for_all_and_the_next_one_commit
 def save_that_the_coordinator_fails(rank: int, uri: str) -> str:
     with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
         ckpt.save(1, sharded()).wait()
-        link = ckpt._engine._client
+        link = ckpt._engine.writer
         send = link.send
 
         def send_wrong(given: Any, layout: Any, request: Any) -> None:

@@ -23,7 +23,7 @@ def saved(folder: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Checkpoi
     ckpt = Checkpoints(str(folder / "job"), tiers=[str(folder / "copy")], **how)
     with monkeypatch.context() as patch:
         busy = Busy(reading_back=frozenset({0}), copying=frozenset({1}))
-        patch.setattr(ckpt._engine, "busy", lambda: busy)
+        patch.setattr(ckpt._engine.writer, "busy", lambda: busy)
         ckpt.save(1, {"w": torch.ones(1000)}).wait()
     return ckpt
 

@@ -68,7 +68,7 @@ def test_an_error_of_ours_fails_the_saves_under_way_and_not_the_next_one(
             monkeypatch.undo()
             raise ValueError("a bug")
 
-        monkeypatch.setattr(ckpt._engine, where, once)
+        monkeypatch.setattr(ckpt._engine if where == "status" else ckpt._engine.writer, where, once)
         with pytest.raises(CheckpointError, match="step 2 may not be saved: ValueError: a bug"):
             pending.wait(timeout_seconds=20.0)
         resumed_writer(ckpt)

@@ -102,7 +102,7 @@ def test_a_store_that_hangs_is_closed_in_time_and_its_saves_are_told_of(tmp_path
 def save_where_one_rank_is_ahead(rank: int, uri: str) -> str:
     """Rank 1's part fails at once on the first tier, where the coordinator hangs; on the next one it takes its time."""
     with opened(uri, tiers=[f"{uri}-2"], verify=False) as ckpt:
-        writers, send = ckpt._engine._client, ckpt._engine._client.send
+        writers, send = ckpt._engine.writer, ckpt._engine.writer.send
 
         def send_so(given: Any, layout: Any, request: Any) -> None:
             first = request.tier == ckpt._stores[0].uri

@@ -97,7 +97,7 @@ def test_a_script_that_closes_is_told_nothing(scripts: Scripts) -> None:
 def test_after_an_error_a_store_that_hangs_is_not_waited_for_long(scripts: Scripts) -> None:
     end = (
         "import convoy.checkpoint.api as api; api.CLOSE_SECONDS = 0.5\n"
-        "os.kill(ckpt._engine._client._writer._process.pid, signal.SIGSTOP)\n"
+        "os.kill(ckpt._engine.writer._writer._process.pid, signal.SIGSTOP)\n"
         "ckpt.save(2, state); raise RuntimeError('an error of the script')"
     )
     done = scripts.run(end)
@@ -107,11 +107,11 @@ def test_after_an_error_a_store_that_hangs_is_not_waited_for_long(scripts: Scrip
 
 def test_a_fork_that_ends_waits_for_nothing(scripts: Scripts) -> None:
     end = (
-        "os.kill(ckpt._engine._client._writer._process.pid, signal.SIGSTOP)\n"
+        "os.kill(ckpt._engine.writer._writer._process.pid, signal.SIGSTOP)\n"
         "ckpt.save(2, state)\n"
         "if os.fork() == 0: sys.exit(0)\n"
         "assert os.wait()[1] == 0\n"
-        "os.kill(ckpt._engine._client._writer._process.pid, signal.SIGCONT)\n"
+        "os.kill(ckpt._engine.writer._writer._process.pid, signal.SIGCONT)\n"
     )
     assert scripts.run(end).code == 0
     assert len(scripts.commits()) == 2

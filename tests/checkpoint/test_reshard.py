@@ -25,7 +25,7 @@ from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.format import Commit, PartRecord
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.restore.fill import fill
-from convoy.checkpoint.state.layout import Layout, _found_in_memory, _global_plan, _local_plan, layout, local_tensor
+from convoy.checkpoint.state.layout import Layout, _global_plan, _local_plan, _located, layout, local_tensor
 from convoy.checkpoint.state.row_order import Rows, note_rows
 from convoy.checkpoint.state.tensors import put_tensors, tensors_of
 from convoy.checkpoint.writer.coordinator import commit_when_complete
@@ -170,7 +170,7 @@ def save(
     requests = []
     for rank, (held, _, _) in enumerate(answers):
         view: dict[str, torch.Tensor] = views[rank]["view"]  # type: ignore[assignment]
-        found = [_found_in_memory(box, view[box.name]) for box in held if box.owner == rank]
+        found = [_located(box, view[box.name]) for box in held if box.owner == rank]
         own = layout(found, file_bytes=300)
         requests.append(request(store, rank, len(views), draft))
         shards = SetLayout(shards=list(own.shards), file_bytes=list(own.file_bytes))

@@ -1,9 +1,9 @@
-"""What a benchmark of one's own showed of saves and restarts, for the state and the machines of a plan.
+"""Costs of saves and restarts, measured by a benchmark of one's own, for the state and the machines of a plan.
 
-Its checkpoint suite tells how long a save stops a step, and how fast a rank writes and reads; its recovery suite how
-long a gang needs from the loss of a node to its next step. What is scaled is scaled by the bytes of a rank: what a save
-takes whatever its size is in the figures of a small state, so that those of a large one come out too long, not too
-short.
+The checkpoint suite says how long a save stops a step, and how fast a rank writes and reads; the recovery suite how
+long a gang needs from the loss of a node to its next step. Figures are scaled by the bytes of a rank. The part of a
+save's time that does not depend on its size is then scaled too: the figures of a large state come out too long, not
+too short.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures, checkpoints
 from convoy.benchmark.analysis.recovery import drills
 from convoy.benchmark.results.case import Case, Hardware
 from convoy.benchmark.results.samples import Sample
-from convoy.checkpoint.writer.write_rate import bytes_per_second as pace
+from convoy.checkpoint.writer.parts import bytes_per_second as pace
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.display import formatting
@@ -30,8 +30,8 @@ DRILL = "node-kill"
 
 
 @dataclass(frozen=True)
-class Shown:
-    """In place of assumptions, each with where it is from; None: the results do not tell."""
+class MeasuredCosts:
+    """In place of assumptions, each with its source; None: the results do not include it."""
 
     saving: tuple[Saving, str] | None
     restart: tuple[Restart, str] | None
@@ -39,8 +39,8 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What is to be saved, where."""
+class PlannedState:
+    """The state that a plan saves, and the machines that save it."""
 
     config: RunConfig
     machine: Machine
@@ -52,7 +52,7 @@ class Planned:
 
     @property
     def part_bytes(self) -> float:
-        """Of a rank."""
+        """What one rank saves."""
         return self.state_bytes / self.ranks
 
     @property
@@ -68,16 +68,16 @@ class Planned:
 
 @dataclass(frozen=True)
 class Results:
-    """Of a benchmark, as far as they tell of saves and of restarts."""
+    """The figures of a benchmark on saves and on restarts."""
 
     name: str
-    """With their day."""
+    """With the day on which they were measured."""
     saved: CheckpointFigures | None
     """Of the training with the largest state."""
     lost: Sample | None
     """Seconds from the loss of a node to the next step."""
     hardware: Hardware | None
-    """That it was saved on."""
+    """The machines that saved."""
 
 
 def results_of(cases: Sequence[Case], name: str) -> Results:
@@ -91,33 +91,34 @@ def results_of(cases: Sequence[Case], name: str) -> Results:
     return Results(named, saved, lost, case.hardware if case else None)
 
 
-def shown(results: Results, planned: Planned) -> Shown:
-    """What they tell of what is planned. Where each is from is the same for all numbers of machines of a type."""
+def measured_costs(results: Results, planned: PlannedState) -> MeasuredCosts:
+    """The costs of what is planned. The source of each is the same for all numbers of machines of a type."""
     saved, where = results.saved, f"{results.name}{_machines(results.hardware, planned)}"
-    return Shown(
+    return MeasuredCosts(
         saving=_saving(saved, planned, where) if saved else None,
         restart=_restart(saved, results.lost, planned, results.name),
         node_bytes_per_second=_node_rate(saved, planned, where) if saved else None,
     )
 
 
-def with_shown(given: Measurements, results: Results, config: RunConfig, machine: Machine) -> Measurements:
-    """What is given counts before the results; of a model of which nothing is known they tell nothing."""
+def with_measured_saves(
+    measurements: Measurements, results: Results, config: RunConfig, machine: Machine
+) -> Measurements:
+    """The measurements, with what they lack from the results; unchanged for a model of which nothing is known."""
     if not isinstance(config.model, TransformerConfig):
-        return given
-    found = shown(results, Planned(config, machine, saved_bytes(config.model)))
-    told = {
-        "saving": found.saving,
-        "restart": found.restart,
-        "node_bytes_per_second": found.node_bytes_per_second,
+        return measurements
+    costs = measured_costs(results, PlannedState(config, machine, saved_bytes(config.model)))
+    new = {
+        key: value
+        for key in ("saving", "restart", "node_bytes_per_second")
+        if (value := getattr(costs, key)) is not None and getattr(measurements, key) is None
     }
-    new = {key: value for key, value in told.items() if value is not None and getattr(given, key) is None}
     sources = (source for _, source in new.values())
     changes: dict[str, Any] = {key: value for key, (value, _) in new.items()}
-    return replace(given, sources=(*given.sources, *sources), **changes)
+    return replace(measurements, sources=(*measurements.sources, *sources), **changes)
 
 
-def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[Saving, str] | None:
+def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> tuple[Saving, str] | None:
     """Stall: of what training waited for and what a save cost it in all, where that is surely more, the larger."""
     if figures.stall is None or figures.save_rate is None:
         return None
@@ -128,12 +129,12 @@ def _saving(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[S
     paced = planned.config.checkpoint.write_mb_per_second
     rate = pace(paced and paced * 1e6, round(planned.part_bytes))
     durable = max(planned.seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
-    told = f"a save, scaled from what was measured: {where}, {formatting.size(own)} of each rank"
-    return Saving(stall, stall + durable), told
+    source = f"a save, scaled from what was measured: {where}, {formatting.size(own)} of each rank"
+    return Saving(stall, stall + durable), source
 
 
 def _restart(
-    figures: CheckpointFigures | None, lost: Sample | None, planned: Planned, name: str
+    figures: CheckpointFigures | None, lost: Sample | None, planned: PlannedState, name: str
 ) -> tuple[Restart, str] | None:
     """The loss of a node, and the state that is read; either may be assumed, but not both."""
     rate = figures.restore_rate if figures else None
@@ -156,7 +157,7 @@ def _restart(
     return Restart(before + reading), f"a restart: {first}; {second}"
 
 
-def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tuple[float, str] | None:
+def _node_rate(figures: CheckpointFigures, planned: PlannedState, where: str) -> tuple[float, str] | None:
     """Of all its ranks, as far as the storage and the network take it."""
     if figures.save_rate is None:
         return None
@@ -166,12 +167,12 @@ def _node_rate(figures: CheckpointFigures, planned: Planned, where: str) -> tupl
         *([bought / nodes] if bought else []),
         *([planned.machine.network_bytes_per_second] if planned.machine.network_bytes_per_second else []),
     ]
-    told = f"{formatting.size(figures.save_rate.median)}/s of each rank, as far as storage and network take it"
-    return min(limits), f"what a machine writes to the root, from what was measured: {where}, {told}"
+    rate = f"{formatting.size(figures.save_rate.median)}/s of each rank, as far as storage and network take it"
+    return min(limits), f"what a machine writes to the root, from what was measured: {where}, {rate}"
 
 
-def _machines(hardware: Hardware | None, planned: Planned) -> str:
-    """Those of the results, and whether others are planned; empty: none saved."""
+def _machines(hardware: Hardware | None, planned: PlannedState) -> str:
+    """The machines of the results, and whether others are planned; empty: none saved."""
     if hardware is None:
         return ""
     wanted = rented_type(planned.config)

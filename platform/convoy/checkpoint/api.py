@@ -15,18 +15,19 @@ import torch.distributed as dist
 from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors
 from convoy.checkpoint.group import Ranks
 from convoy.checkpoint.messages import Pruned, WriterSetup
-from convoy.checkpoint.restore.load import Restored
-from convoy.checkpoint.restore.reader import Reading
+from convoy.checkpoint.restore.load import Candidates, Damage, Restored, restore, retry_on_outage
 from convoy.checkpoint.save.begin import Pending, Saving
 from convoy.checkpoint.save.driver import SaveDriver
 from convoy.checkpoint.save.engine import CLOSE_SECONDS, Engine
 from convoy.checkpoint.save.generation import OwnGeneration
 from convoy.checkpoint.save.next_save import NextSaveAgreement, SaveMessages
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
+from convoy.checkpoint.verify.marks import mark_damaged
+from convoy.checkpoint.verify.verdicts import Readers, verify_together
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig, StoreConfig
 from convoy.job.generations import rewind
-from convoy.job.lineage import CommitRef, lineage
+from convoy.job.lineage import CommitRef, History, candidates, lineage, lost, places, read_history
 from convoy.storage import open_store
 
 __all__ = ["CheckpointError", "Checkpoints", "Pending", "Restored"]
@@ -115,7 +116,7 @@ class Checkpoints:
             session,
             deadline_seconds,
         )
-        self._reading = Reading(self._stores, self._ranks, threads)
+        self._threads = threads
         self._closed = False
         self._process = os.getpid()
         atexit.register(self._close_at_exit)
@@ -164,14 +165,16 @@ class Checkpoints:
         self._engine.join()
         self._driver.settle_until(0)
         with as_checkpoint_errors():
-            newest, restored = self._reading.restore(state)
+            newest, candidates = self._ranks.run_on_first(lambda: retry_on_outage(self._candidates))
+            group, threads = self._ranks.group, 2 * self._threads
+            restored = restore(self._stores, candidates, state, group=group, on_damage=self._mark, threads=threads)
         self._generation.restored(newest, restored)
         return restored
 
     def commits(self) -> list[CommitRef]:
         """Those that count, oldest first, each with its `step`."""
         with as_checkpoint_errors():
-            return lineage(self._reading.history())
+            return lineage(self._history())
 
     def verify(self, step: int) -> int:
         """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged.
@@ -180,13 +183,15 @@ class Checkpoints:
         find; a host that alone reads a part otherwise is an error that names it, and marks nothing.
         """
         with as_checkpoint_errors():
-            return self._reading.verify(step)
+            ref, tier = self._ranks.run_on_first(lambda: self._commit_of(step))
+            readers = Readers(self._stores, self._ranks.group, self._mark, self._threads, self._ranks.host)
+            return verify_together(self._stores[tier], tier, ref, readers, self._threads)
 
     def prune(self) -> list[Pruned]:
         """Remove what retention no longer needs, as is done after each commit: what went, for each tier."""
         with as_checkpoint_errors():
             formed = self._generation.formed
-            generation = formed.generation if formed else self._reading.history().newest
+            generation = formed.generation if formed else self._history().newest
             root = self._stores[0]
             done = [prune(store, generation, self._policy, root=root) for store in self._stores]
         failed = next((pruned.error for pruned in done if pruned.error), None)
@@ -227,6 +232,29 @@ class Checkpoints:
     def __exit__(self, kind: object, *_: object) -> None:
         # Whoever interrupts a program does not want to wait for a store that hangs.
         self.close(None if kind is None else CLOSE_SECONDS)
+
+    def _history(self) -> History:
+        return read_history(self._stores[0], self._stores[1:])
+
+    def _commit_of(self, step: int) -> tuple[CommitRef, int]:
+        """The commit of a step that counts, and the first tier that has it."""
+        history = self._history()
+        refs = [ref for ref in lineage(history) if ref.step == step]
+        if not refs:
+            raise CheckpointError(f"step {step}: no commit of it counts")
+        return refs[-1], places(history, refs[-1])[0]
+
+    def _candidates(self) -> tuple[int, Candidates]:
+        """The newest generation's number, and what to try."""
+        history = self._history()
+        if lost(history):
+            raise CheckpointError(f"{self._stores[0].uri}: every commit there was is damaged or gone")
+        return history.newest, candidates(history)
+
+    def _mark(self, damage: Damage) -> None:
+        log.error("the commit of step %d is damaged: %s", damage.ref.step, damage.error)
+        tier = self._stores[damage.tier]
+        mark_damaged(tier, damage.ref, damage.error, host=damage.host, confirmed_by=damage.confirmed_by)
 
     def _close_at_exit(self) -> None:
         """Close the store of a program that ends without: its last save would end with it."""

@@ -164,9 +164,9 @@ def _check_complete(store: Store, commit: Commit, records: Sequence[PartRecord])
 
 def _check_length(store: Store, commit: Commit, name: str) -> None:
     where, wanted = commit.shards + name, commit.files[name].bytes
-    found = store.sizes(where).get(where)
-    if found != wanted:
-        raise DamagedCommitError(f"{store.uri}/{where}: {found} bytes, the commit says {wanted}")
+    length = store.sizes(where).get(where)
+    if length != wanted:
+        raise DamagedCommitError(f"{store.uri}/{where}: {length} bytes, the commit says {wanted}")
 
 
 def _writer_of(name: str) -> int | None:

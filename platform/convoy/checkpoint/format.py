@@ -222,7 +222,7 @@ def parsed(raw: bytes, where: str) -> Commit:
     """
     try:
         content = parse_json(raw)
-        claimed, found = content.pop("checksum"), content["format"]
+        claimed, version = content.pop("checksum"), content["format"]
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DamagedCommitError(f"{where}: {len(raw)} bytes that are not a commit") from None
     # Of what was read and not of the model, which passes over keys it does not know; so in every format.
@@ -232,7 +232,7 @@ def parsed(raw: bytes, where: str) -> Commit:
         actual = ""
     if claimed != actual:
         raise DamagedCommitError(f"{where}: its checksum does not match its content")
-    _check_format(found, where)
+    _check_format(version, where)
     try:
         return Commit.model_validate_json(raw)
     except ValidationError as error:
@@ -247,11 +247,13 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def _check_format(found: Any, where: str) -> None:
-    if found == 1:
+def _check_format(version: Any, where: str) -> None:
+    if version == 1:
         raise ConfigError(
             f"commit = {where}: has format 1, of Convoy 0.1, which this version does not read; "
             "export its model with that version, or name a new job"
         )
-    if found != FORMAT_VERSION:
-        raise ConfigError(f"commit = {where}: has format {found}; this version of Convoy reads format {FORMAT_VERSION}")
+    if version != FORMAT_VERSION:
+        raise ConfigError(
+            f"commit = {where}: has format {version}; this version of Convoy reads format {FORMAT_VERSION}"
+        )

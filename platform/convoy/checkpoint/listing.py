@@ -57,11 +57,11 @@ def listed(store: Store) -> list[Listed]:
     history = existing_history(store)
     counted, held = set(lineage(history)), leased(store)
     doubts = [(suspicion.ref, suspicion.host) for suspicion in suspicions(store)]
-    found = (
+    rows = (
         _listed(store, ref, ref in counted, ref in held, sorted({host for about, host in doubts if about == ref}))
         for ref in sorted(history.commits, key=lambda ref: (ref.generation, ref.step))
     )
-    return [row for row in found if row is not None]
+    return [row for row in rows if row is not None]
 
 
 def _listed(store: Store, ref: CommitRef, counts: bool, in_use: bool, suspected_by: list[str]) -> Listed | None:

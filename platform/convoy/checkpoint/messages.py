@@ -91,11 +91,9 @@ Request = Annotated[SetLayout | WritePart | Hurry | AfterCommit | Close, Field(d
 
 
 class Ready(_Message):
-    """The process runs, and its stores have proven themselves."""
+    """The process runs, and its stores have proven themselves, failed to, or not answered in time."""
 
     kind: Literal["ready"] = "ready"
-    unfit: dict[str, str] = Field(default_factory=dict)
-    """Tiers that have not, and why."""
 
 
 class PartWritten(_Message):

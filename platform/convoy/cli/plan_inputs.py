@@ -153,7 +153,7 @@ def measurements_of(path: str | None) -> MeasurementsFor | None:
     are named. Raises ConfigError."""
     if path is None:
         return None
-    from convoy.benchmark.planner_saves import results_of, with_shown  # bring numpy, which a plan does without
+    from convoy.benchmark.planner_saves import results_of, with_measured_saves  # bring numpy, which a plan does without
     from convoy.cli.calibrate import read_results
 
     cases = read_results(Path(path))
@@ -161,7 +161,7 @@ def measurements_of(path: str | None) -> MeasurementsFor | None:
         results = results_of(cases, path)
     except ValueError as error:
         raise ConfigError(f"--results {path}: {error}") from None
-    return lambda own, config, machine: with_shown(own, results, config, machine)
+    return lambda own, config, machine: with_measured_saves(own, results, config, machine)
 
 
 def calibration_of(path: str | None) -> Calibration:

@@ -20,7 +20,7 @@ from convoy.model.build import build_model
 from convoy.model.hf import write_hf
 from convoy.model.hf_config import hf_format
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.training.checkpointing.same_model import PREFIX, check_same_model
+from convoy.training.checkpointing.restore import PREFIX, check_same_model
 
 THREADS = 8
 """Chunks that are read at once."""

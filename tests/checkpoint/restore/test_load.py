@@ -15,7 +15,7 @@ from convoy.checkpoint.commits import digest, read_part
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import FORMAT_VERSION, Commit, part_name, sealed
 from convoy.checkpoint.restore import fill
-from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, Restored, patiently, restore
+from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, Restored, restore, retry_on_outage
 from convoy.checkpoint.writer.copy import copy_commit
 from convoy.config.errors import ConfigError
 from convoy.job.lineage import CommitRef, candidates, read_history
@@ -227,11 +227,11 @@ def test_patience_ends() -> None:
             raise StoreUnavailable("gone")
         return 5
 
-    assert patiently(work, slept.append) == 5
+    assert retry_on_outage(work, slept.append) == 5
     assert slept == list(OUTAGE_PAUSES_SECONDS[:2])
     tried.clear()
     with pytest.raises(StoreUnavailable):
-        patiently(lambda: (_ for _ in ()).throw(StoreUnavailable("for ever")), slept.append)
+        retry_on_outage(lambda: (_ for _ in ()).throw(StoreUnavailable("for ever")), slept.append)
 
 
 # On ranks: what one of them finds, all of them act upon.

@@ -73,7 +73,7 @@ def setup(*uris: str) -> WriterSetup:
 @pytest.fixture
 def engine(uri: str, optimizer: torch.optim.Optimizer) -> Iterator[Engine]:
     made = Engine(setup(uri), optimizer=optimizer)
-    made.start()
+    made.writer.start()
     yield made
     made.close()
 
@@ -150,7 +150,7 @@ def test_the_commit_names_every_tensor_and_the_attempt(engine: Engine, uri: str,
     engine.plan(state)
     assert save(engine, state, 5) == COMMITTED
 
-    reports = [report for report in engine.reports() if isinstance(report, Committed)]
+    reports = [report for report in engine.writer.reports() if isinstance(report, Committed)]
     assert [(r.commit.step, r.commit.attempt) for r in reports] == [(5, "a-5-0")]
     assert reports[0].commit.tensors.keys() == {f"model.{name}" for name in model.state_dict()}
 
@@ -159,7 +159,7 @@ def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engin
     engine.plan({"model": model})
     assert save(engine, {"model": model, "more": torch.zeros(2)}, 1) == FAILED
     assert save(engine, {"model": model, "odd": object()}, 2) == FAILED
-    errors = [report.error for report in engine.reports() if isinstance(report, SaveFailed)]
+    errors = [report.error for report in engine.writer.reports() if isinstance(report, SaveFailed)]
     assert ["structure" in errors[0], "odd: builtins.object" in errors[1]] == [True, True]
 
 
@@ -171,7 +171,7 @@ def test_what_is_staged_stays_whole_when_another_structure_is_planned(engine: En
     for step, slot, more in [(1, 0, False), (2, 1, True)]:
         engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
         assert settled(engine, attempt(step, slot)) == COMMITTED
-        committed = [report for report in engine.reports() if isinstance(report, Committed)]
+        committed = [report for report in engine.writer.reports() if isinstance(report, Committed)]
         assert ("more" in committed[0].commit.tensors) is more
 
 
@@ -186,7 +186,7 @@ def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
     shutil.rmtree(buffer.parent)
     engine.submit(attempt(1), draft(1), DEADLINE_SECONDS)
     assert settled(engine, attempt(1)) == FAILED
-    assert [str(buffer) in r.error for r in engine.reports() if isinstance(r, SaveFailed)] == [True]
+    assert [str(buffer) in r.error for r in engine.writer.reports() if isinstance(r, SaveFailed)] == [True]
     for step, slot in [(2, 0), (3, 1), (4, 0)]:
         train(model, optimizer)
         state["step"] = step
@@ -205,7 +205,7 @@ def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine:
         engine.submit(attempt(step), draft(step), DEADLINE_SECONDS)
         os.kill(writer_of(engine), signal.SIGKILL)
         assert settled(engine, attempt(step)) == FAILED
-        assert "the writer process ended" in str(engine.reports()[-1])
+        assert "the writer process ended" in str(engine.writer.reports()[-1])
         assert save(engine, state, 10 + step) == COMMITTED
 
 
@@ -235,7 +235,7 @@ def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_
 def test_an_attempt_that_was_given_up_before_it_was_sent_is_never_sent(engine: Engine, uri: str, model: Model) -> None:
     engine.plan({"model": model})
     engine.stage(0, {"model": model})
-    client = engine._client
+    client = engine.writer
     state = client.expect("a-1-0", DEADLINE_SECONDS, coordinator=True)
     engine.forget(attempt(1))
     client.send(state, SetLayout(shards=[], file_bytes=[]), None)  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ def test_what_is_submitted_before_there_is_a_writer_fails_and_does_not_wait_for_
     early.stage(0, {"model": model})
     early.submit(attempt(1), draft(1), DEADLINE_SECONDS)
     early._stager.drain()
-    early.start()
+    early.writer.start()
     assert settled(early, attempt(1)) == FAILED
     early.close()
 
@@ -306,15 +306,15 @@ def stopped(engine: Engine) -> None:
 
 def sent(engine: Engine, attempt: Attempt) -> None:
     deadline = time.monotonic() + 10
-    while engine._client._attempts[attempt.name].sent_to is None:
+    while engine.writer._attempts[attempt.name].sent_to is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def writer_of(engine: Engine) -> int:
-    assert engine._client._writer is not None
-    assert engine._client._writer._process is not None
-    return engine._client._writer._process.pid
+    assert engine.writer._writer is not None
+    assert engine.writer._writer._process is not None
+    return engine.writer._writer._process.pid
 
 
 def buffer_of(engine: Engine, slot: int) -> str:
@@ -333,7 +333,7 @@ def test_a_copy_that_fails_beside_training_fails_its_save_alone(
 
     monkeypatch.setattr(staging, "_batches", lambda moves: [lacks_memory])
     assert save(engine, state, 1) == FAILED
-    assert [r.error for r in engine.reports() if isinstance(r, SaveFailed)] == ["staging: not enough memory"]
+    assert [r.error for r in engine.writer.reports() if isinstance(r, SaveFailed)] == ["staging: not enough memory"]
     monkeypatch.undo()
     stepping = threading.Thread(target=train, args=(model, optimizer), daemon=True)
     stepping.start()

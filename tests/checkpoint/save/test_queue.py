@@ -49,10 +49,10 @@ def test_what_failed_is_tried_whole_on_the_next_tier_from_the_same_buffer_under_
     assert (moved.start.step, moved.start.slot, moved.start.tier) == (10, first.slot, 1)
     assert moved.start.name != first.name
 
-    given_up = queue.settle(FAILED)
+    settled = queue.settle(FAILED)
 
-    assert given_up.given_up == moved.start
-    assert given_up.start is None
+    assert settled.abandoned == moved.start
+    assert settled.start is None
     assert queue.failures == 1
     assert queue.steps == []
 
@@ -161,14 +161,14 @@ def test_where_all_tiers_are_away_saves_go_on_as_if_none_were() -> None:
     settled = queue.settle(away(0, 1, of=2, failed=1))
     assert settled.start is not None
     assert settled.start.tier == 1
-    assert queue.settle(away(0, 1, of=2, failed=1)).given_up is not None
+    assert queue.settle(away(0, 1, of=2, failed=1)).abandoned is not None
 
 
 def test_the_only_tier_is_never_left() -> None:
     queue = SaveQueue(1, "s")
     queue.add(1, tier=None)
     assert queue.settle(away(0, of=1)) == Settled()
-    assert queue.settle(away(0, of=1, failed=1)).given_up is not None
+    assert queue.settle(away(0, of=1, failed=1)).abandoned is not None
 
 
 def test_a_tier_that_the_gang_agreed_on_stays_what_it_is() -> None:

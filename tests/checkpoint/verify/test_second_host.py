@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.verify.second_host import Finding, Question, found_by_two, questions, reader_of
+from convoy.checkpoint.verify.second_host import Finding, Question, confirmed_finding, questions, reader_of
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
@@ -30,9 +30,9 @@ def test_where_there_is_one_host_nobody_is_asked() -> None:
 
 def test_two_hosts_that_found_the_same_part_need_no_third() -> None:
     hosts = ["a", "b", "b"]
-    assert found_by_two([finding(1, 3), finding(0, 3)], hosts) == Question(finding(1, 3), 0)
-    assert found_by_two([finding(1, 3), finding(2, 3)], hosts) is None  # the same host
-    assert found_by_two([finding(0, 2), finding(1, 3)], hosts) is None
+    assert confirmed_finding([finding(1, 3), finding(0, 3)], hosts) == Question(finding(1, 3), 0)
+    assert confirmed_finding([finding(1, 3), finding(2, 3)], hosts) is None  # the same host
+    assert confirmed_finding([finding(0, 2), finding(1, 3)], hosts) is None
 
 
 @examples(200)

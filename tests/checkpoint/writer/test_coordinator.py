@@ -17,7 +17,7 @@ from convoy.checkpoint.writer.coordinator import (
     commit_when_complete,
     whole_tensors,
 )
-from convoy.checkpoint.writer.parts import GivenUpError, abort_attempt
+from convoy.checkpoint.writer.parts import AbandonedError, abort_attempt
 from convoy.job.lineage import generation_name
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
@@ -49,7 +49,7 @@ class Patience:
 
     def go_on(self) -> None:
         if len(self.slept) >= self._looks:
-            raise GivenUpError("too late")
+            raise AbandonedError("too late")
 
     def sleep(self, seconds: float) -> None:
         self._between(len(self.slept))
@@ -108,7 +108,7 @@ def test_it_waits_for_the_last_part_with_growing_pauses(local: Store) -> None:
 
 def test_without_every_part_there_is_no_commit_at_the_deadline(local: Store) -> None:
     STATE.write(local, request(local, 0))
-    with pytest.raises(GivenUpError):
+    with pytest.raises(AbandonedError):
         commit(local)
     assert newest(local) is None
 
@@ -121,9 +121,9 @@ def test_a_deadline_that_passes_right_before_the_commit_is_kept(local: Store) ->
         nonlocal asked
         asked += 1
         if asked == 2:
-            raise GivenUpError("too late")
+            raise AbandonedError("too late")
 
-    with pytest.raises(GivenUpError):
+    with pytest.raises(AbandonedError):
         commit_when_complete(local, local, request(local, 0), go_on=go_on)
     assert asked == 2
     assert newest(local) is None

@@ -71,7 +71,7 @@ def test_each_tier_is_told_what_concerns_it() -> None:
 def test_an_attempt_that_was_given_up_has_its_tier_pruned_and_the_newest_names_are_kept() -> None:
     inbox = Inbox()
     for number in range(70):
-        inbox.given_up(str(number), "/store", 3)
+        inbox.abandoned(str(number), "/store", 3)
     assert inbox.next_due("/store") == Due(prune=3)
     assert inbox.over() == {str(number) for number in range(6, 70)}
 

@@ -327,7 +327,7 @@ def test_what_a_failed_save_has_left_goes_though_no_commit_follows(root: Store, 
     kept = Kept({"root": root, "tier": tier})
     kept.inbox.put(STATE.request("tier", 0, 6))
     kept.inbox.next()
-    kept.inbox.given_up("over", "tier", 1)
+    kept.inbox.abandoned("over", "tier", 1)
     assert kept.reports == []
     kept.inbox.written()
     kept.await_report(Pruned)
@@ -343,7 +343,7 @@ def test_what_a_failed_save_has_left_goes_though_no_commit_follows(root: Store, 
 def test_the_next_pruning_after_a_commit_knows_of_failed_saves_too(root: Store) -> None:
     STATE.write(root, STATE.request(root.uri, 1, 6, attempt="late"))
     kept = Kept({"root": root})
-    kept.inbox.given_up("late", "root", 1)
+    kept.inbox.abandoned("late", "root", 1)
     kept.await_report(Pruned)
     STATE.write(root, STATE.request(root.uri, 1, 6, attempt="late"))  # by a writer that had not heard of it
     commit = STATE.save(root, 7)

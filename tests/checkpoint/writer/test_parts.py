@@ -6,8 +6,7 @@ import pytest
 
 from convoy.checkpoint.format import FORMAT_VERSION, PartRecord, failed_name, part_name, shards_prefix
 from convoy.checkpoint.messages import SetLayout
-from convoy.checkpoint.writer.parts import GivenUpError, abort_attempt, write_part
-from convoy.checkpoint.writer.write_rate import Pace
+from convoy.checkpoint.writer.parts import AbandonedError, Pace, abort_attempt, write_part
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.checksum import crc32c
 from tests.checkpoint.shims import Faulty
@@ -86,10 +85,10 @@ def test_an_attempt_that_is_given_up_gets_no_record_and_no_half_file(
         nonlocal asked
         asked += 1
         if asked == asked_before:
-            raise GivenUpError("too late")
+            raise AbandonedError("too late")
 
     layout = SetLayout(shards=[], file_bytes=[1000, 1000])
-    with pytest.raises(GivenUpError):
+    with pytest.raises(AbandonedError):
         write_part(local, STATE.request(local.uri, 1, 5), layout, memoryview(bytes(3000)), 2, go_on=go_on)
     assert len(local.sizes(PREFIX)) == files
     assert PREFIX + part_name(1) not in local.sizes(PREFIX)

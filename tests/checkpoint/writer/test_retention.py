@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.writer.retention import Attempt, Inventory, given_up_attempts, spent_attempts, spent_commits
+from convoy.checkpoint.writer.retention import Attempt, Inventory, abandoned_attempts, spent_attempts, spent_commits
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.lineage import CommitRef, History, lineage
 from tests.campaign import examples
@@ -132,28 +132,28 @@ def test_files_that_are_read_or_copied_or_of_an_unknown_generation_stay() -> Non
     assert left_over(tier(attempts=old, leased=[(1, 10)])) == []
 
 
-def given_up(held: Inventory, *over: str, committed: dict[CommitRef, str] | None = None) -> list[tuple[int, int, str]]:
+def abandoned(held: Inventory, *over: str, committed: dict[CommitRef, str] | None = None) -> list[tuple[int, int, str]]:
     return [
-        (a.ref.generation, a.ref.step, a.name) for a in given_up_attempts(2, held, committed or {}, frozenset(over))
+        (a.ref.generation, a.ref.step, a.name) for a in abandoned_attempts(2, held, committed or {}, frozenset(over))
     ]
 
 
 def test_files_of_an_own_attempt_that_is_known_to_have_failed_go_at_once_and_its_markers_stay() -> None:
     attempts = [attempt(2, 10, "a"), attempt(2, 20, "b"), replace(attempt(2, 30, "c"), only_markers=True)]
-    assert given_up(tier(attempts=attempts), "a", "c") == [(2, 10, "a")]
+    assert abandoned(tier(attempts=attempts), "a", "c") == [(2, 10, "a")]
     assert left_over(tier(attempts=attempts)) == []
 
 
 def test_files_of_another_generation_are_not_known_to_be_of_a_failed_attempt_by_its_name() -> None:
-    assert given_up(tier(attempts=[attempt(1, 10, "a")]), "a") == []
+    assert abandoned(tier(attempts=[attempt(1, 10, "a")]), "a") == []
 
 
 def test_files_of_a_failed_attempt_stay_while_they_might_be_read() -> None:
     both, ref = [attempt(2, 20, "a"), attempt(2, 20, "b")], CommitRef(generation=2, step=20)
-    assert given_up(tier(attempts=both, leased=[(2, 20)]), "a") == []
-    assert given_up(tier((2, 20), attempts=both), "a", committed={ref: "a"}) == []
-    assert given_up(tier((2, 20), attempts=both), "a") == []  # its commit cannot be read
-    assert given_up(tier((2, 20), attempts=both), "a", committed={ref: "b"}) == [(2, 20, "a")]
+    assert abandoned(tier(attempts=both, leased=[(2, 20)]), "a") == []
+    assert abandoned(tier((2, 20), attempts=both), "a", committed={ref: "a"}) == []
+    assert abandoned(tier((2, 20), attempts=both), "a") == []  # its commit cannot be read
+    assert abandoned(tier((2, 20), attempts=both), "a", committed={ref: "b"}) == [(2, 20, "a")]
 
 
 @st.composite
@@ -179,7 +179,7 @@ def test_of_failed_attempts_all_goes_but_what_others_may_still_read(
     held: tuple[Inventory, dict[CommitRef, str]], over: frozenset[str]
 ) -> None:
     there, committed = held
-    gone = given_up_attempts(2, there, committed, over)
+    gone = abandoned_attempts(2, there, committed, over)
     for found in there.attempts:
         named = found.ref in there.commits and committed.get(found.ref, found.name) == found.name
         foreign = found.ref.generation != 2 or found.name not in over

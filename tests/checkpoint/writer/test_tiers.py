@@ -59,11 +59,6 @@ def test_each_tier_is_as_it_has_proven_itself(places: Places, tmp_path: Path) ->
         tiers.store(SILENT, 0.01)
 
 
-def test_only_the_unfit_is_told_to_be_so(places: Places) -> None:
-    assert Tiers([FIT, UNFIT, DOWN], StoreConfig()).unfit(30.0) == {UNFIT: "unfit: replaces objects"}
-    assert Tiers([SILENT], StoreConfig()).unfit(0.01) == {}
-
-
 def test_one_that_was_down_is_asked_again_and_one_that_is_fit_is_not(places: Places) -> None:
     tiers = Tiers([FIT, DOWN], StoreConfig())
     with pytest.raises(StoreUnavailable):

@@ -13,7 +13,7 @@ from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results.samples import Sample
 from convoy.benchmark.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND
-from convoy.checkpoint.writer.write_rate import PACED_SECONDS
+from convoy.checkpoint.writer.parts import PACED_SECONDS
 from convoy.config.benchmark import BenchConfig, MeasureConfig, PredictConfig
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig

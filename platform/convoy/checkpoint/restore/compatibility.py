@@ -32,8 +32,8 @@ def fitting(
         values = {value.name: decode(value.value) for part in parts for value in part.values}
     except ValueError as error:
         raise ConfigError(f"checkpoint of step {commit.step}: {error}") from None
-    own = {name: _shown(info) for name, info in {**(elsewhere or {}), **infos(tree.tensors)}.items()}
-    saved = {name: _shown(info) for name, info in commit.tensors.items()}
+    own = {name: _description(info) for name, info in {**(elsewhere or {}), **infos(tree.tensors)}.items()}
+    saved = {name: _description(info) for name, info in commit.tensors.items()}
     _check(
         commit.step, own | dict.fromkeys(tree.values, "a plain value"), saved | dict.fromkeys(values, "a plain value")
     )
@@ -92,5 +92,5 @@ def _begin(optimizer: torch.optim.Optimizer) -> None:
         parameter.grad = grad
 
 
-def _shown(info: TensorInfo) -> str:
+def _description(info: TensorInfo) -> str:
     return f"{tuple(info.shape)} {info.dtype}"

@@ -105,13 +105,13 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
         if shard.bytes
     }
     wanted = {name: tensor for name, tensor in tensors.items() if tensor.numel()}
-    found, pieces = dict.fromkeys(wanted, 0), list[Piece]()
+    counts, pieces = dict.fromkeys(wanted, 0), list[Piece]()
     for item, target in _reads(wanted, _metadata(commit, (shard for _, shard in shards.values()))):
         name, count = item.dest_index.fqn, math.prod(item.lengths)
         if count:
-            found[name] += count
+            counts[name] += count
             pieces.append(_piece(item, *shards[name, tuple(item.storage_index.offset or ())], target))
-    for name, count in found.items():
+    for name, count in counts.items():
         if count != local_tensor(wanted[name]).numel():
             _check_whole(commit, parts, name)
             raise UnplannedError(
@@ -141,21 +141,21 @@ def _reads(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[t
 def _check_whole(commit: Commit, parts: Sequence[PartRecord], name: str) -> None:
     """Raises IncompleteCommitError unless the parts' shards are the whole tensor."""
     try:
-        found = whole_tensors(list(parts)).get(name)
+        whole = whole_tensors(list(parts)).get(name)
     except AttemptFailedError as error:
         raise IncompleteCommitError(f"{commit.shards}: {error}") from error
-    if found != commit.tensors[name]:
+    if whole != commit.tensors[name]:
         raise IncompleteCommitError(f"{commit.shards}: its parts do not hold the whole of {name}")
 
 
 def _metadata(commit: Commit, shards: Iterable[TensorShard]) -> Metadata:
-    known = {
+    metadata = {
         name: TensorStorageMetadata(TensorProperties(dtype=dtype_of(info.dtype)), torch.Size(info.shape), [])
         for name, info in commit.tensors.items()
     }
     for shard in shards:
-        known[shard.name].chunks.append(ChunkStorageMetadata(torch.Size(shard.offset), torch.Size(shard.size)))
-    return Metadata(dict(known))
+        metadata[shard.name].chunks.append(ChunkStorageMetadata(torch.Size(shard.offset), torch.Size(shard.size)))
+    return Metadata(dict(metadata))
 
 
 def _piece(item: ReadItem, writer: int, shard: TensorShard, own: torch.Tensor) -> Piece:

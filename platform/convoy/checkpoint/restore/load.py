@@ -23,7 +23,7 @@ from convoy.config.errors import ConfigError
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable
 
-__all__ = ["Candidates", "Damage", "Restored", "patiently", "restore"]
+__all__ = ["Candidates", "Damage", "Restored", "restore", "retry_on_outage"]
 
 T = TypeVar("T")
 
@@ -77,17 +77,17 @@ def restore(
     """
     readers = Readers(tiers, group, on_damage, threads, host)
     work = _Restore(tiers, state, elsewhere or {}, readers, check, threads)
-    found = readers.first(list(candidates or []))
-    for ref, places in found:
+    agreed = readers.first(list(candidates or []))
+    for ref, places in agreed:
         restored = work.try_commit(ref, places, sleep)
         if restored is not None:
             return restored
-    if not found:
+    if not agreed:
         return None
-    raise CheckpointError(f"none of {len(found)} commits can be read; the state is not usable: {work.last_error}")
+    raise CheckpointError(f"none of {len(agreed)} commits can be read; the state is not usable: {work.last_error}")
 
 
-def patiently(work: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
+def retry_on_outage(work: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
     """What the work gives, tried again while a store is out of reach; then StoreUnavailable."""
     for pause in OUTAGE_PAUSES_SECONDS:
         try:
@@ -146,13 +146,13 @@ class _Restore:
                 return self._judged(ref, tier, [verdict], data=False), None
             commit, parts = described
             verdict, fit = self._readers.tried(lambda: self._fit(commit, parts))
-            checked = self._judged(ref, tier, self._readers.everyones(verdict), data=False)
+            checked = self._judged(ref, tier, self._readers.all_gather(verdict), data=False)
             if checked.outcome is not Outcome.DONE:
                 return checked, None
             assert fit is not None
             tree, values = fit
             verdict, count = self._readers.tried(lambda: fill(store, commit, parts, tree.tensors, self._threads))
-            filled = self._judged(ref, tier, self._readers.everyones(verdict), data=True)
+            filled = self._judged(ref, tier, self._readers.all_gather(verdict), data=True)
             if filled.outcome is not Outcome.DONE:
                 return filled, None
         put_values(tree, values)

@@ -44,7 +44,7 @@ class StepAgreement:
     def status(self) -> SaveStatus:
         """What this rank knows of the save under way, and what it does besides. Never blocks."""
         driver = self._driver
-        own, busy, away = driver.engine.status(driver.queue.under_way), driver.engine.busy(), self._away()
+        own, busy, away = driver.engine.status(driver.queue.under_way), driver.engine.writer.busy(), self._away()
         own = replace(own, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
         return replace(own, away=self._each(away)) if away else own
 

@@ -216,8 +216,8 @@ class SaveDriver:
             elif settled.moved is not None and settled.start is not None:
                 error = self._failed(settled.moved)
                 self._observer.moved(settled.moved, error, settled.start)
-            elif settled.given_up is not None:
-                self.give_up(settled.given_up, self._failed(settled.given_up))
+            elif settled.abandoned is not None:
+                self.give_up(settled.abandoned, self._failed(settled.abandoned))
             if settled.start is not None:
                 self._submit(settled.start)
             if settled != Settled():
@@ -235,7 +235,7 @@ class SaveDriver:
 
     def hear(self) -> None:
         """Take in what the writer process has reported. Never blocks."""
-        for report in self.engine.reports():
+        for report in self.engine.writer.reports():
             match report:
                 case Committed():
                     self.commits[report.attempt] = report.commit
@@ -288,12 +288,12 @@ class SaveDriver:
         self._agreement.submitted()
         self.engine.submit(attempt, self.saves[attempt.number].draft, self._deadline)
         if self._waiting or len(self.queue.steps) > 1:
-            self.engine.hurry(attempt)
+            self.engine.writer.hurry(attempt.name)
 
     def _hurry(self) -> None:
         """Somebody, or the next save, waits for the one under way."""
         if (head := self.queue.under_way) is not None:
-            self.engine.hurry(head)
+            self.engine.writer.hurry(head.name)
 
     def _committed(self, attempt: Attempt, status: SaveStatus) -> None:
         save, commit = self.saves[attempt.number], self.commits.get(attempt.name)
@@ -337,7 +337,7 @@ class SaveDriver:
             ref, attempt.tier, self._tiers, self._rank, self._hosts, attempt.number, self._verify, busy
         )
         self.pending.add(request)
-        self.engine.after_commit(request)
+        self.engine.writer.after_commit(request)
 
     def _note_staged(self) -> None:
         """Before the slot is used again."""

@@ -16,8 +16,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
-from convoy.checkpoint.messages import AfterCommit, Report, SetLayout, WritePart, WriterSetup
-from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.messages import SetLayout, WritePart, WriterSetup
 from convoy.checkpoint.save.queue import Attempt, SaveStatus
 from convoy.checkpoint.save.staging import Staged, Stager
 from convoy.checkpoint.save.writer_client import AttemptState, WriterClient
@@ -41,7 +40,7 @@ class Checked:
     @functools.cached_property
     def digests(self) -> dict[str, int]:
         """Of each value, by name."""
-        return {kept.name: crc32c(canonical_json(kept.value).encode()) for kept in self.values}
+        return {value.name: crc32c(canonical_json(value.value).encode()) for value in self.values}
 
     @functools.cached_property
     def signature(self) -> Signature:
@@ -99,19 +98,11 @@ class Engine:
         self._slots: dict[int, _Slot | str] = {}
         self._unsafe: dict[int, list[AttemptState]] = {}
         """Attempts that were settled while their slot was perhaps still being read."""
-        self._client = WriterClient(setup)
+        self.writer = WriterClient(setup)
+        """To be started by a thread that lives as long: its process ends with the thread that started it."""
         self.waited_seconds = 0.0
         """In all calls of `join`, those before the optimizer's steps included."""
         self._hook = optimizer.register_step_pre_hook(lambda *_: self.join()) if optimizer is not None else None
-
-    def start(self) -> None:
-        """Start the writer process; it takes some tenths of a second to be ready, and nobody waits for it."""
-        self._client.start()
-
-    @property
-    def unfit(self) -> dict[str, str]:
-        """Tiers that do not keep what commits stand on, and why; known a moment after `start`."""
-        return self._client.unfit
 
     def fits(self, state: Checked) -> bool:
         """Whether the plan is one for this state."""
@@ -121,8 +112,8 @@ class Engine:
         """The state by names. Raises CheckpointError for what cannot be saved. values: encode them; None: on rank 0."""
         tree = flatten(state)
         wanted = self._rank == 0 if values is None else values
-        kept = [PlainValue(name=n, value=encode(v, n)) for n, v in tree.values.items()] if wanted else []
-        return Checked(tree, kept)
+        encoded = [PlainValue(name=n, value=encode(v, n)) for n, v in tree.values.items()] if wanted else []
+        return Checked(tree, encoded)
 
     def plan(self, state: Mapping[str, Any] | Checked) -> None:
         """Agree on who writes what. All ranks call it at once, before the first save and when the structure changes.
@@ -159,20 +150,15 @@ class Engine:
         except (OSError, RuntimeError) as error:  # what torch raises, a lack of memory too, and a CheckpointError
             self._slots[slot] = one_line(error)
 
-    def staged(self, slot: int) -> bool:
-        """Whether the copy is whole, or there is none."""
-        copy = self.copy(slot)
-        return copy is None or copy.done
-
     def copy(self, slot: int) -> Staged | None:
         """The copy that is in the slot, for waiting until it is whole."""
-        found = self._slots.get(slot)
-        return found.staged if isinstance(found, _Slot) else None
+        content = self._slots.get(slot)
+        return content.staged if isinstance(content, _Slot) else None
 
     def staged_at(self, slot: int) -> float | None:
         """When the slot's copy was whole, by `time.perf_counter`; None: not yet."""
-        found = self._slots.get(slot)
-        return found.staged.copied_at if isinstance(found, _Slot) else None
+        content = self._slots.get(slot)
+        return content.staged.copied_at if isinstance(content, _Slot) else None
 
     def join(self) -> None:
         """The state may change when this returns. On CUDA: by work that the current stream is given from now on."""
@@ -189,9 +175,9 @@ class Engine:
         deadline_seconds: for the part, and on rank 0 the commit; what is not there by then is given up.
         """
         slot = self._slots.get(attempt.slot, "nothing was staged")
-        state = self._client.expect(attempt.name, deadline_seconds, coordinator=self._rank == 0)
+        state = self.writer.expect(attempt.name, deadline_seconds, coordinator=self._rank == 0)
         if isinstance(slot, str):
-            self._client.fail(state, slot)
+            self.writer.fail(state, slot)
             return
         whole = draft.model_copy(update={"attempt": attempt.name, "tensors": slot.tensors})
         request = WritePart(
@@ -211,45 +197,27 @@ class Engine:
             try:
                 replicas = slot.staged.digests()
             except CheckpointError as error:
-                self._client.fail(state, one_line(error))
+                self.writer.fail(state, one_line(error))
                 return
-            self._client.send(state, slot.layout, request.model_copy(update={"replicas": replicas}))
+            self.writer.send(state, slot.layout, request.model_copy(update={"replicas": replicas}))
 
         self._stager.after(slot.staged, send)
 
-    def hurry(self, attempt: Attempt) -> None:
-        """Somebody waits for what was submitted: it is not held to the setup's pace any more. Returns at once."""
-        self._client.hurry(attempt.name)
-
     def status(self, attempt: Attempt | None) -> SaveStatus:
         """What this rank knows of an attempt that was submitted. Never blocks."""
-        state = self._client.state_of(attempt.name) if attempt is not None else None
-        if attempt is None or state is None:
-            return SaveStatus()
-        return state.status
+        state = self.writer.state_of(attempt.name) if attempt is not None else None
+        return SaveStatus() if state is None else state.status
 
     def written(self, attempt: Attempt) -> bool:
         """Whether all that is left to be done is the coordinator's, which is another rank."""
-        state = self._client.state_of(attempt.name)
+        state = self.writer.state_of(attempt.name)
         return state is not None and state.written
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is settled, one way or the other."""
-        state = self._client.forget(attempt.name)
+        state = self.writer.forget(attempt.name)
         if state is not None and state.may_be_read:
             self._unsafe.setdefault(attempt.slot, []).append(state)
-
-    def reports(self) -> list[Report]:
-        """What the writer process has told since the last call, also of failures that it could not tell itself."""
-        return self._client.reports()
-
-    def after_commit(self, request: AfterCommit) -> None:
-        """What is to be done between saves. Returns at once; what was asked before is ended first."""
-        self._client.after_commit(request)
-
-    def busy(self) -> Busy:
-        """What the writer process has not ended of what it was asked between saves, by tier. Never blocks."""
-        return self._client.busy()
 
     def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> Apart:
         """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.
@@ -285,7 +253,7 @@ class Engine:
             self._hook.remove()
         if self._made_stager is not None:
             self._made_stager.drain()
-        self._client.close(deadline_seconds)
+        self.writer.close(deadline_seconds)
         if self._made_stager is not None:
             self._made_stager.close()
             self._made_stager = None
@@ -299,7 +267,7 @@ class Engine:
     def _release(self, slot: int) -> None:
         self._slots.pop(slot, None)
         # Bytes that change while a writer reads them would get checksums that are right, of a state that never was.
-        self._client.collect()
+        self.writer.collect()
         if any(state.may_be_read for state in self._unsafe.pop(slot, [])):
             self._stager.discard(slot)
 

@@ -194,7 +194,7 @@ class NextSaveAgreement:
                 settled=dict(driver.recent),
                 newest=driver.newest.step if driver.newest else 0,
                 first_tier=driver.queue.first_tier,
-                busy=driver.engine.busy(),
+                busy=driver.engine.writer.busy(),
                 superseded=driver.superseded,
             )
 
@@ -251,7 +251,7 @@ class NextSaveAgreement:
     def _run(self, started: "Future[None]") -> None:
         driver = self._driver
         try:
-            driver.engine.start()  # by a thread that lives as long: the process ends with the thread that started it
+            driver.engine.writer.start()
         except BaseException as error:
             started.set_exception(error)
             return
@@ -318,7 +318,7 @@ class NextSaveAgreement:
             settled = driver.queue.settle(SaveStatus(failed=1))
             self._deadline.settled(time.monotonic(), alone=True)
             self._deadline.begun(time.monotonic())
-            if settled.given_up is not None:
+            if settled.abandoned is not None:
                 driver.give_up(head, error)
         driver.lock.notify_all()
 

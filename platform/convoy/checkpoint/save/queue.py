@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from convoy.checkpoint.save.first_tier import FirstTier
-
 MOST = 2
 """One being written, one staged."""
+
+FIRST_SAVES_ELSEWHERE = 4
+MOST_SAVES_ELSEWHERE = 64
+"""Saves that begin elsewhere before the first tier is tried again: this many at first, twice as many after each time
+that it failed again, and at most this many."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,49 @@ class Settled:
     """What the sum of the ranks' status means, the same on every rank."""
 
     committed: Attempt | None = None
-    given_up: Attempt | None = None
+    abandoned: Attempt | None = None
     """Failed on every tier: its buffer is free again."""
     moved: Attempt | None = None
     """Failed on its tier, and begun anew on the next one, after the last the first: `start` holds that."""
     start: Attempt | None = None
     """Every rank now hands this to its writer."""
     superseded: bool = False
+
+
+class FirstTier:
+    """On which tier the next save begins: past one that has failed, which is tried again now and then.
+
+    A tier that hangs costs a save its whole deadline: so only few saves begin there until one is committed there.
+    """
+
+    def __init__(self) -> None:
+        self._elsewhere = 0  # the tier that takes the saves instead; 0: none
+        self._saves_elsewhere = FIRST_SAVES_ELSEWHERE
+        self._left = 0
+
+    @property
+    def next(self) -> int:
+        """The tier for the save that begins next."""
+        return self._elsewhere if self._left else 0
+
+    def begun(self, tier: int) -> None:
+        """A save has begun on this tier: on `next`, or where the gang has agreed to."""
+        if self._elsewhere == 0:
+            return
+        if tier == 0:
+            self._saves_elsewhere = min(MOST_SAVES_ELSEWHERE, 2 * self._saves_elsewhere)
+            self._left = self._saves_elsewhere
+        else:
+            self._left = max(0, self._left - 1)
+
+    def committed(self, tier: int, moved: bool) -> None:
+        """A save was committed on this tier; moved: it had failed on another one before."""
+        if tier == 0:
+            self._elsewhere, self._saves_elsewhere, self._left = 0, FIRST_SAVES_ELSEWHERE, 0
+        elif moved:
+            if self._elsewhere == 0:
+                self._left = FIRST_SAVES_ELSEWHERE
+            self._elsewhere = tier
 
 
 class SaveQueue:
@@ -165,7 +204,7 @@ class SaveQueue:
             self._attempts[0] = self._attempt(head.step, head.slot, following, head.number, head.tried + 1)
             return Settled(moved=head, start=self._attempts[0])
         self.failures += 1
-        return Settled(given_up=self._attempts.pop(0), start=self._begin())
+        return Settled(abandoned=self._attempts.pop(0), start=self._begin())
 
     def _begin(self) -> Attempt | None:
         """The save whose turn it is, on the tier that it begins on."""

@@ -19,8 +19,8 @@ import torch
 
 from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.save.shm_buffers import Buffer, Buffers
-from convoy.checkpoint.state.digests import condensed, digest
 from convoy.checkpoint.state.layout import Box, Layout, local_tensor
+from convoy.checkpoint.state.replicas import condensed, digest
 
 BATCH_BYTES = 64 * 2**20
 """Copied in one go, without Python's lock; whoever waits for the copy takes batches too. Each end of one asks training
@@ -49,7 +49,7 @@ class Staged:
         self._digests: dict[str, int] = {}
         self._condensed: dict[str, torch.Tensor] = {}
         """Of tensors on the device: whole when the event is over."""
-        self._kept: Any = None
+        self._sources: Any = None
         self._left = 0
         self._lock = threading.Lock()
         self._copied = threading.Event()
@@ -65,7 +65,7 @@ class Staged:
         self._copied.wait()
         if self._event is not None:
             self._try(self._event.synchronize)
-        self._kept = None
+        self._sources = None
         self.copied_at = self.copied_at or time.perf_counter()
 
     def join(self) -> None:
@@ -81,9 +81,9 @@ class Staged:
             raise CheckpointError(f"staging: {one_line(self.error)}") from self.error
         return self._digests | {name: digest(data) for name, data in self._condensed.items()}
 
-    def _begin(self, work: Iterable[Callable[[], object]], event: Any, kept: Any) -> None:
+    def _begin(self, work: Iterable[Callable[[], object]], event: Any, sources: Any) -> None:
         """work: what is left to be done beside training."""
-        self._event, self._kept = event, kept
+        self._event, self._sources = event, sources
         self._work.extend(work)
         self._left = len(self._work)
         if not self._left:
@@ -156,12 +156,12 @@ class Stager:
 
     def warm(self, slot: int, layout: Layout) -> None:
         """Have the slot's buffer ready. Raises OSError if there is too little memory."""
-        known = self._targets.pop(slot, None)
-        if known is None or known[0] is not layout or not known[1].there:
-            known = None  # what refers to the old buffer would keep its memory
+        target = self._targets.pop(slot, None)
+        if target is None or target[0] is not layout or not target[1].there:
+            target = None  # what refers to the old buffer would keep its memory
             buffer = self._buffers.get(slot, layout.bytes)
-            known = layout, buffer, _targets(layout, buffer)
-        self._targets[slot] = known
+            target = layout, buffer, _targets(layout, buffer)
+        self._targets[slot] = target
 
     def discard(self, slot: int) -> None:
         """Never write to the slot's buffer again: a writer that was given up may still read it."""

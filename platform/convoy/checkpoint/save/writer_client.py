@@ -15,7 +15,6 @@ from convoy.checkpoint.messages import (
     Committed,
     Hurry,
     PartWritten,
-    Ready,
     Report,
     Requested,
     SaveFailed,
@@ -73,8 +72,6 @@ class WriterClient:
         self._abandoned: list[WriterProcess] = []
         self._layout_sent: tuple[WriterProcess, SetLayout] | None = None
         self._reports: list[Report] = []
-        self.unfit: dict[str, str] = {}
-        """Tiers that do not keep what commits stand on, and why."""
 
     def start(self) -> None:
         """Start the process. Where that fails, attempts do, until it can be started."""
@@ -169,9 +166,7 @@ class WriterClient:
             if _counted(report):
                 continue
             self._reports.append(report)
-            if isinstance(report, Ready):
-                self.unfit = report.unfit
-            elif isinstance(report, ChoreDone):
+            if isinstance(report, ChoreDone):
                 self._pending.done(report)
             elif isinstance(report, (PartWritten, Committed, SaveFailed)):
                 attempt = self._attempts.get(report.attempt) or self._owed.get(report.attempt)

@@ -122,7 +122,7 @@ def make_plan(
     if isinstance(answer, str):
         raise CheckpointError(answer)
     held, groups, infos = answer
-    held = tuple(_found_in_memory(box, tensors[box.name]) for box in held)
+    held = tuple(_located(box, tensors[box.name]) for box in held)
     replicas = [b.name for b in held if len(b.holders) > 1 and not isinstance(tensors[b.name], DTensor)]
     own = layout([b for b in held if b.owner == rank])
     return Plan(signature(tensors), held, groups, infos, own, tuple(replicas))
@@ -176,7 +176,7 @@ def _parts(item: WriteItem, tensor: torch.Tensor) -> list[WriteItem]:
     ]
 
 
-def _found_in_memory(box: Box, tensor: torch.Tensor) -> Box:
+def _located(box: Box, tensor: torch.Tensor) -> Box:
     """The box with its place in this rank's own shard."""
     piece = next((piece for piece in pieces(tensor) if piece.offset == box.offset), None)
     return box if piece is None else replace(box, inner=piece.inner)
@@ -215,14 +215,14 @@ def _global_plan(plans: Sequence[tuple[SavePlan | None, str | None]]) -> list[An
 
 def _check_alike(plans: Sequence[SavePlan]) -> None:
     """The planner would take the first rank's word for a tensor's shape and type."""
-    seen: dict[str, tuple[int, Any]] = {}
+    kinds: dict[str, tuple[int, Any]] = {}
     for rank, plan in enumerate(plans):
         for item in plan.items:
             assert item.tensor_data is not None
             kind = (tuple(item.tensor_data.size), _dtype_name(item.tensor_data.properties.dtype))
-            first, known = seen.setdefault(item.index.fqn, (rank, kind))
-            if kind != known:
-                raise CheckpointError(f"{item.index.fqn}: {known} on rank {first}, and {kind} on rank {rank}")
+            first, other = kinds.setdefault(item.index.fqn, (rank, kind))
+            if kind != other:
+                raise CheckpointError(f"{item.index.fqn}: {other} on rank {first}, and {kind} on rank {rank}")
 
 
 def _box(item: WriteItem, owner: int, holders: frozenset[int]) -> Box:

@@ -34,17 +34,17 @@ class TensorsOf:
         self._model = model
         self._rows = rows
         self._optimizer = optimizer
-        self._known: dict[str, Any] | None = None
+        self._cached: dict[str, Any] | None = None
         self._memory: tuple[list[int], list[Any]] = ([], [])
 
     def __call__(self) -> dict[str, Any]:
         """What `tensors_of` gives now. The same dict as before where nothing was replaced: leave it unchanged."""
-        if self._known is not None and _same(self._memory, self._named()):
-            return self._known
+        if self._cached is not None and _same(self._memory, self._named()):
+            return self._cached
         tensors = tensors_of(self._model, self._optimizer, self._rows)
         self._memory = self._named()  # torch has given a fresh optimizer its state by now
         constant = all(isinstance(value, Tensor) for value in (*tensors["model"].values(), *self._memory[1]))
-        self._known = tensors if constant else None  # a number is another one after each step
+        self._cached = tensors if constant else None  # a number is another one after each step
         return tensors
 
     @torch.no_grad()

@@ -31,7 +31,7 @@ class Tree:
         if path in self.tensors or path in self.values:
             raise CheckpointError(f"{path}: two entries of the state have this path")
         if isinstance(value, torch.Tensor):
-            _check_kept(path, value)
+            _check_supported(path, value)
             self.tensors[path] = value  # detaching a DTensor would take 8 us
         else:
             self.values[path] = value
@@ -114,6 +114,6 @@ def _put_in_tuple(items: list[Any], index: int, kind: type, put: Put, value: Any
     put(kind(*items) if hasattr(kind, "_fields") else kind(items))
 
 
-def _check_kept(path: str, tensor: torch.Tensor) -> None:
+def _check_supported(path: str, tensor: torch.Tensor) -> None:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         raise CheckpointError(f"{path}: a {tensor.layout} tensor on {tensor.device} is kept in no checkpoint")

@@ -52,10 +52,10 @@ def decode(value: Any) -> Any:
 
 def dtype_of(name: str) -> torch.dtype:
     """The dtype that torch calls `torch.<name>`. Raises ValueError if this torch has none of that name."""
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"torch {torch.__version__} has no dtype {name}")
-    return found
+    return dtype
 
 
 def _encoded_dict(value: dict, path: str) -> Any:

@@ -87,8 +87,8 @@ def read_again(store: Store, ref: CommitRef, part: int | None, *, data: bool, th
     for writer in range(len(commit.parts)):
         _forget(store, commit.shards + part_name(writer))
     commit, records = describe(store, ref)
-    known = part is not None and part < len(records)
-    for record in (r for r in records if data and (r.writer == part or not known)):
+    has_part = part is not None and part < len(records)
+    for record in (r for r in records if data and (r.writer == part or not has_part)):
         for file in record.files:
             _forget(store, commit.shards + file.name)
         read_back(store, commit, record, stop=lambda: False, threads=threads)

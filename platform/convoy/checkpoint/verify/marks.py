@@ -135,8 +135,8 @@ def mark_verified(store: Store, ref: CommitRef, part: int, parts: int) -> bool:
 def verified(store: Store) -> frozenset[CommitRef]:
     """The commits whose every part was read back on this tier, and that nobody found damaged, or suspects."""
     matches = (re.fullmatch(r"verified/(\d+)-(\d+)/all\.json", name) for name in store.sizes("verified/"))
-    found = frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
-    return found - damaged(store) - {suspicion.ref for suspicion in suspicions(store)} if found else found
+    whole = frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
+    return whole - damaged(store) - {suspicion.ref for suspicion in suspicions(store)} if whole else whole
 
 
 def verified_parts(store: Store, ref: CommitRef) -> frozenset[int]:

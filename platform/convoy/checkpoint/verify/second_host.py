@@ -26,7 +26,7 @@ class Question:
     witness: int
 
 
-def found_by_two(findings: Sequence[Finding], hosts: Sequence[str]) -> Question | None:
+def confirmed_finding(findings: Sequence[Finding], hosts: Sequence[str]) -> Question | None:
     """A finding that another host has made as well, of the same part, with its rank; hosts: of each rank."""
     for finding in findings:
         for other in findings:
@@ -39,8 +39,8 @@ def questions(findings: Sequence[Finding], hosts: Sequence[str]) -> list[Questio
     """Of each host its first finding: whether it is to be trusted shows there. None where there is one host only."""
     first = {hosts[finding.rank]: finding for finding in reversed(findings)}
     witnesses = {name: next((r for r, other in enumerate(hosts) if other != name), None) for name in first}
-    asked = ((finding, witnesses[name]) for name, finding in first.items())
-    return [Question(finding, witness) for finding, witness in asked if witness is not None]
+    pairs = ((finding, witnesses[name]) for name, finding in first.items())
+    return [Question(finding, witness) for finding, witness in pairs if witness is not None]
 
 
 def reader_of(part: int, suspected_by: str, hosts: Sequence[str]) -> int | None:

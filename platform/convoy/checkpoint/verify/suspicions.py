@@ -33,20 +33,20 @@ def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda
     StoreUnavailable, if it is not known what there is, and StoppedError.
     """
     keys = [host_key(host) for host in hosts]
-    asked = [s for s in suspicions(store) if reader_of(s.part, s.host, keys) == rank]
-    known = damaged(store) if asked else frozenset[CommitRef]()
-    for suspicion in asked:
-        if suspicion.ref in known:
+    own = [s for s in suspicions(store) if reader_of(s.part, s.host, keys) == rank]
+    marked = damaged(store) if own else frozenset[CommitRef]()
+    for suspicion in own:
+        if suspicion.ref in marked:
             dismiss(store, suspicion)
             continue
         try:
-            found = _read(store, suspicion, hosts[rank], stop)
+            settled = _read(store, suspicion, hosts[rank], stop)
         except StoppedError:
             raise
         except Exception as error:
-            found = Settled(suspicion.ref, suspicion.part, one_line(error))
-        if found is not None:
-            yield found
+            settled = Settled(suspicion.ref, suspicion.part, one_line(error))
+        if settled is not None:
+            yield settled
 
 
 def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> Settled | None:

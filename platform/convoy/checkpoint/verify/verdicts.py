@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from convoy.checkpoint.commits import CommitGoneError, DamagedPartError, IncompleteCommitError
+from convoy.checkpoint.commits import CommitGoneError, DamagedPartError, IncompleteCommitError, read_commit
+from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import DamagedCommitError
-from convoy.checkpoint.verify.commit import read_again
-from convoy.checkpoint.verify.second_host import Finding, Question, found_by_two, misread, named, questions
+from convoy.checkpoint.verify.commit import read_again, read_whole
+from convoy.checkpoint.verify.marks import dismiss, suspicions
+from convoy.checkpoint.verify.second_host import Finding, Question, confirmed_finding, misread, named, questions
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
@@ -127,7 +129,7 @@ class Readers:
         except Exception as error:
             return Verdict(Outcome.BROKEN, f"rank {self.rank}: {type(error).__name__}: {error}"), None
 
-    def everyones(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         if self._group is None:
             return [value]
         values: list[Any] = [None] * self.size
@@ -153,31 +155,31 @@ class Readers:
     ) -> tuple[Verdict, Damage | None]:
         """What becomes of damage that some ranks found: ranks of other hosts, where there are any, read the same."""
         hosts, certain = self._all_hosts(), [v for v in verdicts if v.certain]
-        found = [Finding(r, v.part, v.error) for r, v in enumerate(verdicts) if v.outcome is Outcome.DAMAGED]
-        asked, both = questions(found, hosts), found_by_two(found, hosts)
-        if certain or not asked:
-            verdict = certain[0] if certain else verdicts[found[0].rank]
+        findings = [Finding(r, v.part, v.error) for r, v in enumerate(verdicts) if v.outcome is Outcome.DAMAGED]
+        unsettled, both = questions(findings, hosts), confirmed_finding(findings, hosts)
+        if certain or not unsettled:
+            verdict = certain[0] if certain else verdicts[findings[0].rank]
             return verdict, Damage(ref, tier, verdict.error, hosts[verdicts.index(verdict)])
         if both is None:
-            mine = {n: q.finding.part for n, q in enumerate(asked) if q.witness == self.rank}
-            answers = {n: self._read_again(ref, tier, part, data) for n, part in mine.items()}
-            told: dict[int, Verdict] = {n: v for some in self.everyones(answers) for n, v in some.items()}
-            both = next((q for n, q in enumerate(asked) if told[n].outcome is Outcome.DAMAGED), None)
+            mine = {n: q.finding.part for n, q in enumerate(unsettled) if q.witness == self.rank}
+            own = {n: self._read_again(ref, tier, part, data) for n, part in mine.items()}
+            answers: dict[int, Verdict] = {n: v for some in self.all_gather(own) for n, v in some.items()}
+            both = next((q for n, q in enumerate(unsettled) if answers[n].outcome is Outcome.DAMAGED), None)
             if both is None:
-                return self._unconfirmed(ref, asked, told), None
+                return self._unconfirmed(ref, unsettled, answers), None
         finding = both.finding
         damage = Damage(ref, tier, finding.error, hosts[finding.rank], hosts[both.witness])
         return verdicts[finding.rank], damage
 
-    def _unconfirmed(self, ref: CommitRef, asked: Sequence[Question], told: Mapping[int, Verdict]) -> Verdict:
+    def _unconfirmed(self, ref: CommitRef, unsettled: Sequence[Question], answers: Mapping[int, Verdict]) -> Verdict:
         """An outage: of the store, if those who were to read again could not, or of the hosts that read wrongly."""
-        worst = max(told.values(), key=lambda v: v.outcome)
+        worst = max(answers.values(), key=lambda v: v.outcome)
         if worst.outcome is not Outcome.DONE:
             return worst
         hosts = self._all_hosts()
         wrong = (
             misread(hosts[f.rank], hosts[q.witness], named(f.part, ref.name), f.error)
-            for q in asked
+            for q in unsettled
             for f in [q.finding]
         )
         error = "; ".join(wrong)
@@ -192,5 +194,39 @@ class Readers:
     def _all_hosts(self) -> list[str]:
         """Of each rank. Asked for only when damage was found, which all ranks know."""
         if self._hosts is None:
-            self._hosts = self.everyones(self._host)
+            self._hosts = self.all_gather(self._host)
         return self._hosts
+
+
+def verify_together(store: Store, tier: int, ref: CommitRef, readers: Readers, threads: int) -> int:
+    """Read every byte of a commit on a tier, and mark it as verified: how many bytes, by all ranks.
+
+    Damage is marked once a rank of another host finds it too, where there is one; a commit that is whole is suspected
+    no more. Raises on all ranks alike: DamagedCommitError (CommitGoneError: it was pruned), ConfigError for another
+    format, StoreUnavailable, also where one host reads what another finds whole otherwise, and CheckpointError.
+    """
+    with readers.reading(store, ref):
+        answer = readers.tried(lambda: len(read_commit(store, ref).parts)) if readers.rank == 0 else None
+        verdict, parts = readers.first(answer)
+        _raise_unless_done(readers.judged(ref, tier, [verdict], data=False)[0])
+        share = range(readers.rank, parts, readers.size)
+        verdict, count = readers.tried(
+            lambda: sum(read_whole(store, ref, part, drop_cache=True, threads=threads) for part in share)
+        )
+        answers = readers.all_gather((verdict, count))
+        _raise_unless_done(readers.judged(ref, tier, [verdict for verdict, _ in answers], data=True)[0])
+        settled = readers.tried(lambda: dismiss(store, *suspicions(store, ref))) if readers.rank == 0 else None
+        _raise_unless_done(readers.first(settled)[0])
+    return sum(count for _, count in answers)
+
+
+def _raise_unless_done(verdict: Verdict) -> None:
+    errors: dict[Outcome, type[Exception]] = {
+        Outcome.DAMAGED: DamagedCommitError,
+        Outcome.GONE: CommitGoneError,
+        Outcome.UNAVAILABLE: StoreUnavailable,
+        Outcome.REFUSED: ConfigError,
+        Outcome.BROKEN: CheckpointError,
+    }
+    if verdict.outcome in errors:
+        raise errors[verdict.outcome](verdict.error)

@@ -35,9 +35,8 @@ from convoy.checkpoint.messages import (
 )
 from convoy.checkpoint.writer.coordinator import SupersededError, WriterFailedError, commit_to_make
 from convoy.checkpoint.writer.inbox import Inbox
-from convoy.checkpoint.writer.parts import GivenUpError, GoOn, abort_attempt, write_part
+from convoy.checkpoint.writer.parts import AbandonedError, GoOn, Pace, abort_attempt, bytes_per_second, write_part
 from convoy.checkpoint.writer.tiers import Tiers
-from convoy.checkpoint.writer.write_rate import Pace, bytes_per_second
 from convoy.storage import Store
 from convoy.storage.usage import tally
 
@@ -78,9 +77,9 @@ class Writer:
 
         def go_on() -> None:
             if time.monotonic() > deadline:
-                raise GivenUpError(f"not committed within {request.deadline_seconds:g} s")
+                raise AbandonedError(f"not committed within {request.deadline_seconds:g} s")
             if self._inbox.wait_for_write(0):
-                raise GivenUpError("the gang gave it up")
+                raise AbandonedError("the gang gave it up")
 
         try:
             store = self._write_part(request, since, go_on)
@@ -92,7 +91,7 @@ class Writer:
             self._failed(request, error)
             if request.draft is not None and not isinstance(error, SupersededError):
                 # Nobody else could have made this attempt's commit: none will ever come.
-                self._inbox.given_up(request.attempt, request.tier, request.generation)
+                self._inbox.abandoned(request.attempt, request.tier, request.generation)
             return
         try:
             commit = create_commit(store, commit)
@@ -149,7 +148,7 @@ class Buffers:
             key = (path, status.st_ino, status.st_size)
             if key not in self._maps:
                 # A buffer that was replaced is no file any more: kept mapped, its memory would never be given back.
-                self._maps = {known: mapped for known, mapped in self._maps.items() if Path(known[0]).exists()}
+                self._maps = {key: mapped for key, mapped in self._maps.items() if Path(key[0]).exists()}
                 self._maps[key] = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
         return memoryview(self._maps[key])
 
@@ -167,16 +166,21 @@ def main() -> None:
     lock = threading.Lock()
 
     def report(message: Report) -> None:
-        asked = tally().take()
-        told = [message, *([Requested(requests=asked)] if asked else [])]
-        lines = b"".join(each.model_dump_json().encode() + b"\n" for each in told)
+        requests = tally().take()
+        messages = [message, *([Requested(requests=requests)] if requests else [])]
+        lines = b"".join(each.model_dump_json().encode() + b"\n" for each in messages)
         with lock:
             reports.write(lines)
             reports.flush()
 
     tiers, inbox = Tiers(setup.tiers, setup.store), Inbox()
+
+    def report_ready() -> None:
+        tiers.wait(READY_SECONDS)
+        report(Ready())
+
     threading.Thread(target=_receive, args=(inbox,), name="requests", daemon=True).start()
-    threading.Thread(target=lambda: report(Ready(unfit=tiers.unfit(READY_SECONDS))), name="ready", daemon=True).start()
+    threading.Thread(target=report_ready, name="ready", daemon=True).start()
     housekeeping = threading.Thread(target=_keep_house, args=(setup, tiers, inbox, report), name="housekeeping")
     housekeeping.start()
     Writer(setup, tiers, inbox, report).run()

@@ -4,12 +4,13 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 from convoy.checkpoint.commits import check_mounted, create_commit, digest, file_digest
 from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, part_name, shards_prefix
 from convoy.checkpoint.messages import WritePart
-from convoy.checkpoint.state.boxes import Box, any_meet
 from convoy.checkpoint.state.replicas import difference
 from convoy.checkpoint.writer.parts import GoOn
 from convoy.job.lineage import generation_name
@@ -65,7 +66,7 @@ def commit_to_make(
 ) -> Commit:
     """Poll for the parts of the attempt: the commit that is now to be created.
 
-    root: the first tier; None if it is out of reach. go_on: raises GivenUpError past the deadline; asked before each
+    root: the first tier; None if it is out of reach. go_on: raises AbandonedError past the deadline; asked before each
     look and at the end. clock: Unix time. Raises AttemptFailedError, SupersededError, StoreUnavailable.
     """
     draft, attempt = request.draft, _Attempt(store, request)
@@ -216,3 +217,38 @@ def _pauses() -> Iterator[float]:
     while True:
         yield pause
         pause = min(LONGEST_PAUSE_SECONDS, pause * 1.5)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a tensor, with one number per dimension."""
+
+    offset: tuple[int, ...]
+    size: tuple[int, ...]
+
+    def meets(self, other: "Box") -> bool:
+        spans = zip(self.offset, self.size, other.offset, other.size, strict=True)
+        return all(max(a, b) < min(a + m, b + n) for a, m, b, n in spans)
+
+
+def any_meet(boxes: Sequence[Box]) -> bool:
+    """Whether any two share an element. Pieces of a grid, as sharding makes them, take n log n; others up to n²."""
+    if len(boxes) < 2:
+        return False
+    for dim in range(len(boxes[0].offset)):
+        groups = _apart(boxes, dim)
+        if len(groups) > 1:
+            return any(any_meet(group) for group in groups)
+    return any(one.meets(other) for one, other in combinations(boxes, 2))
+
+
+def _apart(boxes: Sequence[Box], dim: int) -> list[list[Box]]:
+    """In groups of which no two reach into each other along this dimension."""
+    groups: list[list[Box]] = []
+    end = -1
+    for box in sorted(boxes, key=lambda box: box.offset[dim]):
+        if box.offset[dim] >= end:
+            groups.append([])
+        groups[-1].append(box)
+        end = max(end, box.offset[dim] + box.size[dim])
+    return groups

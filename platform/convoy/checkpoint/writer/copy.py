@@ -183,14 +183,14 @@ def _check_not_removed(target: Store, ref: CommitRef) -> None:
     if mark is None:
         return
     age = max(0.0, target.now() - mark.modified)  # clocks of a store tell whole seconds
-    told = f"{name} is {age / 60:.0f} minutes old"
+    since = f"{name} is {age / 60:.0f} minutes old"
     if age <= GRACE_SECONDS:
         raise NotCopiedError(
-            f"{target.uri}: {ref.name} is being pruned there: {told}; try again when that is gone, "
+            f"{target.uri}: {ref.name} is being pruned there: {since}; try again when that is gone, "
             "or, should it stay, in an hour"
         )
     raise NotCopiedError(
-        f"{target.uri}: {ref.name} is half pruned there, probably by what died at it: {told}; the next pruning there "
+        f"{target.uri}: {ref.name} is half pruned there, probably by what died at it: {since}; the next pruning there "
         "ends that: by the job, after its next commit, if this is a tier of its own, or by convoy checkpoints prune "
         f"{target.uri} --keep-last N, with --root FIRST_TIER if it is a further one; --dry-run shows what else would go"
     )
@@ -284,10 +284,10 @@ def _contents(source: Store, target: Store, commit: Commit) -> Commit:
                 raise NotCopiedError(f"{target.uri}/{commit.shards}{file.name}: is not there whole")
         return digest(raw), {file.name: file_digest(file) for file in ours.files}
 
-    found = in_parallel(described, len(commit.parts), _READERS)
-    parts = {part_name(writer): checked for writer, (checked, _) in enumerate(found)}
+    described_parts = in_parallel(described, len(commit.parts), _READERS)
+    parts = {part_name(writer): checked for writer, (checked, _) in enumerate(described_parts)}
     return commit.model_copy(
-        update={"parts": parts, "files": {name: file for _, files in found for name, file in files.items()}}
+        update={"parts": parts, "files": {name: file for _, files in described_parts for name, file in files.items()}}
     )
 
 

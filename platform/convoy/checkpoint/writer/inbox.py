@@ -87,7 +87,7 @@ class Inbox:
             self._changed.wait_for(lambda: self._writes == 0 and (tier in self._due or self._closing))
             return self._due.pop(tier, None)
 
-    def given_up(self, attempt: str, tier: str, generation: int) -> None:
+    def abandoned(self, attempt: str, tier: str, generation: int) -> None:
         """The coordinator's attempt has failed, and no commit of it can ever appear: what it has left is in the way of
         the next one. The tier is pruned when no write is under way, though no commit follows."""
         with self._changed:

@@ -65,15 +65,15 @@ class Housekeeping:
             self._keep(uri, due)
 
     def _keep(self, uri: str, due: Due) -> None:
-        for asked in due.read_back:
-            if asked.verify_part is not None:
-                self._verify(asked, uri, asked.ref, asked.verify_part)
-            self._report(ChoreDone(chore="reading_back", ref=asked.ref, tier=uri))
-        for asked in due.copy:
-            self._copy(asked, uri)
-            if asked.verify_copies is not None:
-                self._verify_copy(asked, uri, asked.verify_copies)
-            self._report(ChoreDone(chore="copying", ref=asked.ref, tier=uri))
+        for request in due.read_back:
+            if request.verify_part is not None:
+                self._verify(request, uri, request.ref, request.verify_part)
+            self._report(ChoreDone(chore="reading_back", ref=request.ref, tier=uri))
+        for request in due.copy:
+            self._copy(request, uri)
+            if request.verify_copies is not None:
+                self._verify_copy(request, uri, request.verify_copies)
+            self._report(ChoreDone(chore="copying", ref=request.ref, tier=uri))
         if due.prune is not None:
             self._prune(uri, due.prune)
 
@@ -94,7 +94,7 @@ class Housekeeping:
             if commit is not None:
                 report(commit)
             elif request.verify_copies is not None:
-                self._patiently(lambda: self._await_copy(request, uri))
+                self._retried(lambda: self._await_copy(request, uri))
         except CopyAbortedError as error:
             if request.writer == 0:  # who speaks for all
                 report(None, one_line(error))
@@ -104,7 +104,7 @@ class Housekeeping:
     def _copy_share(self, request: AfterCommit, uri: str) -> Commit | None:
         """Copy this writer's part; as writer 0 then make the commit. Whoever cannot leaves word: nobody is to wait."""
         try:
-            return self._patiently(lambda: self._try_share(request, uri))
+            return self._retried(lambda: self._try_share(request, uri))
         except CopyAbortedError:
             raise
         except Exception as error:
@@ -156,11 +156,11 @@ class Housekeeping:
         """Read what other hosts suspect. Whatever comes of it, this rank's own part is read then."""
         began = time.monotonic()
         with contextlib.suppress(StoreUnavailable):  # which reading the own part tells
-            for found in settle(store, request.writer, request.hosts, stop=self._pause):
-                about = PartVerified(ref=found.ref, tier=uri, part=found.part, seconds=time.monotonic() - began)
-                told = {"error": found.error, "misread_by": found.misread_by, "damaged": found.damaged}
-                self._report(about.model_copy(update=told))
-                if found.misread_by:
+            for settled in settle(store, request.writer, request.hosts, stop=self._pause):
+                about = PartVerified(ref=settled.ref, tier=uri, part=settled.part, seconds=time.monotonic() - began)
+                changes = {"error": settled.error, "misread_by": settled.misread_by, "damaged": settled.damaged}
+                self._report(about.model_copy(update=changes))
+                if settled.misread_by:
                     self._report(about)
                 began = time.monotonic()
 
@@ -176,7 +176,7 @@ class Housekeeping:
         except Exception as error:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
 
-    def _patiently(self, work: Callable[[], T]) -> T:
+    def _retried(self, work: Callable[[], T]) -> T:
         """What fails by the storage is tried again, some times; where the process is to end, once."""
         for pause in COPY_PAUSES_SECONDS:
             with contextlib.suppress(OSError):

@@ -1,20 +1,57 @@
 """What one writer contributes to an attempt: its data files, then the record that names them."""
 
+import threading
+import time
 from collections.abc import Callable
 from typing import cast
 
 from convoy.checkpoint.format import CHUNK_BYTES, DataFile, PartRecord, failed_name, file_name, part_name, shards_prefix
 from convoy.checkpoint.messages import SetLayout, WritePart
-from convoy.checkpoint.writer.write_rate import Pace
 from convoy.storage import Store
 
+PACED_SECONDS = 30.0
+"""Longer than this no part is held back: what is lost with a machine is what was not committed."""
 
-class GivenUpError(RuntimeError):
+
+class AbandonedError(RuntimeError):
     """The attempt is past its deadline, or the gang went on without it: neither a part nor a commit may be put."""
 
 
 GoOn = Callable[[], None]
-"""Asked before each step that others can see; raises GivenUpError where the attempt must not go on."""
+"""Asked before each step that others can see; raises AbandonedError where the attempt must not go on."""
+
+
+def bytes_per_second(wanted: float | None, part_bytes: int) -> float | None:
+    """The pace for a part; None: no limit."""
+    return None if wanted is None else max(wanted, part_bytes / PACED_SECONDS)
+
+
+class Pace:
+    """Holds any number of threads together to so many bytes a second, from the first one that is taken."""
+
+    def __init__(
+        self,
+        bytes_per_second: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """bytes_per_second: None: no limit. sleep: where it returns something true, there is none any more."""
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._free_at = clock()
+
+    def take(self, count: int) -> None:
+        """Return when `count` bytes may be moved. Time that nobody used is not made up for later."""
+        with self._lock:
+            if self._rate is None:
+                return
+            now = self._clock()
+            at = max(now, self._free_at)
+            self._free_at = at + count / self._rate
+        if at > now and self._sleep(at - now):
+            self._rate = None
 
 
 def write_part(
@@ -30,9 +67,9 @@ def write_part(
 ) -> PartRecord:
     """Put the part's files, then its record; all is durable on return.
 
-    data: the files' bytes one after the other, as `layout` says; more may follow. pace: None: as fast as
-    it goes. Raises StoreUnavailable,
-    GivenUpError, ValueError if `data` is too short, FileExistsError if the attempt's name was used before.
+    data: the files' bytes one after the other, as `layout` says; more may follow. pace: None: as fast as it goes.
+    Raises StoreUnavailable, AbandonedError, ValueError if `data` is too short, FileExistsError if the attempt's name
+    was used before.
     """
     if len(data) < sum(layout.file_bytes):
         raise ValueError(f"a buffer of {len(data)} bytes for a part of {sum(layout.file_bytes)}")

@@ -20,7 +20,7 @@ from convoy.checkpoint.writer.retention import (
     GRACE_SECONDS,
     Attempt,
     Inventory,
-    given_up_attempts,
+    abandoned_attempts,
     spent_attempts,
     spent_commits,
 )
@@ -122,7 +122,7 @@ class _Pruning:
             attempts=list(_attempts(self._store)),
         )
         refs = {attempt.ref for attempt in tier.attempts if attempt.name in over} & tier.commits.keys()
-        for attempt in given_up_attempts(self._own, tier, self._committed(refs), over):
+        for attempt in abandoned_attempts(self._own, tier, self._committed(refs), over):
             self._go_on()
             self._remove_files(_prefix(attempt), markers=False)
             self.attempts += 1
@@ -222,15 +222,15 @@ class _Pruning:
         return spent_attempts(history, tier, self._committed(several & tier.commits.keys()), grace_seconds)
 
     def _committed(self, refs: Iterable[CommitRef]) -> dict[CommitRef, str]:
-        found: dict[CommitRef, str] = {}
+        attempts: dict[CommitRef, str] = {}
         for ref in refs:
             try:
                 commit = _commit(self._store.read(ref.name), ref.stem)
             except ObjectMissing:  # removed above
                 continue
             if commit is not None:
-                found[ref] = commit.attempt
-        return found
+                attempts[ref] = commit.attempt
+        return attempts
 
     def _remove_attempt(self, attempt: Attempt) -> None:
         with self._alone_at(attempt.ref, b"") as alone:
@@ -276,13 +276,13 @@ def _commit(raw: bytes, stem: str) -> Commit | None:
 
 
 def _attempts(store: Store) -> Iterator[Attempt]:
-    found: dict[tuple[CommitRef, str], tuple[int, float, bool]] = {}
+    sizes: dict[tuple[CommitRef, str], tuple[int, float, bool]] = {}
     for name, info in store.listing("shards/").items():
         match = re.match(r"shards/(\d+)-(\d+)/([^/]+)/", name)
         if match:
             key = (CommitRef(generation=int(match[1]), step=int(match[2])), match[3])
-            size, changed, only_markers = found.get(key, (0, 0.0, True))
+            size, changed, only_markers = sizes.get(key, (0, 0.0, True))
             only_markers = only_markers and name[match.end() :].startswith(_MARKER)
-            found[key] = (size + info.bytes, max(changed, info.modified), only_markers)
-    for (ref, name), (size, changed, only_markers) in found.items():
+            sizes[key] = (size + info.bytes, max(changed, info.modified), only_markers)
+    for (ref, name), (size, changed, only_markers) in sizes.items():
         yield Attempt(ref, name, size, changed, only_markers)

@@ -47,10 +47,10 @@ def spent_commits(
     """The tier's commits that may go, oldest first. history: the generations as the root tells them."""
     chain = lineage(_on_tier(history, tier))
     floor = _floor(chain, tier.verified, policy.keep_last)
-    kept = _milestones(chain, tier.verified, policy.keep_every_steps) | tier.leased
+    protected = _milestones(chain, tier.verified, policy.keep_every_steps) | tier.leased
 
     def spent(ref: CommitRef) -> bool:
-        if ref in kept or ref.generation not in history.generations:
+        if ref in protected or ref.generation not in history.generations:
             return False
         if on_branch(history, ref):
             return floor is not None and ref.step < floor
@@ -84,7 +84,7 @@ def spent_attempts(
     return [attempt for attempt in tier.attempts if spent(attempt)]
 
 
-def given_up_attempts(
+def abandoned_attempts(
     generation: int, tier: Inventory, committed: Mapping[CommitRef, str], over: frozenset[str]
 ) -> list[Attempt]:
     """Attempts of the generation, whatever their age, whose names are in `over`: their coordinator failed before it

@@ -1,13 +1,14 @@
-"""The shared tiers as a writer process sees them: opened and proven side by side; one that hangs holds up none."""
+"""The shared tiers as a writer process sees them: opened and proven in parallel; one that hangs holds up none."""
 
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from typing import Any, cast
 
-from convoy.checkpoint.writer.time_limited_store import bounded
+from convoy.checkpoint.save.commit_lookup import in_thread
 from convoy.config.checkpoint import StoreConfig
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.storage.base import StoreUnfit
 
 ROOT_SECONDS = 10.0
 """How long the root may take to answer those who do to another tier what it has to allow."""
@@ -46,22 +47,44 @@ class Tiers:
         except TimeoutError:
             raise StoreUnavailable(f"{uri}: did not answer within {timeout_seconds:.0f} s") from None
 
-    def unfit(self, timeout_seconds: float) -> dict[str, str]:
-        """Tiers that do not keep what commits stand on, and why; one that does not answer is not among them."""
-        done, _ = wait(self._proofs.values(), timeout_seconds)
-        errors = {uri: proof.exception() for uri, proof in self._proofs.items() if proof in done}
-        return {uri: str(error) for uri, error in errors.items() if isinstance(error, StoreUnfit)}
+    def wait(self, timeout_seconds: float) -> None:
+        """Return when every tier has proven itself or failed to, or the time is over."""
+        wait(self._proofs.values(), timeout_seconds)
 
     def _begin(self, uri: str) -> "Future[Store]":
-        proof: Future[Store] = Future()
-        threading.Thread(target=self._prove, args=(uri, proof), name=f"open {uri}", daemon=True).start()
-        return proof
-
-    def _prove(self, uri: str, proof: "Future[Store]") -> None:
-        try:
+        def prove() -> Store:
             store = open_store(uri, self._config)
             store.prove()
-        except BaseException as error:
-            proof.set_exception(error)
-        else:
-            proof.set_result(store)
+            return store
+
+        return in_thread(f"open {uri}", prove)
+
+
+def bounded(store: Store, seconds: float) -> Store:
+    """The store, but that a call which takes longer raises StoreUnavailable. For small objects and listings: whoever
+    only looks there in passing must not hang where it does."""
+    return cast(Store, _Bounded(store, seconds))
+
+
+class _Bounded:
+    """Each call is made by a thread of its own. One that hangs is left behind, and until it ends no other is begun."""
+
+    def __init__(self, store: Store, seconds: float) -> None:
+        self.uri = store.uri
+        self._store = store
+        self._seconds = seconds
+        self._hanging: Future[Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(self._call, getattr(self._store, name))
+
+    def _call(self, call: Callable[..., Any], *args: Any) -> Any:
+        error = StoreUnavailable(f"{self.uri}: did not answer within {self._seconds:g} s")
+        if self._hanging is not None and not self._hanging.done():
+            raise error
+        result = in_thread(f"ask {self.uri}", functools.partial(call, *args))
+        try:
+            return result.result(self._seconds)
+        except TimeoutError:
+            self._hanging = result
+            raise error from None

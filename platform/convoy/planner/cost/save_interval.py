@@ -2,7 +2,7 @@
 
 import math
 
-from convoy.checkpoint.writer.write_rate import bytes_per_second as pace
+from convoy.checkpoint.writer.parts import bytes_per_second as pace
 from convoy.planner.cost import defaults
 from convoy.planner.cost.failures import Failures, Restart, Saving
 from convoy.stats.interruptions import best_interval

@@ -1,5 +1,6 @@
 """Where a generation starts: the newest commit of its lineage that is whole, or the beginning."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,8 @@ import torch.distributed as dist
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, Progress, TensorInfo
+from convoy.checkpoint.group import all_gather_objects
+from convoy.config.errors import ConfigError
 from convoy.data.sampler import SamplerState, check_resume
 from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
@@ -15,20 +18,22 @@ from convoy.job.events.types import CheckpointDamaged, Restored
 from convoy.job.lineage import CommitRef, candidates, read_history
 from convoy.storage import Store, StoreUnavailable
 from convoy.training.build import Trained
-from convoy.training.checkpointing.same_model import PREFIX, check_same_model
 from convoy.training.process_groups import Ranks
 
 if TYPE_CHECKING:
     from convoy.checkpoint.restore import load
 
+PREFIX = "model."
+"""Of the weights' names in a commit."""
+
 
 @dataclass(frozen=True)
 class Start:
-    """What the generation goes on from."""
+    """Where the generation starts."""
 
     progress: Progress
     parent: CommitRef | None
-    """An older commit than the generation was formed to go on from, where that turned out to be damaged."""
+    """The commit that was restored: an older one than the generation was formed with, where that is damaged."""
 
 
 def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[Store], events: EventWriter) -> Start:
@@ -47,52 +52,51 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
 
     commits = _candidates(assignment, ranks, tiers)
     tensors = tensors_of(trained.module, trained.optimizer, trained.rows)
-    everyones = _everyones(tensors, ranks, trained)
-    shapes = {name.removeprefix(PREFIX): info.shape for name, info in everyones.items() if name.startswith(PREFIX)}
+    whole_state = _whole_state(tensors, ranks, trained)
+    shapes = {name.removeprefix(PREFIX): info.shape for name, info in whole_state.items() if name.startswith(PREFIX)}
 
     def check(commit: Commit) -> None:
         check_same_model(commit, shapes)
         _check_same_data(assignment, commit)
 
     def damaged(damage: load.Damage) -> None:
-        """Rank 0: keep the evidence, and tell."""
+        """On rank 0: keep the evidence, and log it."""
         tier, ref = tiers[damage.tier], damage.ref
         mark_damaged(tier, ref, damage.error, host=damage.host, confirmed_by=damage.confirmed_by)
-        told = CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tier.uri, error=damage.error)
-        events.append(told)
-
-    found = bad = None
-    while found is None or bad:
-        found = load.restore(
-            tiers, commits, tensors, group=ranks.saving, on_damage=damaged, check=check, elsewhere=everyones
+        events.append(
+            CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tier.uri, error=damage.error)
         )
-        if found is None:
+
+    restored = bad = None
+    while restored is None or bad:
+        restored = load.restore(
+            tiers, commits, tensors, group=ranks.saving, on_damage=damaged, check=check, elsewhere=whole_state
+        )
+        if restored is None:
             raise CheckpointError(f"{assignment.job_uri}: {bad or 'the job had checkpoints, and none is there now'}")
         put_tensors(trained.module, trained.optimizer, tensors)
         bad = not_finite(trained, ranks)
         if bad and commits is not None:  # not marked in the storage: there it is as it was written
-            at = [ref for ref, _ in commits].index(found.commit.ref)
+            at = [ref for ref, _ in commits].index(restored.commit.ref)
             (ref, places), commits = commits[at], commits[at + 1 :]
             bad = f"{ref.name}: {bad}"
             for place in places:
                 events.append(
                     CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tiers[place].uri, error=bad)
                 )
-    commit, tier = found.commit, tiers[found.tier].uri
+    commit, tier = restored.commit, tiers[restored.tier].uri
     if ranks.first:
-        told = Restored(
-            from_generation=commit.generation, step=commit.step, seconds=found.seconds, bytes=commit.bytes, tier=tier
+        event = Restored(
+            from_generation=commit.generation, step=commit.step, seconds=restored.seconds, bytes=commit.bytes, tier=tier
         )
-        events.append(told)
+        events.append(event)
     return Start(commit.progress, commit.ref)
 
 
 def not_finite(trained: Trained, ranks: Ranks) -> str | None:
     """What in the weights or the optimizer's state is NaN or infinite: the first that a rank finds; None: nothing.
     All ranks call it and get the same."""
-    told: list[str | None] = [None] * ranks.place.world_size
-    dist.all_gather_object(told, _own_not_finite(trained), group=ranks.saving)
-    return next(filter(None, told), None)
+    return next(filter(None, all_gather_objects(_own_not_finite(trained), ranks.saving)), None)
 
 
 def _own_not_finite(trained: Trained) -> str | None:
@@ -106,7 +110,7 @@ def _own_not_finite(trained: Trained) -> str | None:
     return None
 
 
-def _everyones(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dict[str, TensorInfo]:
+def _whole_state(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dict[str, TensorInfo]:
     """The tensors of the whole state: each stage of a pipeline has those of its own blocks alone."""
     from convoy.checkpoint.restore.compatibility import infos
     from convoy.checkpoint.state.tree import flatten
@@ -114,27 +118,25 @@ def _everyones(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dict[
     own = infos(flatten(tensors).tensors)
     if trained.pipeline is None:
         return own
-    told: list[Any] = [None] * ranks.place.world_size
-    dist.all_gather_object(told, own, group=ranks.saving)
-    return {name: info for some in told for name, info in some.items()}
+    return {name: info for some in all_gather_objects(own, ranks.saving) for name, info in some.items()}
 
 
 def _candidates(assignment: Assignment, ranks: Ranks, tiers: list[Store]) -> "load.Candidates | None":
-    """What rank 0 finds in the lineage of the gang's own generation; on the other ranks None."""
-    found: load.Candidates | None = None
+    """The lineage of the gang's own generation, as rank 0 reads it; on the other ranks None."""
+    commits: load.Candidates | None = None
     failure: StoreUnavailable | None = None
     if ranks.first:
         try:
             history = read_history(tiers[0], tiers[1:])
             ours = {n: g for n, g in history.generations.items() if n <= assignment.generation}
-            found = candidates(replace(history, generations=ours))
+            commits = candidates(replace(history, generations=ours))
         except StoreUnavailable as error:
             failure = error
-    told: list[StoreUnavailable | None] = [failure]
-    dist.broadcast_object_list(told, group=ranks.saving, group_src=0)
-    if told[0] is not None:
-        raise told[0]
-    return found
+    box: list[StoreUnavailable | None] = [failure]
+    dist.broadcast_object_list(box, group=ranks.saving, group_src=0)
+    if box[0] is not None:
+        raise box[0]
+    return commits
 
 
 def _check_same_data(assignment: Assignment, commit: Commit) -> None:
@@ -143,3 +145,22 @@ def _check_same_data(assignment: Assignment, commit: Commit) -> None:
         return
     position = SamplerState(commit.sampler.seed, commit.sampler.next_sample, commit.fingerprint)
     check_resume(position, commit.step, train.global_batch, train.seed, assignment.fingerprint)
+
+
+def check_same_model(commit: Commit, wanted: Mapping[str, Sequence[int]]) -> None:
+    """Raises ConfigError unless the model has the tensors that were saved, no more, no fewer, of the same shapes.
+
+    wanted: global shape of each tensor of the model to be filled, by name.
+    """
+    saved = {name.removeprefix(PREFIX): i.shape for name, i in commit.tensors.items() if name.startswith(PREFIX)}
+    for name in [*wanted, *(name for name in saved if name not in wanted)]:
+        own, there = wanted.get(name), saved.get(name)
+        if there is None or own is None or list(own) != list(there):
+            raise ConfigError(
+                f"model: {name} is {_shape(own)} in this configuration, and {_shape(there)} in the checkpoint of step "
+                f"{commit.step}; keep the model of the job, or name a new job"
+            )
+
+
+def _shape(shape: Sequence[int] | None) -> str:
+    return "absent" if shape is None else str(tuple(shape))

@@ -140,7 +140,7 @@ class Saver:
         )
         self._driver.newest = self._parent
         self._agreement.attach(self._driver)
-        engine.start()
+        engine.writer.start()
         engine.plan(self._state())
 
     def status(self) -> SaveStatus:

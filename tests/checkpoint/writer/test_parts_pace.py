@@ -6,7 +6,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.writer.write_rate import PACED_SECONDS, Pace, bytes_per_second
+from convoy.checkpoint.writer.parts import PACED_SECONDS, Pace, bytes_per_second
 
 
 class Clock:

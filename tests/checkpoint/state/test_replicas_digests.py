@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from convoy.checkpoint.state import digests
-from convoy.checkpoint.state.digests import SHORT_BYTES, condensed, digest
+from convoy.checkpoint.state import replicas
+from convoy.checkpoint.state.replicas import SHORT_BYTES, condensed, digest
 
 
 def of(tensor: torch.Tensor) -> int:
@@ -15,7 +15,7 @@ def of(tensor: torch.Tensor) -> int:
 def test_any_element_that_changes_or_changes_places_changes_the_digest(
     elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "PIECE_WORDS", 1000)
+    monkeypatch.setattr(replicas, "PIECE_WORDS", 1000)
     tensor = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
     wanted = of(tensor)
     for at in {0, elements // 2, elements - 1}:

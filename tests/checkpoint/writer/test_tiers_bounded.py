@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.checkpoint.writer.time_limited_store import bounded
+from convoy.checkpoint.writer.tiers import bounded
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
 

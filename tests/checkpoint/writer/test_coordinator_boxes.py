@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.state.boxes import Box, any_meet
+from convoy.checkpoint.writer.coordinator import Box, any_meet
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
