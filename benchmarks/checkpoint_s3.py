@@ -214,33 +214,21 @@ def _turn(saver: Saver, step: int, server: Server, others: set[int]) -> Turn:
     began = _now(server, others)
     saver.save(step)
     saved = _now(server, others)
-    loaded_bytes = saver.load(step)
-    loaded = _now(server, others)
-    if loaded_bytes != saver.source:
+    loaded = saver.load(step)
+    restored = _now(server, others)
+    if loaded != saver.source:
         raise RuntimeError(f"step {step}: loaded something else than was saved")
-    del loaded_bytes
+    save, cpu_save_training, cpu_save_writer, requests_save = (b - a for a, b in zip(began, saved, strict=True))
+    restore, cpu_restore, _, requests_restore = (b - a for a, b in zip(saved, restored, strict=True))
     return Turn(
-        save=saved.seconds - began.seconds,
-        restore=loaded.seconds - saved.seconds,
-        cpu_save_training=saved.cpu - began.cpu,
-        cpu_save_writer=saved.writers - began.writers,
-        cpu_restore=loaded.cpu - saved.cpu,
-        requests_save=saved.requests - began.requests,
-        requests_restore=loaded.requests - saved.requests,
+        save, restore, cpu_save_training, cpu_save_writer, cpu_restore, int(requests_save), int(requests_restore)
     )
 
 
-@dataclass(frozen=True)
-class _Moment:
-    seconds: float
-    cpu: float
-    writers: float
-    requests: int
-
-
-def _now(server: Server, others: set[int]) -> _Moment:
+def _now(server: Server, others: set[int]) -> tuple[float, float, float, float]:
+    """Seconds, CPU seconds of this process and of those that write for a saver, and requests: each in all."""
     writers = sum(cpu_seconds(pid) for pid in set(descendants(os.getpid())) - others)
-    return _Moment(time.perf_counter(), time.process_time(), writers, server.requests())
+    return time.perf_counter(), time.process_time(), writers, server.requests()
 
 
 def summarise(

@@ -1,7 +1,7 @@
 """Checkpoints: shards under unique names, and the commit object that makes them exist.
 
-`from convoy.checkpoint import Checkpoints, CheckpointError` is the public API. Neither name imports torch until
-`Checkpoints` is asked for: the writer process and the command line live without it.
+`from convoy.checkpoint import Checkpoints, CheckpointError` is the public API. torch is imported only with
+`Checkpoints`: the writer process and the command line do without it.
 """
 
 from typing import TYPE_CHECKING, Any

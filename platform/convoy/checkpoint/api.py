@@ -72,7 +72,7 @@ class Checkpoints:
         store = StoreConfig() if store is None else store
         self._policy = RetentionConfig(keep_last=keep_last, keep_every_steps=keep_every_steps)
         self._stores = [open_store(place, store) for place in (uri, *tiers)]
-        self._setup = WriterSetup(
+        setup = WriterSetup(
             tiers=[place.uri for place in self._stores],
             store=store,
             keep_last=keep_last,
@@ -80,14 +80,13 @@ class Checkpoints:
             threads=threads,
             bytes_per_second=None if write_mb_per_second is None else 1e6 * write_mb_per_second,
         )
-        self._deadline = deadline_seconds
         # A rank may wait for its saves before it comes to where the others wait for it.
         waits_seconds = 2 * (1 + len(tiers)) * (deadline_seconds + 2 * GRACE_SECONDS) + GRACE_SECONDS
         self._ranks = Ranks(group, waits_seconds)
         session, *_ = self._ranks.all_gather(uuid.uuid4().hex[:12])
         self._generation = OwnGeneration(self._stores, self._ranks, session)
         self._engine = Engine(
-            self._setup,
+            setup,
             rank=self._ranks.rank,
             world_size=self._ranks.size,
             group=self._ranks.group,
@@ -98,7 +97,7 @@ class Checkpoints:
             self._engine,
             self._agreement,
             SaveMessages(),
-            tiers=self._setup.tiers,
+            tiers=setup.tiers,
             session=session,
             rank=self._ranks.rank,
             hosts=self._ranks.hosts,
@@ -106,16 +105,7 @@ class Checkpoints:
             verify=verify,
         )
         self._agreement.follow(self._driver)
-        self._saving = Saving(
-            self._driver,
-            self._agreement,
-            self._generation,
-            self._ranks,
-            self._stores,
-            self._setup,
-            session,
-            deadline_seconds,
-        )
+        self._saving = Saving(self._driver, self._agreement, self._generation, self._ranks, self._stores)
         self._threads = threads
         self._closed = False
         self._process = os.getpid()
@@ -132,8 +122,8 @@ class Checkpoints:
     ) -> Pending:
         """Begin to save `state`, a dict of tensors, DTensors, objects with `state_dict`, and plain values.
 
-        The first one starts a generation of the store, on from the commit that was restored, else from the newest one.
-        step: optimizer steps done; above that of every commit that this one goes on from. may_skip: two saves may be
+        The first one starts a generation of the store, which continues the commit that was restored, else the newest.
+        step: optimizer steps done; above that of every commit that this one continues. may_skip: two saves may be
         under way, a further one is skipped; if False it waits for its turn. Otherwise it returns at once.
         emergency: the commit is there on return; only the `reachable` ranks (None: all) take part, and no word passes
         between them; the structure must have been saved before. Of the step of the newest commit it gives that commit.
@@ -150,17 +140,17 @@ class Checkpoints:
 
     @property
     def waited_seconds(self) -> float:
-        """For which the optimizer's steps on this rank have waited for copies of the state, in all. Of a GPU it is what
-        the host has waited."""
+        """How long the optimizer's steps on this rank have waited for copies of the state; on a GPU, how long the host
+        has."""
         return self._engine.waited_seconds
 
     def restore(self, state: Mapping[str, Any]) -> Restored | None:
         """Fill `state` in place from the newest commit that loads whole; None only if there never was a commit.
 
         Every byte is checked; damage is marked, and the commit before tried; an outage is retried, then raised. Any
-        number of ranks and any sharding will do. After an error the state is not usable, unless it says otherwise.
-        The first save goes on from this commit, which is not pruned until then: what a run that has saved there before
-        still commits counts no more. Where another run has begun to save since, that one stands, and the save raises.
+        number of ranks and any sharding will do. After an error the state is unusable, unless it says otherwise.
+        The first save continues this commit, which is not pruned until then: what a run that has saved there before
+        still commits counts no more. Where another run has begun to save since, that one counts, and the save raises.
         """
         self._engine.join()
         self._driver.settle_until(0)
@@ -223,7 +213,7 @@ class Checkpoints:
         self._closed = True
         until = None if deadline_seconds is None else time.monotonic() + deadline_seconds
         self._driver.settle_until(0, deadline_seconds)
-        self._agreement.close(self._deadline if until is None else max(0.0, until - time.monotonic()))
+        self._agreement.close(self._driver.deadline_seconds if until is None else max(0.0, until - time.monotonic()))
         self._generation.close()
 
     def __enter__(self) -> "Checkpoints":

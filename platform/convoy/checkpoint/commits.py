@@ -28,16 +28,16 @@ class CommitGoneError(DamagedCommitError):
 
 
 class DamagedPartError(DamagedCommitError):
-    """What one writer wrote is not what the commit says."""
+    """The part of one writer is not what the commit says."""
 
     def __init__(self, text: str, writer: int | None = None) -> None:
-        """writer: None where the object's name does not tell."""
+        """writer: None where the object's name does not include it."""
         super().__init__(text)
         self.writer = writer
 
 
 class IncompleteCommitError(DamagedCommitError):
-    """All parts are what the commit says, and are not all of its tensors: nothing would be won by reading again."""
+    """All parts are as the commit says, but are not all of its tensors: reading them again would not help."""
 
 
 def create_commit(store: Store, commit: Commit) -> Commit:
@@ -100,7 +100,7 @@ def describe(store: Store, ref: CommitRef) -> tuple[Commit, list[PartRecord]]:
 
 
 def confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T]) -> T:
-    """What `read` gives of the object `name` below the commit's shards, tried a second time where it finds damage.
+    """The result of `read` for the object `name` below the commit's shards, read a second time where it finds damage.
 
     read: raises DamagedCommitError or ObjectMissing for what may be damage. Raises DamagedCommitError only if the
     commit itself can still be read (DamagedPartError, if that is not damaged too), CommitGoneError if it was pruned
@@ -125,12 +125,12 @@ def check_mounted(store: Store, generation: int) -> None:
 
 
 def digest(raw: bytes) -> Digest:
-    """Of a part record's bytes."""
+    """The digest of a part record's bytes."""
     return Digest(bytes=len(raw), crc32c=crc32c(raw))
 
 
 def file_digest(file: DataFile) -> Digest:
-    """Of a data file: its length, and the CRC32C of its chunks' checksums, each as 4 bytes, big endian."""
+    """The digest of a data file: its length, and the CRC32C of its chunks' checksums, each as 4 bytes, big endian."""
     return Digest(bytes=file.bytes, crc32c=crc32c(b"".join(check.to_bytes(4, "big") for check in file.crc32c)))
 
 
@@ -139,12 +139,12 @@ def _twice(store: Store, name: str, read: Callable[[], T]) -> T:
         return read()
     except (DamagedCommitError, ObjectMissing):
         with contextlib.suppress(ObjectMissing, StoreUnavailable):
-            store.drop_cache(name)  # the second read asks the storage, not this host's memory
+            store.drop_cache(name)  # the second read goes to the storage, not to this host's memory
     return read()
 
 
 def _check_lengths(store: Store, commit: Commit) -> None:
-    """One listing tells at once of files that are gone, cut or longer than they were written."""
+    """One listing shows at once which files are gone, or of another length than they were written with."""
     there = store.sizes(commit.shards)
     for name, file in commit.files.items():
         if there.get(commit.shards + name) != file.bytes:
@@ -170,7 +170,7 @@ def _check_length(store: Store, commit: Commit, name: str) -> None:
 
 
 def _writer_of(name: str) -> int | None:
-    """By the name of a part record or a data file, a copy's too."""
+    """The writer in the name of a part record or a data file, a copy's too."""
     match = re.match(r"(?:part-)?(\d+)\.", name)
     return int(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""What a save or a restore raises. Free of torch, as is whoever only handles it."""
+"""Errors of saves and restores. No torch here: whoever only handles them need not import it."""
 
 import contextlib
 from collections.abc import Iterator

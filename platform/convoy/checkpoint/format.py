@@ -1,4 +1,4 @@
-"""What the objects of a checkpoint say: the part record of each writer, and the commit. Imports neither torch nor boto.
+"""The objects of a checkpoint: the part record of each writer, and the commit. Imports neither torch nor boto.
 
 `docs/reference/checkpoint-format.md` specifies the same for someone who writes another reader.
 """
@@ -24,7 +24,7 @@ FILE_BYTES = 8192 * CHUNK_BYTES
 """A writer begins a new file after this many bytes (64 GiB): S3 takes at most 10,000 parts an object."""
 
 DRAFT = "draft"
-"""In place of an attempt's name, as long as there is none."""
+"""Stands for an attempt's name as long as there is none."""
 
 ALIGNMENT = 64
 """Every shard of a tensor begins at a multiple of this in its file; the bytes between are zero."""
@@ -45,7 +45,7 @@ class DataFile(_Frozen):
     """Below the attempt's prefix, such as `00003.000.bin`."""
     bytes: int
     crc32c: list[int]
-    """Of each chunk of `chunk_bytes`, in order; the last one may be shorter."""
+    """Checksum of each chunk of `chunk_bytes`, in order; the last one may be shorter."""
 
 
 class TensorShard(_Frozen):
@@ -54,13 +54,13 @@ class TensorShard(_Frozen):
     name: str
     """Path of the tensor in the state, keys joined with `.`."""
     dtype: str
-    """As torch names it, without `torch.`: `float32`, `bfloat16`, `int64`, `float8_e4m3fn`, ..."""
+    """Torch's name without `torch.`: `float32`, `bfloat16`, `int64`, `float8_e4m3fn`, ..."""
     shape: list[int]
-    """Of the whole tensor; empty for a scalar."""
+    """Shape of the whole tensor; empty for a scalar."""
     offset: list[int]
-    """Of the box's first element in the whole, one number per dimension."""
+    """Position of the box's first element in the whole, one number per dimension."""
     size: list[int]
-    """Of the box, one number per dimension; may hold a zero."""
+    """Shape of the box, one number per dimension; may hold a zero."""
     file: int = Field(ge=0)
     """Index into the part's files."""
     start: int = Field(ge=0)
@@ -69,7 +69,7 @@ class TensorShard(_Frozen):
 
 
 class PlainValue(_Frozen):
-    """What is no tensor, as JSON; see `convoy.checkpoint.state.values` for the tags of what JSON does not know."""
+    """A value that is no tensor, as JSON; see `convoy.checkpoint.state.values` for the tags of other types."""
 
     name: str
     value: Any
@@ -100,18 +100,18 @@ class Digest(_Frozen):
 
     bytes: int
     crc32c: int
-    """Of a part record: of its bytes. Of a data file: of its chunks' checksums, each as 4 bytes, big endian."""
+    """Checksum of a part record's bytes; for a data file, of its chunks' checksums, each as 4 bytes, big endian."""
 
 
 class SamplerPosition(_Frozen):
-    """Where the data stands: the next global sample of the keyed order, and its seed."""
+    """The position in the data: the next global sample of the keyed order, and its seed."""
 
     seed: int
     next_sample: int
 
 
 class Progress(_Frozen):
-    """Counters of the job that go on over generations."""
+    """Counters of the job that continue over generations."""
 
     step: int = 0
     """Optimizer steps done, skipped ones included."""
@@ -131,7 +131,7 @@ class TensorInfo(_Frozen):
 
 
 class Commit(_Frozen):
-    """What a checkpoint holds and where its bytes are. Its object's existence makes the checkpoint exist."""
+    """The content of a checkpoint and the places of its bytes. Its object's existence makes the checkpoint exist."""
 
     format: int = FORMAT_VERSION
     job: str = ""
@@ -157,7 +157,7 @@ class Commit(_Frozen):
     rng: dict[str, str | int] = Field(default_factory=dict)
     """How randomness is derived; in a flow it is keyed, so there is no generator state to carry."""
     fingerprint: str = ""
-    """Of the data as the job uses it."""
+    """Fingerprint of the data as the job uses it."""
     data_id: OptionalComponent = ""
     """Which prepared data, by content."""
     config_hash: str = ""
@@ -178,7 +178,7 @@ class Commit(_Frozen):
 
     @property
     def bytes(self) -> int:
-        """Of all data files."""
+        """Size of all data files."""
         return sum(file.bytes for file in self.files.values())
 
 
@@ -201,7 +201,7 @@ def copying_prefix(generation: int, step: int) -> str:
 
 
 def removing_name(ref: CommitRef) -> str:
-    """What whoever prunes a commit, or an attempt of it, holds meanwhile."""
+    """Name of the object that exists while a commit, or an attempt of it, is being pruned."""
     return f"removing/{ref.stem}.json"
 
 

@@ -13,7 +13,7 @@ from torch.distributed.constants import default_pg_timeout
 T = TypeVar("T")
 
 SHORT_BYTES = 4096
-"""Of a pickled value with its length: what goes in the first collective."""
+"""Most bytes of a pickled value with its length that the first collective takes."""
 
 _LENGTH_BYTES = 8
 
@@ -45,11 +45,11 @@ class Ranks:
         self.rank = 0 if self.group is None else dist.get_rank(self.group)
         self.size = 1 if self.group is None else dist.get_world_size(self.group)
         self.hosts = self.all_gather(socket.gethostname())
-        """Of each, by rank."""
+        """The host of each, by rank."""
 
     @property
     def host(self) -> str:
-        """Of this one."""
+        """The host of this rank."""
         return self.hosts[self.rank]
 
     def all_gather(self, value: T) -> list[T]:
@@ -57,7 +57,7 @@ class Ranks:
         return [value] if self.group is None else all_gather_objects(value, self.group)
 
     def run_on_first(self, work: Callable[[], T]) -> T:
-        """What rank 0's `work` returns or raises, on all ranks."""
+        """Return or raise on all ranks what rank 0's `work` does."""
         box: list[Any] = [None, None]
         if self.rank == 0:
             try:
@@ -80,7 +80,7 @@ def _all_gather(data: bytes, width: int, group: dist.ProcessGroup) -> list[bytes
 
 
 def _gloo_group(group: dist.ProcessGroup | None, timeout_seconds: float) -> dist.ProcessGroup | None:
-    """On the CPU, and apart: a collective of ours must not meet one of the training's."""
+    """A group on the CPU, and a new one: a collective of ours must not meet one of the training's."""
     if not (dist.is_available() and dist.is_initialized()):
         return None
     ranks = None if group is None else dist.get_process_group_ranks(group)

@@ -1,4 +1,4 @@
-"""What there is on one tier of a job, for people and scripts."""
+"""A list of the checkpoints on one tier of a job, for people and scripts."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,14 +26,14 @@ class Listed(BaseModel):
     parts: int | None
     """How many writers wrote it; None: its object cannot be read."""
     bytes: int | None
-    """Of all data files."""
+    """Size of all data files."""
     attempt: str | None
     created: float | None
     """Unix time."""
     in_use: bool
     """A reader holds a lease on it."""
     damage: str | None
-    """What was found, if it is marked as damaged."""
+    """The damage, if it is marked as damaged."""
     suspected_by: list[str] = Field(default_factory=list)
     """Hosts that found it damaged, which no other host has confirmed yet."""
     problem: str | None = None

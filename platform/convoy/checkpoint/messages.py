@@ -1,4 +1,4 @@
-"""What a rank's training process and its writer process tell each other: one JSON line each. No torch here."""
+"""Messages between a rank's training process and its writer process: one JSON line each. No torch here."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ class _Message(BaseModel):
 
 
 class SetLayout(_Message):
-    """What the buffers hold from now on; it changes only when the state's structure does."""
+    """The layout of the buffers from now on; it changes only with the state's structure."""
 
     op: Literal["layout"] = "layout"
     shards: list[TensorShard]
@@ -40,29 +40,28 @@ class WritePart(_Message):
     replicas: dict[str, int] = Field(default_factory=dict)
     """Digests, as in the part record."""
     draft: Commit | None
-    """Coordinator only: the commit but for its parts, files and time."""
+    """Coordinator only: the commit without its parts, files and time."""
     deadline_seconds: float
     """From the receipt of this message to the end of the part; for the coordinator, of the commit."""
 
 
 class Hurry(_Message):
-    """Somebody waits for the attempt: from now on `WriterSetup.bytes_per_second` does not hold for it."""
+    """Somebody waits for the attempt: `WriterSetup.bytes_per_second` no longer limits it."""
 
     op: Literal["hurry"] = "hurry"
     attempt: str
 
 
 class AfterCommit(_Message):
-    """What is done between saves, when a commit exists: read back, copied to other tiers, and old ones pruned.
+    """The work between saves, after a commit: it is read back, copied to other tiers, and old ones are pruned.
 
-    Whether it is read back and copied is a decision of the whole gang: each rank does a part of either, and leaves
-    nothing undone that it was asked for.
+    Whether it is read back and copied is a decision of the whole gang: each rank does its part of either.
     """
 
     op: Literal["after_commit"] = "after_commit"
     ref: CommitRef
     tier: str
-    """Where the commit is."""
+    """URI of the tier that has the commit."""
     writer: int
     """This rank."""
     verify_part: int | None = None
@@ -78,11 +77,11 @@ class AfterCommit(_Message):
     generation: int
     """The gang's own generation: only the newest one prunes."""
     hosts: list[str] = Field(default_factory=list)
-    """Of each rank: where there are several, damage needs the word of two. Empty: there is one."""
+    """The host of each rank: where there are several, two must find damage. Empty: there is one."""
 
 
 class Close(_Message):
-    """End when what is under way has ended."""
+    """Finish what is under way, then end."""
 
     op: Literal["close"] = "close"
 
@@ -153,17 +152,17 @@ class Copied(_Message):
 
 
 Chore = Literal["reading_back", "copying"]
-"""What all ranks do together between saves: on the commit's own tier, and to and on a further one."""
+"""Work of all ranks together between saves: on the commit's own tier; or to and on a further one."""
 
 
 class ChoreDone(_Message):
-    """What this rank was asked to do of a chore on one tier has ended, well or not."""
+    """This rank's part of a chore on one tier has ended, whether it failed or not."""
 
     kind: Literal["chore_done"] = "chore_done"
     chore: Chore
     ref: CommitRef
     tier: str
-    """For copying, the one that is copied to."""
+    """The tier that is copied to, where it is a copy."""
 
 
 class Pruned(_Message):
@@ -179,7 +178,7 @@ class Pruned(_Message):
 
 
 class Requested(_Message):
-    """What the process has asked of buckets since it told before."""
+    """Requests of the process to buckets since its last report of this kind."""
 
     kind: Literal["requested"] = "requested"
     requests: list[Requests]
@@ -195,7 +194,7 @@ REPORTS: TypeAdapter[Report] = TypeAdapter(Report)
 
 
 URGENT = "urgent"
-"""Option of a writer process that gives way to nobody: what it writes is waited for."""
+"""Option of a writer process that runs at normal priority, since somebody waits for what it writes."""
 
 
 class WriterSetup(_Message):
@@ -209,4 +208,4 @@ class WriterSetup(_Message):
     threads: int = 4
     """Chunks that are written or sent at once."""
     bytes_per_second: float | None = None
-    """Most that is written while nobody waits for it; None: as much as the storage takes."""
+    """Limit on writing while nobody waits for it; None: as fast as the storage."""

@@ -25,6 +25,9 @@ class Driver:
 
     awaited = contextlib.nullcontext
 
+    def __init__(self, deadline_seconds: float) -> None:
+        self.deadline_seconds = deadline_seconds
+
 
 @pytest.fixture
 def tiers(tmp_path: Path) -> list[Store]:
@@ -38,7 +41,7 @@ def pending(tiers: list[Any], commit: Commit, deadline_seconds: float = 5.0) -> 
     """Of a save that was committed on the first tier, as was told."""
     save = Save(commit, Timing(0.0, 0.0, 0))
     save.outcome.set_result(Outcome(Attempt(commit.step, 0, 0, "x")))
-    return pending_of(save, Driver(), tiers, deadline_seconds)  # type: ignore[arg-type]
+    return pending_of(save, Driver(deadline_seconds), tiers)  # type: ignore[arg-type]
 
 
 def test_the_commit_is_looked_up_on_the_tier_that_was_told_and_then_on_the_others(tiers: list[Store]) -> None:

@@ -1,8 +1,8 @@
-"""Convoy's training with a save in each block, and the same saves with nothing else going on: by the trainer's saver.
+"""Convoy's training with a save in each block, and the same saves with nothing else under way: by the trainer's saver.
 
 A save next to steps keeps to the configured pace: how fast the storage is, the second measurement shows. Both go below
 the run's root, to a place that is removed at the end. Commits are not read back: a training does that between its
-saves, and here it would go on into another case's block.
+saves, and here it would reach into another case's block.
 """
 
 import contextlib
@@ -107,10 +107,10 @@ class Saving(Ours):
         self._forget(commit)
 
     def measure_at_rest(self, least_bytes: float, passed: Callable[[], None]) -> None:
-        """Save and restore with nothing else going on. All ranks call it, and no step follows.
+        """Save and restore with nothing else under way. All ranks call it, and no step follows.
 
         least_bytes: that each rank is to write; a smaller state is filled up. passed: called after each save and
-        restore: the rank goes on."""
+        restore: the rank makes progress."""
         self.settle()
         self._close_saver()
         state = self._filled_up(least_bytes)
@@ -239,7 +239,7 @@ class Saving(Ours):
                 self._store.drop_cache(name)
 
     def _forget(self, commit: Commit | None) -> None:
-        """Remove it, so that a measurement needs no more room than one save. All ranks call it, and none goes on
+        """Remove it, so that a measurement needs no more room than one save. All ranks call it, and none returns
         before."""
         if commit is not None:
             for name in (commit.ref.name, *self._store.sizes(commit.shards)):

@@ -48,7 +48,7 @@ class Piece:
     writer: int
     shard: TensorShard
     start: int
-    """In the file; `end` is exclusive."""
+    """Bytes in the file; `end` is exclusive."""
     end: int
     target: torch.Tensor
     """Box of this rank's own tensor."""
@@ -122,7 +122,7 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
 
 
 def _reads(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[tuple[ReadItem, torch.Tensor]]:
-    """What is to be read, each with the box of this rank's memory that the item counts from."""
+    """The items to be read, each with the box of this rank's memory that it counts from."""
     in_order = {name: tensor for name, tensor in wanted.items() if not row_order(tensor)}
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     planner.set_up_planner(in_order, metadata, is_coordinator=False)
@@ -253,7 +253,7 @@ class _Reader:
 
 
 def _strides(size: Sequence[int]) -> tuple[int, ...]:
-    """Of a box in C order, in elements."""
+    """Strides of a box in C order, in elements."""
     return tuple(math.prod(size[dim + 1 :]) for dim in range(len(size)))
 
 

@@ -1,4 +1,4 @@
-"""Restoring: every byte checked, damage and outage told apart, and one decision of all ranks at each step.
+"""Restoring: every byte is checked, damage and outage are distinguished, and all ranks decide each step together.
 
 Damage of a commit on a tier: it is reported, then its copy on the next tier is tried, then the commit before it. An
 outage is retried, then raised: it never leads to an older commit. Damage that one host finds and another does not is
@@ -37,7 +37,7 @@ OUTAGE_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 
 @dataclass(frozen=True)
 class Restored:
-    """What the state holds now."""
+    """The commit that the state now holds."""
 
     commit: Commit
     tier: int
@@ -46,7 +46,7 @@ class Restored:
     """Read by this rank."""
     seconds: float
     damaged: tuple[Damage, ...] = ()
-    """What was tried before it."""
+    """Damaged commits that were tried before it."""
 
     @property
     def step(self) -> int:
@@ -88,7 +88,7 @@ def restore(
 
 
 def retry_on_outage(work: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
-    """What the work gives, tried again while a store is out of reach; then StoreUnavailable."""
+    """The result of the work, which is retried while a store is out of reach; then StoreUnavailable is raised."""
     for pause in OUTAGE_PAUSES_SECONDS:
         try:
             return work()

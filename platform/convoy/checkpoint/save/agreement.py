@@ -18,7 +18,7 @@ LONGEST_PAUSE_SECONDS = 0.1
 
 
 class StepAgreement:
-    """What follows from a save's status is decided by the sum over all ranks: no rank acts on what it alone knows."""
+    """The sum over all ranks of a save's status decides what follows: no rank acts on what it alone knows."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StepAgreement:
         self._driver = driver
 
     def status(self) -> SaveStatus:
-        """What this rank knows of the save under way, and what it does besides. Never blocks."""
+        """This rank's status of the save under way, with its other work. Never blocks."""
         driver = self._driver
         own, busy, away = driver.engine.status(driver.queue.under_way), driver.engine.writer.busy(), self._away()
         own = replace(own, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))

@@ -12,7 +12,6 @@ from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors, one_line
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.group import Ranks
-from convoy.checkpoint.messages import WriterSetup
 from convoy.checkpoint.save.commit_lookup import in_thread
 from convoy.checkpoint.save.driver import Save, SaveDriver
 from convoy.checkpoint.save.emergency import save_now
@@ -68,26 +67,19 @@ class Saving:
         generation: OwnGeneration,
         ranks: Ranks,
         stores: Sequence[Store],
-        setup: WriterSetup,
-        session: str,
-        deadline_seconds: float,
     ) -> None:
-        """session: random, and the same on all ranks. deadline_seconds: of a save, on each tier."""
         self._driver = driver
         self._engine = driver.engine
         self._agreement = agreement
         self._generation = generation
         self._ranks = ranks
         self._stores = stores
-        self._setup = setup
-        self._session = session
-        self._deadline = deadline_seconds
         self._emergencies = Counter[tuple[int, ...]]()
         self.skipped = 0
         """Saves that were not begun because two were under way."""
 
     def begin(self, step: int, state: Mapping[str, Any], may_skip: bool) -> Pending:
-        """On all ranks, as `Checkpoints.save` says."""
+        """Begin a save as `Checkpoints.save` describes it. All ranks call it."""
         if not may_skip:
             self._driver.settle_until(1)
         checked, fits, error = self._checked(state)
@@ -109,10 +101,10 @@ class Saving:
                 self._engine.plan(checked)
         draft = self._generation.draft(step)
         save = self._driver.begin(draft, checked, tier=agreed.first_tier, busy=agreed.busy)
-        return pending(save, self._driver, self._stores, self._deadline)
+        return pending(save, self._driver, self._stores)
 
     def now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
-        """In an emergency, on the reachable ranks, which are in order. It is committed on return."""
+        """Save in an emergency, on the reachable ranks, which are in order. It is committed on return."""
         # The ranks cannot agree on a name: it follows from what they all know, whatever became of it on each before.
         self._emergencies[tuple(reachable)] += 1
         count, ranks = self._emergencies[tuple(reachable)], zlib.crc32(repr(reachable).encode())
@@ -126,14 +118,14 @@ class Saving:
             self._check_newer(step)
             staged = self._engine.stage_apart(EMERGENCY_SLOT, state, reachable)
         commit = save_now(
-            self._setup,
+            self._engine.setup,
             self._stores,
             staged,
             self._generation.draft(step),
-            attempt=f"{self._session}-emergency-{count}-{ranks:08x}",
+            attempt=f"{self._driver.session}-emergency-{count}-{ranks:08x}",
             writer=reachable.index(self._ranks.rank),
             writers=len(reachable),
-            deadline_seconds=self._deadline,
+            deadline_seconds=self._driver.deadline_seconds,
         )
         with self._driver.lock:
             self._engine.discard(EMERGENCY_SLOT)
@@ -167,7 +159,7 @@ class Saving:
         return difference({rank: {name: own.get(name) for name in names} for rank, own in digests.items()})
 
     def _check_newer(self, step: int) -> None:
-        """For an emergency, by what each rank knows by itself.
+        """The check in an emergency, by what each rank knows by itself.
 
         A rank may not know yet that this very step was just committed. To save it once more gives that commit.
         """
@@ -187,8 +179,8 @@ class Saving:
             raise CheckpointError(f"step {step} is being saved already")
 
 
-def pending(save: Save, driver: SaveDriver, stores: Sequence[Store], deadline_seconds: float) -> Pending:
-    """A save of the driver. deadline_seconds: for looking its commit up, where only another rank has it."""
+def pending(save: Save, driver: SaveDriver, stores: Sequence[Store]) -> Pending:
+    """A save of the driver. Its deadline is also that for looking its commit up, where only another rank has it."""
     ref = save.draft.ref
 
     def result(timeout_seconds: float | None) -> Commit:
@@ -204,7 +196,7 @@ def pending(save: Save, driver: SaveDriver, stores: Sequence[Store], deadline_se
         if timeout_seconds is not None:
             return _look_up(ref, places, max(0.0, began + timeout_seconds - time.monotonic()))
         try:
-            return _look_up(ref, places, deadline_seconds)
+            return _look_up(ref, places, driver.deadline_seconds)
         except TimeoutError:
             raise CheckpointError(f"step {ref.step} was saved, but {last.uri} does not answer") from None
 
@@ -234,7 +226,7 @@ def _look_up(ref: CommitRef, places: Sequence[Store], timeout_seconds: float) ->
 
 
 def _for_others(error: Exception | None) -> str | None:
-    """What the other ranks hear of an error."""
+    """The text of an error for the other ranks."""
     if error is None or isinstance(error, CheckpointError):
         return None if error is None else str(error)
     return f"{type(error).__name__}: {one_line(error)}"

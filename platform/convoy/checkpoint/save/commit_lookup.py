@@ -25,7 +25,7 @@ class _Lookup:
 
 
 class CommitLookup:
-    """For one thread at a time. On each tier at most one look-up is under way: while it hangs there is no other."""
+    """Not for several threads at once. On each tier one look-up is under way at most: while it hangs none begins."""
 
     def __init__(self, stores: Sequence[Store], wake: Callable[[], None] = lambda: None) -> None:
         """wake: called by another thread when a look-up has ended."""
@@ -43,7 +43,7 @@ class CommitLookup:
         return True
 
     def result(self, tier: int, attempt: str) -> LookupResult:
-        """What the look-up of an attempt gave, only once; None while it has not ended. Never blocks.
+        """The result of the look-up of an attempt, only once; None while it has not ended. Never blocks.
 
         Raises whatever a look-up should not have raised.
         """
@@ -55,7 +55,7 @@ class CommitLookup:
 
 
 def in_thread(name: str, work: Callable[[], T]) -> "Future[T]":
-    """What the work returns or raises, in a thread of its own, which the end of the process does not wait for."""
+    """Run the work in a thread of its own, which the end of the process does not wait for."""
     future: Future[T] = Future()
 
     def run() -> None:

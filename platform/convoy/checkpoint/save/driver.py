@@ -34,13 +34,13 @@ class Timing:
     """Timing of one save on this rank, in seconds."""
 
     began: float
-    """By `time.perf_counter`."""
+    """When it began, by `time.perf_counter`."""
     waited: float
-    """For which updates had waited for copies before this save, in all."""
+    """How long updates had waited for copies before this save, in all."""
     slot: int
     call: float = 0.0
     joined: float = 0.0
-    """For which an update waited for the copy."""
+    """How long an update waited for the copy."""
     staged: float | None = None
     """From `began` until the copy was whole."""
 
@@ -50,19 +50,19 @@ class Timing:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a save."""
+    """The outcome of a save."""
 
     attempt: Attempt
     error: str | None = None
     """Why there is no commit; None: there is one."""
     commit: Commit | None = None
-    """Where this rank has it already."""
+    """The commit, where this rank has it already."""
     certain: bool = True
     """False: this rank has not heard what became of it, and the coordinator may have committed it."""
 
     @property
     def failure(self) -> str:
-        """For people, where there is an error."""
+        """The outcome for people, where there is an error."""
         return f"step {self.attempt.step} {'was not' if self.certain else 'may not be'} saved"
 
 
@@ -73,10 +73,10 @@ class Save:
     draft: Commit
     timing: Timing
     busy: Busy | None = None
-    """What the gang was busy with when the save began, where that counts; None: what it is busy with at the commit."""
+    """The gang's other work when the save began, where that counts; None: its work at the time of the commit."""
     copy: Staged | None = None
     certain: bool = True
-    """As in its outcome."""
+    """The same as in its outcome."""
     outcome: "Future[Outcome]" = field(default_factory=Future)
 
 
@@ -89,10 +89,10 @@ class SaveObserver(Protocol):
         """The attempt failed, and the state is now written to the next tier."""
 
     def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
-        """The save failed on every tier. failures: in a row. newest: commit that stands."""
+        """The save failed on every tier. failures: in a row. newest: the newest commit."""
 
     def report(self, report: Report) -> None:
-        """What the writer process reports of its work between saves."""
+        """A report of the writer process on its work between saves."""
 
 
 class Agreement(Protocol):
@@ -148,10 +148,10 @@ class SaveDriver:
         self._agreement = agreement
         self._observer = observer
         self._tiers = tiers
-        self._session = session
+        self.session = session
         self._rank = rank
         self._hosts = hosts
-        self._deadline = deadline_seconds
+        self.deadline_seconds = deadline_seconds
         self._verify = verify
         self._left_out: tuple[Attempt, CommitRef, Busy] | None = None
         """The newest commit, and the work that was left out for it because some rank was busy with an earlier one."""
@@ -286,7 +286,7 @@ class SaveDriver:
 
     def _submit(self, attempt: Attempt) -> None:
         self._agreement.submitted()
-        self.engine.submit(attempt, self.saves[attempt.number].draft, self._deadline)
+        self.engine.submit(attempt, self.saves[attempt.number].draft, self.deadline_seconds)
         if self._waiting or len(self.queue.steps) > 1:
             self.engine.writer.hurry(attempt.name)
 
@@ -319,7 +319,7 @@ class SaveDriver:
         for attempt in self.queue.attempts:
             self.engine.forget(attempt)
             self._record(attempt, error=error)
-        self.queue = SaveQueue(len(self._tiers), self._session)
+        self.queue = SaveQueue(len(self._tiers), self.session)
 
     def _record(self, attempt: Attempt, *, error: str | None = None, commit: Commit | None = None) -> Outcome:
         """The save of the attempt is over."""

@@ -1,4 +1,4 @@
-"""Saving on one rank: the state is staged, its writer process writes it, and what became of that is known at each step.
+"""Saving on one rank: the state is staged, its writer process writes it, and the status of that is known at each step.
 
 Nothing here decides for the gang: whether a save begins, is tried again or is over follows from the sum of the ranks'
 `SaveStatus`, in `SaveQueue`. No call but `plan` waits for another rank, and none for the storage.
@@ -39,7 +39,7 @@ class Checked:
 
     @functools.cached_property
     def digests(self) -> dict[str, int]:
-        """Of each value, by name."""
+        """Digest of each value, by name."""
         return {value.name: crc32c(canonical_json(value.value).encode()) for value in self.values}
 
     @functools.cached_property
@@ -49,7 +49,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Apart:
-    """What was staged for a save of a part of the ranks."""
+    """A staged state for a save by a part of the ranks."""
 
     buffer: str
     layout: SetLayout
@@ -59,12 +59,12 @@ class Apart:
 
 @dataclass
 class _Slot:
-    """What lies in a staging buffer."""
+    """The content of a staging buffer."""
 
     layout: SetLayout
     values: list[PlainValue]
     tensors: dict[str, TensorInfo]
-    """Of the whole state as it was planned then."""
+    """The tensors of the whole state as it was planned then."""
     staged: Staged
 
 
@@ -81,12 +81,12 @@ class Engine:
         device: torch.device | str | None = None,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        """group: all ranks of the gang, None: this one alone. device: where the state is; None: the first state tells.
+        """group: all ranks of the gang, None: this one alone. device: of the state; None: that of the first state.
 
         optimizer: what only its step changes is copied while training goes on, and a hook makes the step wait for
         that; None: `stage` copies all before it returns.
         """
-        self._setup = setup
+        self.setup = setup
         self._rank = rank
         self._world_size = world_size
         self._group = group
@@ -101,7 +101,7 @@ class Engine:
         self.writer = WriterClient(setup)
         """To be started by a thread that lives as long: its process ends with the thread that started it."""
         self.waited_seconds = 0.0
-        """In all calls of `join`, those before the optimizer's steps included."""
+        """Time in all calls of `join`, those before the optimizer's steps included."""
         self._hook = optimizer.register_step_pre_hook(lambda *_: self.join()) if optimizer is not None else None
 
     def fits(self, state: Checked) -> bool:
@@ -181,7 +181,7 @@ class Engine:
             return
         whole = draft.model_copy(update={"attempt": attempt.name, "tensors": slot.tensors})
         request = WritePart(
-            tier=self._setup.tiers[attempt.tier],
+            tier=self.setup.tiers[attempt.tier],
             buffer=slot.staged.path,
             generation=draft.generation,
             step=attempt.step,
@@ -204,7 +204,7 @@ class Engine:
         self._stager.after(slot.staged, send)
 
     def status(self, attempt: Attempt | None) -> SaveStatus:
-        """What this rank knows of an attempt that was submitted. Never blocks."""
+        """This rank's status of an attempt that was submitted. Never blocks."""
         state = self.writer.state_of(attempt.name) if attempt is not None else None
         return SaveStatus() if state is None else state.status
 
@@ -286,7 +286,7 @@ class Engine:
         self._slots[slot] = _Slot(self._layouts[1], checked.values, plan.tensors, staged)
 
     def _deferred(self) -> Iterator[torch.Tensor]:
-        """What only the optimizer's step changes."""
+        """The tensors that only the optimizer's step changes."""
         if self._optimizer is None:
             return
         for group in self._optimizer.param_groups:

@@ -17,7 +17,7 @@ from convoy.job.lineage import CommitRef, Generation
 from convoy.storage import Store, StoreUnavailable
 
 RELEASE_SECONDS = 2.0
-"""For giving the lease back; where that takes longer it is left to expire."""
+"""Time limit for giving the lease back; where that takes longer it is left to expire."""
 
 
 class OwnGeneration:
@@ -29,7 +29,7 @@ class OwnGeneration:
         self._ranks = ranks
         self._session = session
         self._origin: Origin | None = None
-        """On the rank that forms the generation; None: nothing was restored since the last one was formed."""
+        """What was restored, on the rank that forms the generation; None: nothing since the last one was formed."""
         self._lease: contextlib.ExitStack | None = None
         """Keeps the commit that was restored from being pruned."""
         self.formed: Generation | None = None

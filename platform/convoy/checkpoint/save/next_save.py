@@ -41,7 +41,7 @@ log = logging.getLogger("convoy.checkpoint")
 
 @dataclass(frozen=True)
 class View:
-    """What a rank reports of its saves to the others.
+    """A rank's report on its saves to the others.
 
     By the time that a save begins a rank's own queue may know more than it has reported: what all ranks must do alike
     follows from the views alone.
@@ -58,22 +58,22 @@ class View:
     first_tier: int = 0
     """Tier that the next save should begin on."""
     busy: Busy = field(default_factory=Busy)
-    """What this rank has not finished of its work between saves."""
+    """Work between saves that this rank has not finished."""
     superseded: str | None = None
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """What follows from the views of all ranks."""
+    """The conclusions from the views of all ranks."""
 
     steps: frozenset[int] = frozenset()
-    """Of the saves that no rank has settled."""
+    """Steps of the saves that no rank has settled."""
     newest: int = 0
     """Step of the newest commit that any rank knows to have been made here."""
     first_tier: int = 0
     """Tier that the next save begins on: not the first one while any rank knows that it takes nothing."""
     busy: Busy = field(default_factory=Busy)
-    """What some rank still does for earlier commits, and so no rank for the next one."""
+    """Work that some rank still does for earlier commits, and so no rank for the next one."""
     superseded: str | None = None
     """Why no save of this session counts any more."""
 
@@ -323,7 +323,7 @@ class NextSaveAgreement:
         driver.lock.notify_all()
 
     def _take(self, head: Attempt, result: LookupResult) -> None:
-        """What the store says of the attempt under way, if anything; then it is looked up again."""
+        """Take what the store says of the attempt under way, if anything; else look it up again."""
         driver, now = self._driver, time.monotonic()
         save = driver.saves[head.number]
         if isinstance(result, Commit):

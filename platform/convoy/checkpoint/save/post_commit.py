@@ -22,7 +22,7 @@ class Busy:
 
     @classmethod
     def of_sums(cls, sums: SaveStatus) -> "Busy":
-        """What any rank is busy with, from the sums over all of them."""
+        """The work of any rank, from the sums over all of them."""
         reading_back, copying = (
             frozenset(tier for tier, ranks in enumerate(counts) if ranks)
             for counts in (sums.reading_back, sums.copying)
@@ -49,8 +49,8 @@ IDLE = Busy()
 
 
 class PendingWork:
-    """What the writer process has not finished: on each tier the newest commit of each kind of work, since a writer
-    process keeps the order there."""
+    """Work that the writer process has not finished: the newest commit for each kind of work on each tier, where the
+    process keeps the order."""
 
     def __init__(self) -> None:
         self._commits: dict[tuple[Chore, str], CommitRef] = {}
@@ -77,7 +77,7 @@ class PendingWork:
 
     @property
     def lines(self) -> list[str]:
-        """What is left, for people."""
+        """The work that is left, for people."""
         ends = {"reading_back": "was not read back on {}", "copying": "was not copied to {} and read back there"}
         return [f"step {ref.step} {ends[chore].format(uri)}" for (chore, uri), ref in self._commits.items()]
 

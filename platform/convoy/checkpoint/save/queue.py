@@ -1,4 +1,4 @@
-"""Which saves are under way, the same on every rank: a pure function of what the ranks told each other.
+"""Which saves are under way, the same on every rank: a pure function of what the ranks reported to each other.
 
 At most two: the first is being written, the second waits, staged. Every rank makes the same calls in the same order:
 `add` when the gang saves, `settle` with the sum of all ranks' `SaveStatus`.
@@ -19,7 +19,7 @@ that it failed again, and at most this many."""
 
 @dataclass(frozen=True)
 class SaveStatus:
-    """What one rank knows of the first save under way; the sums over all ranks are what `settle` is given."""
+    """The status of the first save under way as one rank knows it; `settle` takes the sums over all ranks."""
 
     failed: int = 0
     """1: this rank's part, or the commit, was given up."""
@@ -28,20 +28,20 @@ class SaveStatus:
     superseded: int = 0
     """1: another gang has formed a newer generation."""
     reading_back: tuple[int, ...] = ()
-    """For each tier 1: this rank's writer process has not ended reading back there what it was last asked to."""
+    """1 for each tier on which this rank's writer process has not finished reading back."""
     copying: tuple[int, ...] = ()
-    """For each tier 1: the same of copies to it."""
+    """1 for each tier to which it has not finished copying."""
     away: tuple[int, ...] = ()
-    """For each tier 1: this rank's agent finds it full or out of reach. Empty: no tier is."""
+    """1 for each tier that this rank's agent finds full or out of reach. Empty: no tier is."""
 
     def values(self) -> list[int]:
-        """As they are summed over the ranks, all of which have the same tiers."""
+        """The numbers that are summed over the ranks, all of which have the same tiers."""
         away = self.away or (0,) * len(self.reading_back)
         return [self.failed, self.committed, self.superseded, *self.reading_back, *self.copying, *away]
 
     @classmethod
     def of(cls, values: Sequence[int]) -> "SaveStatus":
-        """Of what `values` gave, or of sums of that."""
+        """From the numbers of `values`, or sums of them."""
         failed, committed, superseded, *counts = values
         tiers = len(counts) // 3
         reading_back, copying, away = (tuple(counts[i * tiers : (i + 1) * tiers]) for i in range(3))
@@ -59,7 +59,7 @@ class Attempt:
     """Index into the shared tiers."""
     name: str
     """Unique in the job: no two attempts share a file. It follows from the session, the save's number and the tier
-    alone, so that ranks which have seen different things of an earlier save still write the same attempt."""
+    alone, so that ranks which know different things of an earlier save still write the same attempt."""
     number: int = 0
     """Counts the saves of the session."""
     tried: int = 0
@@ -68,7 +68,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Settled:
-    """What the sum of the ranks' status means, the same on every rank."""
+    """The consequences of the sum of the ranks' status, the same on every rank."""
 
     committed: Attempt | None = None
     abandoned: Attempt | None = None
@@ -81,7 +81,7 @@ class Settled:
 
 
 class FirstTier:
-    """On which tier the next save begins: past one that has failed, which is tried again now and then.
+    """The tier on which the next save begins: not one that has failed, which is tried again now and then.
 
     A tier that hangs costs a save its whole deadline: so only few saves begin there until one is committed there.
     """
@@ -126,7 +126,7 @@ class SaveQueue:
         self._numbers: Iterator[int] = count()
         self._attempts: list[Attempt] = []
         self._first = FirstTier()
-        self._away: frozenset[int] = frozenset()  # tiers that some rank does not reach, as was last told
+        self._away: frozenset[int] = frozenset()  # tiers that some rank does not reach, by the last status
         self._undecided: set[int] = set()  # numbers of the saves that begin on whatever tier is the first one then
         self.failures = 0
         """Saves in a row that were given up."""
@@ -138,7 +138,7 @@ class SaveQueue:
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """What is being written, then what waits for it."""
+        """The attempt that is being written, then the one that waits for it."""
         return tuple(self._attempts)
 
     @property
@@ -155,12 +155,8 @@ class SaveQueue:
         taken = {attempt.slot for attempt in self._attempts}
         return next(slot for slot in range(MOST) if slot not in taken) if self.may_add() else _none()
 
-    def slot_of(self, step: int) -> int | None:
-        """Index of the buffer that holds the state of a step; None: no save of it is under way."""
-        return next((attempt.slot for attempt in self._attempts if attempt.step == step), None)
-
     def away(self, tier: int) -> bool:
-        """Whether some rank does not reach the tier, as was last told."""
+        """Whether some rank does not reach the tier, by the last status."""
         return tier in self._away
 
     @property

@@ -40,7 +40,7 @@ class Buffer:
     def there(self) -> bool:
         """Whether another process can still open it: files under /dev/shm can be removed by anyone who may."""
         try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self._file))  # noqa: PTH116 - beside fstat
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file))  # noqa: PTH116 - as next to it
         except OSError:
             return False
 
@@ -114,7 +114,7 @@ def _folder() -> Folder | None:
 
 
 def sweep() -> None:
-    """Remove what processes left behind that were killed. A lock tells, as process ids do not over containers."""
+    """Remove what processes left behind that were killed. A lock shows it; process ids do not, across containers."""
     for path in SHARED_MEMORY.glob("convoy-*"):
         with contextlib.suppress(OSError):  # another user's, or in use, or just gone
             if not _FOLDER.fullmatch(path.name):
@@ -169,5 +169,5 @@ def _register(data: torch.Tensor) -> bool:
 
 
 def address(buffer: memoryview) -> int:
-    """Where a writable buffer lies in memory."""
+    """The address of a writable buffer."""
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer))

@@ -27,7 +27,7 @@ BATCH_BYTES = 64 * 2**20
 for the lock, and holds it up."""
 
 NICENESS = 19
-"""Of the thread that copies."""
+"""Niceness of the thread that copies."""
 
 SMALL_BYTES = 2**16
 """Shorter ones are copied at once: that takes less than to hand them over."""
@@ -41,14 +41,14 @@ class Staged:
         self.layout = layout
         self.path = buffer.path
         self.error: Exception | None = None
-        """Why there is no copy, and never will be; whoever waits for it goes on all the same."""
+        """Why there is no copy, and never will be; whoever waits for it continues all the same."""
         self.copied_at: float | None = None
         """When the copy was whole, by `time.perf_counter`; None: not yet."""
         self._event: torch.cuda.Event | None = None
         self._work: deque[Callable[[], object]] = deque()
         self._digests: dict[str, int] = {}
         self._condensed: dict[str, torch.Tensor] = {}
-        """Of tensors on the device: whole when the event is over."""
+        """Condensed tensors on the device: whole when the event is over."""
         self._sources: Any = None
         self._left = 0
         self._lock = threading.Lock()
@@ -69,20 +69,20 @@ class Staged:
         self.copied_at = self.copied_at or time.perf_counter()
 
     def join(self) -> None:
-        """As `wait`, but what the device still copies, the device's own next work waits for."""
+        """Like `wait`, but it is the device's next work that waits for what the device still copies."""
         self._help()
         self._copied.wait()
         if self._event is not None:
             torch.cuda.current_stream().wait_event(self._event)
 
     def digests(self) -> dict[str, int]:
-        """Of the tensors that are compared, by name, once the copy is whole. Raises CheckpointError if it failed."""
+        """Digests of the compared tensors by name, once the copy is whole. Raises CheckpointError if it failed."""
         if self.error is not None:
             raise CheckpointError(f"staging: {one_line(self.error)}") from self.error
         return self._digests | {name: digest(data) for name, data in self._condensed.items()}
 
     def _begin(self, work: Iterable[Callable[[], object]], event: Any, sources: Any) -> None:
-        """work: what is left to be done beside training."""
+        """work: what is left to be copied during training."""
         self._event, self._sources = event, sources
         self._work.extend(work)
         self._left = len(self._work)
@@ -114,7 +114,7 @@ class Staged:
 
 
 class _Batch:
-    """What is copied in one go."""
+    """A batch that is copied in one go."""
 
     def __init__(self) -> None:
         self.sources: list[torch.Tensor] = []
@@ -212,7 +212,7 @@ class Stager:
         return staged
 
     def after(self, staged: Staged, then: Callable[[], None]) -> None:
-        """Call `then` in the staging thread once the copy is whole; after all that was asked before."""
+        """Call `then` in the staging thread once the copy is whole; after all earlier calls."""
 
         def task() -> None:
             staged.wait()
@@ -227,7 +227,7 @@ class Stager:
         self._unfinished = [staged for staged in self._unfinished if not staged.done]
 
     def drain(self) -> None:
-        """Wait until all that was asked for is done."""
+        """Wait until everything that was begun is done."""
         done = threading.Event()
         self._tasks.put(done.set)
         done.wait()
@@ -249,7 +249,7 @@ class Stager:
         compared: Mapping[str, torch.Tensor],
         later: "_Later",
     ) -> torch.cuda.Event:
-        """On a stream of its own; the current one waits for what may change before the optimizer's step."""
+        """Copy on a stream of its own; the current one waits for what may change before the optimizer's step."""
         assert self._stream is not None
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
@@ -286,13 +286,13 @@ def _give_way() -> None:
 
 
 def _targets(layout: Layout, buffer: Buffer) -> list[torch.Tensor]:
-    """For each box the piece of the buffer that takes it."""
+    """The piece of the buffer for each box."""
     pieces = (buffer.bytes[start : start + box.bytes] for start, box in zip(layout.starts(), layout.boxes, strict=True))
     return [piece.view(box.dtype).view(box.size) for piece, box in zip(pieces, layout.boxes, strict=True)]
 
 
 def _to_host(data: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """In one copy on the current stream, which this does not wait for."""
+    """Copy all at once on the current stream, without waiting for it."""
     if not data:
         return {}
     whole = torch.cat(list(data.values()))

@@ -28,28 +28,28 @@ from convoy.checkpoint.save.writer_process import WriterProcess
 from convoy.storage.usage import tally
 
 GRACE_SECONDS = 10.0
-"""A writer that has not told of its deadline so long after it hangs, and is given up."""
+"""A writer that has not reported so long after its deadline hangs, and is given up."""
 
 
 @dataclass
 class AttemptState:
-    """What is known of an attempt."""
+    """The state of an attempt, as far as this rank knows it."""
 
     name: str
     coordinator: bool
     until: float
-    """By the monotonic clock: when the writer is taken to hang."""
+    """When the writer counts as hung, by the monotonic clock."""
     status: SaveStatus = field(default_factory=SaveStatus)
     sent_to: WriterProcess | None = None
     sent: tuple[SetLayout, WritePart] | None = None
-    """What was sent."""
+    """The messages that were sent."""
     written: bool = False
     """This rank's part is, and the rest is the coordinator's, which is another rank."""
     lost: bool = False
     """There was no process that it could be sent to."""
     forgotten: bool = False
     read: bool = False
-    """The process has told that it is through with the buffer."""
+    """The process has finished with the buffer."""
 
     @property
     def may_be_read(self) -> bool:
@@ -58,7 +58,7 @@ class AttemptState:
 
 
 class WriterClient:
-    """For one thread, but for `send` and `fail`, which another one calls too."""
+    """One thread may use it; `send` and `fail` may be called by another one, too."""
 
     def __init__(self, setup: WriterSetup) -> None:
         self._setup = setup
@@ -66,7 +66,7 @@ class WriterClient:
         self._replaced = False
         self._attempts: dict[str, AttemptState] = {}
         self._owed: dict[str, AttemptState] = {}
-        """What the process was sent and has not answered, forgotten attempts too: whether it hangs, they tell."""
+        """Attempts that the process was sent and has not answered, forgotten ones too: they show whether it hangs."""
         self._pending = PendingWork()
         self._sending = threading.Lock()
         self._abandoned: list[WriterProcess] = []
@@ -74,7 +74,7 @@ class WriterClient:
         self._reports: list[Report] = []
 
     def start(self) -> None:
-        """Start the process. Where that fails, attempts do, until it can be started."""
+        """Start the process, which takes some tenths of a second. Where that fails, attempts do, until it succeeds."""
         writer = WriterProcess(self._setup)
         with contextlib.suppress(OSError):  # no memory, too many processes: training goes on
             writer.start()
@@ -110,17 +110,17 @@ class WriterClient:
             writer.send(request)
 
     def hurry(self, name: str) -> None:
-        """Somebody waits for the attempt, which may not be sent yet."""
+        """Somebody waits for the attempt, which may not be sent yet: it is not held to its pace any more."""
         if self._writer is not None:
             self._writer.send(Hurry(attempt=name))
 
     def fail(self, attempt: AttemptState, error: str) -> None:
-        """The attempt is over on this rank; told as if the writer had said so."""
+        """The attempt is over on this rank; it is reported as if by the writer."""
         attempt.status = SaveStatus(failed=1)
         self._reports.append(SaveFailed(attempt=attempt.name, error=error))
 
     def state_of(self, name: str) -> AttemptState | None:
-        """What is known of an attempt by now. Never blocks."""
+        """The state of an attempt by now. Never blocks."""
         self.collect()
         self._give_up_hung()
         attempt = self._attempts.get(name)
@@ -137,19 +137,19 @@ class WriterClient:
         return attempt
 
     def reports(self) -> list[Report]:
-        """What was told since the last call. Never blocks."""
+        """Reports since the last call, also of failures that the process could not report itself. Never blocks."""
         self.collect()
         reports, self._reports = self._reports, []
         return reports
 
     def after_commit(self, request: AfterCommit) -> None:
-        """Returns at once."""
+        """Request the work between saves. Returns at once; what was requested before is finished first."""
         if self._writer is not None:
             self._pending.add(request)
             self._writer.send(request)
 
     def busy(self) -> Busy:
-        """What the process has not ended of what it was asked between saves; a new process has nothing to end."""
+        """The work between saves that the process has not finished; a new process has none. Never blocks."""
         if not self._pending.is_empty:
             self.collect()
         return Busy(reading_back=self._tiers_of("reading_back"), copying=self._tiers_of("copying"))
@@ -161,7 +161,7 @@ class WriterClient:
             self._writer = None
 
     def collect(self) -> None:
-        """Take in what the process has told. Never blocks."""
+        """Take in the reports of the process. Never blocks."""
         for report in self._writer.poll() if self._writer is not None else ():
             if _counted(report):
                 continue
@@ -217,7 +217,7 @@ class WriterClient:
             self.send(attempt, *attempt.sent)
 
     def _replace(self) -> None:
-        """At most once without a part written between: after that, storage or machine are at fault, not the process."""
+        """Replace the process, at most once without a part written in between: then storage or machine are at fault."""
         self._writer = None
         self._owed.clear()
         self._pending.clear()
@@ -227,7 +227,7 @@ class WriterClient:
 
 
 def _counted(report: Report) -> bool:
-    """Whether it tells of requests, which are then this process's own."""
+    """Whether it is a report of requests, which then count as this process's own."""
     if not isinstance(report, Requested):
         return False
     for each in report.requests:

@@ -68,8 +68,8 @@ class WriterProcess:
         return self._process is None or not self.alive()
 
     def abandon(self) -> None:
-        """Kill it and never wait: a process that hangs in its storage ends when that does. The buffers that it was
-        told to write may be read until then."""
+        """Kill it and never wait: a process that hangs in its storage ends when that does. The buffers that it
+        was writing may be read until then."""
         self._started().kill()
         self._outgoing.put(None)
 
@@ -94,7 +94,7 @@ class WriterProcess:
 
     def _send(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended, which `alive` tells
+        with contextlib.suppress(OSError):  # it has ended, which `alive` shows
             while (message := self._outgoing.get()) is not None:
                 data = memoryview(message.model_dump_json().encode() + b"\n")
                 while data:

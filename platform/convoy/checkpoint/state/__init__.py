@@ -1,1 +1,1 @@
-"""What a checkpoint holds: tensors and plain values by name, and how ranks share them."""
+"""The state that a checkpoint holds: tensors and plain values by name, and how ranks share them."""

@@ -50,7 +50,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a rank writes, and where in its files."""
+    """The boxes that a rank writes, and their places in its files."""
 
     boxes: tuple[Box, ...]
     shards: tuple[TensorShard, ...]
@@ -70,7 +70,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one rank knows of who writes what."""
+    """The plan of one rank: who writes what."""
 
     signature: Signature
     held: tuple[Box, ...]
@@ -80,7 +80,7 @@ class Plan:
     tensors: dict[str, TensorInfo]
     """Every tensor of the state."""
     layout: Layout
-    """Of this rank when all are there."""
+    """The layout of this rank when all are there."""
     replicas: tuple[str, ...]
     """Tensors that this rank and others hold, and that are no DTensors, so that nothing says that they are equal."""
 
@@ -183,7 +183,7 @@ def _located(box: Box, tensor: torch.Tensor) -> Box:
 
 
 def _global_plan(plans: Sequence[tuple[SavePlan | None, str | None]]) -> list[Any]:
-    """For each rank what its `Plan` is made of, or for all the error."""
+    """For each rank the parts of its `Plan`, or for all the error."""
     errors = [error for _, error in plans if error is not None]
     local = [plan for plan, _ in plans if plan is not None]
     try:
@@ -199,7 +199,7 @@ def _global_plan(plans: Sequence[tuple[SavePlan | None, str | None]]) -> list[An
     for rank, plan in enumerate(local):
         for item in plan.items:
             holders[item.index] = holders.get(item.index, frozenset()) | {rank}
-    # Few sets are different, and each is sent once: pickle knows an object that it has seen.
+    # Few sets are different, and each is sent once: pickle recognises an object that it has pickled.
     groups = {group: group for group in holders.values()}
     infos = {
         name: TensorInfo(dtype=_dtype_name(m.properties.dtype), shape=list(m.size))

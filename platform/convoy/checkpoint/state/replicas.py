@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
 
 SHORT_BYTES = 2**16
-"""What is not longer is taken as it is."""
+"""Tensors that are not longer are taken as they are."""
 
 PIECE_WORDS = 2**20
 """Summed at once, with as much memory for the products, and for the weights."""
@@ -41,7 +41,7 @@ def condensed(tensor: "torch.Tensor") -> "torch.Tensor":
 
 
 def digest(condensed: "torch.Tensor") -> int:
-    """Of what `condensed` gave, on the host."""
+    """The digest of a result of `condensed`, on the host."""
     return crc32c(condensed.numpy().data)
 
 

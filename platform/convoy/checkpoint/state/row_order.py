@@ -1,5 +1,5 @@
 """Tensors whose rows do not lie in their order: a weight that ranks share by heads holds each one's queries, keys and
-values beside each other. A checkpoint knows each row by its own number, so that any other layout can read it.
+values next to each other. A checkpoint knows each row by its own number, so that any other layout can read it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ class Piece:
     """Rows that follow each other both in the tensor and in this rank's memory."""
 
     offset: tuple[int, ...]
-    """In the tensor."""
+    """Index in the tensor."""
     size: tuple[int, ...]
     inner: tuple[int, ...]
     """Offset in this rank's own shard."""
 
 
 def note_rows(tensors: Mapping[str, Any], rows: Mapping[str, Rows]) -> None:
-    """Have a state that `get_state_dict` gave tell the order of its rows: of each weight in `rows`, and its moments.
+    """Note the order of rows in a state from `get_state_dict`: of each weight in `rows`, and its moments.
 
     The note is on the objects that the state holds: a view or a copy of one does not have it. Raises ValueError for an
     order that is not one of the tensor's rows.
@@ -45,7 +45,7 @@ def note_rows(tensors: Mapping[str, Any], rows: Mapping[str, Rows]) -> None:
 
 
 def row_order(tensor: torch.Tensor) -> Rows:
-    """What was noted; empty: the rows lie in their order."""
+    """The noted order; empty: the rows lie in their order."""
     order: Rows = getattr(tensor, _ATTRIBUTE, ())
     return order
 

@@ -27,7 +27,7 @@ def tensors_of(model: nn.Module, optimizer: Optimizer, rows: Mapping[str, Rows] 
 class TensorsOf:
     """`tensors_of` a model and an optimizer, save after save.
 
-    To ask torch for the names takes 15 ms for 300 weights; that they still name the same memory is seen in one.
+    torch takes 15 ms to name 300 weights; to see that the names still stand for the same memory takes one.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, rows: Mapping[str, Rows] | None = None) -> None:
@@ -38,7 +38,7 @@ class TensorsOf:
         self._memory: tuple[list[int], list[Any]] = ([], [])
 
     def __call__(self) -> dict[str, Any]:
-        """What `tensors_of` gives now. The same dict as before where nothing was replaced: leave it unchanged."""
+        """The result of `tensors_of` now: the same dict as before where nothing was replaced. Leave it unchanged."""
         if self._cached is not None and _same(self._memory, self._named()):
             return self._cached
         tensors = tensors_of(self._model, self._optimizer, self._rows)

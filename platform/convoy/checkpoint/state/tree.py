@@ -17,13 +17,13 @@ Put = Callable[[Any], None]
 
 @dataclass
 class Tree:
-    """What `flatten` found, by path: keys and list indices joined with `.`."""
+    """A flattened state by path: keys and list indices joined with `.`."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     """Each is the largest piece that holds no tensor: a number, or a whole dict of numbers."""
     puts: dict[str, Put] = field(default_factory=dict)
-    """Of each value."""
+    """Puts each value back."""
     objects: list[tuple[str, Stateful, Any]] = field(default_factory=list)
     """Path, object, and what its `state_dict()` gave; inner ones first."""
 
@@ -60,7 +60,7 @@ def put_values(tree: Tree, values: Mapping[str, Any]) -> None:
 
 
 def hand_back(tree: Tree) -> None:
-    """Give each object the state that it had given, filled by now."""
+    """Load the state of each object, which is filled by now, back into it."""
     for _, owner, state in tree.objects:
         owner.load_state_dict(state)
 
@@ -94,7 +94,7 @@ def _is_plain(value: Any) -> bool:
         return all(_is_plain(item) for item in value.values())
     if isinstance(value, (list, tuple)):
         return all(_is_plain(item) for item in value)
-    # Last: this asks for the attributes of a protocol, which takes microseconds.
+    # Last: the check of a protocol looks attributes up, which takes microseconds.
     return isinstance(value, (str, int, float, bytes, type(None))) or not isinstance(value, Stateful)
 
 

@@ -40,7 +40,7 @@ def encode(value: Any, path: str) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """What `encode` was given. Raises ValueError for a kind that this version does not know."""
+    """The value that `encode` encoded. Raises ValueError for a kind that this version does not know."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""Reading commits back, and what is known of them on each tier."""
+"""Reading commits back, and the marks of what came of it on each tier."""

@@ -14,15 +14,15 @@ from convoy.storage.thread_map import in_parallel
 
 
 class StoppedError(RuntimeError):
-    """Asked to stop before the end."""
+    """Reading was stopped before its end."""
 
 
 class SuspectedError(DamagedCommitError):
-    """Damage that this host alone has found so far: another is to read the part before the commit is marked."""
+    """Damage that only this host has found so far: another must read the part before the commit is marked."""
 
 
 Stop = Callable[[], bool]
-"""Asked between chunks; may wait until a save is over. True: end early, with StoppedError."""
+"""Called between chunks; may wait until a save is over. True: end early, with StoppedError."""
 
 
 def verify_part(
@@ -38,7 +38,7 @@ def verify_part(
     """Read back all that writer `part` wrote of a commit, and mark it as verified: how many bytes.
 
     drop_cache: have this host forget the files first, where it may have written them itself. host: of this rank, in a
-    gang of several hosts; empty: no other can be asked. Raises DamagedCommitError once the commit is marked as damaged,
+    gang of several hosts; empty: there is no other. Raises DamagedCommitError once the commit is marked as damaged,
     SuspectedError if it is not yet, CommitGoneError if it was pruned, StoreUnavailable, StoppedError.
     """
     with _marking(store, ref, part, host):
@@ -95,7 +95,7 @@ def read_again(store: Store, ref: CommitRef, part: int | None, *, data: bool, th
 
 
 def _forget(store: Store, name: str) -> None:
-    with contextlib.suppress(ObjectMissing, StoreUnavailable):  # which reading it will tell
+    with contextlib.suppress(ObjectMissing, StoreUnavailable):  # which reading it will show
         store.drop_cache(name)
 
 

@@ -1,7 +1,7 @@
-"""What is known of a commit on one tier: that it is damaged, or that every byte of it was read back.
+"""Marks of a commit on one tier: that it is damaged, or that every byte of it was read back.
 
-A host of a gang that finds damage alone only suspects it: its memory or its network may be at fault. Marks lie beside
-what they are about and are never changed. A damage mark outlives its commit: it is the evidence.
+A host of a gang that finds damage alone only suspects it: its memory or its network may be at fault. Marks lie next
+to what they are about and are never changed. A damage mark outlives its commit: it is the evidence.
 """
 
 import os
@@ -24,7 +24,7 @@ class Evidence(BaseModel):
     tier: str
     """URI of the job on the tier that holds the damaged copy."""
     error: str
-    """What is not as it was written: one line."""
+    """The damage: one line."""
     host: str
     pid: int
     at: float
@@ -61,7 +61,7 @@ class Suspicion:
     ref: CommitRef
     part: int
     host: str
-    """As `host_key` gives it."""
+    """A `host_key`."""
     name: str
 
 
@@ -82,14 +82,14 @@ def suspect(store: Store, ref: CommitRef, part: int, error: str, host: str) -> E
 
 
 def suspicions(store: Store, ref: CommitRef | None = None) -> list[Suspicion]:
-    """Of one commit, or of all on this tier."""
+    """The suspicions of one commit, or of all on this tier."""
     folder = "suspected/" if ref is None else _suspected_folder(ref)
     matches = (re.fullmatch(r"suspected/(\d+)-(\d+)/(\d+)-(.+)\.json", name) for name in store.sizes(folder))
     return [Suspicion(CommitRef(generation=int(m[1]), step=int(m[2])), int(m[3]), m[4], m[0]) for m in matches if m]
 
 
 def read_suspicion(store: Store, suspicion: Suspicion) -> Evidence | None:
-    """None: it was settled meanwhile, or is not readable itself, and then tells only by its name."""
+    """None: it was settled meanwhile, or cannot be read itself: then its name is all there is."""
     try:
         return Evidence.model_validate_json(store.read(suspicion.name))
     except (ObjectMissing, ValueError):
@@ -103,7 +103,7 @@ def dismiss(store: Store, *settled: Suspicion) -> None:
 
 
 def host_key(host: str) -> str:
-    """A host's name as it stands in an object's name."""
+    """A host's name as part of an object's name."""
     return re.sub(r"[^A-Za-z0-9.-]", "-", host)
 
 

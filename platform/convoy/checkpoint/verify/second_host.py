@@ -1,7 +1,7 @@
-"""Damage needs the word of two hosts, where a gang has two: one with bad memory, a bad network card or a bad disk cache
-finds damage wherever it reads, and would take the whole job back, commit by commit.
+"""Two hosts must find damage, where a gang has two: one with bad memory, a bad network card or a bad disk cache finds
+damage wherever it reads, and would take the whole job back, commit by commit.
 
-Pure functions: which rank reads again what another has found, and what is said of a host that was wrong.
+Pure functions: which rank reads again what another has found, and the line about a host that was wrong.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class Finding:
 
     rank: int
     part: int | None
-    """Whose writer's; None: the commit itself, or it is not known."""
+    """The writer of the damaged part; None: the commit itself, or it is not known."""
     error: str
 
 
@@ -36,7 +36,7 @@ def confirmed_finding(findings: Sequence[Finding], hosts: Sequence[str]) -> Ques
 
 
 def questions(findings: Sequence[Finding], hosts: Sequence[str]) -> list[Question]:
-    """Of each host its first finding: whether it is to be trusted shows there. None where there is one host only."""
+    """The first finding of each host, which shows whether to trust the host. Empty where there is only one host."""
     first = {hosts[finding.rank]: finding for finding in reversed(findings)}
     witnesses = {name: next((r for r, other in enumerate(hosts) if other != name), None) for name in first}
     pairs = ((finding, witnesses[name]) for name, finding in first.items())
@@ -59,5 +59,5 @@ def misread(host: str, other: str, what: str, error: str) -> str:
 
 
 def named(part: int | None, commit: str) -> str:
-    """What was read, for people."""
+    """The object that was read, for people."""
     return commit if part is None else f"part {part} of {commit}"

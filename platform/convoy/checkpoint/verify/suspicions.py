@@ -15,12 +15,12 @@ from convoy.storage import Store
 
 @dataclass(frozen=True)
 class Settled:
-    """What came of reading a suspected part again."""
+    """The result of reading a suspected part again."""
 
     ref: CommitRef
     part: int
     error: str
-    """One line: what is damaged, which host reads wrongly, or why neither is known yet."""
+    """One line: what is damaged, which host reads wrongly, or why this is not settled yet."""
     damaged: bool = False
     misread_by: str = ""
     """The host that found damage where there is none."""
@@ -29,8 +29,8 @@ class Settled:
 def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda: False) -> Iterator[Settled]:
     """Read again, from the storage, what other hosts suspect and this rank is to look at; hosts: of each rank.
 
-    One that cannot be read now is told so and holds up no other; it is looked at again the next time. Raises
-    StoreUnavailable, if it is not known what there is, and StoppedError.
+    A part that cannot be read now holds up no other; it is reported, and read again the next time. Raises
+    StoreUnavailable if the suspicions cannot be listed, and StoppedError.
     """
     keys = [host_key(host) for host in hosts]
     own = [s for s in suspicions(store) if reader_of(s.part, s.host, keys) == rank]
@@ -50,7 +50,7 @@ def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda
 
 
 def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> Settled | None:
-    """None: there is nothing to tell, such as for a commit that was pruned."""
+    """None: there is nothing to report, such as for a commit that was pruned."""
     ref, part, evidence = suspicion.ref, suspicion.part, read_suspicion(store, suspicion)
     try:
         verify_part(store, ref, part, drop_cache=True, host=host, stop=stop)

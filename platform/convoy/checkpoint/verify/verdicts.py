@@ -1,4 +1,4 @@
-"""What the ranks found when they read a commit, and what follows from it: the same on each.
+"""The outcome of reading a commit on all ranks, and what follows from it: the same on each.
 
 Damage that one host finds and another does not is an outage, of that host.
 """
@@ -37,13 +37,13 @@ class Damage:
     tier: int
     error: str
     host: str = ""
-    """That found it."""
+    """The host that found it."""
     confirmed_by: str = ""
     """Another host that found it too; empty: there is none, or it needs none."""
 
 
 class Outcome(IntEnum):
-    """Of one step on one rank; of all ranks the greatest counts."""
+    """The outcome of one step on one rank; of all ranks' the greatest counts."""
 
     DONE = 0
     DAMAGED = 1
@@ -58,7 +58,7 @@ class Verdict:
     outcome: Outcome = Outcome.DONE
     error: str = ""
     part: int | None = None
-    """Of damage, whose writer's, if it is of one."""
+    """The writer whose part is damaged, if it is one writer's."""
     certain: bool = False
     """Damage that does not depend on how the host reads."""
 
@@ -103,13 +103,13 @@ class Readers:
         """Nothing prunes the commit while it is read."""
         with contextlib.ExitStack() as held:
             if self.rank == 0:
-                # A store may be read-only, or out of reach, which reading will tell.
+                # A store may be read-only, or out of reach, which reading will show.
                 with contextlib.suppress(StoreUnavailable):
                     held.enter_context(lease(store, ref))
             yield
 
     def tried(self, work: Callable[[], Any]) -> tuple[Verdict, Any]:
-        """What the work gives. Every error is a verdict: the other ranks must hear of it."""
+        """The result of the work. Every error becomes a verdict: the other ranks must hear of it."""
         try:
             return Verdict(), work()
         except CommitGoneError as error:
@@ -153,7 +153,7 @@ class Readers:
     def _confirmed(
         self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], data: bool
     ) -> tuple[Verdict, Damage | None]:
-        """What becomes of damage that some ranks found: ranks of other hosts, where there are any, read the same."""
+        """Settle damage that some ranks found: ranks of other hosts, where there are any, read the same."""
         hosts, certain = self._all_hosts(), [v for v in verdicts if v.certain]
         findings = [Finding(r, v.part, v.error) for r, v in enumerate(verdicts) if v.outcome is Outcome.DAMAGED]
         unsettled, both = questions(findings, hosts), confirmed_finding(findings, hosts)
@@ -192,7 +192,7 @@ class Readers:
         return self.tried(lambda: read_again(store, ref, part, data=data, threads=self._threads))[0]
 
     def _all_hosts(self) -> list[str]:
-        """Of each rank. Asked for only when damage was found, which all ranks know."""
+        """The host of each rank; gathered only when damage was found, which all ranks know."""
         if self._hosts is None:
             self._hosts = self.all_gather(self._host)
         return self._hosts

@@ -44,7 +44,7 @@ READY_SECONDS = 20.0
 """A tier that has not proven itself by then does not hold up the others."""
 
 NICENESS = 19
-"""Where the system knows no idle class."""
+"""Niceness where the system knows no idle class."""
 
 
 class Writer:
@@ -124,13 +124,13 @@ class Writer:
         In a thread that may hang where the store does: the next attempt must not wait for it.
         """
 
-        def tell() -> None:
+        def leave_note() -> None:
             with contextlib.suppress(Exception):
                 store = self._tiers.store(request.tier, 0)
                 check_mounted(store, request.generation)  # nothing is written to a bare mount point
                 abort_attempt(store, request, f"writer {request.writer}: {reason}")
 
-        threading.Thread(target=tell, name="abort", daemon=True).start()
+        threading.Thread(target=leave_note, name="abort", daemon=True).start()
 
 
 class Buffers:
@@ -147,7 +147,7 @@ class Buffers:
                 return memoryview(b"")
             key = (path, status.st_ino, status.st_size)
             if key not in self._maps:
-                # A buffer that was replaced is no file any more: kept mapped, its memory would never be given back.
+                # A buffer that was replaced is no file any more: kept mapped, its memory would never be freed.
                 self._maps = {key: mapped for key, mapped in self._maps.items() if Path(key[0]).exists()}
                 self._maps[key] = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
         return memoryview(self._maps[key])

@@ -22,7 +22,7 @@ LONGEST_PAUSE_SECONDS = 0.5
 """Between two looks at the listing, which costs a request on S3."""
 
 ROOT_SECONDS = 10.0
-"""How long the root may take to tell its generations while the save goes to another tier."""
+"""How long the root may take to list its generations while the save goes to another tier."""
 
 _READERS = 8
 
@@ -32,7 +32,7 @@ class AttemptFailedError(RuntimeError):
 
 
 class WriterFailedError(AttemptFailedError):
-    """A writer has left word that its part will not come."""
+    """A writer has left a note that its part will not come."""
 
 
 class SupersededError(RuntimeError):
@@ -48,7 +48,7 @@ def commit_when_complete(
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.time,
 ) -> Commit:
-    """Poll for the parts of the attempt, then commit it: the commit as it stands in the store.
+    """Poll for the parts of the attempt, then commit it: the commit as it is in the store.
 
     The arguments are those of `commit_to_make`. Raises what that does, and DamagedCommitError.
     """
@@ -86,7 +86,7 @@ def commit_to_make(
 def check_newest(store: Store, root: Store | None, generation: int) -> None:
     """Raises SupersededError if `root` has a newer generation.
 
-    A save to another tier goes on where the root does not answer: that may be why it goes there.
+    A save to another tier continues where the root does not answer: that may be why it goes there.
     """
     if root is None:
         return
@@ -197,7 +197,7 @@ def _generations(store: Store, root: Store, generation: int) -> set[str]:
 
 
 def _within(seconds: float, ask: Callable[[], set[str]]) -> set[str]:
-    """What `ask` gives, or nothing if it fails or takes longer. A thread that hangs is left behind."""
+    """The result of `ask`, or nothing if it fails or takes longer. A thread that hangs is left behind."""
     answers: list[set[str]] = []
 
     def run() -> None:
@@ -243,7 +243,7 @@ def any_meet(boxes: Sequence[Box]) -> bool:
 
 
 def _apart(boxes: Sequence[Box], dim: int) -> list[list[Box]]:
-    """In groups of which no two reach into each other along this dimension."""
+    """The boxes in groups, no two of which reach into each other along this dimension."""
     groups: list[list[Box]] = []
     end = -1
     for box in sorted(boxes, key=lambda box: box.offset[dim]):

@@ -35,7 +35,7 @@ from convoy.storage.thread_map import in_parallel
 
 COPY_SECONDS = 900.0
 SLOWEST_BYTES_PER_SECOND = 10e6
-"""At which a part may be copied, besides so many seconds, before it counts as one that will not come."""
+"""A part may take so many seconds, and a copy at this pace, before it counts as one that will not come."""
 
 _LOOK_SECONDS = 0.5
 _READERS = 8
@@ -46,7 +46,7 @@ class NotCopiedError(RuntimeError):
 
 
 class CopyAbortedError(NotCopiedError):
-    """A writer has left word that it cannot do its share."""
+    """A writer has left a note that it cannot do its share."""
 
 
 def copy_part(
@@ -82,7 +82,7 @@ def copy_part(
 
 
 def copy_seconds(commit: Commit) -> float:
-    """How long whoever commits a copy waits for the parts, while no writer says that its own will not come."""
+    """How long the committer of a copy waits for the parts, while no writer notes that its own will not come."""
     written: dict[str, int] = {}
     for name, file in commit.files.items():
         writer = name.partition(".")[0]
@@ -100,8 +100,8 @@ def commit_copy(
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Commit:
-    """Wait until every part is on the target, then make the commit there; as it stands there. Copies what tells a job
-    by itself, too: its record and its generations. deadline_seconds: None: as `copy_seconds` says.
+    """Wait until every part is on the target, then make the commit there: as it is there. Also copies what describes
+    the job: its record and its generations. deadline_seconds: None: as `copy_seconds` says.
 
     Raises NotCopiedError (as `copy_part`, too), CopyAbortedError if a part will not come, DamagedCommitError,
     StoreUnavailable as `copy_part`, StoppedError.
@@ -134,7 +134,7 @@ def abort_copy(target: Store, ref: CommitRef, writer: int, reason: str) -> None:
 
 
 def check_copying(target: Store, ref: CommitRef) -> None:
-    """Raises CopyAbortedError if a writer has left word that it cannot do its share, StoreUnavailable."""
+    """Raises CopyAbortedError if a writer has left a note that it cannot do its share, StoreUnavailable."""
     for name in target.sizes(copying_prefix(ref.generation, ref.step)):
         with contextlib.suppress(ObjectMissing):  # pruned meanwhile
             raise CopyAbortedError(target.read(name).decode(errors="replace"))
@@ -143,7 +143,7 @@ def check_copying(target: Store, ref: CommitRef) -> None:
 def copy_commit(
     source: Store, target: Store, ref: CommitRef, *, stop: Stop = lambda: False, threads: int = 4
 ) -> tuple[Commit, int]:
-    """Copy a whole commit by oneself, also to a fresh place: as it stands on the target, and the bytes copied."""
+    """Copy a whole commit alone, also to a fresh place: the commit on the target, and the bytes copied."""
     copy_job(source, target)
     parts = range(len(read_commit(source, ref).parts))
     copied = sum(copy_part(source, target, ref, part, stop=stop, threads=threads) for part in parts)
@@ -153,7 +153,7 @@ def copy_commit(
 def copy_job(source: Store, target: Store) -> None:
     """Copy the job's record, its generations, and the configurations that these ran with.
 
-    Raises ConfigError, with nothing changed, if the target holds another job, or the job as it went on elsewhere: a
+    Raises ConfigError, with nothing changed, if the target holds another job, or the job as it continued elsewhere: a
     generation's number would then stand for two, whose commits have the same names.
     """
     ours, theirs = ({generation_name(n) for n in generation_numbers(store)} for store in (source, target))
@@ -163,7 +163,7 @@ def copy_job(source: Store, target: Store) -> None:
     for ran_with in {read_generation(source, name).config_hash for name in ours - theirs} - {""}:
         with contextlib.suppress(ObjectMissing):  # tiers of older versions have none
             _copy_object(source, target, config_name(ran_with))
-    for name in sorted(ours - theirs):  # last: what has its generation has all that is known of it
+    for name in sorted(ours - theirs):  # last: a target with a generation has all that belongs to it
         _copy_object(source, target, name)
 
 
@@ -174,7 +174,7 @@ def _check_begun(target: Store) -> None:
 
 
 def _check_not_removed(target: Store, ref: CommitRef) -> None:
-    """Raises NotCopiedError while something prunes the commit on the target. To be asked under a lease there.
+    """Raises NotCopiedError while something prunes the commit on the target. To be called under a lease there.
 
     What prunes looks for leases before it removes files, and not between them: what came later must not build on these.
     """
@@ -182,7 +182,7 @@ def _check_not_removed(target: Store, ref: CommitRef) -> None:
     mark = target.listing(name).get(name)
     if mark is None:
         return
-    age = max(0.0, target.now() - mark.modified)  # clocks of a store tell whole seconds
+    age = max(0.0, target.now() - mark.modified)  # clocks of a store have whole seconds
     since = f"{name} is {age / 60:.0f} minutes old"
     if age <= GRACE_SECONDS:
         raise NotCopiedError(
@@ -223,7 +223,7 @@ def _copy_file(
     stem, _, suffix = re.sub(r"\.copy-[0-9a-f]+", "", file.name).rpartition(".")
     name = f"{stem}.copy-{uuid.uuid4().hex[:12]}.{suffix}"
     checked = _Checked(source, commit, record, file, stop)
-    # A put takes slices of what it is given, each once: these are read when they are asked for.
+    # A put takes slices of its data, each once: these are read when they are taken.
     checks = target.put(commit.shards + name, cast(memoryview, checked), record.chunk_bytes, threads)
     if checks != file.crc32c:
         raise StoreUnavailable(f"{target.uri}/{commit.shards}{name}: changed on its way")

@@ -1,4 +1,4 @@
-"""What the trainer asked a writer process for, and has not been answered yet."""
+"""Requests of the trainer that its writer process has not answered yet."""
 
 import collections
 import threading
@@ -21,14 +21,14 @@ class Received:
 
 @dataclass
 class Due:
-    """What is to be done on one tier between saves. All of it: the other ranks do their part of the same."""
+    """The work on one tier between saves. All of it must be done: the other ranks do their part of the same."""
 
     read_back: list[AfterCommit] = field(default_factory=list)
     """Commits that were saved to this tier, in order."""
     copy: list[AfterCommit] = field(default_factory=list)
     """Commits that are to come to this tier from another, in order."""
     prune: int | None = None
-    """By the gang of this generation."""
+    """The generation whose gang prunes."""
 
 
 class Inbox:

@@ -1,4 +1,4 @@
-"""What a writer process does between saves: copies commits to other tiers, reads them back, prunes.
+"""The work of a writer process between saves: it copies commits to other tiers, reads them back, prunes.
 
 Each tier has a thread for what is done to it, so that one that hangs or is slow holds up no other. They yield to a
 save: the functions they call ask `pause` between chunks and files, which waits until none is under way.
@@ -102,7 +102,7 @@ class Housekeeping:
             report(None, one_line(error))
 
     def _copy_share(self, request: AfterCommit, uri: str) -> Commit | None:
-        """Copy this writer's part; as writer 0 then make the commit. Whoever cannot leaves word: nobody is to wait."""
+        """Copy this writer's part; as writer 0 then make the commit. Whoever cannot leaves a note: nobody need wait."""
         try:
             return self._retried(lambda: self._try_share(request, uri))
         except CopyAbortedError:
@@ -131,7 +131,7 @@ class Housekeeping:
 
     def _verify_copy(self, request: AfterCommit, uri: str, part: int) -> None:
         """Read back the newest commit that has come to a further tier: without, none could ever go from there."""
-        with contextlib.suppress(StoreUnavailable, StoreUnfit):  # which copying there has told
+        with contextlib.suppress(StoreUnavailable, StoreUnfit):  # which copying there has reported
             store = self._tiers.store(uri, OPEN_SECONDS)
             there = [ref for ref in parse_commits(store.sizes("commits/")) if ref.generation == request.generation]
             newest = max(there, key=lambda ref: ref.step, default=None)
@@ -155,7 +155,7 @@ class Housekeeping:
     def _settle(self, request: AfterCommit, uri: str, store: Store) -> None:
         """Read what other hosts suspect. Whatever comes of it, this rank's own part is read then."""
         began = time.monotonic()
-        with contextlib.suppress(StoreUnavailable):  # which reading the own part tells
+        with contextlib.suppress(StoreUnavailable):  # which reading the own part reports
             for settled in settle(store, request.writer, request.hosts, stop=self._pause):
                 about = PartVerified(ref=settled.ref, tier=uri, part=settled.part, seconds=time.monotonic() - began)
                 changes = {"error": settled.error, "misread_by": settled.misread_by, "damaged": settled.damaged}
@@ -177,7 +177,7 @@ class Housekeeping:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
 
     def _retried(self, work: Callable[[], T]) -> T:
-        """What fails by the storage is tried again, some times; where the process is to end, once."""
+        """Retry work that fails by the storage, several times; once where the process is to end."""
         for pause in COPY_PAUSES_SECONDS:
             with contextlib.suppress(OSError):
                 return work()

@@ -1,4 +1,4 @@
-"""What one writer contributes to an attempt: its data files, then the record that names them."""
+"""The part of one writer in an attempt: its data files, then the record that names them."""
 
 import threading
 import time
@@ -14,11 +14,11 @@ PACED_SECONDS = 30.0
 
 
 class AbandonedError(RuntimeError):
-    """The attempt is past its deadline, or the gang went on without it: neither a part nor a commit may be put."""
+    """The attempt is past its deadline, or the gang continued without it: neither a part nor a commit may be put."""
 
 
 GoOn = Callable[[], None]
-"""Asked before each step that others can see; raises AbandonedError where the attempt must not go on."""
+"""Called before each step that others can see; raises AbandonedError where the attempt must end."""
 
 
 def bytes_per_second(wanted: float | None, part_bytes: int) -> float | None:

@@ -72,7 +72,7 @@ def would_prune(
     root: Store | None = None,
     grace_seconds: float = GRACE_SECONDS,
 ) -> Pruned:
-    """What `prune` would remove now. Raises StoreUnavailable."""
+    """The objects that `prune` would remove now. Raises StoreUnavailable."""
     work = _Pruning(store, root or store, own_generation, lambda: False)
     tier, history = inventory(store), read_history(root or store)
     commits = spent_commits(history, tier, policy, grace_seconds)
@@ -82,7 +82,7 @@ def would_prune(
 
 
 def inventory(store: Store) -> Inventory:
-    """What the tier holds, as retention sees it."""
+    """The tier's inventory for retention."""
     made = {name: info.modified for name, info in store.listing("commits/").items()}
     return Inventory(
         commits={ref: made[ref.name] for ref in parse_commits(made) if ref.name in made},
@@ -243,7 +243,7 @@ class _Pruning:
             self.attempts += 1
 
     def _remove_files(self, prefix: str, markers: bool = True) -> None:
-        """markers: also the word of writers that failed."""
+        """markers: also the notes of writers that failed."""
         there = self._store.sizes(prefix)
         sizes = {name: there[name] for name in there if markers or not name.startswith(prefix + _MARKER)}
         # Part records first: what is left half removed must not look like a part that is there.

@@ -11,7 +11,7 @@ from convoy.config.checkpoint import RetentionConfig
 from convoy.job.lineage import CommitRef, History, lineage, on_branch
 
 GRACE_SECONDS = 3600.0
-"""What counts for nothing is removed when it is this old by the store's own clock; longer than any save may take."""
+"""Objects that count for nothing are removed at this age by the store's own clock; no save may take as long."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What one tier holds."""
+    """The content of one tier."""
 
     commits: Mapping[CommitRef, float]
     """When each was made: Unix time by the store's own clock."""
     now: float
-    """By the same clock."""
+    """Now, by the same clock."""
     damaged: frozenset[CommitRef] = frozenset()
     verified: frozenset[CommitRef] = frozenset()
     leased: frozenset[CommitRef] = frozenset()
@@ -44,7 +44,7 @@ class Inventory:
 def spent_commits(
     history: History, tier: Inventory, policy: RetentionConfig, grace_seconds: float = GRACE_SECONDS
 ) -> list[CommitRef]:
-    """The tier's commits that may go, oldest first. history: the generations as the root tells them."""
+    """The tier's commits that may go, oldest first. history: the generations, by the root."""
     chain = lineage(_on_tier(history, tier))
     floor = _floor(chain, tier.verified, policy.keep_last)
     protected = _milestones(chain, tier.verified, policy.keep_every_steps) | tier.leased
@@ -101,7 +101,7 @@ def abandoned_attempts(
 
 
 def _may_be_named(attempt: Attempt, tier: Inventory, committed: Mapping[CommitRef, str]) -> bool:
-    """Whether the tier has a commit that names the attempt, or one of which it is not known what it names."""
+    """Whether the tier has a commit that names the attempt, or one that cannot be read."""
     return attempt.ref in tier.commits and committed.get(attempt.ref, attempt.name) == attempt.name
 
 

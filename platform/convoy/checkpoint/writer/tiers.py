@@ -36,7 +36,7 @@ class Tiers:
     def store(self, uri: str, timeout_seconds: float) -> Store:
         """The proven store. Raises StoreUnfit, StoreUnavailable if it does not answer in time.
 
-        A store that was out of reach is asked again.
+        A store that was out of reach is tried again.
         """
         with self._lock:
             proof = self._proofs.get(uri)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from convoy.checkpoint.restore import load
 
 PREFIX = "model."
-"""Of the weights' names in a commit."""
+"""Prefix of the weights' names in a commit."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
 
 
 def not_finite(trained: Trained, ranks: Ranks) -> str | None:
-    """What in the weights or the optimizer's state is NaN or infinite: the first that a rank finds; None: nothing.
+    """The first weight or optimizer state that is NaN or infinite, as a rank finds it; None: all are finite.
     All ranks call it and get the same."""
     return next(filter(None, all_gather_objects(_own_not_finite(trained), ranks.saving)), None)
 

@@ -48,7 +48,7 @@ class Saver:
         marker: Marker | None = None,
         state: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """tiers: URIs of the job on each. parent: the commit that the state came from. marker: tells the agent.
+        """tiers: URIs of the job on each. parent: the commit that the state came from. marker: for the agent.
 
         state: what is saved; None: weights and the optimizer's state.
         """
@@ -65,6 +65,7 @@ class Saver:
         self._agreement: StepAgreement
         self._observer: SaveEvents
         self._skipped = 0
+        self._config_hash = config_hash(assignment.config)
 
     @property
     def newest(self) -> int:
@@ -144,7 +145,7 @@ class Saver:
         engine.plan(self._state())
 
     def status(self) -> SaveStatus:
-        """What this rank knows of the save that is being written, and what it does besides; never blocks."""
+        """This rank's status of the save that is being written, with its other work. Never blocks."""
         if self._driver is None:
             none = (0,) * len(self._tiers)
             return SaveStatus(reading_back=none, copying=none)
@@ -163,7 +164,7 @@ class Saver:
     def save(self, progress: Progress, *, now: bool = False) -> "Save | None":
         """Begin to save the state after `progress.step` steps; None: it is skipped, since two saves are under way.
 
-        now: the state is copied before this returns, not beside the next forward and backward.
+        now: the state is copied before this returns, not during the next forward and backward.
         """
         self.start()
         assert self._driver is not None
@@ -230,6 +231,6 @@ class Saver:
             rng={"scheme": "keyed by seed, step and global micro batch", "seed": config.train.seed},
             fingerprint=self._assignment.fingerprint,
             data_id=self._assignment.data_id,
-            config_hash=config_hash(config),
+            config_hash=self._config_hash,
             versions={"torch": torch.__version__},
         )
