@@ -12,6 +12,7 @@ from markdown.extensions.toc import slugify
 from convoy.cli.main import main
 from convoy.config.loader import read_run, resolve
 from tests.flows.places import REPOSITORY
+from tests.tools import tool
 
 DOCS = REPOSITORY / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -121,6 +122,31 @@ def test_every_option_of_a_documented_command_exists(row: str) -> None:
 def test_every_command_is_documented() -> None:
     documented = {text.split()[0] for row in COMMANDS for text in re.findall(r"`convoy ([^`]+)`", row)}
     assert documented == set(main.list_commands(click.Context(main)))
+
+
+GLOSSARY = DOCS / "reference" / "glossary.md"
+RETIRED = r"\b(told|tells?|beside|go(es|ing)? on|went on|taken away|laid on|of use|standing still|mend(ed|s)?)\b"
+
+
+def prose(page: Path) -> str:
+    """The text of a page without code, and without what commands print."""
+    text = re.sub(r"^```.*?^```|<!-- cpu: .*?<!-- end of cpu", "", page.read_text(), flags=re.M | re.S)
+    return re.sub(r"`[^`]*`", "", text)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in (*ROOT_PAGES, *PAGES) if page != GLOSSARY],
+    ids=lambda page: str(page.relative_to(REPOSITORY)),
+)
+def test_no_page_uses_a_retired_word(page: Path) -> None:
+    """The glossary has the words that replaced them."""
+    assert [match[0] for match in re.finditer(RETIRED, prose(page))] == []
+
+
+def test_the_glossary_has_every_word_that_the_tool_counts() -> None:
+    table = GLOSSARY.read_text().partition("## Retired words")[2]
+    assert [word for word in tool("retired_words").RETIRED if not re.search(rf"^\|.*\b{word}\b.*\|", table, re.M)] == []
 
 
 def test_the_readme_stays_short() -> None:
