@@ -41,8 +41,8 @@ def test_the_page_has_each_part() -> None:
     done = convoy_plan(PRESET)
     assert done.exit_code == 0
     for words in ("6.66 B parameters, on 4 × p4d.24xlarge (32 A100)", "What limits it", "Memory of a rank",
-                  "exposed all-gather", "save stall", "checkpoint.every_steps =", "Until 134 B tokens", "on demand",
-                  "Spot costs", "Assumed:", "Calibration:"):  # fmt: skip
+                  "exposed gathers of parameters", "save stall", "checkpoint.every_steps =", "Until 134 B tokens",
+                  "on demand", "Spot costs", "Assumed:", "Calibration:"):  # fmt: skip
         assert words in done.stdout, words
 
 

@@ -11,23 +11,7 @@ from convoy.planner.cost.cost import Cost
 from convoy.planner.memory.gpu import Memory
 from convoy.planner.memory.host import HostMemory
 from convoy.planner.step.speed import Step
-
-STEP_PARTS = {
-    "matmul": "matrix products",
-    "attention": "attention",
-    "memory": "work bound by memory",
-    "kernels": "gaps between kernels",
-    "host": "waiting for the CPU",
-    "gather": "exposed all-gather",
-    "reduce": "exposed reduce-scatter",
-    "packing": "packing messages",
-    "tensor": "adding up activations",
-    "bubble": "pipeline bubble",
-    "optimizer": "optimizer",
-    "step": "fixed",
-    "straggling": "waiting for the slowest",
-}
-"""Parts of a step's time, in the order of the page."""
+from convoy.planner.step.step_time import PART_NAMES
 
 MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
 
@@ -55,10 +39,10 @@ def memory(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Blo
 
 
 def step_time(step: Step) -> list[Block]:
-    shares = {name: step.parts[name] / step.seconds for name in STEP_PARTS}
+    shares = {name: step.parts[name] / step.seconds for name in PART_NAMES}
     rows = [
         (words, duration(step.parts[name]), percent(shares[name]))
-        for name, words in STEP_PARTS.items()
+        for name, words in PART_NAMES.items()
         if shares[name] >= 0.0005
     ]
     rows.append(("together", duration(step.seconds), ""))

@@ -1,4 +1,4 @@
-"""What holds a configuration back, and single changes with which its plan is better: each is planned anew."""
+"""What holds a configuration back, and single changes that improve its plan: each is planned anew."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,46 +13,26 @@ from convoy.planner.memory.gpu import Memory
 from convoy.planner.plan_schema import Change, Limit
 from convoy.planner.step.break_even import BreakEven
 from convoy.planner.step.calibration import Calibration
-from convoy.planner.step.step_time import StepTime, step_time
+from convoy.planner.step.step_time import PART_NAMES, StepTime, step_time
 from convoy.planner.workload import Workload
 
 LEAST_GAIN = 0.01
-"""Share of a step that a change must spare: predictions are not nearer than that."""
+"""Smallest share of a step that a change must save: predictions are no more precise than that."""
 
 MOST_CHANGES = 5
 
-MORE = "cluster.nodes"
-"""The key of machines, which cost."""
+NODES = "cluster.nodes"
 
 NUMERICS = {
     "train.reduce_dtype": "gradients are rounded to bf16 as ranks add them up: compare losses before you rely on it"
 }
-"""Keys whose change is one of the results too. All others leave at most another order of sums."""
+"""Keys whose change affects the results. All others change at most the order of sums."""
 
+COMPUTATION = ("matmul", "attention")
 NETWORK = ("gather", "reduce", "tensor", "bubble")
-"""Parts of a step in which ranks wait for what others send."""
-
 BANDWIDTH = ("memory", "packing", "optimizer")
-"""Parts that the GPU's memory sets the pace of."""
-
 OVERHEADS = ("kernels", "host", "step", "straggling")
-
-WORDS = {
-    "matmul": "matrix products",
-    "attention": "attention",
-    "memory": "norms and other work bound by memory",
-    "kernels": "gaps between kernels",
-    "host": "waiting for the CPU",
-    "gather": "exposed gathers of parameters",
-    "reduce": "exposed reductions of gradients",
-    "packing": "packing and unpacking messages",
-    "tensor": "adding up activations",
-    "bubble": "waiting for other stages",
-    "optimizer": "the update",
-    "step": "fixed cost of a step",
-    "straggling": "waiting for the slowest machine",
-}
-"""Of the parts of a step."""
+"""Parts of a step, by what sets their pace."""
 
 
 class Judged(NamedTuple):
@@ -65,59 +45,62 @@ class Judged(NamedTuple):
     calibration: Calibration
     measurements: Measurements
     least_nodes: int | None
-    """As `room.least_nodes` has it, where there is not room enough."""
+    """As `capacity.least_nodes`, where there is not enough room."""
 
 
-def limits(told: Judged, even: BreakEven | None) -> tuple[Limit, ...]:
+def limits(judged: Judged, even: BreakEven | None) -> tuple[Limit, ...]:
     """Memory where it is short, and what most of a step is."""
-    found = []
-    if lacking := shortage(*told.room):
-        fits = all(part is None or part.fits for part in told.room)
-        found.append(Limit(what="memory", text=lacking if fits else f"does not fit: {lacking}"))
-    shares = _shares(told.time)
-    network, bandwidth = shares["network"], shares["memory bandwidth"]
+    job, time = judged.job, judged.time
+    limiting = []
+    if lacking := shortage(*judged.room):
+        fits = all(part is None or part.fits for part in judged.room)
+        limiting.append(Limit(what="memory", text=lacking if fits else f"does not fit: {lacking}"))
+    parts = {"computation": COMPUTATION, "network": NETWORK, "memory bandwidth": BANDWIDTH, "overheads": OVERHEADS}
+    shares = {name: float(sum(getattr(time, part) for part in of)) / time.total for name, of in parts.items()}
     most = max(shares, key=lambda name: shares[name])
-    if network >= 0.15 or most == "network":
+    if shares["network"] >= 0.15 or most == "network":
         below = ""
-        if even is not None and told.job.tokens_per_pass < even.tokens_per_pass:
+        if even is not None and job.tokens_per_pass < even.tokens_per_pass:
             below = (
-                f": a pass has {told.job.tokens_per_pass:,} tokens of a rank, and from {even.tokens_per_pass:,.0f} on"
+                f": a pass has {job.tokens_per_pass:,} tokens of a rank, and from {even.tokens_per_pass:,.0f} on"
                 " computation takes longer than what is sent"
             )
-        found.append(Limit(what="network", text=f"{network:.0%} of a step waits for the network{below}"))
-    if bandwidth >= 0.2 or most == "memory bandwidth":
-        largest = max(BANDWIDTH, key=lambda part: getattr(told.time, part))
-        whose = "the machine's" if told.job.machine.gpu == "cpu" else "the GPU's own"
-        text = f"{bandwidth:.0%} of a step is bound by {whose} memory, most of it {WORDS[largest]}"
-        found.append(Limit(what="memory bandwidth", text=text))
+        limiting.append(Limit(what="network", text=f"{shares['network']:.0%} of a step waits for the network{below}"))
+    if shares["memory bandwidth"] >= 0.2 or most == "memory bandwidth":
+        largest = max(BANDWIDTH, key=lambda part: getattr(time, part))
+        whose = "the machine's" if job.machine.gpu == "cpu" else "the GPU's own"
+        share = f"{shares['memory bandwidth']:.0%} of a step is bound by {whose} memory"
+        limiting.append(Limit(what="memory bandwidth", text=f"{share}, most of it {PART_NAMES[largest]}"))
     if shares["overheads"] >= 0.1 or most == "overheads":
-        found.append(Limit(what="overheads", text=f"{shares['overheads']:.0%} of a step is overheads"))
+        limiting.append(Limit(what="overheads", text=f"{shares['overheads']:.0%} of a step is overheads"))
     if most == "computation":
-        who = "the CPUs" if told.job.machine.gpu == "cpu" else "the GPUs"
+        who = "the CPUs" if job.machine.gpu == "cpu" else "the GPUs"
         text = f"{shares['computation']:.0%} of a step is matrix products and attention: {who} set the pace"
-        found.append(Limit(what="computation", text=text))
-    return tuple(found)
+        limiting.append(Limit(what="computation", text=text))
+    return tuple(limiting)
 
 
-def changes(told: Judged) -> tuple[Change, ...]:
-    """Those that make a step faster and can be relied on; where the configuration itself cannot, those with which it
-    can. The fastest first; those with more machines after them, and those that change the results last."""
-    known = (_changed(told, keys) for keys in _candidates(told))
-    found = [(change, told.time.total / change.seconds) for change in known if change is not None]
-    if told.room.enough:
-        found = [(change, faster) for change, faster in found if faster - 1 >= LEAST_GAIN]
+def changes(judged: Judged) -> tuple[Change, ...]:
+    """Reliable changes that make a step faster; where the configuration itself is not reliable, those that make it so.
+    The fastest first; those with more machines after them, and those that affect the results last."""
+    candidates = (_change(judged, keys) for keys in _candidates(judged))
+    better = [
+        change
+        for change in candidates
+        if change is not None and (not judged.room.enough or judged.time.total / change.seconds - 1 >= LEAST_GAIN)
+    ]
     best: dict[frozenset[str], Change] = {}
-    for change, _ in sorted(found, key=lambda pair: -pair[1]):
+    for change in sorted(better, key=lambda change: -(judged.time.total / change.seconds)):
         best.setdefault(frozenset(change.keys), change)
-    return tuple(sorted(best.values(), key=lambda change: (bool(change.numerics), MORE in change.keys)))[:MOST_CHANGES]
+    return tuple(sorted(best.values(), key=lambda change: (bool(change.numerics), NODES in change.keys)))[:MOST_CHANGES]
 
 
-def _candidates(told: Judged) -> Iterator[Keys]:
+def _candidates(judged: Judged) -> Iterator[Keys]:
     """Each is one change, some of several keys."""
-    config, job = told.config, told.job
-    parallel = config.parallel
-    for size in micro_batches(job):
-        if size != job.sequences_per_pass and (size > job.sequences_per_pass) == told.room.enough:
+    job, parallel = judged.job, judged.config.parallel
+    for size in range(1, job.sequences_per_rank + 1):
+        is_other = size > job.sequences_per_pass if judged.room.enough else size < job.sequences_per_pass
+        if job.sequences_per_rank % size == 0 and is_other:
             yield {"train.micro_batch": size}
     for mode in ("none", "selective", "full"):
         yield {"train.activation_checkpointing": mode}
@@ -134,46 +117,38 @@ def _candidates(told: Judged) -> Iterator[Keys]:
     yield {"train.attention": "fused"}
     if parallel.shared_by > 1:
         yield {"parallel.tensor": 1, "parallel.pipeline": 1}
-    if told.least_nodes is not None:
-        yield {MORE: told.least_nodes}
+    if judged.least_nodes is not None:
+        yield {NODES: judged.least_nodes}
 
 
-def micro_batches(job: Workload) -> list[int]:
-    """Sizes that cut what a rank has of a step into equal passes."""
-    count = job.sequences_per_rank
-    return [size for size in range(1, count + 1) if count % size == 0]
-
-
-def _changed(told: Judged, keys: Keys) -> Change | None:
-    """None: it changes nothing, is refused, or cannot be relied on."""
-    config = with_keys(told.config, keys)
-    if config is None or config == told.config:
+def _change(judged: Judged, keys: Keys) -> Change | None:
+    """None: it changes nothing, is refused, or is not reliable."""
+    config, job = with_keys(judged.config, keys), judged.job
+    if config is None or config == judged.config:
         return None
-    job = told.job
     try:
         job = Workload(job.model, job.sequence_length, config.train, config.parallel, job.machine, config.cluster.nodes)
-        time = step_time(job, told.calibration)
+        time = step_time(job, judged.calibration)
     except ValueError:
         return None
     space = room(job, fused=config.optimizer.fused)
     if not space.enough:
         return None
     numerics = "; ".join(NUMERICS[key] for key in keys if key in NUMERICS)
-    text = "; ".join(filter(None, (_reason(told, time, space.memory), numerics)))
-    run = _run(Course(config, job, time.total, told.measurements))
+    seconds, usd = _whole_run(Course(config, job, time.total, judged.measurements))
     return Change(
         keys=keys,
-        text=text,
+        text="; ".join(filter(None, (_reason(judged, time, space.memory), numerics))),
         seconds=time.total,
         memory_share=space.memory.share,
         numerics=numerics,
-        run_seconds=run[0],
-        usd=run[1],
+        run_seconds=seconds,
+        usd=usd,
     )
 
 
-def _run(course: Course) -> tuple[float | None, float | None]:
-    """Seconds and US dollars of the whole run, in the market of the configuration."""
+def _whole_run(course: Course) -> tuple[float | None, float | None]:
+    """Seconds and US dollars, in the market of the configuration."""
     try:
         campaign = course.at(course.interval)
         cost = course.cost(campaign)
@@ -182,27 +157,14 @@ def _run(course: Course) -> tuple[float | None, float | None]:
     return campaign.seconds, cost.usd if cost else None
 
 
-def _reason(told: Judged, time: StepTime, needed: Memory) -> str:
-    """The part of a step that it changes most in its direction, and what memory it leaves."""
-    before, after = dataclasses.asdict(told.time), dataclasses.asdict(time)
-    faster = time.total < told.time.total
-    spared = {name: (before[name] - after[name]) * (1 if faster else -1) for name in before}
-    part = max(spared, key=lambda name: spared[name])
-    share = time.total / told.time.total - 1
-    how = f"{abs(share):.1%} {'less' if faster else 'more'} time a step" if abs(share) >= 0.001 else "as fast"
-    room = f"{needed.share:.0%} of memory instead of {told.room.memory.share:.0%}"
+def _reason(judged: Judged, time: StepTime, needed: Memory) -> str:
+    """The part of a step that changes most in the direction of the step, and the memory."""
+    before, after = dataclasses.asdict(judged.time), dataclasses.asdict(time)
+    share = time.total / judged.time.total - 1
+    memory = f"{needed.share:.0%} of memory instead of {judged.room.memory.share:.0%}"
     if abs(share) < 0.001:
-        return f"{how}, {room}"
-    return f"{how}: {WORDS[part]} takes {after[part]:.3g} s instead of {before[part]:.3g} s; {room}"
-
-
-def _shares(time: StepTime) -> dict[str, float]:
-    def share(*names: str) -> float:
-        return float(sum(getattr(time, name) for name in names)) / time.total
-
-    return {
-        "computation": share("matmul", "attention"),
-        "network": share(*NETWORK),
-        "memory bandwidth": share(*BANDWIDTH),
-        "overheads": share(*OVERHEADS),
-    }
+        return f"as fast, {memory}"
+    sign = 1 if share < 0 else -1
+    part = max(before, key=lambda name: (before[name] - after[name]) * sign)
+    pace = f"{abs(share):.1%} {'less' if share < 0 else 'more'} time a step"
+    return f"{pace}: {PART_NAMES[part]} takes {after[part]:.3g} s instead of {before[part]:.3g} s; {memory}"

@@ -49,6 +49,24 @@ class StepTime:
         return sum(parts)
 
 
+PART_NAMES = {
+    "matmul": "matrix products",
+    "attention": "attention",
+    "memory": "norms and other work bound by memory",
+    "kernels": "gaps between kernels",
+    "host": "waiting for the CPU",
+    "gather": "exposed gathers of parameters",
+    "reduce": "exposed reductions of gradients",
+    "packing": "packing and unpacking messages",
+    "tensor": "adding up activations",
+    "bubble": "waiting for other stages",
+    "optimizer": "the update",
+    "step": "fixed cost of a step",
+    "straggling": "waiting for the slowest machine",
+}
+"""The parts of `StepTime` in words."""
+
+
 @dataclass(frozen=True)
 class Counted:
     """All that the formulas need of a workload; numbers, or arrays of them for many workloads."""

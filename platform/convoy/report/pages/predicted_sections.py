@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Text, columns
-from convoy.planner.pages import sections
 from convoy.planner.pages.plan import warning
 from convoy.planner.plan_schema import Plan
 from convoy.planner.step.speed import Step
+from convoy.planner.step.step_time import PART_NAMES
 from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, mismatch
 from convoy.report.train_report import TrainReport
 
@@ -75,7 +75,7 @@ def _computing(step: Step) -> str:
     """The planned parts of forward and backward, the longest first."""
     parts = sorted(computing_parts(step).items(), key=lambda part: -part[1])
     texts = [
-        f"{sections.STEP_PARTS.get(name, name)} {formatting.duration(seconds)}"
+        f"{PART_NAMES.get(name, name)} {formatting.duration(seconds)}"
         for name, seconds in parts
         if seconds / step.seconds >= 0.0005
     ]
