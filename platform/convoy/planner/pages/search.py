@@ -1,21 +1,19 @@
-"""Machines to train a model on, as a page: the cheapest and the fastest, how to train there, and what all rests on."""
+"""Machines to train a model on, as a page: the cheapest and the fastest, how to train there, and the assumptions."""
 
 from collections.abc import Iterator, Sequence
 
 from convoy.catalog.prices import no_such_region
-from convoy.display import formatting
-from convoy.display.page import Block, Callout, Heading, Page, Table, Text
+from convoy.display.formatting import count, duration, long_duration, rate
+from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
 from convoy.planner.config_keys import Keys, key_words
 from convoy.planner.pages.sections import BLOCKS, MARKETS
 from convoy.planner.search.result import PlanSearch, SearchRow
 
-SHOWN = 8
-"""Lines of each table; `--json` has all."""
+_ROWS = 8
+"""Rows of each table; `--json` has all."""
 
-NEAREST = 3
-"""Of each table of what is beyond the limits, where all is."""
-
-_HEADERS = ("", "Machines", "Market", "Time", "Cost, USD", "Between, USD", "USD/h of a machine")
+_BEYOND = 3
+"""Rows of each table where nothing is within the limits."""
 
 _OLD = (
     "These prices are more than a year older than the newest that is known, and may be had no more: nothing is left out"
@@ -23,127 +21,105 @@ _OLD = (
 )
 
 
-def search_page(told: PlanSearch) -> Page:
-    title = f"{told.model}, {formatting.count(told.parameters)} parameters: {formatting.count(told.tokens)} tokens"
-    within = [row for row in told.found if row.within]
-    priced = [row for row in within if row.usd is not None and not row.stale]
-    old = [row for row in within if row.stale]
-    fastest = sorted(_first_markets(within), key=lambda row: row.hours)
-    blocks: list[Block] = [Heading(title, level=1), Text(_about(told), quiet=True)]
-    if not within:
-        blocks += [*_nothing(told), *_nearest(told)]
-    if told.found and not any(row.usd is not None for row in told.found):
-        hint = no_such_region(told.region)
-        text = f"of these machines in {told.region}: `convoy prices refresh` asks for it, --region takes another one"
-        text += f"; {hint}" if hint else ""
-        blocks.append(Callout("No price is known", text, "warning"))
-    if priced:
-        blocks += [Heading("Cheapest"), _table(priced)]
-    if within:
-        blocks += [Heading("Fastest"), _table(fastest)]
+def search_page(result: PlanSearch) -> Page:
+    title = f"{result.model}, {count(result.parameters)} parameters: {count(result.tokens)} tokens"
+    blocks: list[Block] = [Heading(title, level=1), Text(_about(result), quiet=True)]
+    rows, beyond = [row for row in result.found if row.within], ""
+    if not result.found:
+        text = "None of these machines can be relied on to train it; why is below"
+        blocks.append(Callout("Nothing found", text, "warning"))
+    elif not rows:
+        blocks += [Callout("Nothing is within these limits", line, "warning") for line in result.loosen]
+        rows, beyond = [row for row in result.found if not row.stale] or list(result.found), " beyond the limits"
+    if result.found and not any(row.usd is not None for row in result.found):
+        hint = no_such_region(result.region)
+        text = f"of these machines in {result.region}: `convoy prices refresh` asks for it, --region takes another one"
+        blocks.append(Callout("No price is known", f"{text}; {hint}" if hint else text, "warning"))
+    cheapest = [row for row in rows if row.usd is not None and (beyond or not row.stale)]
+    fastest = sorted(_first_markets(rows), key=lambda row: row.hours)
+    old = [] if beyond else [row for row in rows if row.stale]
+    most = _BEYOND if beyond else _ROWS
+    if cheapest:
+        blocks += [Heading(f"Cheapest{beyond}"), _table(cheapest[:most])]
+    if fastest:
+        blocks += [Heading(f"Fastest{beyond}"), _table(fastest[:most])]
     if old:
-        blocks += [Heading("By old prices"), _table(old), Text(_OLD, quiet=True)]
-    if within:
-        shown = [row for rows in (priced, fastest, old) for row in rows[:SHOWN]]
-        blocks += _ways(told, shown)
-    blocks += [Text(line, quiet=True) for line in _notes(told, len(within))]
-    return Page(title, tuple(blocks))
+        blocks += [Heading("By old prices"), _table(old[:most]), Text(_OLD, quiet=True)]
+    if rows and not beyond:
+        blocks += _ways(result, [*cheapest[:most], *fastest[:most], *old[:most]])
+    return Page(title, (*blocks, *(Text(line, quiet=True) for line in _notes(result))))
 
 
-def _about(told: PlanSearch) -> str:
-    batch = told.global_batch * told.sequence_length
+def _about(result: PlanSearch) -> str:
+    batch = result.global_batch * result.sequence_length
     limits = [
-        *([] if told.max_usd is None else [f"at most {told.max_usd:,.0f} USD"]),
-        *([] if told.max_hours is None else [f"at most {told.max_hours:,.0f} h"]),
+        *([] if result.max_usd is None else [f"at most {result.max_usd:,.0f} USD"]),
+        *([] if result.max_hours is None else [f"at most {result.max_hours:,.0f} h"]),
     ]
-    asked = f"; {' and '.join(limits)}" if limits else ""
+    limited = f"; {' and '.join(limits)}" if limits else ""
     return (
-        f"{told.global_batch:,} sequences of {told.sequence_length:,} = {formatting.count(batch)} tokens a step; "
-        f"prices of {told.region}{asked}. Cost on spot is what is expected at the upper end of how often machines are "
-        "taken away; between the cheapest zone at the lower end and the dearest at the upper. * : nothing else is both"
-        " cheaper and faster."
+        f"{result.global_batch:,} sequences of {result.sequence_length:,} = {count(batch)} tokens a step; "
+        f"prices of {result.region}{limited}. Cost on spot is what is expected at"
+        " the upper end of how often machines are taken away; between the cheapest zone at the lower end and the"
+        " dearest at the upper. * : nothing else is both cheaper and faster."
     )
 
 
-def _nothing(told: PlanSearch) -> list[Block]:
-    if not told.found:
-        return [
-            Callout("Nothing found", "None of these machines can be relied on to train it; why is below", "warning")
-        ]
-    return [Callout("Nothing is within these limits", line, "warning") for line in told.loosen]
-
-
-def _nearest(told: PlanSearch) -> list[Block]:
-    """What is beyond the limits: its cheapest and its fastest, by prices that are not old where there are such."""
-    rows = [row for row in told.found if not row.stale] or told.found
-    if not rows:
-        return []
-    priced = [row for row in rows if row.usd is not None]
-    fastest = sorted(_first_markets(rows), key=lambda row: row.hours)
-    cheapest: list[Block] = [Heading("Cheapest beyond the limits"), _table(priced[:NEAREST])] if priced else []
-    return [*cheapest, Heading("Fastest beyond the limits"), _table(fastest[:NEAREST])]
-
-
 def _first_markets(rows: Sequence[SearchRow]) -> list[SearchRow]:
-    """Of the same machines only the first market: the others take about as long."""
-    first: dict[tuple[str, int], SearchRow] = {}
+    """The first market of each kind and number of machines: the others take about as long."""
+    first: dict[str, SearchRow] = {}
     for row in rows:
-        first.setdefault((row.instance_type, row.nodes), row)
+        first.setdefault(_machines(row), row)
     return list(first.values())
 
 
 def _table(rows: Sequence[SearchRow]) -> Table:
-    return Table(_HEADERS, tuple(_line(row) for row in rows[:SHOWN]))
-
-
-def _line(row: SearchRow) -> tuple[str, ...]:
-    between = ""
-    if row.least_usd is not None and row.most_usd is not None:
-        between = f"{formatting.count(row.least_usd)} to {formatting.count(row.most_usd)}"
-    return (
-        "*" if row.pareto else "",
-        _machines(row),
-        _market(row),
-        formatting.long_duration(3600 * row.hours),
-        "not known" if row.usd is None else f"{row.usd:,.0f}",
-        between,
-        "" if row.usd_per_hour is None else f"{row.usd_per_hour:,.2f}, {row.price_date}{', old' if row.stale else ''}",
+    return columns(
+        rows,
+        Column[SearchRow]("", lambda row: "*" if row.pareto else ""),
+        Column[SearchRow]("Machines", _machines),
+        Column[SearchRow]("Market", lambda row: MARKETS[row.market]),
+        Column[SearchRow]("Time", lambda row: 3600 * row.hours, long_duration),
+        Column[SearchRow]("Cost, USD", lambda row: row.usd, "{:,.0f}".format, missing="not known"),
+        Column[SearchRow]("Between, USD", _between),
+        Column[SearchRow]("USD/h of a machine", _price),
     )
+
+
+def _between(row: SearchRow) -> str | None:
+    if row.least_usd is None or row.most_usd is None:
+        return None
+    return f"{count(row.least_usd)} to {count(row.most_usd)}"
+
+
+def _price(row: SearchRow) -> str | None:
+    if row.usd_per_hour is None:
+        return None
+    return f"{row.usd_per_hour:,.2f}, {row.price_date}{', old' if row.stale else ''}"
 
 
 def _machines(row: SearchRow) -> str:
     return f"{row.nodes} × {row.instance_type}"
 
 
-def _market(row: SearchRow) -> str:
-    return MARKETS.get(row.market, row.market)
-
-
-def _ways(told: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
-    """One line for each kind and number of machines, in the order in which they are shown."""
-    each: dict[str, SearchRow] = {}
-    for row in rows:
-        each.setdefault(_machines(row), row)
-    lines = tuple(
-        (
-            machines,
-            formatting.duration(row.step_seconds),
-            formatting.rate(row.tokens_per_second).removesuffix(" tok/s"),
-            f"{row.mfu:.1%}",
-            f"{row.memory_share:.0%}",
-            f"{_how(row.trained)}, {_saved([other for other in told.found if _machines(other) == machines])}",
-        )
-        for machines, row in each.items()
+def _ways(result: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
+    """One line for each kind and number of machines, in the order of the tables."""
+    table = columns(
+        _first_markets(rows),
+        Column[SearchRow]("Machines", _machines),
+        Column[SearchRow]("Step", lambda row: row.step_seconds, duration),
+        Column[SearchRow]("tok/s", lambda row: rate(row.tokens_per_second).removesuffix(" tok/s")),
+        Column[SearchRow]("MFU", lambda row: row.mfu, "{:.1%}".format),
+        Column[SearchRow]("Memory", lambda row: row.memory_share, "{:.0%}".format),
+        Column[SearchRow]("How", lambda row: f"{_way(row.trained)}, {_interval(result, row)}"),
     )
-    laid = f", laid on {told.laid_on}," if told.laid_on else ","
-    which = f"{_machines(rows[0])}, {_market(rows[0])}"
+    laid = f", laid on {result.laid_on}," if result.laid_on else ","
+    which = f"{_machines(rows[0])}, {MARKETS[rows[0].market]}"
     first = f"{which}{laid} for --set or --config-value set (--json has those of all):"
-    headers = ("Machines", "Step", "tok/s", "MFU", "Memory", "How")
-    return [Heading("How"), Table(headers, lines), Text(""), Text(first), Text(key_words(rows[0].keys))]
+    return [Heading("How"), table, Text(""), Text(first), Text(key_words(rows[0].keys))]
 
 
-def _how(keys: Keys) -> str:
-    """In few words, of which each is a key's."""
+def _way(keys: Keys) -> str:
     strategy = str(keys.get("parallel.strategy", "fsdp"))
     if "parallel.shard_size" in keys:
         strategy += f" of {keys['parallel.shard_size']}"
@@ -160,31 +136,36 @@ def _how(keys: Keys) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _saved(rows: Sequence[SearchRow]) -> str:
-    """How often. rows: of the same machines, which are saved more often where they are taken away."""
+def _interval(result: PlanSearch, row: SearchRow) -> str:
+    """How often these machines save: more often where they are taken away."""
     spot, steady = (
-        {f"{row.trained['checkpoint.every_steps']:,}" for row in rows if (row.market == "spot") is taken}
-        for taken in (True, False)
+        {
+            f"{each.trained['checkpoint.every_steps']:,}"
+            for each in result.found
+            if _machines(each) == _machines(row) and (each.market == "spot") is on_spot
+        }
+        for on_spot in (True, False)
     )
     if not spot or not steady or spot == steady:
         return f"saved every {', '.join(spot or steady)} steps"
     return f"saved every {', '.join(steady)} steps, on spot {', '.join(spot)}"
 
 
-def _notes(told: PlanSearch, within: int) -> Iterator[str]:
-    if within < len(told.found):
-        yield f"{len(told.found) - within} of {len(told.found)} are beyond the limits."
+def _notes(result: PlanSearch) -> Iterator[str]:
+    within = sum(row.within for row in result.found)
+    if within < len(result.found):
+        yield f"{len(result.found) - within} of {len(result.found)} are beyond the limits."
     reasons: dict[str, list[str]] = {}
-    for each in told.unfit:
-        market = f" ({MARKETS.get(each.market, each.market)})" if each.market else ""
+    for each in result.unfit:
+        market = f" ({MARKETS[each.market]})" if each.market else ""
         reasons.setdefault(each.why, []).append(f"{each.nodes} × {each.instance_type}{market}")
     yield from (f"{', '.join(names)}: {why}." for why, names in reasons.items())
-    yield from (f"Left out, for a run with these would be refused: {why}." for why in told.refused)
-    for name in told.no_spot:
+    yield from (f"Left out, for a run with these would be refused: {why}." for why in result.refused)
+    for name in result.no_spot:
         yield f"{name} on spot: how often it is taken away is not known, so that there is no forecast."
-    sources = dict.fromkeys((row.price_source, row.price_date) for row in told.found if row.price_source)
+    sources = dict.fromkeys((row.price_source, row.price_date) for row in result.found if row.price_source)
     yield from (f"Prices of {day}: {source}." for source, day in sources)
-    if any(row.market == "capacity_block" and row.usd is not None for row in told.found):
+    if any(row.market == "capacity_block" and row.usd is not None for row in result.found):
         yield BLOCKS
-    yield from (f"Assumed: {each}." for each in told.assumed)
-    yield f"Calibration: {told.calibration}."
+    yield from (f"Assumed: {each}." for each in result.assumed)
+    yield f"Calibration: {result.calibration}."

@@ -15,22 +15,21 @@ from convoy.planner.step.step_time import StepTime, step_time
 from convoy.planner.workload import Machine, Workload
 
 ALIKE = 0.02
-"""Steps that differ by no more than this share are as fast as each other, as far as predictions can tell."""
+"""Steps that differ by no more than this share are equally fast, as far as predictions can tell."""
 
 
 class Task(NamedTuple):
-    """What is to be trained."""
+    """What is to be trained. Micro batch and recomputation of `train` are searched."""
 
     model: TransformerConfig
     sequence_length: int
     train: TrainConfig
-    """Micro batch and recomputation are searched; the rest is as it is."""
     fused: bool = True
     """`optimizer.fused`."""
 
 
 class Way(NamedTuple):
-    """To train it, which can be relied on to fit."""
+    """A way to train it that reliably fits."""
 
     job: Workload
     time: StepTime
@@ -38,68 +37,68 @@ class Way(NamedTuple):
 
 
 @dataclass
-class Line:
-    """Workloads that differ in the micro batch alone."""
+class _Line:
+    """Workloads that differ in the micro batch alone: memory grows along them."""
 
     may_fit: int
-    """So many of them, from the smallest on."""
+    """Number of them, from the smallest on."""
 
 
 class Search:
-    """Of one task; each step is replayed once, for what it takes depends on the ranks that share a copy of the states,
-    not on how many copies there are, nor on how much memory."""
+    """Searches for one task. Each step is replayed once: its memory depends on the ranks that share a copy of the
+    state, not on the number of copies, nor on the size of memory."""
 
     def __init__(self, task: Task, calibration: Calibration) -> None:
         self._task, self._calibration = task, calibration
         self._parameters = parameter_count(task.model)
-        self._known: dict[tuple[object, ...], dict[Part, int]] = {}
+        self._peaks: dict[tuple[object, ...], dict[Part, int]] = {}
 
     def best(self, machine: Machine, nodes: int) -> Way | None:
-        """Of the ways that are about as fast as the fastest: the one that takes least memory. None: none fits. Raises
-        ValueError for a GPU of which no time can be told."""
+        """The way that needs least memory among those about as fast as the fastest. None: none fits. Raises ValueError
+        for a GPU whose time cannot be planned."""
         return min(self.fastest(machine, nodes), key=lambda way: way.memory.share, default=None)
 
     def fastest(self, machine: Machine, nodes: int) -> list[Way]:
-        """Of all ways that fit with a margin, fastest first, those that are as fast as predictions can tell. Raises
-        ValueError as `best`."""
-        found: list[Way] = []
+        """Ways that fit with a margin and are about as fast as the fastest, fastest first. Raises ValueError as
+        `best`."""
+        ways: list[Way] = []
         for time, job, line, index in self._timed(machine, nodes):
-            if found and time.total > (1 + ALIKE) * found[0].time.total:
+            if ways and time.total > (1 + ALIKE) * ways[0].time.total:
                 break
             if index < line.may_fit:
                 needed = self.memory(job)
                 if needed.reliable:
-                    found.append(Way(job, time, needed))
+                    ways.append(Way(job, time, needed))
                 else:
                     line.may_fit = index
-        return found
+        return ways
 
     def memory(self, job: Workload) -> Memory:
-        """As `memory.memory`."""
+        """As `gpu.memory`."""
         key = (job.parallel, job.shards, job.sequences_per_pass, job.passes > 1, job.train.activation_checkpointing)
-        if key not in self._known:
-            self._known[key] = peak(job, fused=self._task.fused)
-        return Memory.of(self._known[key], fixed(job), int(job.machine.memory_bytes))
+        if key not in self._peaks:
+            self._peaks[key] = peak(job, fused=self._task.fused)
+        return Memory.of(self._peaks[key], fixed(job), int(job.machine.memory_bytes))
 
-    def _timed(self, machine: Machine, nodes: int) -> list[tuple[StepTime, Workload, Line, int]]:
-        """All ways of which at least the smallest micro batch may fit, fastest first."""
-        found = []
+    def _timed(self, machine: Machine, nodes: int) -> list[tuple[StepTime, Workload, _Line, int]]:
+        """All ways whose smallest micro batch may fit, fastest first."""
+        timed = []
         for jobs in workloads(*self._task[:3], machine, nodes):
             if self._has_room(jobs[0]):
-                line = Line(len(jobs))
-                found += [(step_time(job, self._calibration), job, line, index) for index, job in enumerate(jobs)]
-        return sorted(found, key=lambda timed: timed[0].total)
+                line = _Line(len(jobs))
+                timed += [(step_time(job, self._calibration), job, line, index) for index, job in enumerate(jobs)]
+        return sorted(timed, key=lambda each: each[0].total)
 
     def _has_room(self, job: Workload) -> bool:
-        return self._least(job) < RELIABLE_SHARE * job.machine.memory_bytes and self.memory(job).reliable
+        return self._least_bytes(job) < RELIABLE_SHARE * job.machine.memory_bytes and self.memory(job).reliable
 
-    def _least(self, job: Workload) -> float:
-        """Bytes that a rank takes in any case: states, and in a pipeline whole weights and gradients of its stage, and
-        what it is handed of all micro batches of a step."""
+    def _least_bytes(self, job: Workload) -> float:
+        """A lower bound that needs no replay: the state, and in a pipeline whole weights and gradients of the stage and
+        the activations handed to it for all micro batches of a step."""
         whole = self._parameters / job.parallel.shared_by
-        states = SAVED_BYTES * whole / job.shards
+        state = SAVED_BYTES * whole / job.shards
         if job.parallel.pipeline == 1:
-            return states
+            return state
         width, reduced = WIDTH[job.train.param_dtype], WIDTH[job.train.reduce_dtype]
         handed_on = width * job.sequences_per_rank * job.sequence_length * job.model.d_model
-        return states + (width + reduced) * whole + handed_on
+        return state + (width + reduced) * whole + handed_on

@@ -11,29 +11,24 @@ from convoy.planner.step.work import Work
 
 @dataclass(frozen=True)
 class Rates:
-    """What a rank reaches."""
+    """What a rank reaches: operations/s; bytes/s of memory; seconds from one kernel to the next."""
 
     matmul: float
-    """Operations/s in linear layers."""
     head: float
-    """In the head, which is never fp8."""
+    """Never fp8."""
     attention: float
     memory: float
-    """Bytes/s."""
     gap: float
-    """Seconds from one kernel to the next."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of some work, by what it is bound by."""
+    """Time of some work, by what bounds it, as in `StepTime`."""
 
     matmul: float
     attention: float
     memory: float
-    """Moving what lies between products."""
     kernels: float
-    """Gaps between kernels."""
 
     @property
     def total(self) -> float:
@@ -52,12 +47,12 @@ class Seconds:
 
 
 def larger(a: float, b: float) -> float:
-    """The larger of two numbers, or of each two of two arrays."""
+    """Elementwise where they are arrays."""
     return (a + b + abs(a - b)) / 2
 
 
 def forward(work: Work, rates: Rates, k: Constants) -> Seconds:
-    """One block."""
+    """Of one block."""
     return Seconds(
         matmul=work.matmul_flops / rates.matmul + k.matmul_traffic * work.matmul_bytes / rates.memory,
         attention=work.attention_flops / rates.attention * (1 + k.narrow_head / work.head_width),

@@ -23,16 +23,16 @@ ENDS = ("root", "embed", "head")
 
 @dataclass(frozen=True)
 class Message:
-    """Collectives of a block, or of what is outside of blocks."""
+    """Collectives of a block, or of what is outside of blocks: bytes in each direction."""
 
     inside: float = 0.0
-    """Bytes that pass NVLink of a rank, in each direction."""
+    """Through NVLink of a rank."""
     between: float = 0.0
-    """Bytes that pass the network of a machine, in each direction."""
+    """Through the network of a machine."""
     hops: float = 0.0
     """Seconds of latency, at the catalog's figures."""
     held: float = 0.0
-    """Bytes of the message, as it lies in a rank's memory."""
+    """In a rank's memory."""
 
     def __add__(self, other: "Message") -> "Message":
         return Message(
@@ -45,34 +45,33 @@ class Message:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of one rank."""
+    """Messages of one rank: of a block, and `root` of what is outside of blocks."""
 
     gather: Message
-    """Parameters of a block."""
+    """Parameters."""
     gather_root: Message
-    """Parameters outside of blocks, for a forward pass."""
+    """For a forward pass."""
     gather_again: Message
-    """The same, beside a backward pass: of an embedding with a head of its own, and of that head what is gathered ahead
-    and never used."""
+    """The same during a backward pass: an embedding with a head of its own, and what is gathered ahead of that head and
+    never used."""
     reduce: Message
-    """Gradients of a block, over the ranks that share them."""
+    """Gradients, over the ranks that share them."""
     reduce_root: Message
     replicate: Message
-    """A block's gradients, added up over replicas once a step."""
+    """Gradients, added up over replicas once a step."""
     replicate_root: Message
     gathering: float
-    """Passes of a step that gather. In a pipeline what a backward has gathered stays for the forward that follows: so
-    there are as many gathers as passes, and one; or one where parameters stay."""
+    """Passes of a step that gather. In a pipeline what a backward has gathered stays for the forward that follows, so
+    one more than there are passes; or one where parameters stay."""
     again: float
     """1 if their backward pass gathers too, else 0."""
     reducing: float
     """Passes of a step that reduce."""
     tensor: Message
-    """Activations that the ranks of a product add up, once."""
+    """Activations that the ranks of a product add up, `tensor_sums` times in a block and pass."""
     tensor_sums: float
-    """Of a block and pass."""
     tensor_head: Message
-    """What these ranks exchange for the head, a pass."""
+    """What these ranks exchange for the head in a pass."""
     send: Message
     """Activations of a pass, to the next stage of a pipeline; their gradients come back the same way."""
     updated: float

@@ -17,65 +17,58 @@ from convoy.planner.workload import Workload
 
 @dataclass(frozen=True)
 class Kernels:
-    """What speed depends on and a configuration does not tell. The defaults are Convoy's own."""
+    """Software that speed depends on and a configuration does not name. The defaults are Convoy's own."""
 
     matmul: Literal["bf16", "fp8"] = "bf16"
-    """Operands of the linear layers of blocks."""
     attention: Literal["sdpa", "triton"] = "sdpa"
-    """Of fused attention: PyTorch's own (FlashAttention-2), or the Triton kernel of MPT (FlashAttention-1)."""
+    """Fused attention: PyTorch's own (FlashAttention-2), or the Triton kernel of MPT (FlashAttention-1)."""
     fused_norm: bool = True
-    """RMSNorm is one kernel, as in torch from 2.9 on; not where each operation of its formula is one."""
+    """RMSNorm is one kernel, as in torch from 2.9 on, not one for each operation of its formula."""
     fused_loss: bool = False
-    """Cross entropy keeps nothing but the logits, in the type that computes: of memory alone."""
+    """Cross entropy keeps only the logits, in the type that computes; affects memory alone."""
     separate_projections: bool = False
     """Queries, keys and values are three products, which selective recomputation counts one by one."""
     stops_early: bool = True
-    """A block is computed again up to what backward needs last, as in torch from 2.1 on, not to its end."""
+    """Recomputation of a block stops at what backward needs last, as in torch from 2.1 on."""
     whole_blocks: float | None = None
-    """Selective recomputation is of whole blocks, of this share of them; None: of operators, in each block."""
+    """Selective recomputation repeats this share of blocks as a whole; None: operators, in each block."""
 
 
 @dataclass(frozen=True)
 class Again:
-    """What the backward pass makes again of a block, in shares of its forward pass."""
+    """What the backward pass recomputes of a block, in shares of its forward pass."""
 
     matmul: float
-    """Of the operations of its linear layers."""
     attention: float
     rest: float
-    """Of the bytes that are moved between products, and taken to be that of kernels."""
+    """Bytes that are moved between products; kernels count alike."""
 
     def times(self, share: float) -> "Again":
-        """Of so many of the blocks, taken over all of them."""
         return Again(self.matmul * share, self.attention * share, self.rest * share)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Of one rank and one pass."""
+    """One pass of one rank. Counts are per block, unless they are the head's, and of the forward pass."""
 
     blocks: float
-    """That the rank has: of its pipeline stage."""
+    """Blocks of the rank's pipeline stage."""
     matmul_flops: float
-    """Of a block's linear layers."""
     matmul_bytes: float
-    """Their operands and results, each moved once."""
+    """Operands and results of linear layers, each moved once."""
     attention_flops: float
-    """Of the scores that a causal mask leaves; of all, where attention is plain."""
+    """Scores that a causal mask leaves; all of them where attention is plain."""
     attention_backward: float
-    """Times the forward pass."""
+    """Backward over forward."""
     head_width: float
     memory_bytes: float
     """Moved by norms, residuals, rotation, the MLP's nonlinearity and attention's inputs and output."""
     kernels: float
-    """Started in a block."""
     head_flops: float
-    """Of the head, on the ranks that have it."""
     head_bytes: float
     logits: float
     """Elements."""
     again: Again
-    """That the backward pass makes again."""
 
 
 def work(job: Workload, kernels: Kernels) -> Work:
@@ -109,7 +102,6 @@ def work(job: Workload, kernels: Kernels) -> Work:
 
 
 def element_bytes(train: TrainConfig) -> int:
-    """Of parameters and activations."""
     return 2 if train.param_dtype == "bf16" else 4
 
 
