@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from convoy.planner.step.exposed import exposed, with_more_ranks
+from convoy.planner.step.exposed import exposed
 from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
+from tests.planner.workloads import with_more_ranks
 from tests.ranks import on_ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.alone]

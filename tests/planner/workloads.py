@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
+from convoy.planner.step.exposed import exposed
 from convoy.planner.workload import Machine, Workload
 
 P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)
@@ -36,3 +38,21 @@ def workload(
         machine,
         nodes,
     )
+
+
+def with_more_ranks(job: Workload, machine: MeasuredMachine, alone_seconds: float, optimizer_seconds: float) -> float:
+    """Seconds of a step of the job's ranks, from that of one rank alone with as many sequences as each of them has.
+
+    alone_seconds: of its step, beside as many others as there will be, so that what ranks of a host share is shared.
+    optimizer_seconds: the part of it that is the update, of which each rank has a share then. Raises ValueError as
+    `exposed`.
+    """
+    return alone_seconds - optimizer_seconds * (1 - 1 / job.shards) + exposed(job, machine).total
+
+
+def on_link(line: Line, bytes_per_second: float, ranks: int) -> Line:
+    """The line of a gather or a reduce-scatter where each of its ranks has a link of its own that carries so much of a
+    message each way. line: where nothing limits it: what the ranks' own cores take, of which the link hides nothing."""
+    carried = bytes_per_second * ranks / (ranks - 1)
+    rate = 1 / (1 / line.bytes_per_second + 1 / carried)
+    return Line(latency_seconds=line.latency_seconds, bytes_per_second=rate, ranks=line.ranks)

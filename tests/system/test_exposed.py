@@ -11,9 +11,10 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.drills.testbed.mounts import run as command
 from convoy.drills.testbed.namespaces import Network
-from convoy.planner.step.exposed import exposed, on_link, with_more_ranks
+from convoy.planner.step.exposed import exposed
 from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
+from tests.planner.workloads import on_link, with_more_ranks
 from tests.ranks import on_ranks
 
 pytestmark = [pytest.mark.system, pytest.mark.sampled(2), pytest.mark.timeout(300), pytest.mark.alone]

@@ -13,11 +13,12 @@ from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.step.calibration import shipped, shipped_for
 from convoy.planner.step.communication import communication
-from convoy.planner.step.exposed import exposed, on_link, with_more_ranks
+from convoy.planner.step.exposed import exposed
 from convoy.planner.step.hardware import hardware
 from convoy.planner.step.step_time import step_time
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import UNNAMED, Machine, Workload, as_measured
+from tests.planner.workloads import on_link, with_more_ranks
 
 LINE = Line(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
 MEASURED = MeasuredMachine(

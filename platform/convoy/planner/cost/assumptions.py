@@ -1,6 +1,6 @@
-"""What a plan takes for granted where nobody measured: sentences, each with its value, its day and where it is from.
+"""Assumptions of a plan in place of measurements: sentences, each with its value, day and source.
 
-None of them depends on how many machines there are, so that a search over machines says each once.
+None of them depends on the number of machines, so that a search over machines reports each once.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ UNUSED_PRICE = "cluster.price is not used: only runs with cluster.backend = batc
 
 
 def of_label(config: RunConfig) -> Iterator[str]:
-    """Of an instance type and a price that a local run names."""
+    """An instance type and a price that a local run names without using them."""
     named = config.cluster.instance_type
     if named is not None and rented_type(config) is None:
         yield f"a local run computes on this host: cluster.instance_type = {named} only labels it; set cluster.backend"
@@ -28,7 +28,7 @@ def of_label(config: RunConfig) -> Iterator[str]:
 
 
 def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:
-    """Of a step's time."""
+    """The step's time."""
     chip = job.machine.gpu
     other = calibration.stands_for.get(chip)
     if other is not None:
@@ -43,33 +43,30 @@ def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:
 
 
 def of_course(course: Course) -> Iterator[str]:
-    """Of saves, interruptions, and what follows them; what was measured of them comes first."""
-    told = course.measurements
-    yield from told.sources
-    if told.saving is None:
+    """Saves, interruptions, and what follows them; the sources of measurements come first."""
+    measurements = course.measurements
+    yield from measurements.sources
+    if measurements.saving is None:
         stall = defaults.SAVED_BYTES_PER_STALL_SECOND
         yield f"a save stops a rank for its bytes at {formatting.size(stall.value)}/s{_from(stall)}"
     if course.config.cluster.instance_type is None:
         yield "nothing interrupts a gang on machines of one's own"
         return
-    if told.restart is None:
+    if measurements.restart is None:
         whole, read = defaults.RESTART_SECONDS, defaults.RESTORED_BYTES_PER_SECOND
         yield (
             f"a restart takes {formatting.duration(whole.value)}{_from(whole)}, and a rank reads its bytes at"
             f" {formatting.size(read.value)}/s{_from(read)}"
         )
-    if told.node_bytes_per_second is None and (told.saving is None or told.restart is None):
+    if measurements.node_bytes_per_second is None and (measurements.saving is None or measurements.restart is None):
         yield "the storage holds nothing back: what a machine writes to the root was not told (--write-gb-per-second)"
-    if course.config.cluster.instance_type is None:
-        yield "nothing interrupts machines that are not rented"
-        return
     wait = defaults.REPLACEMENT_SECONDS
-    if told.replacement_seconds is None and course.restart.wait_seconds == wait.value:
+    if measurements.replacement_seconds is None and course.restart.wait_seconds == wait.value:
         yield f"another machine is there {formatting.duration(wait.value)} after one is gone{_from(wait)}"
-    yield from _of_failures(course.rented.instance, course.steady.faults_seconds != float("inf"), told)
+    yield from _of_failures(course.rented.instance, course.steady.faults_seconds != float("inf"), measurements)
 
 
-def _of_failures(instance: str, breaks: bool, told: Measurements) -> Iterator[str]:
+def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Iterator[str]:
     if breaks:
         faults = defaults.GPU_FAULT_SECONDS
         yield f"a GPU, or what it needs, breaks once in {formatting.long_duration(faults.value)}{_from(faults)}"
@@ -80,14 +77,14 @@ def _of_failures(instance: str, breaks: bool, told: Measurements) -> Iterator[st
         f"of {instance} on spot {100 * band.low:g} to {100 * band.high:g} % are taken away a month ({band.date},"
         f" {band.source})"
     )
-    if told.node_bytes_per_second is None:
+    if measurements.node_bytes_per_second is None:
         yield "no notice on spot counts as used: what a machine writes to the root was not told (--write-gb-per-second)"
         return
-    ahead, seen = defaults.NOTICE_SECONDS, defaults.NOTICED_SECONDS
+    ahead, noticed = defaults.NOTICE_SECONDS, defaults.NOTICED_SECONDS
     yield (
         f"{defaults.ANNOUNCED.value:.0%} of machines that are taken away have notice, "
         f"{formatting.duration(ahead.value)} ahead{_from(ahead)}; "
-        f"it is seen after {formatting.duration(seen.value)}{_from(seen)}"
+        f"it is seen after {formatting.duration(noticed.value)}{_from(noticed)}"
     )
 
 

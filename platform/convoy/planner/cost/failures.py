@@ -84,12 +84,12 @@ class Failures:
 
 @dataclass(frozen=True)
 class Saving:
-    """What a periodic save takes."""
+    """Cost of a periodic save."""
 
     stall_seconds: float
-    """For which training stands still."""
+    """How long it stops training."""
     durable_seconds: float
-    """From its beginning until it is of use."""
+    """From its beginning until it is durable."""
 
     def __post_init__(self) -> None:
         if not (self.stall_seconds > 0 and self.durable_seconds >= 0):
@@ -106,7 +106,7 @@ class Restart:
     """What follows an interruption."""
 
     seconds: float
-    """From when all machines are there until work goes on: processes, and the state that is read."""
+    """From when all machines are there until work resumes: processes, and the state that is read."""
     wait_seconds: float = defaults.REPLACEMENT_SECONDS.value
     """Until there is another machine."""
 
@@ -121,10 +121,10 @@ def never_taken(instance: str, nodes: int) -> Failures:
 
 def on_spot(instance: str, nodes: int, drain: Drain | None = None) -> Failures | None:
     """The same, and taken away as the catalog has it; None: nothing is known of this type. drain: as of `Failures`."""
-    found, steady = interruptions(instance), never_taken(instance, nodes)
-    if found is None:
+    rates, steady = interruptions(instance), never_taken(instance, nodes)
+    if rates is None:
         return None
-    return Failures(nodes, found.low, found.high, faults_seconds=steady.faults_seconds, drain=drain)
+    return Failures(nodes, rates.low, rates.high, faults_seconds=steady.faults_seconds, drain=drain)
 
 
 def drain(state_bytes: float, nodes: int, bytes_per_second: float, step_seconds: float) -> Drain:

@@ -76,7 +76,7 @@ class Sizes:
         )
 
 
-def kept(mode: str, *, gated: bool) -> frozenset[str]:
+def saved(mode: str, *, gated: bool) -> frozenset[str]:
     """Names of what forward keeps for backward, as `parallel/activation_checkpoint.py` has it; the input always is."""
     if mode == "full":
         return frozenset()

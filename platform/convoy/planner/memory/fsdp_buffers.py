@@ -96,26 +96,26 @@ class Gathering:
         self._tally.take("gathered", self._width * unit.whole)
         self._tally.give("gathered", copied)
 
-    def reduce(self, unit: Unit, at: int, one: Pass, given: int) -> None:
-        """After its backward: free it, and reduce its gradients. given: bytes of them, of this pass."""
+    def reduce(self, unit: Unit, at: int, one: Pass, size: int) -> None:
+        """After its backward: free it, and reduce its gradients. size: bytes of them, in this pass."""
         added_up = self._reduced * unit.elements
         if not one.reduces:
             if one.whole_before:
-                self._tally.give("gradients", given)
+                self._tally.give("gradients", size)
             elif self._reduced != self._width:
                 self._tally.take("gradients", added_up)
-                self._tally.give("gradients", given)
+                self._tally.give("gradients", size)
             if not one.keeps:
                 self.free(unit, at)
             return
         if one.whole_before:
-            self._tally.give("gradients", given)
-            given = added_up
+            self._tally.give("gradients", size)
+            size = added_up
         self.free(unit, at)
         self._tally.give("reduced", self._reducing)
         self._reducing = self._reduced * unit.whole
         self._tally.take("reduced", self._reducing)
-        self._tally.give("gradients", given)
+        self._tally.give("gradients", size)
         self._tally.take("reduced", self._reduced * unit.shard)
         if self._exchanged and unit.shards > 1:  # what the others send
             self._tally.take("reduced", self._reducing)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from convoy.planner.memory.activations import EVERYTHING, Sizes, backward, forward, kept
+from convoy.planner.memory.activations import EVERYTHING, Sizes, backward, forward, saved
 from convoy.planner.memory.fsdp_buffers import Gathering, Pass
 from convoy.planner.memory.loss import FusedLoss, Loss
 from convoy.planner.memory.tally import Live, Tally
@@ -14,8 +14,8 @@ from convoy.planner.workload import Workload
 def replay(
     workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True, fused_loss: bool = False
 ) -> Tally:
-    """in_flight: micro batches whose activations a stage of a pipeline holds. fused: the update is one kernel.
-    fused_loss: the loss is not Convoy's, but a kernel of others."""
+    """in_flight: micro batches whose activations a pipeline stage holds. fused: the update is one kernel. fused_loss:
+    the loss is `FusedLoss`."""
     tally = Tally()
     on_cpu = workload.machine.gpu == "cpu"
     offloaded = workload.parallel.cpu_offload and not on_cpu
@@ -48,7 +48,7 @@ def _passes(workload: Workload) -> list[Pass]:
 
 
 class _Step:
-    """Forward and backward of the blocks of a rank, and of the ends that it has."""
+    """Forward and backward of the blocks of a rank, and of embedding and head if it has them."""
 
     def __init__(
         self, workload: Workload, stage: Stage, tally: Tally, loss: Loss, *, offloaded: bool, on_cpu: bool
@@ -66,7 +66,7 @@ class _Step:
         )
         self._sizes = Sizes.of(workload)
         self._loss = loss
-        self._keep = kept(train.activation_checkpointing, gated=self._sizes.block.gated)
+        self._keep = saved(train.activation_checkpointing, gated=self._sizes.block.gated)
         self._recomputes = train.activation_checkpointing != "none"
         self._reshards = parallel.reshard_after_forward
         self._alone = parallel.wrap == "linear"
@@ -74,7 +74,7 @@ class _Step:
             name: self._width * sum(rows * columns for rows, columns in shapes)
             for name, shapes in matrices(model, parallel.tensor).items()
         }
-        self._kept: dict[str, int] = {}
+        self._saved: dict[str, int] = {}
         """Of a block, from forward to backward."""
         self._at = 0
         """Number of the block at work."""
@@ -91,7 +91,7 @@ class _Step:
         if stage.embed is not None and self._reshards:
             self._gathering.free(stage.embed, 0)
         self._tally.repeat(stage.blocks, self._block_forward)
-        others = (in_flight - 1) * (stage.blocks * (hidden + sum(self._kept.values())) + hidden)
+        others = (in_flight - 1) * (stage.blocks * (hidden + sum(self._saved.values())) + hidden)
         self._tally.take("activations", others + hidden)  # and the last block's output
         self._ends()
         self._backward = True
@@ -164,7 +164,7 @@ class _Step:
         self._close()
         if "fifth" in self._keep:
             live.take("fifth", self._sizes.hidden)
-        self._kept = live.keep(self._keep)
+        self._saved = live.keep(self._keep)
         if self._reshards:
             self._gathering.free(outer, self._at)
         self._at += 1
@@ -174,7 +174,7 @@ class _Step:
         outer = self._stage.block[0]
         self._gathering.backward(outer, self._at)
         self._ahead(0)
-        live = Live(self._tally, self._kept)
+        live = Live(self._tally, self._saved)
         if self._recomputes:
             if self._alone:  # the gradient of its output is there before anything is computed again
                 self._gathering.backward(self._stage.block[-1], self._at)
@@ -203,9 +203,9 @@ class _Step:
         self._tally.take("activations", hidden)  # the gradient of what the norm was given
         self._tally.give("activations", hidden)
         if stage.head is not None:
-            given = self._width * stage.head.elements
-            self._tally.take("gradients", given - loss.weight_gradient)
-            self._gathering.reduce(stage.head, 0, self._one, given)
+            size = self._width * stage.head.elements
+            self._tally.take("gradients", size - loss.weight_gradient)
+            self._gathering.reduce(stage.head, 0, self._one, size)
 
     def _embed_backward(self) -> None:
         """And of a head that shares the embedding's weight."""
@@ -213,10 +213,10 @@ class _Step:
         unit = stage.root or stage.embed
         if unit is not None:
             self._gathering.backward(unit, 0)
-            given = self._width * unit.elements
+            size = self._width * unit.elements
             shared = self._loss.weight_gradient if stage.root is not None else 0
-            self._tally.take("gradients", given)
+            self._tally.take("gradients", size)
             self._tally.take("gradients", shared)  # the sum of the embedding's own and the head's
             self._tally.give("gradients", 2 * shared)
-            self._gathering.reduce(unit, 0, self._one, given)
+            self._gathering.reduce(unit, 0, self._one, size)
         self._tally.give("activations", self._sizes.hidden)

@@ -18,24 +18,21 @@ class Tally:
         self._now: dict[Part, int] = dict.fromkeys(PARTS, 0)
         self._sum = 0
         self.most = 0
-        """Bytes at the peak."""
+        """Bytes at the peak; `peak` has what they are for."""
         self.peak: dict[Part, int] = dict(self._now)
-        """What they are for."""
 
     @property
     def now(self) -> dict[Part, int]:
-        """What is there."""
         return self._now.copy()
 
     def take(self, part: Part, count: int) -> None:
-        """So many bytes more. What is given back before the next one is taken was still there."""
+        """Add bytes. To model an overlap, take the new before giving the old."""
         self._now[part] += count
         self._sum += count
         if self._sum > self.most:
             self.most, self.peak = self._sum, self._now.copy()
 
     def give(self, part: Part, count: int) -> None:
-        """So many bytes less."""
         self._now[part] -= count
         self._sum -= count
 
@@ -60,22 +57,21 @@ class Tally:
 class Live:
     """Named activations of one block, in a tally."""
 
-    def __init__(self, tally: Tally, kept: dict[str, int], part: Part = "activations") -> None:
-        """kept: what the tally has of them already."""
-        self._tally, self._part = tally, part
-        self._sizes = dict(kept)
+    def __init__(self, tally: Tally, sizes: dict[str, int]) -> None:
+        """sizes: those that the tally has already."""
+        self._tally, self._sizes = tally, dict(sizes)
 
     def take(self, name: str, count: int) -> None:
-        """Unless it is there."""
+        """Does nothing if it is there."""
         if name not in self._sizes:
             self._sizes[name] = count
-            self._tally.take(self._part, count)
+            self._tally.take("activations", count)
 
     def drop(self, *names: str) -> None:
         for name in names:
-            self._tally.give(self._part, self._sizes.pop(name, 0))
+            self._tally.give("activations", self._sizes.pop(name, 0))
 
     def keep(self, names: frozenset[str]) -> dict[str, int]:
-        """Drop all others; what is left."""
+        """Drop all others, and return what is left."""
         self.drop(*(name for name in list(self._sizes) if name not in names))
         return dict(self._sizes)

@@ -10,13 +10,13 @@ from convoy.config.train import TrainConfig
 from convoy.planner.workload import Machine, Workload
 
 TENSOR = (2, 4, 8)
-"""Ranks that share products; those of one machine."""
+"""Ranks of one machine that share products."""
 
 SHARD_NODES = (2, 4, 8)
-"""Machines of a sharding group of `hsdp`, beside one."""
+"""Machines of a sharding group of `hsdp`, other than one."""
 
 STAGES = (2, 4, 8, 16)
-"""Of a pipeline."""
+"""Stages of a pipeline."""
 
 LARGEST_MICRO_BATCH = 64
 
@@ -33,9 +33,9 @@ def workloads(
                 continue
             update = {"activation_checkpointing": recomputed, "compile": train.compile and _compiles(parallel)}
             changed = train.model_copy(update=update)
-            found = list(_sizes(model, sequence_length, changed, parallel, machine, nodes))
-            if found:
-                yield found
+            sized = list(_sizes(model, sequence_length, changed, parallel, machine, nodes))
+            if sized:
+                yield sized
 
 
 def _sizes(

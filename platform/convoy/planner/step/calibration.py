@@ -67,7 +67,7 @@ class Constants(Frozen):
 
 
 class Fitted(Frozen):
-    """How well it tells the measurements it was fitted to: no claim about others."""
+    """Errors on the measurements that it was fitted to: no claim about others."""
 
     rows: int
     median_abs_pct_error: float
@@ -85,15 +85,14 @@ class Calibration(Frozen):
     seen: tuple[str, ...] = ()
     """`MeasuredRun.digest` of each measurement."""
     stands_for: dict[str, str] = {}
-    """Chip without measurements: the one whose efficiencies it is given."""
+    """Chips without measurements, and the one whose efficiencies each gets."""
     machines: tuple[MeasuredMachine, ...] = ()
-    """That the measurements are of, where the catalog does not have them: a plan for such a one is made from these."""
+    """Measured machines that the catalog does not have: plans for them are made from these."""
 
     def machine_for(self, dtype: str, ranks: int, threads: int | None = None) -> MeasuredMachine | None:
-        """The one that was measured in this type, by as many ranks; or what is nearest to it. dtype: `auto` stands for
-        the type in which matrices were multiplied faster. ranks: of the job.
-        threads: of each; None: not configured. Raises ValueError where several devices were measured, or numbers of
-        ranks that are as near with other threads: which of them is meant nobody said."""
+        """The machine that was measured in this type by as many ranks, or the nearest one. dtype: `auto` is the type
+        that multiplied matrices faster. threads: of each rank; None: not configured. Raises ValueError if the choice is
+        ambiguous: several devices, or equally near numbers of ranks with different threads."""
 
         def far(each: MeasuredMachine) -> tuple[bool, int, bool]:
             return each.dtype != dtype, abs(each.ranks - ranks), threads not in (None, each.threads)
@@ -102,15 +101,15 @@ class Calibration(Frozen):
         if len(devices) > 1:
             raise ValueError(f"it has machines of several devices: {', '.join(devices)}")
         nearest = min(map(far, self.machines), default=None)
-        found = [each for each in self.machines if far(each) == nearest]
-        if len({each.threads for each in found}) > 1:
+        nearby = [each for each in self.machines if far(each) == nearest]
+        if len({each.threads for each in nearby}) > 1:
             by = " and ".join(
-                f"by {plural(each.ranks, 'rank')} with {plural(each.threads, 'thread')}" for each in found
+                f"by {plural(each.ranks, 'rank')} with {plural(each.threads, 'thread')}" for each in nearby
             )
             raise ValueError(f"nearest to {plural(ranks, 'rank')} was measured {by}: set train.threads_per_rank")
         if dtype == "auto":
-            return max(found, key=lambda each: each.matmul_flops, default=None)
-        return found[0] if found else None
+            return max(nearby, key=lambda each: each.matmul_flops, default=None)
+        return nearby[0] if nearby else None
 
 
 @functools.cache
@@ -121,9 +120,8 @@ def shipped() -> Calibration:
 
 @functools.cache
 def shipped_for(kind: Literal["cpu", "cuda"]) -> Calibration:
-    """Of machines that were measured, whose shares are of that: of CPUs, fitted to steps on one; of GPUs the published
-    one, where what was measured is what is reached: at the job's own sizes, so with what products move and with the
-    width of its heads."""
+    """Constants for machines that were measured. CPUs: fitted to steps on one. GPUs: the published ones, but
+    the measured rates are reached in full, since they were measured at the job's own sizes."""
     if kind == "cpu":
         return _shipped("cpu.json")
     calibration = shipped()
@@ -163,10 +161,10 @@ def read_calibration(path: Path) -> Calibration:
 
 
 def chip_of(calibration: Calibration, chip: str) -> str:
-    """Under which the constants have the efficiencies of this chip. Raises ValueError where they have none."""
-    known = calibration.stands_for.get(chip, chip)
-    if known not in calibration.constants.matmul_efficiency:
+    """The key of this chip's efficiencies in the constants. Raises ValueError if they have none."""
+    name = calibration.stands_for.get(chip, chip)
+    if name not in calibration.constants.matmul_efficiency:
         own = " and ".join(sorted({each.device for each in calibration.machines}))
         hint = f"; it is of {own}, measured where the benchmark named no instance type with that GPU" if own else ""
         raise ValueError(f"{chip}: the calibration of {calibration.date} has no efficiencies of it{hint}")
-    return known
+    return name

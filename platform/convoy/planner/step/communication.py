@@ -18,25 +18,23 @@ What = Literal["weights", "gradients", "activations", "loss and norm"]
 
 @dataclass(frozen=True)
 class Collective:
-    """One that a rank takes part in, as often as it does in a step."""
+    """A collective that a rank takes part in, `number` times in a step."""
 
     kind: Kind
     what: What
     unit: str
     """Name of an FSDP unit, or `hidden`, or `step`."""
     number: int
-    """In a step."""
     bytes: int
-    """Of the whole tensor, each time: what a gather gives, what a reduction takes, what is sent."""
+    """The whole tensor, each time: the result of a gather, the input of a reduction, what is sent."""
     ranks: int
-    """That take part."""
     stride: int
-    """Between the numbers of neighbours among them: 1, of which a machine's GPUs are next to each other."""
+    """Between the numbers of neighbours among them; 1: they are next to each other on a machine."""
 
     @property
     def moved(self) -> float:
-        """Bytes that a rank sends in a step, by the ring algorithm: each part of a tensor passes every rank but one;
-        of an all-reduce twice."""
+        """Bytes that a rank sends in a step, by the ring algorithm: each part of a tensor passes all ranks but one, in
+        an all-reduce twice."""
         times = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "send": 1}[self.kind]
         share = 1.0 if self.kind == "send" else (self.ranks - 1) / self.ranks
         return times * share * self.bytes * self.number
@@ -47,14 +45,14 @@ class Collective:
 
 
 def communication(workload: Workload) -> tuple[Collective, ...]:
-    """Of a rank of the stage whose ranks send most. Collectives of one rank are none."""
+    """Collectives of a rank of the stage whose ranks send most, without those among one rank."""
     return busiest(workload)[1]
 
 
 def busiest(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
     """The stage whose ranks send most, and what one of them does."""
     each = [(stage, tuple(_of_stage(workload, stage))) for stage in stages(workload)]
-    return each[0] if len(each) == 1 else max(each, key=lambda told: sum(one.moved for one in told[1]))
+    return each[0] if len(each) == 1 else max(each, key=lambda pair: sum(each.moved for each in pair[1]))
 
 
 def _of_stage(workload: Workload, stage: Stage) -> Iterator[Collective]:
@@ -81,14 +79,14 @@ def _of_unit(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]
     if shards > 1:
         gathered = WIDTH[train.param_dtype] * unit.whole
         yield Collective("all_gather", "weights", unit.name, gathers * count, gathered, shards, apart)
-        given = reduced * unit.whole
-        yield Collective("reduce_scatter", "gradients", unit.name, reductions * count, given, shards, apart)
+        scattered = reduced * unit.whole
+        yield Collective("reduce_scatter", "gradients", unit.name, reductions * count, scattered, shards, apart)
     if replicas > 1:
         yield Collective("all_reduce", "gradients", unit.name, count, reduced * unit.shard, replicas, shards)
 
 
 def _gathers(workload: Workload, unit: Unit) -> int:
-    """In a step, of one such unit. The root and the head stay from forward to backward."""
+    """Of one such unit in a step. The root and the head stay from forward to backward."""
     staged, stays = workload.parallel.pipeline > 1, not workload.parallel.reshard_after_forward
     stays = stays or unit.name in ("root", "head")
     if staged:
@@ -103,7 +101,7 @@ def _gathers(workload: Workload, unit: Unit) -> int:
 
 
 def _late(workload: Workload) -> bool:
-    """Gradients are reduced after the last pass alone."""
+    """Whether gradients are reduced only after the last pass."""
     return workload.parallel.pipeline > 1 or not workload.parallel.reduce_every_pass
 
 

@@ -1,4 +1,4 @@
-"""Seconds of a step that its collectives take where nothing hides them: each of `communication.py`, by measured lines.
+"""Seconds that the collectives of a step take where nothing hides them: each of `communication.py`, by measured lines.
 
 On CPUs that is all of them: FSDP2 puts what it prefetches and reduces on streams of its own, of which a CPU has none,
 and waits for each call. docs/explanation/step-time.md#machines-that-the-catalog-does-not-know has the
@@ -16,18 +16,17 @@ from convoy.planner.workload import Workload
 
 @dataclass(frozen=True)
 class Exposed:
-    """Seconds of one step, of the rank that sends most."""
+    """Seconds of one step, on the rank that sends most."""
 
     gather: float = 0.0
     reduce: float = 0.0
     tensor: float = 0.0
     """Activations that ranks add up or hand on, and the two numbers that all ranks add up."""
     moved: float = 0.0
-    """Bytes of weights and gradients that FSDP2 casts, packs and unpacks in a rank's memory, also where it is alone."""
+    """Bytes of weights and gradients that FSDP2 casts, packs and unpacks in a rank's memory, even in a group of one."""
 
     @property
     def total(self) -> float:
-        """Seconds."""
         return self.gather + self.reduce + self.tensor
 
 
@@ -41,55 +40,36 @@ def exposed(job: Workload, machine: MeasuredMachine) -> Exposed:
 
 
 def _moved(job: Workload) -> float:
-    """As if there were always someone to send it to."""
     train, weights = job.train, parameter_count(job.model) / job.parallel.shared_by
     gathers = 2 if job.parallel.reshard_after_forward else 1
     reductions = job.passes if job.parallel.reduce_every_pass else 1
     return weights * (job.passes * gathers * WIDTH[train.param_dtype] + reductions * WIDTH[train.reduce_dtype])
 
 
-def with_more_ranks(job: Workload, machine: MeasuredMachine, alone_seconds: float, optimizer_seconds: float) -> float:
-    """Seconds of a step of the job's ranks, from that of one rank alone with as many sequences as each of them has.
-
-    alone_seconds: of its step, beside as many others as there will be, so that what ranks of a host share is shared.
-    optimizer_seconds: the part of it that is the update, of which each rank has a share then. Raises ValueError as
-    `exposed`.
-    """
-    return alone_seconds - optimizer_seconds * (1 - 1 / job.shards) + exposed(job, machine).total
-
-
-def on_link(line: Line, bytes_per_second: float, ranks: int) -> Line:
-    """The line of a gather or a reduce-scatter where each of its ranks has a link of its own that carries so much of a
-    message each way. line: where nothing limits it: what the ranks' own cores take, of which the link hides nothing."""
-    carried = bytes_per_second * ranks / (ranks - 1)
-    rate = 1 / (1 / line.bytes_per_second + 1 / carried)
-    return Line(latency_seconds=line.latency_seconds, bytes_per_second=rate, ranks=line.ranks)
-
-
 def _line(collective: Collective, machine: MeasuredMachine) -> Line:
-    """By which a collective takes its time, at its own number of ranks."""
-    gather, reduce, asked = machine.gather, machine.reduce, collective.ranks
-    found = {"all_gather": gather, "send": gather, "reduce_scatter": reduce}.get(collective.kind, machine.all_reduce)
-    if found is not None:
-        return _handed_on(found) if collective.kind == "send" else _among(found, asked)
+    """The line of a collective, at its own number of ranks."""
+    gather, reduce, ranks = machine.gather, machine.reduce, collective.ranks
+    line = {"all_gather": gather, "send": gather, "reduce_scatter": reduce}.get(collective.kind, machine.all_reduce)
+    if line is not None:
+        return _handed_on(line) if collective.kind == "send" else _among(line, ranks)
     if collective.kind == "all_reduce" and gather is not None and reduce is not None:
-        return _both(_among(gather, asked), _among(reduce, asked))
+        return _both(_among(gather, ranks), _among(reduce, ranks))
     missing = {"all_gather": "all-gather", "send": "all-gather", "reduce_scatter": "reduce-scatter"}
     name = missing.get(collective.kind, "all-reduce")
-    raise ValueError(f"{machine.device}: no {name} was measured, of which {collective.what} of {asked} ranks are told")
+    raise ValueError(f"{machine.device}: no {name} was measured, of which {collective.what} of {ranks} ranks are told")
 
 
-def _among(line: Line, asked: int) -> Line:
-    """A ring has as many hops as others, and carries a share of (n - 1) / n of a message through each link."""
-    hops = (asked - 1) / (line.ranks - 1)
-    share = (line.ranks - 1) / line.ranks * asked / (asked - 1)
+def _among(line: Line, ranks: int) -> Line:
+    """A ring has as many hops as other ranks, and carries (n - 1) / n of a message through each link."""
+    hops = (ranks - 1) / (line.ranks - 1)
+    share = (line.ranks - 1) / line.ranks * ranks / (ranks - 1)
     return Line(
-        latency_seconds=hops * line.latency_seconds, bytes_per_second=share * line.bytes_per_second, ranks=asked
+        latency_seconds=hops * line.latency_seconds, bytes_per_second=share * line.bytes_per_second, ranks=ranks
     )
 
 
 def _handed_on(gather: Line) -> Line:
-    """From one rank to another: a single hop, and all of the message passes the link."""
+    """From one rank to another: a single hop, through which all of the message passes."""
     share, hops = (gather.ranks - 1) / gather.ranks, gather.ranks - 1
     rate = share * gather.bytes_per_second
     return Line(latency_seconds=gather.latency_seconds / hops, bytes_per_second=rate, ranks=2)

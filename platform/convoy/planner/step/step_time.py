@@ -90,8 +90,8 @@ def step_time(
     kernels: Kernels | None = None,
     machine: Hardware | None = None,
 ) -> StepTime:
-    """machine: measured peaks, in place of the catalog's. Raises ValueError for what no time can be told of: a GPU
-    without figures, states in host memory."""
+    """machine: peaks in place of the catalog's. Raises ValueError where no time can be planned: a GPU without figures,
+    states in host memory."""
     calibration, kernels = calibration or calibration_of(job), kernels or Kernels()
     if job.parallel.cpu_offload:
         raise ValueError("cpu_offload: its time is not planned")
@@ -123,18 +123,17 @@ def tokens_per_second(job: Workload, time: StepTime) -> float:
 
 
 def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> Counted:
-    """Raises ValueError for a GPU without figures, and for several ranks of which nobody measured what they send."""
-    found, measured = machine or hardware(job.machine, job.train.param_dtype, job.ranks), job.machine.measured
-    lines = measured is not None and not found.hides
+    """Raises ValueError as `hardware` and `exposed`."""
+    peaks, measured = machine or hardware(job.machine, job.train.param_dtype, job.ranks), job.machine.measured
     return Counted(
         work=work(job, kernels),
         traffic=traffic(job),
-        hardware=found,
+        hardware=peaks,
         passes=job.passes,
         stages=job.parallel.pipeline,
         log_nodes=math.log(job.nodes),
         tokens=job.tokens_per_step / job.ranks,
-        exposed=exposed(job, measured) if measured is not None and lines else Exposed(),
+        exposed=exposed(job, measured) if measured is not None and not peaks.hides else Exposed(),
     )
 
 
@@ -158,7 +157,7 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
     on_gpu = running.total + gather + reduce + packing + tensor * passes + lines.tensor
     waiting = larger(0.0, compute.host(done, k) * passes - on_gpu)
-    told = {
+    seconds = {
         "matmul": running.matmul,
         "attention": running.attention,
         "memory": running.memory,
@@ -172,7 +171,7 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
         "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
         "step": k.step_seconds,
     }
-    return StepTime(**told, straggling=k.straggling * counted.log_nodes * sum(told.values()))
+    return StepTime(**seconds, straggling=k.straggling * counted.log_nodes * sum(seconds.values()))
 
 
 def _rates(machine: Hardware, k: Constants, chip: str, kernels: Kernels) -> Rates:
